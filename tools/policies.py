@@ -7,7 +7,7 @@ from struct_docs import table
 
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.common import Kind
-from libs.policy.shapes import About, Field, JsonType, Shape, to_json
+from libs.policy.shapes import About, Field, JsonType, Shape, leaf_fields, to_json
 
 _INTRODUCTION = """# Policies
 
@@ -18,6 +18,11 @@ Manifests written for the NVIDIA GPU Operator are accepted unchanged. A field wi
 here is accepted too: the table gives the reason, and so does the object's status if the field
 is set. A value that cannot be used is an error in the object's status, with field, value and
 remedy; nothing new starts in its pool until it is corrected.
+
+*Here* tells what becomes of a field in this version: it **works**, it is accepted with **no
+effect**, or some of its values are **refused**. Setting a field without effect changes nothing in
+the cluster. A policy that switches on an operand that does not exist yet is not ready, and its
+condition `MissingOperands` names each such section.
 
 *Default* is the value of a field that is not set. The API server writes a default in **bold**
 into the object; other defaults are applied when the object is read.
@@ -53,14 +58,14 @@ def _kind(kind: Kind) -> Iterator[str]:
     yield ""
     plain_fields = [field for field in kind.spec_shape.fields if not _has_fields(field.shape)]
     if plain_fields:
-        yield from _table([row for field in plain_fields for row in _rows(field, "spec", "")])
+        yield from _table([row for field in plain_fields for row in _rows(field)])
     for field in kind.spec_shape.fields:
         if _has_fields(field.shape):
             yield f"### {kind.name}: `spec.{field.name}`"
             yield ""
             yield f"{field.about.description}{_required(field.about)}"
             yield ""
-            yield from _table(list(_rows(field, "spec", "")))
+            yield from _table(list(_rows(field)))
 
 
 def _has_fields(shape: Shape) -> bool:
@@ -68,17 +73,24 @@ def _has_fields(shape: Shape) -> bool:
 
 
 def _table(rows: list[list[str]]) -> Iterator[str]:
-    yield from table(["Field", "Type", "Default", "What it says, and what follows"], rows)
+    yield from table(["Field", "Here", "Type", "Default", "What it says, and what follows"], rows)
 
 
-def _rows(field: Field, parent: str, no_effect: str) -> Iterator[list[str]]:
-    because = field.about.no_effect_because or no_effect
-    path = f"{parent}.{field.name}"
-    if field.shape.type is JsonType.OBJECT and not field.about.alias:
-        for child in field.shape.fields:
-            yield from _rows(child, path, because)
-        return
-    yield [f"`{path}`", _type(field.shape), _default(field, because), _effect(field.about, because)]
+def _rows(field: Field) -> Iterator[list[str]]:
+    parent = Shape(type=JsonType.OBJECT, fields=(field,))
+    for path, leaf, because in leaf_fields(parent, "spec"):
+        yield [
+            f"`{path}`",
+            _outcome(leaf.about, because),
+            _type(leaf.shape),
+            _default(leaf, because),
+            _effect(leaf.about, because),
+        ]
+
+
+def _outcome(about: About, because: str) -> str:
+    outcome = "no effect" if because else "works"
+    return f"{outcome}; refused: {about.refuses}" if about.refuses else outcome
 
 
 def _type(shape: Shape) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
-from libs.policy.render.rendered import MANAGED_BY
+from libs.policy.render.rendered import MANAGED_BY, RUNTIME_CLASSES, SCRIPT_CONFIG_MAP
 
 DRIVER_ACCOUNT: Final = "sluice-driver-container"
 """The account of driver pods. It has no permissions."""
@@ -73,18 +73,30 @@ _READ_NODES: Final = RbacRule(group="", resources=("nodes",), verbs=READ_VERBS)
 _WRITE_NODES: Final = RbacRule(group="", resources=("nodes",), verbs=(*READ_VERBS, "patch"))
 
 
-def _namespace_rule(group: str, resources: tuple[str, ...], verbs: tuple[str, ...]) -> RbacRule:
-    return RbacRule(group=group, resources=resources, verbs=verbs, scope=RbacScope.NAMESPACE)
+def _namespace_rule(
+    group: str, resources: tuple[str, ...], verbs: tuple[str, ...], *, names: tuple[str, ...] = ()
+) -> RbacRule:
+    return RbacRule(
+        group=group, resources=resources, verbs=verbs, names=names, scope=RbacScope.NAMESPACE
+    )
 
 
-_LEADER_LEASE: Final = _namespace_rule(
-    "coordination.k8s.io", ("leases",), ("get", "create", "patch")
-)
-"""For leader election."""
+def _leader_lease(writer: Writer) -> tuple[RbacRule, RbacRule]:
+    """Return the rules for the Lease that bears the service's name; RBAC cannot limit creation."""
+    group, resources = "coordination.k8s.io", ("leases",)
+    return (
+        _namespace_rule(group, resources, ("get", "patch"), names=(service_account_of(writer),)),
+        _namespace_rule(group, resources, ("create",)),
+    )
 
 
 RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
-    Writer.DISCOVERY_CLUSTER: (*_READ_POLICIES, _FOREIGN_LEASE, _WRITE_NODES, _LEADER_LEASE),
+    Writer.DISCOVERY_CLUSTER: (
+        *_READ_POLICIES,
+        _FOREIGN_LEASE,
+        _WRITE_NODES,
+        *_leader_lease(Writer.DISCOVERY_CLUSTER),
+    ),
     Writer.DRIVER_CLUSTER: (
         *_READ_POLICIES,
         _READ_ROLLOUTS,
@@ -94,12 +106,19 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
             RbacRule(group=group, resources=resources, verbs=("patch",))
             for group, resources in _STATUSES
         ),
-        RbacRule(group="node.k8s.io", resources=("runtimeclasses",), verbs=OWNER_VERBS),
+        RbacRule(group="node.k8s.io", resources=("runtimeclasses",), verbs=APPLY_VERBS),
+        RbacRule(
+            group="node.k8s.io",
+            resources=("runtimeclasses",),
+            verbs=("delete",),
+            names=RUNTIME_CLASSES,
+        ),
         _namespace_rule("apps", ("daemonsets",), OWNER_VERBS),
-        _namespace_rule("", ("configmaps",), OWNER_VERBS),
+        _namespace_rule("", ("configmaps",), READ_VERBS),
+        _namespace_rule("", ("configmaps",), ("create", "patch"), names=(SCRIPT_CONFIG_MAP,)),
         _namespace_rule("", ("pods",), READ_VERBS),
         _WRITE_EVENTS,
-        _LEADER_LEASE,
+        *_leader_lease(Writer.DRIVER_CLUSTER),
     ),
     Writer.SCHEDULER: (
         *_READ_POLICIES,
@@ -115,7 +134,7 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
         RbacRule(group="", resources=("pods/eviction",), verbs=("create",)),
         _namespace_rule("", ("pods",), ("delete",)),
         _namespace_rule("apps", ("daemonsets",), READ_VERBS),
-        _LEADER_LEASE,
+        *_leader_lease(Writer.SCHEDULER),
     ),
     Writer.VALIDATOR_CLUSTER: (_READ_NODES, *_READ_DRIVER_POLICIES),
     Writer.TELEMETRY_CLUSTER: (_READ_NODES, *_READ_DRIVER_POLICIES),

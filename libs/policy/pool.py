@@ -77,8 +77,6 @@ def divide_pool(pool: Pool, pre_installed: Collection[str]) -> Iterator[Pool]:
         return
     others = tuple(name for name in pool.nodes if name not in pre_installed)
     yield msgspec.structs.replace(pool, nodes=others)
-    driver = WantedDriver(
-        method=InstallMethod.PRE_INSTALLED, cuda=pool.driver.cuda, pods=pool.driver.pods
-    )
+    driver = WantedDriver(method=InstallMethod.PRE_INSTALLED, pods=pool.driver.pods)
     key = pre_installed_key(pool.key)
     yield msgspec.structs.replace(pool, key=key, driver=driver, nodes=own)

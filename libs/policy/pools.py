@@ -10,12 +10,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from libs.policy.entries import PolicyEntry, about_name, uncovered_nodes
 from libs.policy.findings import (
     Acceptance,
     Finding,
-    PolicyVerdict,
     Severity,
-    errors_of,
     quote_value,
 )
 from libs.policy.kinds.cluster_policy import ClusterPolicy
@@ -47,8 +46,6 @@ PolicyT = TypeVar("PolicyT", bound=Policy)
 _SELECTION: Final = ("spec.nodeSelector", "spec.nodeAffinity", "spec.default")
 """Prefixes of the fields that select a driver's nodes."""
 
-_HOST_PATHS: Final = "spec.hostPaths"
-
 _warning: Final = partial(Finding, severity=Severity.WARNING)
 
 
@@ -66,27 +63,6 @@ def assemble_pools(
     return _Assembly(policies, nodes, gpu_clusters).assemble()
 
 
-class _Entry:
-    """A policy object and the verdict on it so far."""
-
-    def __init__(self, kind: str, policy: Policy, findings: Iterable[Finding]) -> None:
-        self.kind = kind
-        self.policy = policy
-        self.metadata = policy.metadata
-        self.acceptance = Acceptance.ACTIVE
-        self.reasons: list[Finding] = []
-        self.findings = list(findings)
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        return errors_of(self.findings)
-
-    def reject(self, acceptance: Acceptance, *reasons: Finding) -> None:
-        self.acceptance = acceptance
-        self.reasons.extend(reasons)
-        self.findings.extend(reason for reason in reasons if reason not in self.findings)
-
-
 class _Assembly:
     def __init__(
         self,
@@ -95,7 +71,7 @@ class _Assembly:
         gpu_clusters: Sequence[str],
     ) -> None:
         self._entries = [
-            _Entry(parsed.kind, parsed.policy, parsed.findings)
+            PolicyEntry(parsed.kind, parsed.policy, parsed.findings)
             for parsed in policies
             if parsed.policy and parsed.kind != ROLLOUT.name
         ]
@@ -127,7 +103,7 @@ class _Assembly:
             problem = (
                 f"is ignored: {oldest} is older, and only one cluster-wide policy takes effect"
             )
-            found = _about_name(entry, problem, f"delete this one, or {oldest}")
+            found = about_name(entry, problem, f"delete this one, or {oldest}")
             entry.reject(Acceptance.IGNORED, found)
         if candidates:
             self._with_cluster_policy(*candidates[0])
@@ -136,7 +112,7 @@ class _Assembly:
         self._strategies()
         return self._result(candidates[0][1] if candidates else None)
 
-    def _of_type(self, *structs: type[PolicyT]) -> list[tuple[_Entry, PolicyT]]:
+    def _of_type(self, *structs: type[PolicyT]) -> list[tuple[PolicyEntry, PolicyT]]:
         """Return the live policies of these types, the oldest first."""
         return [
             (entry, entry.policy)
@@ -154,10 +130,10 @@ class _Assembly:
         remedy = "create one with spec.driver.useNvidiaDriverCRD true, or delete this object"
         for entry, _ in self._drivers:
             if not self._gpu_clusters:
-                entry.findings.append(_about_name(entry, problem, remedy, error=True))
+                entry.findings.append(about_name(entry, problem, remedy, error=True))
         self._driver_pools(None, (), settled=bool(self._gpu_clusters))
 
-    def _with_cluster_policy(self, entry: _Entry, cluster: ClusterWidePolicy) -> None:
+    def _with_cluster_policy(self, entry: PolicyEntry, cluster: ClusterWidePolicy) -> None:
         """Build the pools of the cluster-wide policy."""
         conflicts = self._gpu_cluster_conflicts(entry)
         self._owner_labels = None if conflicts else {}
@@ -169,7 +145,9 @@ class _Assembly:
         else:
             self._nodes = [node for node in self._nodes if is_for_containers(node, cluster)]
             if cluster.spec.driver.use_nvidia_driver_crd:
-                paths = [found for found in entry.errors if found.field.startswith(_HOST_PATHS)]
+                paths = [
+                    found for found in entry.errors if found.field.startswith("spec.hostPaths")
+                ]
                 # Without any NVIDIADriver it is not known yet which driver the nodes should have.
                 settled = bool(self._drivers) and not conflicts
                 self._driver_pools(cluster, (*conflicts, *paths), settled=settled)
@@ -184,14 +162,14 @@ class _Assembly:
 
     def _disable_drivers(self, problem: str, remedy: str, quoted: str = "") -> None:
         for entry, _ in self._drivers:
-            entry.reject(Acceptance.DISABLED, _about_name(entry, problem, remedy, quoted))
+            entry.reject(Acceptance.DISABLED, about_name(entry, problem, remedy, quoted))
 
-    def _gpu_cluster_conflicts(self, entry: _Entry) -> tuple[Finding, ...]:
+    def _gpu_cluster_conflicts(self, entry: PolicyEntry) -> tuple[Finding, ...]:
         """Report GPUCluster objects: their GPU Operator would manage the same nodes."""
         quoted = 'conflicting GPUCluster resource "{}" detected; {} and GPUCluster cannot co-exist'
         problem, remedy = "does not take effect", "delete one of the two"
         found = tuple(
-            _about_name(entry, problem, remedy, quoted.format(name, entry.kind), error=True)
+            about_name(entry, problem, remedy, quoted.format(name, entry.kind), error=True)
             for name in self._gpu_clusters
         )
         if found:
@@ -227,13 +205,13 @@ class _Assembly:
                 others = " ".join(ownership.conflicts)
                 problem = f"keeps its current nodes: NVIDIADrivers [{others}] conflict"
                 remedy = "resolve their conflict; new nodes then get their driver"
-                entry.findings.append(_about_name(entry, problem, remedy))
+                entry.findings.append(about_name(entry, problem, remedy))
             wanted, upgrade = driver_of_pool(driver, cluster), driver.spec.upgrade_policy
             self._add_pool(entry, wanted, cluster, upgrade=upgrade, nodes=nodes[name], held=held)
 
     def _add_pool(
         self,
-        entry: _Entry,
+        entry: PolicyEntry,
         driver: WantedDriver,
         cluster: ClusterWidePolicy | None,
         *,
@@ -256,21 +234,13 @@ class _Assembly:
             held=(*held, *entry.errors),
         )
 
-    def _report_uncovered_nodes(self, entry: _Entry) -> None:
+    def _report_uncovered_nodes(self, entry: PolicyEntry) -> None:
         """Warn on the cluster-wide policy about nodes that no driver selects."""
         owned = {node for pool in self._pools.values() for node in pool.nodes}
         uncovered = [node.name for node in self._nodes if node.name not in owned]
         if not uncovered or (self._drivers and self._undecided):
             return
-        more = f" and {len(uncovered) - 1} more" if len(uncovered) > 1 else ""
-        found = _warning(
-            field="spec.driver.useNvidiaDriverCRD",
-            value="true",
-            problem="leaves GPU nodes without a driver: no NVIDIADriver selects"
-            f" {uncovered[0]}{more}",
-            remedy="create one that selects them, or one with spec.default true",
-        )
-        entry.findings.append(found)
+        entry.findings.append(uncovered_nodes(uncovered))
 
     def _strategies(self) -> None:
         """Apply the oldest strategy that names a pool; its errors hold the pool."""
@@ -309,18 +279,7 @@ class _Assembly:
         owners = {node: pool.key for pool in pools for node in pool.nodes}
         undecided = {node.name for node in self._nodes} if self._undecided else set[str]()
         unowned = [node.name for node in self._gpu_nodes if node.name not in owners]
-        verdicts = [
-            PolicyVerdict(
-                kind=entry.kind,
-                name=entry.metadata.name,
-                uid=entry.metadata.uid,
-                generation=entry.metadata.generation,
-                acceptance=entry.acceptance,
-                reasons=tuple(entry.reasons),
-                findings=tuple(entry.findings),
-            )
-            for entry in self._entries
-        ]
+        verdicts = [entry.verdict() for entry in self._entries]
         return Pools(
             pools=pools,
             owners=owners,
@@ -330,17 +289,3 @@ class _Assembly:
             cluster=cluster,
             verdicts=tuple(sorted(verdicts, key=lambda verdict: (verdict.kind, verdict.name))),
         )
-
-
-def _about_name(
-    entry: _Entry, problem: str, remedy: str, quoted: str = "", *, error: bool = False
-) -> Finding:
-    """Return a finding about a whole object: a warning, unless it is an `error`."""
-    return Finding(
-        field="metadata.name",
-        value=quote_value(entry.metadata.name),
-        problem=problem,
-        quoted=quoted,
-        remedy=remedy,
-        severity=Severity.ERROR if error else Severity.WARNING,
-    )

@@ -6,6 +6,7 @@ import msgspec
 
 from libs.contracts.node import UpgradeState
 from libs.policy.digest import driver_label, target_digest
+from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION
 from libs.policy.pool import Pool
 from libs.policy.render.rendered import Operand, RenderedObject, RenderResult
 from libs.policy.variants import NodeVariants, Variant
@@ -101,7 +102,10 @@ def pool_problems(
             cause = f"its operating system is unknown: label {missing} is missing"
             problems.append(ReadinessProblem(operand=Operand.DRIVER, node=name, cause=cause))
             continue
-        problem = _node_problem(name, node, wanted.get(variants.nodes[name], ""))
+        variant = variants.nodes[name]
+        problem = _node_problem(
+            name, node, label=wanted.get(variant, ""), lacks=_lacking(pool, variant)
+        )
         if problem:
             problems.append(problem)
     if problems and pool.held:
@@ -121,12 +125,22 @@ def _driver_labels(pool: Pool, variants: NodeVariants) -> Mapping[Variant, str]:
     }
 
 
-def _node_problem(name: str, node: ObservedNode, label: str) -> ReadinessProblem | None:
+def _lacking(pool: Pool, variant: Variant) -> str:
+    """Return why no node of this variant gets its driver; empty if they do."""
+    if pool.driver.method is not InstallMethod.HOST:
+        return ""
+    system = f"{variant.os_tag} on {variant.architecture}"
+    return f"it waits for a driver for {system}, but {NO_HOST_INSTALLATION}"
+
+
+def _node_problem(
+    name: str, node: ObservedNode, *, label: str, lacks: str
+) -> ReadinessProblem | None:
     failed = node.state == UpgradeState.UPGRADE_FAILED
     if node.state == UpgradeState.UPGRADE_DONE and (not label or node.label == label):
         return None
-    cause = node.cause or node.state or "no driver is running yet"
-    if node.state == UpgradeState.UPGRADE_DONE and not node.cause:
+    cause = node.cause or lacks or node.state or "no driver is running yet"
+    if node.state == UpgradeState.UPGRADE_DONE and not (node.cause or lacks):
         cause = "has a different driver than its policy wants"
     return ReadinessProblem(operand=Operand.DRIVER, node=name, cause=cause, failed=failed)
 

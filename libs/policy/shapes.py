@@ -7,7 +7,7 @@ decoder and the documentation page are derived.
 
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum, EnumType, StrEnum
 from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
 
@@ -40,6 +40,10 @@ class About(msgspec.Struct, frozen=True):
     """What the field does in Sluice."""
     no_effect_because: str = ""
     """Why the field and its subfields have no effect in Sluice: completes "because"."""
+    has_own_effect: bool = False
+    """Whether the field has its effect even in a section without effect."""
+    refuses: str = ""
+    """Values that its type permits and that are errors."""
     unsupported: bool = False
     """Whether the field switches on a feature that Sluice does not have."""
     deprecated: str = ""
@@ -104,6 +108,22 @@ class Field(msgspec.Struct, frozen=True):
     shape: Shape
     about: About
     default: Any
+
+
+def reason_without_effect(about: About, inherited: str) -> str:
+    """Return why a field has no effect here, given the reason of its section; empty if it has."""
+    return "" if about.has_own_effect else about.no_effect_because or inherited
+
+
+def leaf_fields(shape: Shape, path: str, reason: str = "") -> Iterator[tuple[str, Field, str]]:
+    """Yield every field below a path, and why it has no effect here."""
+    for field in shape.fields:
+        field_path = f"{path}.{field.name}".lstrip(".")
+        field_reason = reason_without_effect(field.about, reason)
+        if field.shape.type is JsonType.OBJECT and not field.about.alias:
+            yield from leaf_fields(field.shape, field_path, field_reason)
+        else:
+            yield field_path, field, field_reason
 
 
 _PLAIN: Final[Mapping[Any, JsonType]] = {

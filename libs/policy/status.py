@@ -4,6 +4,7 @@ States, reasons and messages begin as in the GPU Operator, because scripts match
 the GPU Operator lacks (operand, node, remedy) follow.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
@@ -17,12 +18,17 @@ from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
 from libs.policy.pool import Pools
 from libs.policy.readiness import Observation, ReadinessProblem, agent_problems, pool_problems
 from libs.policy.render.rendered import Operand, RenderResult
+from libs.policy.unbuilt import unbuilt_operands
 from libs.policy.variants import NodeVariants
 
 _INCOMPLETE: Final = (
     "NVIDIADriver upgrade has not completed; one or more NVIDIADriver-owned Nodes are marked"
     " pending, in-progress, or failed"
 )
+
+
+MISSING_OPERANDS: Final = "MissingOperands"
+"""The condition that names the sections of a policy that are switched on without effect."""
 
 
 class StatusCondition(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +62,12 @@ class _Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The message of the condition Upgrading; empty if it is false."""
 
 
+class _Problems(msgspec.Struct, frozen=True, kw_only=True):
+    by_pool: Mapping[str, Sequence[ReadinessProblem]]
+    of_agents: Sequence[ReadinessProblem]
+    unbuilt: Sequence[ReadinessProblem]
+
+
 def policy_statuses(
     pools: Pools, variants: NodeVariants, rendering: RenderResult, observed: Observation
 ) -> tuple[PolicyStatus, ...]:
@@ -70,8 +82,11 @@ def policy_statuses(
             continue
         state, conditions = "", (_accepted(verdict, verdict.errors),)
         if verdict.kind != ROLLOUT_STRATEGY.name:
-            summary = _summary(verdict, pools, observed, problems, of_agents)
-            state, conditions = summary.state, (*_conditions(summary), *conditions)
+            unbuilt = _unbuilt(verdict, pools)
+            known = _Problems(by_pool=problems, of_agents=of_agents, unbuilt=unbuilt)
+            summary = _summary(verdict, pools, observed, known)
+            state = summary.state
+            conditions = (*_conditions(summary), *conditions, *_missing_operands(unbuilt))
         statuses.append(
             PolicyStatus(
                 kind=verdict.kind,
@@ -85,25 +100,42 @@ def policy_statuses(
     return tuple(statuses)
 
 
+def _unbuilt(verdict: PolicyVerdict, pools: Pools) -> list[ReadinessProblem]:
+    """Return the operands that the cluster-wide policy switches on in vain."""
+    cluster = pools.cluster
+    if verdict.kind == NVIDIA_DRIVER.name:
+        return []
+    if cluster is None or verdict.uid != cluster.metadata.uid:
+        return []
+    return [
+        ReadinessProblem(operand=each.operand, cause=str(each))
+        for each in unbuilt_operands(cluster)
+    ]
+
+
+def _missing_operands(unbuilt: Sequence[ReadinessProblem]) -> Iterator[StatusCondition]:
+    if unbuilt:
+        message = "; ".join(problem.cause for problem in unbuilt)
+        yield StatusCondition(
+            type=MISSING_OPERANDS, status=True, reason="NotBuilt", message=message
+        )
+
+
 def _summary(
-    verdict: PolicyVerdict,
-    pools: Pools,
-    observed: Observation,
-    problems_by_pool: Mapping[str, Sequence[ReadinessProblem]],
-    of_agents: Sequence[ReadinessProblem],
+    verdict: PolicyVerdict, pools: Pools, observed: Observation, known: _Problems
 ) -> _Summary:
     """Return the state of a policy that selects nodes."""
     own = [pool for pool in pools.pools if (pool.kind, pool.name) == (verdict.kind, verdict.name)]
     nodes = [node for pool in own for node in pool.nodes]
-    problems = list(chain.from_iterable(problems_by_pool[pool.key] for pool in own))
+    problems = list(chain.from_iterable(known.by_pool[pool.key] for pool in own))
     if verdict.acceptance is not Acceptance.ACTIVE:
         return _inactive_summary(verdict)
     if verdict.errors:
         return _invalid_summary(verdict.errors, nodes)
     if verdict.kind == NVIDIA_DRIVER.name:
         return _driver_summary(nodes, problems)
-    problems = [*of_agents, *problems]
-    of_drivers = [] if own else list(chain.from_iterable(problems_by_pool.values()))
+    problems = [*known.of_agents, *problems, *known.unbuilt]
+    of_drivers = [] if own else list(chain.from_iterable(known.by_pool.values()))
     if problems or of_drivers:
         return _cluster_problem_summary(verdict, nodes, problems, of_drivers)
     return _cluster_ready_summary(verdict, pools, observed)
@@ -237,10 +269,18 @@ def _conditions(summary: _Summary) -> Iterator[StatusCondition]:
 
 
 def _accepted(verdict: PolicyVerdict, errors: Sequence[Finding]) -> StatusCondition:
-    """Return the condition Accepted: errors and warnings are listed, notes are counted."""
+    """Return the condition Accepted: errors and warnings are listed, notes counted by section."""
     warnings = [finding for finding in verdict.findings if finding.severity is Severity.WARNING]
-    notes = sum(finding.severity is Severity.NOTE for finding in verdict.findings)
-    counted = f"{notes} fields that are set have no effect here" if notes else ""
+    notes = Counter(
+        ".".join(finding.field.split(".")[:2])
+        for finding in verdict.findings
+        if finding.severity is Severity.NOTE
+    )
+    sections = ", ".join(
+        f"{section} ({count} field{'s' if count > 1 else ''})" for section, count in notes.items()
+    )
+    counted = f"set without effect here: {sections}; docs/policies.md has each field"
+    counted = counted if notes else ""
     message = "; ".join(filter(None, [_list_findings([*errors, *warnings]), counted]))
     reason = "Invalid" if errors else "Warnings" if warnings else "Accepted"
     return StatusCondition(type="Accepted", status=not errors, reason=reason, message=message)

@@ -4,8 +4,9 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec, Daemonsets
+from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, ResourceRequirements, Toleration
+from libs.policy.kinds.daemonsets import Daemonsets
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType, Rdma
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import NvidiaDriver, NvidiaDriverSpec
@@ -49,23 +50,16 @@ class PodOverrides(PolicyStruct, frozen=True, kw_only=True):
 
 
 class WantedDriver(PolicyStruct, frozen=True, kw_only=True):
-    """A wanted driver.
-
-    The host method uses only `version` and `cuda`; pre-installed drivers use only `cuda`.
-    """
+    """A wanted driver. The host method uses only `version`."""
 
     method: InstallMethod
     version: str = ""
     """Set with the host method only; otherwise the image determines the version."""
-    cuda: str = ""
-    """The CUDA version that the driver must support; empty means any."""
     image: Image = Image()
     use_precompiled: bool = False
     kernel_module_type: KernelModuleType = KernelModuleType.AUTO
     args: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
-    manager_env: tuple[EnvVar, ...] = ()
-    """Settings of the vendor's driver manager; the driver agent performs its steps."""
     secret_env: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     host_network: bool = False
@@ -111,11 +105,10 @@ def driver_of_pool(policy: NvidiaDriver, cluster: ClusterPolicy | None) -> Wante
 
 def host_driver(policy: GpuClusterPolicy) -> WantedDriver:
     """Return the driver that a GPUClusterPolicy describes."""
-    spec = policy.spec
-    cuda = spec.cuda.version if spec.cuda.enabled else ""
-    if not spec.driver.enabled:
-        return WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda=cuda)
-    return WantedDriver(method=InstallMethod.HOST, version=spec.driver.version, cuda=cuda)
+    driver = policy.spec.driver
+    if not driver.enabled:
+        return WantedDriver(method=InstallMethod.PRE_INSTALLED)
+    return WantedDriver(method=InstallMethod.HOST, version=driver.version)
 
 
 def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
@@ -158,7 +151,6 @@ def _container_driver(
         kernel_module_type=driver.kernel_module_type,
         args=driver.args,
         env=driver.env,
-        manager_env=driver.manager.env,
         secret_env=driver.secret_env,
         resources=driver.resources,
         host_network=driver.host_network,

@@ -8,11 +8,15 @@ import msgspec
 from libs.policy.kinds.common import AgentSection, EnvVar, Labels, ServiceMonitor
 from libs.policy.shapes import About, PolicyStruct
 
+NO_TOOLKIT = "this version of Sluice installs no container toolkit"
+NO_PLUGIN = "this version of Sluice has no device plugin"
+NO_MIG = "this version of Sluice changes no MIG layout"
+NO_CHECK = "this version's validator checks the driver only, and takes no settings"
 NO_MPS = "Sluice does not support sharing by MPS"
 NO_PLUGIN_CONFIG = "the device plugin has one configuration: Sluice does not support time slicing"
 NO_EXPORTER_CONFIG = "the telemetry agent has its own list of measurements"
-NO_SERVICE = "Sluice's manifests create the telemetry agent's Service"
-NO_MONITOR = "Sluice's manifests create the ServiceMonitor, if one is wanted"
+NO_SERVICE = "Sluice creates no Service for the telemetry agent"
+NO_MONITOR = "Sluice creates no ServiceMonitor"
 NO_POD_LABELS = "the telemetry agent does not read pods"
 NO_JOB_MAPPING = "the telemetry agent does not map jobs"
 NO_GPU_CLIENTS = "the driver agent itself finds the processes that use a GPU"
@@ -33,14 +37,14 @@ class Toolkit(AgentSection, frozen=True, kw_only=True):
         bool,
         About(
             "Whether the container toolkit is installed.",
-            effect="the driver agent installs toolkit and CDI specs",
+            effect="true: the policy is not ready, because this version installs none",
         ),
     ] = True
     install_dir: Annotated[
         str,
         About(
             "The installation directory on the host.",
-            effect="the driver agent installs into this directory",
+            no_effect_because=NO_TOOLKIT,
             stored=True,
         ),
     ] = "/usr/local/nvidia"
@@ -63,7 +67,12 @@ class DevicePlugin(AgentSection, frozen=True, kw_only=True):
     """The kubelet's device plugin."""
 
     enabled: Annotated[
-        bool, About("Whether GPUs are offered to pods.", effect="deploys the device plugin")
+        bool,
+        About(
+            "Whether GPUs are offered to pods.",
+            effect="true: the policy is not ready, because this version has no device plugin",
+            has_own_effect=True,
+        ),
     ] = True
     config: Annotated[
         PluginConfig, About("Per-node configurations.", no_effect_because=NO_PLUGIN_CONFIG)
@@ -115,7 +124,7 @@ class DcgmExporter(AgentSection, frozen=True, kw_only=True):
         bool,
         About(
             "Whether the pod shares the host's process namespace.",
-            no_effect_because="the telemetry agent gets processes from the driver agent",
+            no_effect_because="the telemetry agent reports no processes",
         ),
     ] = msgspec.field(name="hostPID", default=False)
     enable_pod_labels: Annotated[
@@ -162,7 +171,7 @@ class MigSection(PolicyStruct, frozen=True, kw_only=True):
         MigStrategy | None,
         About(
             "How MIG devices are offered to pods.",
-            effect="determines the names of the device plugin's resources and of the GPU labels",
+            no_effect_because=NO_MIG,
             unset="none",
         ),
     ] = None
@@ -175,7 +184,7 @@ class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The ConfigMap that holds the MIG layouts.",
-            effect="the driver agent reads the layouts from it",
+            no_effect_because=NO_MIG,
             unset="the layouts that come with Sluice",
         ),
     ] = ""
@@ -183,7 +192,7 @@ class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The layout of nodes that do not select one.",
-            effect="all-disabled is written to nodes without a layout",
+            no_effect_because=NO_MIG,
             stored=True,
             choices=("all-disabled", ""),
         ),
@@ -203,7 +212,7 @@ class MigManager(AgentSection, frozen=True, kw_only=True):
         bool,
         About(
             "Whether MIG layouts are applied to nodes.",
-            effect="the driver agent applies the layout in the label nvidia.com/mig.config",
+            effect="true: the policy is not ready, because this version changes no MIG layout",
         ),
     ] = True
     config: Annotated[MigManagerConfig, About("The MIG layouts.")] = MigManagerConfig()
@@ -217,7 +226,7 @@ class ValidatorCheck(PolicyStruct, frozen=True, kw_only=True):
 
     env: Annotated[
         tuple[EnvVar, ...],
-        About("Environment variables.", effect="settings of this check in the validator agent"),
+        About("Environment variables.", no_effect_because=NO_CHECK),
     ] = ()
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from libs.policy.kinds.agents import (
     NO_MONITOR,
+    NO_PLUGIN,
     DcgmExporter,
     DevicePlugin,
     Gfd,
@@ -23,8 +24,8 @@ from libs.policy.kinds.common import (
     Labels,
     Metadata,
     PrinterColumn,
-    Toleration,
 )
+from libs.policy.kinds.daemonsets import Daemonsets
 from libs.policy.kinds.driver import DriverSection, Gdrcopy, Gds
 from libs.policy.kinds.unsupported import (
     NO_VMS,
@@ -41,25 +42,18 @@ from libs.policy.kinds.unsupported import (
     VgpuDeviceManager,
     VgpuManager,
 )
-from libs.policy.shapes import About, FreeForm, PolicyStruct
+from libs.policy.shapes import About, PolicyStruct
 
 NO_DCGM = "Sluice runs no DCGM host engine: the telemetry agent reads metrics from NVML"
-NO_NODE_STATUS = "the telemetry service exports the same metrics"
+NO_NODE_STATUS = "Sluice has no exporter of validation results"
 NO_VFIO = "Sluice does not support VFIO"
 NO_VGPU = "Sluice does not support vGPU"
 NO_KATA = "Sluice does not support Kata"
 NO_CC = "Sluice does not support confidential computing"
 NO_OPENSHIFT = "Sluice does not use OpenShift's driver toolkit"
-NO_NRI = "Sluice has no NRI plugin: containers get GPUs through CDI"
+NO_NRI = "Sluice has no NRI plugin"
 NO_PSP = "Kubernetes no longer has pod security policies"
 NO_PSA = "the namespace and its pod security labels are created when Sluice is installed"
-
-
-class UpdateStrategy(StrEnum):
-    """How pods of Sluice's agents are replaced."""
-
-    ROLLING_UPDATE = "RollingUpdate"
-    ON_DELETE = "OnDelete"
 
 
 class Operator(PolicyStruct, frozen=True, kw_only=True):
@@ -77,7 +71,7 @@ class Operator(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The RuntimeClass for pods with GPUs.",
-            effect="the RuntimeClass is created with this name",
+            effect="a RuntimeClass with this name is created where a node knows the handler",
             stored=True,
         ),
     ] = "nvidia"
@@ -108,59 +102,6 @@ class Operator(PolicyStruct, frozen=True, kw_only=True):
     ] = msgspec.field(name="use_ocp_driver_toolkit", default=False)
 
 
-class RollingUpdate(PolicyStruct, frozen=True, kw_only=True):
-    """How many pods of an agent are replaced at a time."""
-
-    max_unavailable: Annotated[
-        str,
-        About(
-            "How many pods may be unavailable at a time: a number or a percentage.",
-            effect="set on the agents' DaemonSets",
-            unset="1",
-            int_or_percent=True,
-        ),
-    ] = ""
-
-
-class Daemonsets(PolicyStruct, frozen=True, kw_only=True):
-    """`spec.daemonsets`: what all DaemonSets have in common."""
-
-    labels: Annotated[
-        Labels,
-        About(
-            "Labels.",
-            effect="set on each DaemonSet and its pods, except reserved keys such as app,"
-            " app.kubernetes.io/part-of and helm.sh/chart",
-        ),
-    ] = {}
-    annotations: Annotated[
-        Labels, About("Annotations.", effect="set on each DaemonSet and its pods")
-    ] = {}
-    tolerations: Annotated[
-        tuple[Toleration, ...], About("Tolerations of pods.", effect="added to Sluice's own")
-    ] = ()
-    priority_class_name: Annotated[
-        str,
-        About(
-            "The priority class of pods.", effect="set on the pods", unset="system-node-critical"
-        ),
-    ] = ""
-    update_strategy: Annotated[
-        UpdateStrategy,
-        About(
-            "How pods are replaced.",
-            effect="set on the agents' DaemonSets; the driver's is always OnDelete",
-            stored=True,
-        ),
-    ] = UpdateStrategy.ROLLING_UPDATE
-    rolling_update: Annotated[
-        RollingUpdate, About("Settings of the update strategy RollingUpdate.")
-    ] = RollingUpdate()
-    pod_security_context: Annotated[
-        FreeForm, About("The security context of pods.", effect="set on the pods")
-    ] = {}
-
-
 class Cdi(PolicyStruct, frozen=True, kw_only=True):
     """The Container Device Interface."""
 
@@ -168,7 +109,8 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether containers get GPUs through the Container Device Interface.",
-            effect="the driver agent writes CDI specs, and the device plugin refers to them",
+            effect="RuntimeClasses nvidia-cdi and nvidia-legacy are created where a node knows"
+            " their handlers; this version writes no CDI specs",
             stored=True,
         ),
     ] = True
@@ -176,7 +118,7 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether CDI is the runtime's default.",
-            no_effect_because="cdi.enabled decides it",
+            no_effect_because="this version of Sluice writes no CDI specs",
             deprecated="use cdi.enabled",
             stored=True,
         ),
@@ -213,7 +155,7 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The root directory of the installed driver.",
-            effect="containers mount it as the driver's root",
+            effect="driver containers mount it, and the driver agent empties it before a swap",
             unset="/run/nvidia/driver",
         ),
     ] = ""
@@ -221,7 +163,7 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The kubelet's directory.",
-            effect="the device plugin's and the pod-resources sockets are in it",
+            no_effect_because="no agent of this version connects to the kubelet",
             stored=True,
         ),
     ] = "/var/lib/kubelet"
@@ -236,7 +178,9 @@ class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
     daemonsets: Annotated[Daemonsets, _required("Settings of all DaemonSets.")] = Daemonsets()
     driver: Annotated[DriverSection, _required("The driver.")] = DriverSection()
     toolkit: Annotated[Toolkit, _required("The container toolkit.")] = Toolkit()
-    device_plugin: Annotated[DevicePlugin, _required("The device plugin.")] = DevicePlugin()
+    device_plugin: Annotated[DevicePlugin, _required("The device plugin.", NO_PLUGIN)] = (
+        DevicePlugin()
+    )
     dcgm_exporter: Annotated[DcgmExporter, _required("GPU metrics.")] = DcgmExporter()
     dcgm: Annotated[Dcgm, _required("The DCGM host engine.", NO_DCGM)] = Dcgm()
     node_status_exporter: Annotated[

@@ -28,9 +28,9 @@ DURATION_PATTERN = (
 OUR_IMAGE = "one of Sluice's agents does this, with the image of the Sluice release"
 OUR_ARGUMENTS = "one of Sluice's agents does this, with its own arguments"
 OUR_NETWORK = "one of Sluice's agents does this, with its own network settings"
-NO_OPERATOR = "Sluice has no operator pod; its services have their own manifests"
+OUR_SETTINGS = "one of Sluice's agents does this, with its own settings"
+NO_OPERATOR = "Sluice has no operator pod"
 IN_CONTAINER = "set in the container"
-IN_AGENT = "set in the agent that does this"
 
 Labels = dict[str, str]
 
@@ -132,7 +132,9 @@ class AgentSection(PolicyStruct, frozen=True, kw_only=True):
         ResourceRequirements, About("Resource limits and requests of the container.")
     ] = ResourceRequirements()
     args: Annotated[tuple[str, ...], About("Arguments.", no_effect_because=OUR_ARGUMENTS)] = ()
-    env: Annotated[tuple[EnvVar, ...], About("Environment variables.", effect=IN_AGENT)] = ()
+    env: Annotated[
+        tuple[EnvVar, ...], About("Environment variables.", no_effect_because=OUR_SETTINGS)
+    ] = ()
     host_network: Annotated[
         bool, About("Whether the pod uses the host's network.", no_effect_because=OUR_NETWORK)
     ] = False

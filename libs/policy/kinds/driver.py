@@ -43,7 +43,7 @@ class DriverManager(PolicyStruct, frozen=True, kw_only=True):
         tuple[EnvVar, ...],
         About(
             "Its environment variables.",
-            effect="the driver agent honours the names that the driver manager documents",
+            no_effect_because=NO_MANAGER,
         ),
     ] = ()
 

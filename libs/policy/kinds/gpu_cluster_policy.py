@@ -6,6 +6,9 @@ from libs.policy.kinds.cluster_policy import PolicyState
 from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterColumn
 from libs.policy.shapes import About, PolicyStruct
 
+NO_HOST_INSTALLATION = "this version of Sluice installs no drivers on hosts"
+NO_CUDA = "this version's validator does not compare CUDA versions"
+
 
 class HostDriver(PolicyStruct, frozen=True, kw_only=True):
     """A driver that the driver agent installs on the host."""
@@ -21,7 +24,7 @@ class HostDriver(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The driver's version.",
-            effect="the driver agent installs the artefact of this version for the node's system",
+            effect=f"names the driver that nodes wait for: {NO_HOST_INSTALLATION}",
         ),
     ] = ""
 
@@ -30,14 +33,14 @@ class Cuda(PolicyStruct, frozen=True, kw_only=True):
     """The CUDA version that containers rely on."""
 
     enabled: Annotated[
-        bool, About("Whether a CUDA version is required.", effect="false: version has no effect")
+        bool, About("Whether a CUDA version is required.", no_effect_because=NO_CUDA)
     ] = True
     version: Annotated[
         str,
         About(
             "The CUDA version that the driver must support.",
-            effect="a driver that only supports older versions fails validation; CUDA itself is"
-            " not installed",
+            no_effect_because=NO_CUDA,
+            refuses="what is not a CUDA version",
         ),
     ] = ""
 
@@ -46,7 +49,11 @@ class HostDevicePlugin(PolicyStruct, frozen=True, kw_only=True):
     """The kubelet's device plugin."""
 
     enabled: Annotated[
-        bool, About("Whether GPUs are offered to pods.", effect="deploys the device plugin")
+        bool,
+        About(
+            "Whether GPUs are offered to pods.",
+            effect="true: the policy is not ready, because this version has no device plugin",
+        ),
     ] = True
 
 
@@ -57,7 +64,7 @@ class HostMigManager(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether MIG layouts are applied to nodes.",
-            effect="the driver agent applies the layout in the label nvidia.com/mig.config",
+            effect="true: the policy is not ready, because this version changes no MIG layout",
         ),
     ] = True
 

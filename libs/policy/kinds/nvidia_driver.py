@@ -53,7 +53,8 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
         DriverType,
         About(
             "The purpose of the driver; cannot be changed.",
-            effect="only gpu is supported; other types cause an error and install nothing",
+            effect="only gpu is supported",
+            refuses="every value but `gpu`",
             stored=True,
             required=True,
             rules=(Rule(IMMUTABLE, "driverType is an immutable field"),),

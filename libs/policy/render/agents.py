@@ -11,13 +11,14 @@ from typing import Final
 import msgspec
 
 from libs.contracts.identities import Writer
-from libs.policy.digest import merge_env, user_annotations, user_labels, user_tolerations
 from libs.policy.installation import service_account_of
-from libs.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
+from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
+from libs.policy.kinds.daemonsets import Daemonsets, UpdateStrategy
+from libs.policy.normal_form import merge_env, user_annotations, user_labels, user_tolerations
 from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.render import agent_pods
-from libs.policy.render.pods import (
+from libs.policy.render.pod_fields import (
     JsonObject,
     downward_api_env,
     drop_empty,
@@ -63,7 +64,8 @@ class AgentDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
     app: str
     """The label of its pods, as in the GPU Operator: people and tools select by it."""
     selector: tuple[str, str]
-    pod: Callable[[ClusterPolicy, Operands, RenderSettings], agent_pods.AgentPod]
+    pod: Callable[[ClusterPolicy, Operands, RenderSettings], agent_pods.AgentPod] | None = None
+    """None: this version does not have the agent."""
 
 
 AGENTS: Final = (
@@ -89,7 +91,6 @@ AGENTS: Final = (
         name="sluice-device-plugin",
         app="nvidia-device-plugin-daemonset",
         selector=("nvidia.com/gpu.deploy.device-plugin", "true"),
-        pod=agent_pods.device_plugin,
     ),
     AgentDaemonSet(
         component=Writer.VALIDATOR,
@@ -114,17 +115,21 @@ def render_agents(
     policy: ClusterPolicy, operands: Operands, settings: RenderSettings
 ) -> Iterator[RenderedObject]:
     """Render the agents that are enabled."""
-    enabled = {Writer.PLUGIN: operands.device_plugin, Writer.TELEMETRY: operands.telemetry}
     for agent in AGENTS:
-        if enabled.get(agent.component, True):
-            daemon_set = _daemon_set(agent, policy, operands, settings)
+        enabled = operands.telemetry or agent.component is not Writer.TELEMETRY
+        if enabled and agent.pod is not None:
+            pod = agent.pod(policy, operands, settings)
+            daemon_set = _daemon_set(agent, pod, policy, settings)
             yield RenderedObject(operand=agent.operand, object=daemon_set)
 
 
 def _daemon_set(
-    agent: AgentDaemonSet, policy: ClusterPolicy, operands: Operands, settings: RenderSettings
+    agent: AgentDaemonSet,
+    parts: agent_pods.AgentPod,
+    policy: ClusterPolicy,
+    settings: RenderSettings,
 ) -> JsonObject:
-    common, parts = policy.spec.daemonsets, agent.pod(policy, operands, settings)
+    common = policy.spec.daemonsets
     labels = {**user_labels(common.labels), **COMMON_LABELS, "app": agent.app}
     annotations = user_annotations(common.annotations)
     metadata = {
@@ -177,14 +182,13 @@ def _container(
     agent: AgentDaemonSet, parts: agent_pods.AgentPod, settings: RenderSettings
 ) -> JsonObject:
     policies = [section.image_pull_policy for section in parts.sections]
-    section_env = [variable for section in reversed(parts.sections) for variable in section.env]
     defaults = [EnvVar(name=name, value=value) for name, value in parts.env.items()]
     paths = {
         "SLUICE_HOST_ROOT": agent_pods.HOST,
         "SLUICE_STATE_DIR": STATE_DIR,
         "SLUICE_TOKEN_FILE": f"{TOKEN_DIR}/token",
     }
-    merged = merge_env(section_env, without=(*_POD, *paths), below=(*settings.env, *defaults))
+    merged = merge_env((*settings.env, *defaults), without=(*_POD, *paths))
     fixed = [EnvVar(name=name, value=value) for name, value in paths.items()]
     return drop_empty(
         {

@@ -6,23 +6,22 @@ from typing import Final
 import msgspec
 
 from libs.contracts.node import DRIVER_LABEL
-from libs.policy.digest import DriverIdentity, driver_identity, normalize
+from libs.policy.digest import DriverIdentity, driver_identity
 from libs.policy.findings import Finding, quote_value
+from libs.policy.normal_form import normalize
 from libs.policy.pool import Pool
+from libs.policy.render.pod_fields import MODULE_CONFIG, ConfigFiles, JsonObject
 from libs.policy.render.pods import (
     DAEMONS_FILE,
-    MODULE_CONFIG,
     READY_FILE,
     SCRIPT,
-    SCRIPT_CONFIG_MAP,
-    ConfigFiles,
-    JsonObject,
     driver_pod,
 )
 from libs.policy.render.rendered import (
     COMMON_LABELS,
     INSTALL_ANNOTATION,
     POOL_ANNOTATION,
+    SCRIPT_CONFIG_MAP,
     TARGET_ANNOTATION,
     Operand,
     RenderedObject,

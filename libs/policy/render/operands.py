@@ -4,18 +4,18 @@ Each driver DaemonSet belongs to a pool; agents and RuntimeClasses exist once pe
 operands are not rendered; drivers that cannot be rendered are returned as failures.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
-from libs.policy.kinds.agents import MigSection, MigStrategy
-from libs.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy, ClusterPolicySpec
+from libs.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY, GpuClusterPolicy
-from libs.policy.pool import Pools
+from libs.policy.pool import ClusterWidePolicy, Pools
 from libs.policy.render.agent_pods import runtime_class
 from libs.policy.render.agents import render_agents
 from libs.policy.render.driver import ConfigMaps, render_driver, startup_probe_script
 from libs.policy.render.rendered import (
     MANAGED_BY,
+    RUNTIME_CLASSES,
     Operand,
     RenderedObject,
     RenderFailure,
@@ -26,21 +26,25 @@ from libs.policy.variants import NodeVariants
 from libs.policy.wanted import InstallMethod, operands_of
 
 _ORDER: Final = {operand: index for index, operand in enumerate(Operand)}
-_DEFAULT_POLICY: Final = ClusterPolicy(
-    spec=ClusterPolicySpec(mig=MigSection(strategy=MigStrategy.SINGLE))
-)
-"""The settings of agents of a GPUClusterPolicy."""
 
 
 def render_operands(
-    pools: Pools, placement: NodeVariants, settings: RenderSettings, *, config_maps: ConfigMaps
+    pools: Pools,
+    placement: NodeVariants,
+    settings: RenderSettings,
+    *,
+    config_maps: ConfigMaps,
+    handlers: Collection[str] = (),
 ) -> RenderResult:
     """Render all wanted operands.
 
-    `config_maps` are the ConfigMaps of the operands' namespace that policies name.
+    `config_maps` are the ConfigMaps of the operands' namespace that policies name; `handlers` are
+    the runtime handlers that nodes know.
     """
     held = _is_held(pools)
-    objects: list[RenderedObject] = [] if held else list(_cluster_operands(pools, settings))
+    objects: list[RenderedObject] = []
+    if not held:
+        objects += _cluster_operands(pools, settings, handlers)
     failures: list[RenderFailure] = []
     for pool in pools.pools:
         if pool.held or pool.driver.method is not InstallMethod.CONTAINER:
@@ -72,18 +76,25 @@ def _is_held(pools: Pools) -> bool:
     return any(verdict.errors for verdict in pools.verdicts if (verdict.kind, verdict.name) == key)
 
 
-def _cluster_operands(pools: Pools, settings: RenderSettings) -> Iterator[RenderedObject]:
+def _cluster_operands(
+    pools: Pools, settings: RenderSettings, handlers: Collection[str]
+) -> Iterator[RenderedObject]:
     """Render the operands that exist once per cluster."""
-    cluster = pools.cluster
-    policy = cluster if isinstance(cluster, ClusterPolicy) else _DEFAULT_POLICY
-    yield from _runtime_classes(policy)
-    yield from render_agents(policy, operands_of(cluster), settings)
+    policy = pools.cluster if isinstance(pools.cluster, ClusterPolicy) else ClusterPolicy()
+    yield from _runtime_classes(runtime_classes(policy).intersection(handlers))
+    yield from render_agents(policy, operands_of(pools.cluster), settings)
 
 
-def _runtime_classes(policy: ClusterPolicy) -> Iterator[RenderedObject]:
+def runtime_classes(cluster: ClusterWidePolicy | None) -> frozenset[str]:
+    """Return the names of the RuntimeClasses that a policy wants; each names its handler."""
+    policy = cluster if isinstance(cluster, ClusterPolicy) else ClusterPolicy()
     names = {runtime_class(policy)}
     if policy.spec.cdi.enabled:
-        names |= {"nvidia-cdi", "nvidia-legacy"}
+        names |= set(RUNTIME_CLASSES[1:])
+    return frozenset(names)
+
+
+def _runtime_classes(names: Collection[str]) -> Iterator[RenderedObject]:
     for name in sorted(names):
         runtime_class_object = {
             "apiVersion": "node.k8s.io/v1",

@@ -1,28 +1,35 @@
-"""The pod of a driver: image pull, gate, driver, extra kernel modules; and fields of all pods."""
+"""The pod of a driver: image pull, gate, driver, extra kernel modules."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from libs.contracts.node import DRIVER_LABEL
-from libs.policy.digest import (
-    DIGEST_VARIABLE,
-    GPU_TAINT,
-    DriverIdentity,
-    driver_variables,
-    gate_variables,
-    rdma_env,
-)
+from libs.policy.digest import DriverIdentity
 from libs.policy.installation import DRIVER_ACCOUNT
 from libs.policy.kinds.common import (
     ContainerSection,
-    EnvVar,
     Probe,
-    ResourceRequirements,
-    Toleration,
 )
-from libs.policy.render.rendered import RenderSettings
+from libs.policy.normal_form import DIGEST_VARIABLE, driver_variables, rdma_env
+from libs.policy.render.pod_fields import (
+    BOTH_WAYS,
+    CREATE,
+    FROM_HOST,
+    MODULE_CONFIG,
+    ConfigFiles,
+    JsonObject,
+    downward_api_env,
+    drop_empty,
+    env_fields,
+    host_volume,
+    pod_tolerations,
+    pull_secrets,
+    resource_fields,
+    volume_mount,
+)
+from libs.policy.render.rendered import SCRIPT_CONFIG_MAP, RenderSettings
 from libs.policy.wanted import (
     DEFAULT_ARGUMENTS,
     DEFAULT_PRIORITY_CLASS,
@@ -34,15 +41,8 @@ from libs.policy.wanted import (
     WantedDriver,
 )
 
-JsonObject = dict[str, Any]
-
-BOTH_WAYS: Final = "Bidirectional"
-FROM_HOST: Final = "HostToContainer"
-CREATE: Final = "DirectoryOrCreate"
 GATE_DIR: Final = "/run/sluice/gate"
-MODULE_CONFIG: Final = "kernel-module-config"
 SCRIPT: Final = "/usr/local/bin/startup-probe.sh"
-SCRIPT_CONFIG_MAP: Final = "sluice-driver-startup-probe"
 READY_FILE: Final = "/run/nvidia/validations/.driver-ctr-ready"
 DAEMONS_FILE: Final = "/run/nvidia/validations/.driver-daemons-status"
 
@@ -57,63 +57,6 @@ _PRE_STOP: Final = f"rm -f {READY_FILE} {DAEMONS_FILE}"
 _MODULE_PROBE: Final = Probe(
     initial_delay_seconds=10, timeout_seconds=10, period_seconds=10, failure_threshold=120
 )
-
-
-class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Volumes and one mount per file: mounting a directory would hide the image's files there."""
-
-    volumes: Sequence[JsonObject]
-    mounts: Sequence[JsonObject]
-    """Mounts of the driver container. Mounts of the volume `MODULE_CONFIG` are module parameters,
-    for every container that loads one of the driver's modules.
-    """
-
-
-def drop_empty(entries: Mapping[str, Any]) -> JsonObject:
-    return {key: value for key, value in entries.items() if value not in (None, "", {}, [], ())}
-
-
-def env_fields(variables: Iterable[EnvVar]) -> list[JsonObject]:
-    return [{"name": variable.name, "value": variable.value} for variable in variables]
-
-
-def downward_api_env(fields: Mapping[str, str]) -> list[JsonObject]:
-    """Return variables that hold pod fields through the downward API."""
-    return [
-        {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
-        for name, path in fields.items()
-    ]
-
-
-def pull_secrets(names: Iterable[str]) -> list[JsonObject]:
-    return [{"name": name} for name in dict.fromkeys(filter(None, names))]
-
-
-def host_volume(name: str, path: str, kind: str = "") -> JsonObject:
-    return {"name": name, "hostPath": drop_empty({"path": path, "type": kind})}
-
-
-def volume_mount(
-    name: str, path: str, *, propagation: str = "", read_only: bool = False
-) -> JsonObject:
-    mount = drop_empty({"name": name, "mountPath": path, "mountPropagation": propagation})
-    return {**mount, "readOnly": True} if read_only else mount
-
-
-def resource_fields(resources: ResourceRequirements) -> JsonObject:
-    """Return limits and requests, with numbers as strings, as Kubernetes writes them."""
-    fields = {"limits": resources.limits, "requests": resources.requests}
-    return drop_empty(
-        {
-            field: {name: str(amount) for name, amount in amounts.items()}
-            for field, amounts in fields.items()
-        }
-    )
-
-
-def pod_tolerations(tolerations: Iterable[Toleration]) -> list[JsonObject]:
-    """Return the GPU taint's toleration and the given ones."""
-    return [msgspec.to_builtins(toleration) for toleration in (GPU_TAINT, *tolerations)]
 
 
 def driver_pod(
@@ -174,7 +117,6 @@ def _init_containers(
         "imagePullPolicy": settings.pull_policy,
         "args": ["gate"],
         "env": [
-            *env_fields(gate_variables(driver)),
             *downward_api_env(pod_fields),
             {"name": DIGEST_VARIABLE, "value": identity.install_digest},
         ],

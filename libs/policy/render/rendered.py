@@ -18,6 +18,9 @@ COMMON_LABELS = {
     "app.kubernetes.io/part-of": "gpu-operator",
 }
 """Labels of every rendered object; scripts select operands by `part-of`."""
+RUNTIME_CLASSES = ("nvidia", "nvidia-cdi", "nvidia-legacy")
+"""The RuntimeClasses of the default settings. Others are created but never deleted."""
+SCRIPT_CONFIG_MAP = "sluice-driver-startup-probe"
 POOL_ANNOTATION = "sluice.dev/pool"
 TARGET_ANNOTATION = "sluice.dev/target"
 INSTALL_ANNOTATION = "sluice.dev/install-digest"
@@ -29,9 +32,10 @@ class Operand(StrEnum):
     PREREQUISITES = "pre-requisites"
     DRIVER = "state-driver"
     TOOLKIT = "state-container-toolkit"
-    """The driver agent, which also handles toolkit, CDI and MIG."""
+    """The driver agent; the container toolkit does not exist yet."""
     VALIDATION = "state-operator-validation"
     DEVICE_PLUGIN = "state-device-plugin"
+    MIG_MANAGER = "state-mig-manager"
     TELEMETRY = "state-dcgm-exporter"
     DISCOVERY = "gpu-feature-discovery"
 
@@ -90,5 +94,3 @@ class RenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Added to every pod."""
     env: tuple[EnvVar, ...] = ()
     """Variables of every agent, such as the address of the bus."""
-    artefacts: str = "sluice-driver-artefacts"
-    """The ConfigMap that lists the driver artefacts of the host method."""

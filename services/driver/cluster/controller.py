@@ -118,7 +118,7 @@ class OperandController:
     def _on_change(self, before: Object | None, after: Object | None) -> None:
         if isinstance(before, resources.Node) and isinstance(after, resources.Node):
             same = before.metadata.labels == after.metadata.labels
-            if same and before.record == after.record:
+            if same and before.record == after.record and before.handlers == after.handlers:
                 return  # a heartbeat
         if isinstance(before, Lease) and isinstance(after, Lease):
             holders = {lease.spec.holder_identity for lease in (before, after)}

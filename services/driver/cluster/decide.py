@@ -31,14 +31,10 @@ from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
 from libs.policy.render.agents import AGENTS
 from libs.policy.render.driver import daemon_set_name
 from libs.policy.render.rendered import POOL_ANNOTATION, TARGET_ANNOTATION, RenderedObject
-from libs.policy.status import PolicyStatus, StatusCondition, updated_conditions
+from libs.policy.render.rendered import RUNTIME_CLASSES as DELETABLE_RUNTIME_CLASSES
+from libs.policy.status import MISSING_OPERANDS, PolicyStatus, StatusCondition, updated_conditions
 from services.driver.cluster.diff import difference
-from services.driver.cluster.plan import (
-    DEVICE_PLUGIN_CONDITION,
-    FOREIGN_OPERANDS,
-    ObjectKey,
-    OperandPlan,
-)
+from services.driver.cluster.plan import FOREIGN_OPERANDS, ObjectKey, OperandPlan
 from services.driver.cluster.resources import (
     DAEMON_SETS,
     RUNTIME_CLASSES,
@@ -97,15 +93,19 @@ def decide_operand(wanted: RenderedObject, live: Object | None) -> OperandAction
     )
 
 
-def decide_unwanted(live: Object, *, kind: str, decided: bool) -> OperandAction | None:
+def decide_unwanted(live: Object, plan: OperandPlan, *, kind: str) -> OperandAction | None:
     """Decide about an object that is not rendered and does not belong to a driver.
 
-    `decided`: a policy determines which operands the cluster should have.
+    A RuntimeClass stays while the policy wants it, even if no node knows its handler any more: pods
+    may name it.
     """
-    if not decided or live.metadata.deletion_timestamp or not is_ours(live):
+    if not plan.decides or live.metadata.deletion_timestamp or not is_ours(live):
         return None
-    agent = kind == DAEMON_SETS.kind and live.metadata.name in _AGENT_NAMES
-    if agent or kind == RUNTIME_CLASSES.kind:
+    name = live.metadata.name
+    agent = kind == DAEMON_SETS.kind and name in _AGENT_NAMES
+    unwanted_classes = frozenset(DELETABLE_RUNTIME_CLASSES) - plan.runtime_classes
+    runtime_class = kind == RUNTIME_CLASSES.kind and name in unwanted_classes
+    if agent or runtime_class:
         return delete_operand(live, because="its policy does not want it")
     return None
 
@@ -275,7 +275,7 @@ def _stand_back(
     status: PolicyStatus, live: StatusChange, before: Sequence[Condition], *, foreign: str, now: str
 ) -> StatusChange | None:
     ours = {condition.type for condition in status.conditions}
-    ours |= {DEVICE_PLUGIN_CONDITION, FOREIGN, FOREIGN_OPERANDS}
+    ours |= {MISSING_OPERANDS, FOREIGN, FOREIGN_OPERANDS}
     theirs = [each for each in before if each.type in _SHARED or each.type not in ours]
     message = f"Sluice stands back and changes nothing: {foreign}"
     condition = StatusCondition(type=FOREIGN, status=True, reason="LeaseHeld", message=message)

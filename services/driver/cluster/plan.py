@@ -1,10 +1,7 @@
-"""Plan the wanted objects and statuses from a snapshot of the cluster. Pure.
-
-The device plugin, which does not exist yet, is left out and reported in a condition.
-"""
+"""Plan the wanted objects and statuses from a snapshot of the cluster. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,8 +16,8 @@ from libs.policy.owners import NodeLabels
 from libs.policy.pool import Pools
 from libs.policy.pools import assemble_pools
 from libs.policy.readiness import Observation, ObservedDaemonSet, ObservedNode, PodProblem
-from libs.policy.render.operands import render_operands
-from libs.policy.render.rendered import Operand, RenderedObject, RenderResult, RenderSettings
+from libs.policy.render.operands import render_operands, runtime_classes
+from libs.policy.render.rendered import RenderedObject, RenderSettings
 from libs.policy.status import PolicyStatus, StatusCondition, policy_statuses
 from libs.policy.validation import PRESENT_LABEL
 from libs.policy.variants import assign_variants
@@ -65,6 +62,8 @@ class OperandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Some node has labels of node feature discovery."""
     decides: bool = False
     """A policy determines the operands of the cluster: others may be deleted."""
+    runtime_classes: frozenset[str] = frozenset()
+    """Those that the policy wants, also where no node knows the handler at present."""
 
 
 def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPlan:
@@ -79,12 +78,18 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
     ]
     pools = assemble_pools(parsed, nodes, gpu_clusters=tuple(snapshot.gpu_clusters))
     placement = assign_variants(pools, nodes)
-    rendering = without_device_plugin(
-        render_operands(pools, placement, settings, config_maps=dict(snapshot.config_maps))
+    handlers = {
+        handler
+        for node in snapshot.nodes
+        if node.metadata.labels.get(PRESENT_LABEL) == "true"
+        for handler in node.handlers
+    }
+    rendering = render_operands(
+        pools, placement, settings, config_maps=dict(snapshot.config_maps), handlers=handlers
     )
     observation = _observe(snapshot, pools)
     statuses = [
-        with_foreign_operands(with_plugin_condition(status, pools), pools, snapshot)
+        with_foreign_operands(status, pools, snapshot)
         for status in policy_statuses(pools, placement, rendering, observation)
     ]
     return OperandPlan(
@@ -95,6 +100,7 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         gpu_nodes=sum(node.labels.get(PRESENT_LABEL) == "true" for node in nodes),
         has_features=observation.feature_labels,
         decides=pools.cluster is not None and not rendering.cluster_operands_held,
+        runtime_classes=runtime_classes(pools.cluster),
     )
 
 
@@ -147,37 +153,6 @@ def _failure_cause(record: str) -> str:
         return f"the node record is malformed: {error}"
 
 
-DEVICE_PLUGIN_CONDITION: Final = "DevicePlugin"
-_CHECK: Final = "SLUICE_CHECK_PLUGIN"
-_MISSING: Final = StatusCondition(
-    type=DEVICE_PLUGIN_CONDITION,
-    status=False,
-    reason="NotBuilt",
-    message=(
-        "spec.devicePlugin.enabled (true): this version of Sluice has no device plugin, so it"
-        " offers no GPU to pods: run another one, or set it to false"
-    ),
-)
-
-
-def without_device_plugin(rendering: RenderResult) -> RenderResult:
-    """Remove the plugin, and the validator's check of it."""
-    objects = [
-        _without_check(rendered) if rendered.operand is Operand.VALIDATION else rendered
-        for rendered in rendering.objects
-        if rendered.operand is not Operand.DEVICE_PLUGIN
-    ]
-    return msgspec.structs.replace(rendering, objects=tuple(objects))
-
-
-def with_plugin_condition(status: PolicyStatus, pools: Pools) -> PolicyStatus:
-    """Add a condition to the status of the policy that enables the plugin."""
-    cluster = pools.cluster
-    if cluster is None or not cluster.spec.device_plugin.enabled:
-        return status
-    return _with_condition(status, _MISSING) if _is_of_cluster(status, pools) else status
-
-
 FOREIGN_OPERANDS: Final = "ForeignOperands"
 
 
@@ -194,7 +169,7 @@ def with_foreign_operands(
     condition = StatusCondition(
         type=FOREIGN_OPERANDS, status=True, reason="NotCreatedBySluice", message=message
     )
-    return _with_condition(status, condition)
+    return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
 
 
 def _is_of_cluster(status: PolicyStatus, pools: Pools) -> bool:
@@ -203,27 +178,6 @@ def _is_of_cluster(status: PolicyStatus, pools: Pools) -> bool:
         return False
     metadata = pools.cluster.metadata
     return (status.name, status.uid) == (metadata.name, metadata.uid)
-
-
-def _with_condition(status: PolicyStatus, condition: StatusCondition) -> PolicyStatus:
-    return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
-
-
-def _without_check(rendered: RenderedObject) -> RenderedObject:
-    """Copy what changes: rendered objects share their parts."""
-    spec = rendered.object["spec"]
-    pod = spec["template"]["spec"]
-    pod = {**pod, "containers": [_disable_check(each) for each in pod["containers"]]}
-    spec = {**spec, "template": {**spec["template"], "spec": pod}}
-    return msgspec.structs.replace(rendered, object={**rendered.object, "spec": spec})
-
-
-def _disable_check(container: dict[str, Any]) -> dict[str, Any]:
-    env = [
-        {**variable, "value": "false"} if variable["name"] == _CHECK else variable
-        for variable in container["env"]
-    ]
-    return {**container, "env": env}
 
 
 _TRANSIENT: Final = frozenset(("ContainerCreating", "PodInitializing", ""))

@@ -153,7 +153,7 @@ class Planner:
             if left == 0:
                 return delete_operand(live, because="no reference to it for an hour")
             return None
-        return decide_unwanted(live, kind=key.kind, decided=self.plan.decides)
+        return decide_unwanted(live, self.plan, kind=key.kind)
 
     def live_object(self, key: ObjectKey) -> Object | None:
         """Return the cached operand."""

@@ -43,8 +43,19 @@ class PolicyObject(CustomObject, frozen=True, kw_only=True):
     status: Any = None
 
 
+class RuntimeHandler(msgspec.Struct, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    runtime_handlers: tuple[RuntimeHandler, ...] | None = None
+    """As the container runtime reports them to the kubelet."""
+
+
 class Node(views.Object, frozen=True, kw_only=True):
-    """A node with its labels and its record."""
+    """A node with its labels, its record and its runtime handlers."""
+
+    status: NodeStatus = NodeStatus()
 
     def __post_init__(self) -> None:
         record = self.metadata.annotations.get(RECORD_ANNOTATION)
@@ -56,6 +67,10 @@ class Node(views.Object, frozen=True, kw_only=True):
     def record(self) -> str:
         """The encoded node record; empty if there is none."""
         return self.metadata.annotations.get(RECORD_ANNOTATION, "")
+
+    @property
+    def handlers(self) -> tuple[str, ...]:
+        return tuple(handler.name for handler in self.status.runtime_handlers or ())
 
 
 class DaemonSet(views.DaemonSet, frozen=True, kw_only=True):

@@ -35,7 +35,6 @@ class DriverClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     pull_secrets: tuple[str, ...] = ()
     agent_env: tuple[str, ...] = ()
     """`NAME=value` each, for every agent: how to connect to the bus."""
-    artefacts: str = "sluice-driver-artefacts"
 
     def render_settings(self) -> RenderSettings:
         pairs = [entry.partition("=") for entry in self.agent_env]
@@ -45,7 +44,6 @@ class DriverClusterSettings(ClusterSettings, frozen=True, kw_only=True):
             pull_policy=self.pull_policy,
             pull_secrets=self.pull_secrets,
             env=tuple(EnvVar(name=name, value=value) for name, _, value in pairs),
-            artefacts=self.artefacts,
         )
 
 

@@ -130,14 +130,6 @@ class DriverAgentSettings(AgentSettings, frozen=True, kw_only=True):
     """Path on the machine of the driver container's root."""
     change_this_machine: bool = False
     """Allow the agent to unload modules of the real kernel."""
-    toolkit: bool = True
-    """Configure the container runtime for GPUs."""
-    toolkit_dir: str = "/usr/local/nvidia"
-    runtime_class: str = "nvidia"
-    mig_manager: bool = False
-    """Partition GPUs as the node's label says."""
-    mig_default: str = ""
-    """The MIG layout of a node without that label."""
 
 
 def make_linux(settings: DriverAgentSettings, tree: Tree) -> RealLinux:

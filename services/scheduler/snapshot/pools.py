@@ -8,6 +8,7 @@ import msgspec
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.kube.resources import CustomObject
 from libs.policy.digest import driver_identity, driver_label, target_digest
+from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION
 from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
 from libs.policy.pool import Pool
@@ -75,7 +76,7 @@ OWN_LABELS: Final = frozenset({STATE_LABEL, DRIVER_LABEL})
 """Labels that the scheduler writes; policies cannot select by them."""
 
 _NO_HOST_METHOD: Final = (
-    "this version of Sluice installs no drivers on hosts, as a GPUClusterPolicy asks: set its"
+    f"method host: {NO_HOST_INSTALLATION}, as a GPUClusterPolicy asks: set its"
     " spec.driver.enabled to false if the node has a driver, or use a ClusterPolicy"
 )
 _SHOWN_DIGEST: Final = len("sha256:") + 12

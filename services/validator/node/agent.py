@@ -14,7 +14,7 @@ from libs.contracts.commands import CommandKind, Order, Validate
 from libs.contracts.events import EvidenceEvent
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.reports import Evidence, ValidationStep
-from libs.host import driver_files, system
+from libs.host import system
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
@@ -31,16 +31,7 @@ RETRY_INTERVAL: Final = 5.0
 
 
 class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
-    """The fields are named as in the environment of the agent's rendered pod."""
-
-    driver_dir: str = driver_files.ROOT
-    """Path on the machine of the driver container's root."""
-    check_toolkit: bool = True
-    """Validate the container runtime too."""
-    check_plugin: bool = True
-    """Validate that GPUs are offered to the kubelet."""
-    check_variables: str = "{}"
-    """Variables that users set for each step, as JSON."""
+    """The validator has no settings of its own."""
 
 
 async def validate_driver(

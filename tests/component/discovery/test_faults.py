@@ -184,7 +184,7 @@ async def test_the_rights_of_the_role_suffice(world: World) -> None:
         for rule in RBAC_RULES[World.WRITER]
         for resource in rule.resources
         for verb in rule.verbs
-        if not rule.names
+        if rule.scope is RbacScope.NAMESPACE or not rule.names
     }
     for kind in (resources.GPU_CLUSTERS, *resources.POLICIES.values()):
         for verb in ("list", "watch"):

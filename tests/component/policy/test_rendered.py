@@ -11,9 +11,8 @@ from libs.kube.requests import Transport
 from libs.policy.installation import installation_objects
 from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
-from tests.unit.policy.fields import MODEL, put
-from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
-from tests.unit.policy.test_render import FIELDS, full_policies
+from tests.unit.policy.situations import SETTINGS, SITUATIONS
+from tests.unit.policy.test_effects import changed_policies, render
 from tests.unit.policy.test_selectors import SELECTORS
 
 Object = dict[str, Any]
@@ -53,12 +52,10 @@ async def test_every_object_is_accepted_and_reapplied_without_change(
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
 async def test_objects_with_any_field_set_are_accepted(wire: Transport) -> None:
     await installed(wire, rights=False)
-    files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
     applied: set[bytes] = set()
-    for kind, path in FIELDS:
-        objects = full_policies(kind, path)
-        put(objects[-1]["spec"], path, MODEL[kind][path])
-        for created in Situation(objects, config_maps=files).rendering().objects:
+    changed = list(changed_policies())
+    for field, objects in changed:
+        for created in render(objects).objects:
             text = msgspec.json.encode(created.object)
             if text in applied:
                 continue
@@ -73,8 +70,8 @@ async def test_objects_with_any_field_set_are_accepted(wire: Transport) -> None:
                 force="true",
                 dryRun="All",
             )
-            assert (status in (200, 201), warnings) == (True, []), (kind, path, answer)
-    assert len(applied) > len(FIELDS)
+            assert (status in (200, 201), warnings) == (True, []), (field, answer)
+    assert len(applied) > len(changed)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -131,6 +128,18 @@ async def test_services_have_exactly_their_permissions(wire: Transport) -> None:
             assert await may(account, verb, "leases", name="53822513.nvidia.com", **leases)
             assert not await may(account, verb, "leases", name="somebody", **leases)
             assert not await may(account, verb, "leases", **leases)
+    leases = {"group": "coordination.k8s.io", "at": here}
+    for account in ("sluice-scheduler", "sluice-driver-cluster", "sluice-discovery-cluster"):
+        assert await may(account, "patch", "leases", name=account, **leases)
+        assert not await may(account, "patch", "leases", name="sluice-other", **leases)
+        assert not await may(account, "patch", "leases", **leases)
+    driver, script = "sluice-driver-cluster", "sluice-driver-startup-probe"
+    assert await may(driver, "patch", "configmaps", at=here, name=script)
+    assert not await may(driver, "patch", "configmaps", at=here, name="kube-root-ca.crt")
+    assert not await may(driver, "delete", "configmaps", at=here, name=script)
+    classes = {"group": "node.k8s.io"}
+    assert await may(driver, "delete", "runtimeclasses", name="nvidia-cdi", **classes)
+    assert not await may(driver, "delete", "runtimeclasses", name="kata", **classes)
     assert not await may("sluice-driver", "get", "nodes")
     assert not await may("sluice-driver-container", "get", "nodes")
 

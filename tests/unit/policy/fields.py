@@ -146,7 +146,7 @@ def with_prefix(path: str, fields: Object) -> Object:
 def driver_fields(prefix: str) -> Object:
     """Return the driver fields that ClusterPolicy and NVIDIADriver share."""
     fields = {**IMAGE, **REST, "usePrecompiled": True, "kernelModuleType": "open"}
-    fields |= {"rdma.enabled": True, "rdma.useHostMofed": True, "manager.env": ENV}
+    fields |= {"rdma.enabled": True, "rdma.useHostMofed": True}
     fields |= {"secretEnv": "s", "certConfig.name": "c", "kernelModuleConfig.name": "k"}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         fields |= with_prefix(probe, PROBE)
@@ -193,32 +193,26 @@ def _cluster_model() -> Object:
         "driver.repoConfig.configMapName": "r",
         **upgrade_fields("driver.upgradePolicy", auto_upgrade=True),
         **parts(),
-        "toolkit.installDir": "/opt/nvidia",
         "dcgmExporter.annotations": {"a": "b"},
-        "mig.strategy": "mixed",
-        "migManager.config.name": "layouts",
-        "migManager.config.default": "",
         "cdi.enabled": False,
         "sandboxWorkloads.defaultWorkload": "vm-vgpu",
         "hostPaths.rootFS": "/host",
         "hostPaths.driverInstallDir": "/run/driver",
-        "hostPaths.kubeletRootDir": "/data/kubelet",
     }
-    for check in ("plugin", "toolkit", "driver", "cuda"):
-        fields[f"validator.{check}.env"] = ENV
     for agent in ("toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager"):
         fields[f"{agent}.enabled"] = False
     for agent in AGENTS:
-        fields |= with_prefix(
-            agent, {name: IMAGE[name] for name in IMAGE if name not in WITH_IMAGE}
-        )
-        fields |= with_prefix(
-            agent, {k: v for k, v in REST.items() if k not in ("args", "hostNetwork")}
-        )
+        fields |= with_prefix(agent, of_pod())
     return fields
 
 
-AGENTS = ("toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager", "validator")
+def of_pod() -> Object:
+    """Return the fields of an agent's section that have an effect on its pod."""
+    without = (*WITH_IMAGE, "args", "env", "hostNetwork")
+    return {name: value for name, value in (IMAGE | REST).items() if name not in without}
+
+
+AGENTS = ("toolkit", "dcgmExporter", "gfd", "migManager", "validator")
 ABSENT = (
     "dcgm",
     "nodeStatusExporter",
@@ -239,7 +233,13 @@ def _cluster_notes() -> Object:
         "operator.labels": {"a": "b"},
         "operator.annotations": {"a": "b"},
         **with_prefix("operator.metrics.serviceMonitor", SERVICE_MONITOR),
-        **with_prefix("driver.manager", IMAGE),
+        **with_prefix("driver.manager", {**IMAGE, "env": ENV}),
+        "toolkit.installDir": "/opt/nvidia",
+        "mig.strategy": "mixed",
+        "migManager.config.name": "layouts",
+        "migManager.config.default": "",
+        "hostPaths.kubeletRootDir": "/data/kubelet",
+        **with_prefix("devicePlugin", of_pod()),
         "driver.useOpenKernelModules": True,
         "driver.licensingConfig.configMapName": "l",
         "driver.licensingConfig.secretName": "l",
@@ -258,9 +258,6 @@ def _cluster_notes() -> Object:
         "dcgmExporter.hpcJobMapping.directory": "/jobs",
         **with_prefix("nodeStatusExporter.serviceMonitor", SERVICE_MONITOR),
         "migManager.gpuClientsConfig.name": "g",
-        "validator.vfioPCI.env": ENV,
-        "validator.vgpuManager.env": ENV,
-        "validator.vgpuDevices.env": ENV,
         "sandboxWorkloads.mode": "kata",
         **with_prefix("vgpuManager.driverManager", {**IMAGE, "env": ENV}),
         "vgpuManager.kernelModuleConfig.name": "k",
@@ -272,9 +269,11 @@ def _cluster_notes() -> Object:
         "kataManager.config.artifactsDir": "/kata",
         "kataManager.config.runtimeClasses": [{"name": "k", "artifacts": {"url": "u"}}],
     }
-    for agent in AGENTS:
+    for check in ("plugin", "toolkit", "driver", "cuda", "vfioPCI", "vgpuManager", "vgpuDevices"):
+        fields[f"validator.{check}.env"] = ENV
+    for agent in (*AGENTS, "devicePlugin"):
         fields |= with_prefix(agent, {name: IMAGE[name] for name in WITH_IMAGE})
-        fields |= with_prefix(agent, {"args": ["-a"], "hostNetwork": True})
+        fields |= with_prefix(agent, {"args": ["-a"], "env": ENV, "hostNetwork": True})
     for absent in ABSENT:
         fields |= with_prefix(absent, {**IMAGE, **REST})
     return fields
@@ -305,6 +304,11 @@ def _driver_model() -> Object:
         **parts(),
         **upgrade_fields("upgradePolicy", auto_upgrade=False),
         "nodeSelector": {"rack": "7"},
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "Exists"}]}]
+            }
+        },
         "tolerations": TOLERATIONS,
         "labels": {"a": "b"},
         "annotations": {"a": "b"},
@@ -320,8 +324,6 @@ MODEL: dict[str, Object] = {
     "GPUClusterPolicy": {
         "driver.enabled": False,
         "driver.version": "570.1",
-        "cuda.enabled": False,
-        "cuda.version": "13.0",
         "devicePlugin.enabled": False,
         "migManager.enabled": False,
     },
@@ -338,21 +340,20 @@ MODEL: dict[str, Object] = {
 NOTES: dict[str, Object] = {
     "ClusterPolicy": _cluster_notes(),
     "NVIDIADriver": {
-        **with_prefix("manager", IMAGE),
+        **with_prefix("manager", {**IMAGE, "env": ENV}),
         "useOpenKernelModules": True,
         "licensingConfig.name": "l",
         "licensingConfig.secretName": "l",
         "licensingConfig.nlsEnabled": False,
         "virtualTopologyConfig.name": "v",
     },
+    "GPUClusterPolicy": {"cuda.enabled": False, "cuda.version": "13.0"},
 }
 WARNINGS: dict[str, Object] = {
     "ClusterPolicy": _cluster_warnings(),
     "NVIDIADriver": {"upgradePolicy.gpuPodDeletion": POD_DELETION},
 }
-ERRORS: dict[str, Object] = {
-    "NVIDIADriver": {"driverType": "vgpu", "nodeAffinity": {"requiredDuring": {}}}
-}
+ERRORS: dict[str, Object] = {"NVIDIADriver": {"driverType": "vgpu"}}
 _WHOLE = {"repository": "r.example", "image": "i", "version": "1"}
 REQUIRED_BESIDE: dict[str, Object] = {
     "Rollout release.target": {"release.failures": 0},

@@ -5,7 +5,6 @@ import pytest
 from libs.policy.render.rendered import Operand
 from tests.unit.policy.situations import (
     SITUATIONS,
-    Object,
     Situation,
     cluster_policy,
     env_of,
@@ -56,26 +55,6 @@ def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) ->
     assert len(set(directories)) == len(directories) >= 3
 
 
-@pytest.mark.parametrize(
-    ("value", "directory"),
-    [
-        ("/data/kubelet", "/data/kubelet"),
-        ("/data/kubelet/", "/data/kubelet"),
-        ("", "/var/lib/kubelet"),
-    ],
-)
-def test_agents_mount_the_kubelets_sockets(value: str, directory: str) -> None:
-    rendering = Situation([cluster_policy(hostPaths={"kubeletRootDir": value})]).rendering()
-    sockets = dict.fromkeys(APPS[:4], "pod-resources")
-    sockets["nvidia-device-plugin-daemonset"] = "device-plugins"
-    for app, name in sockets.items():
-        pod = pod_of(rendering, app)
-        (path,) = [item["hostPath"]["path"] for item in pod["volumes"] if item["name"] == name]
-        assert path == f"{directory}/{name}"
-        paths = [item["mountPath"] for item in pod["containers"][0]["volumeMounts"]]
-        assert f"/var/lib/kubelet/{name}" in paths
-
-
 def test_empty_paths_and_names_mean_the_defaults() -> None:
     policy = cluster_policy(
         operator={"runtimeClass": ""},
@@ -85,37 +64,16 @@ def test_empty_paths_and_names_mean_the_defaults() -> None:
     assert Situation([policy]).rendering() == Situation([cluster_policy()]).rendering()
 
 
-@pytest.mark.parametrize(
-    ("objects", "strategy"),
-    [
-        ([cluster_policy()], "none"),
-        ([cluster_policy(mig={"strategy": "mixed"})], "mixed"),
-        (SITUATIONS["driver-on-the-host"].objects, "single"),
-    ],
-)
-def test_the_mig_strategy_comes_from_the_policy(objects: list[Object], strategy: str) -> None:
-    rendering = Situation(objects).rendering()
-    for app in (
-        "gpu-feature-discovery",
-        "nvidia-device-plugin-daemonset",
-        "nvidia-operator-validator",
-    ):
-        assert env_of(pod_of(rendering, app)["containers"][0])["MIG_STRATEGY"] == strategy
-
-
 def test_the_toolkit_section_takes_precedence_for_the_driver_agent() -> None:
     policy = cluster_policy(
-        toolkit={"env": [{"name": "A", "value": "1"}], "resources": {"limits": {"cpu": 1}}},
+        toolkit={"resources": {"limits": {"cpu": 1}}},
         migManager={
-            "env": [{"name": "A", "value": "2"}, {"name": "B", "value": "3"}],
             "resources": {"limits": {"cpu": 2, "memory": "1Gi"}},
             "imagePullPolicy": "Always",
         },
     )
     pod = pod_of(Situation([policy]).rendering(), "nvidia-container-toolkit-daemonset")
     (container,) = pod["containers"]
-    env = env_of(container)
-    assert (env["A"], env["B"]) == ("1", "3")
     assert container["resources"] == {"limits": {"cpu": "1", "memory": "1Gi"}}
     assert container["imagePullPolicy"] == "Always"
 

@@ -14,11 +14,11 @@ from libs.policy.digest import (
     driver_identity,
     driver_label,
     install_digest,
-    normalize,
     target_digest,
 )
 from libs.policy.kinds.common import EnvVar, Image, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
+from libs.policy.normal_form import normalize
 from libs.policy.render.driver import render_driver as rendered
 from libs.policy.render.rendered import RenderedObject
 from libs.policy.shapes import JsonType, Shape, shape_of
@@ -51,7 +51,6 @@ BOTH, POD_ALONE, NONE = ("target", "install"), ("target",), ()
 TABLE: dict[str, tuple[Any, tuple[str, ...]]] = {
     "method": (InstallMethod.PRE_INSTALLED, BOTH),
     "version": ("580", NONE),
-    "cuda": ("13.0", NONE),
     "image.repository": ("other.example", BOTH),
     "image.image": ("other", BOTH),
     "image.version": ("590", BOTH),
@@ -61,7 +60,6 @@ TABLE: dict[str, tuple[Any, tuple[str, ...]]] = {
     "kernelModuleType": (KernelModuleType.OPEN, BOTH),
     "args": (("a",), BOTH),
     "env": (ENV, BOTH),
-    "managerEnv": (ENV, POD_ALONE),
     "secretEnv": ("s", BOTH),
     "resources.limits": ({"cpu": 2}, POD_ALONE),
     "resources.requests": ({"cpu": 2}, POD_ALONE),
@@ -134,19 +132,17 @@ def test_the_table_lists_every_field() -> None:
     assert set(leaves(shape_of(WantedDriver, {}))) == set(TABLE)
 
 
-HOST = WantedDriver(method=InstallMethod.HOST, version="580.95.05", cuda="13.0")
-PRE_INSTALLED = WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda="13.0")
+HOST = WantedDriver(method=InstallMethod.HOST, version="580.95.05")
+PRE_INSTALLED = WantedDriver(method=InstallMethod.PRE_INSTALLED)
 
 
 @pytest.mark.parametrize(
     ("driver", "path", "value", "expected"),
     [
         (HOST, "version", "590", BOTH),
-        (HOST, "cuda", "12.9", POD_ALONE),
         (HOST, "env", ENV, NONE),
         (HOST, "image.image", "x", NONE),
         (PRE_INSTALLED, "version", "590", NONE),
-        (PRE_INSTALLED, "cuda", "12.9", POD_ALONE),
         (PRE_INSTALLED, "hostRoot", "/host", NONE),
     ],
 )
@@ -198,7 +194,6 @@ BOTH_FIELDS_REORDERED = {"seccompProfile": {"b": 2, "a": 1}, "fsGroup": 1}
         (PLAIN, plain(args=("init",))),
         (PLAIN, plain(pods__priorityClassName="system-node-critical")),
         (PLAIN, plain(env=env(("DRIVER_CONFIG_DIGEST", "x")))),
-        (PLAIN, plain(managerEnv=env(("NODE_NAME", "x")))),
         (PLAIN, plain(pods__labels={"app": "x", "sluice.dev/driver": "y"})),
         (PLAIN, plain(pods__annotations={"sluice.dev/driver": "y"})),
         (PLAIN, plain(pods__tolerations=(GPU_TAINT,))),
@@ -208,7 +203,6 @@ BOTH_FIELDS_REORDERED = {"seccompProfile": {"b": 2, "a": 1}, "fsGroup": 1}
             plain(env=env(OPEN), kernelModuleType=KernelModuleType.PROPRIETARY),
         ),
         (WITH_RDMA, changed(WITH_RDMA, "env", RDMA_ENV)),
-        (WITH_RDMA, changed(WITH_RDMA, "managerEnv", RDMA_ENV)),
         (plain(resources__limits={"cpu": 2}), plain(resources__limits={"cpu": "2"})),
         (
             plain(env=env(("A", "1"), ("B", "2"))),
@@ -293,8 +287,8 @@ def test_an_install_digest_depends_on_the_variant_but_not_on_the_pool() -> None:
             HOST,
             Variant(system="ubuntu", version="22.04", architecture="amd64"),
             (
-                "0754fe242b8a3e018e2b6af4c846764d",
-                "80eec5f5e65d8b3b1489b8d24d16adc3",
+                "f9d6df315b4448f2a7972dfd0d2bc1be",
+                "a20d0a1f44e25c9543b89b86986a733d",
                 "622dd8aec7de71bc90bc38dce3e99b70",
             ),
         ),
@@ -302,8 +296,8 @@ def test_an_install_digest_depends_on_the_variant_but_not_on_the_pool() -> None:
             PRE_INSTALLED,
             Variant(),
             (
-                "911526393115002447082bcb72e2031a",
-                "df60df93467685aa2b05a34a47038523",
+                "6bc3c2014ed7a6dff8c62e3586305ca7",
+                "2888e1db90959d7a673f9a368bce6df9",
                 "a37126b1001327742f490538d7206c8c",
             ),
         ),
@@ -379,7 +373,6 @@ drivers = st.builds(
     kernel_module_type=st.sampled_from(KernelModuleType),
     args=st.sampled_from([(), ("init",), ("a",)]),
     env=envs,
-    manager_env=envs,
     secret_env=texts,
     resources=resources,
     host_network=st.booleans(),

@@ -1,13 +1,11 @@
 """Set every field once: the schema accepts it, and the model has it or a finding explains it."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from libs.policy.findings import Severity
 from libs.policy.kinds import KINDS
 from libs.policy.manifests import parse_manifest
-from libs.policy.shapes import JsonType, Shape
+from libs.policy.shapes import leaf_fields
 from tests.unit.policy.crd_schemas import admit
 from tests.unit.policy.fields import ExpectedFinding, FieldCase, cases, get, to_manifest
 
@@ -44,32 +42,14 @@ def test_fields_without_effect_are_kept() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_of_the_model_has_a_case(kind: str) -> None:
     known = {case.path for case in CASES if case.kind == kind}
-    assert set(_leaves(KINDS[kind].spec_shape, "")) == known
+    assert {path for path, _, _ in leaf_fields(KINDS[kind].spec_shape, "")} == known
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_has_a_description_and_an_effect(kind: str) -> None:
-    undocumented = list(_undocumented(KINDS[kind].spec_shape, "", inert=False))
+    undocumented = [
+        path
+        for path, field, reason in leaf_fields(KINDS[kind].spec_shape, "")
+        if not field.about.description or not (reason or field.about.effect or field.about.alias)
+    ]
     assert undocumented == []
-
-
-def _leaves(shape: Shape, path: str) -> Iterator[str]:
-    for field in shape.fields:
-        field_path = f"{path}.{field.name}".lstrip(".")
-        if field.shape.type is JsonType.OBJECT and not field.about.alias:
-            yield from _leaves(field.shape, field_path)
-        else:
-            yield field_path
-
-
-def _undocumented(shape: Shape, path: str, *, inert: bool) -> Iterator[str]:
-    for field in shape.fields:
-        field_path, meaning = f"{path}.{field.name}".lstrip("."), field.about
-        if field.shape.type is JsonType.OBJECT and not meaning.alias:
-            yield from _undocumented(
-                field.shape, field_path, inert=inert or bool(meaning.no_effect_because)
-            )
-        elif not (inert or meaning.no_effect_because or meaning.effect or meaning.alias):
-            yield field_path
-        if not meaning.description:
-            yield field_path

@@ -1,5 +1,7 @@
 """The installation: permissions of every service, and none for agents."""
 
+import pytest
+
 from libs.contracts.identities import COMPONENTS, Writer
 from libs.policy.installation import RBAC_RULES, installation_objects, service_account_of
 
@@ -41,6 +43,34 @@ def test_no_service_reads_secrets_or_deletes_foreign_objects() -> None:
             assert "*" not in verbs
             if "delete" in verbs:
                 assert key.startswith(("here: ", "node.k8s.io/runtime"))
+
+
+def rules_for(account: str, resource: str, verb: str) -> list[list[str]]:
+    """Return the names that each rule for this verb is limited to; none: it has no limit."""
+    return [
+        rule.get("resourceNames", [])
+        for obj in installation_objects("gpu-operator")
+        if obj["metadata"]["name"].endswith(account) and "rules" in obj
+        for rule in obj["rules"]
+        if resource in rule["resources"] and verb in rule["verbs"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "account", ["sluice-scheduler", "sluice-driver-cluster", "sluice-discovery-cluster"]
+)
+def test_a_service_changes_only_its_own_lease(account: str) -> None:
+    assert rules_for(account, "leases", "patch") == [[account]]
+    assert rules_for(account, "leases", "get") == [["53822513.nvidia.com"], [account]]
+
+
+def test_config_maps_and_runtime_classes_are_limited_by_name() -> None:
+    account, script = "sluice-driver-cluster", ["sluice-driver-startup-probe"]
+    assert rules_for(account, "configmaps", "delete") == []
+    assert rules_for(account, "configmaps", "patch") == [script]
+    assert rules_for(account, "configmaps", "create") == [script]
+    classes = ["nvidia", "nvidia-cdi", "nvidia-legacy"]
+    assert rules_for(account, "runtimeclasses", "delete") == [classes]
 
 
 def test_the_namespace_allows_privileged_pods() -> None:

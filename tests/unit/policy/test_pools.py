@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.policy.findings import Acceptance, PolicyVerdict
-from libs.policy.kinds.common import EnvVar, Image, Toleration
+from libs.policy.kinds.common import Image, Toleration
 from libs.policy.kinds.strategy import OnJobTimeout, StrategySpec
 from libs.policy.manifests import ParsedPolicy, parse_manifest
 from libs.policy.owners import NodeLabels
@@ -309,7 +309,6 @@ def test_a_pool_takes_driver_and_operands_from_its_cluster_policy() -> None:
             **IMAGE,
             "imagePullSecrets": ["s"],
             "repoConfig": {"configMapName": "repo"},
-            "manager": {"env": [{"name": "A", "value": "1"}]},
             "upgradePolicy": {"maxParallelUpgrades": 7},
         },
         "daemonsets": {"tolerations": [{"key": "t"}], "priorityClassName": "p"},
@@ -328,7 +327,6 @@ def test_a_pool_takes_driver_and_operands_from_its_cluster_policy() -> None:
         "/host",
         "/drv",
     )
-    assert pool_driver.manager_env == (EnvVar(name="A", value="1"),)
     assert pool_driver.pods == PodOverrides(
         tolerations=(Toleration(key="t"),), priority_class_name="p"
     )
@@ -365,23 +363,23 @@ CUDA = {"version": "13.0"}
         (
             "GPUClusterPolicy",
             {"cuda": CUDA, "migManager": OFF},
-            (InstallMethod.HOST, "580.95.05", "13.0"),
+            (InstallMethod.HOST, "580.95.05"),
             Operands(mig_manager=False),
         ),
         (
             "GPUClusterPolicy",
             {"driver": OFF, "cuda": {**CUDA, **OFF}},
-            (InstallMethod.PRE_INSTALLED, "", ""),
+            (InstallMethod.PRE_INSTALLED, ""),
             Operands(),
         ),
-        ("ClusterPolicy", {"driver": OFF}, (InstallMethod.PRE_INSTALLED, "", ""), Operands()),
+        ("ClusterPolicy", {"driver": OFF}, (InstallMethod.PRE_INSTALLED, ""), Operands()),
     ],
 )
 def test_host_and_pre_installed_drivers(
     kind: str, spec: dict[str, Any], driver: tuple[Any, ...], operands: Operands
 ) -> None:
     (pool,) = assemble_pools([parsed(kind, "c", **spec)], []).pools
-    assert (pool.driver.method, pool.driver.version, pool.driver.cuda) == driver
+    assert (pool.driver.method, pool.driver.version) == driver
     assert pool.operands == operands
     assert pool.upgrade.auto_upgrade is (kind == "GPUClusterPolicy")
 

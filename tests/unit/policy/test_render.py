@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.policy.readiness import Observation
-from libs.policy.render.rendered import RenderResult
 from libs.policy.status import policy_statuses
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
@@ -29,7 +28,6 @@ from tests.unit.policy.situations import (
     node,
     nvidia_driver,
     rendered_names,
-    without_digests,
 )
 
 Object = dict[str, Any]
@@ -88,7 +86,6 @@ def test_policies_override_defaults_but_not_reserved_names() -> None:
             {"name": "KERNEL_MODULE_TYPE", "value": "proprietary"},
             {"name": "DRIVER_CONFIG_DIGEST", "value": "mine"},
         ],
-        "manager": {"env": [{"name": "POD_UID", "value": "x"}, {"name": "A", "value": "1"}]},
         "startupProbe": {"periodSeconds": 3},
     }
     common = {"labels": {"app": "mine", "sluice.dev/driver": "mine", "team": "ml"}}
@@ -102,7 +99,7 @@ def test_policies_override_defaults_but_not_reserved_names() -> None:
     digest = daemon_set["metadata"]["annotations"]["sluice.dev/install-digest"]
     assert env_of(driver)["KERNEL_MODULE_TYPE"] == "proprietary"
     assert env_of(driver)["DRIVER_CONFIG_DIGEST"] == env_of(gate)["DRIVER_CONFIG_DIGEST"] == digest
-    assert (env_of(gate)["POD_UID"], env_of(gate)["A"]) == (None, "1")
+    assert env_of(gate)["POD_UID"] is None
     probe = driver["startupProbe"]
     assert (probe["periodSeconds"], probe["failureThreshold"]) == (3, 120)
 
@@ -154,63 +151,7 @@ def test_without_a_cluster_policy_what_it_rendered_is_held() -> None:
         assert rendering.cluster_operands_held
 
 
-# Effects of fields
-
 STARTUP_PROBE = ("ConfigMap", "sluice-driver-startup-probe")
-OTHER = {"repository": "other.example", "image": "other", "version": "1"}
-
-
-def full_policies(kind: str, path: str) -> list[Object]:
-    """Return policies with everything enabled except the field itself, which is in the last one."""
-    parts = {
-        part: {**OTHER, "enabled": path != f"{part}.enabled"}
-        for part in ("gds", "gdrcopy")
-        if not path.endswith("usePrecompiled")
-    }
-    driver = {**OTHER, "rdma": {"enabled": not path.endswith("rdma.enabled")}}
-    if kind == "ClusterPolicy":
-        return [cluster_policy(driver=driver, **parts)]
-    return [crd_mode_policy(), nvidia_driver("a", **driver, **parts)]
-
-
-WITHOUT_OBJECTS = (
-    "upgradePolicy",
-    "default",
-    "nodeSelector",
-    "sandboxWorkloads",
-    "startupProbe.success",
-)
-"""Prefixes of fields that change no object: they select nodes or control upgrades, or Kubernetes
-allows only one value (the success threshold of startup probes).
-"""
-
-FIELDS = [
-    (kind, path)
-    for kind in ("ClusterPolicy", "NVIDIADriver")
-    for path in MODEL[kind]
-    if not path.removeprefix("driver.").startswith(WITHOUT_OBJECTS)
-]
-
-
-@pytest.mark.parametrize(("kind", "path"), FIELDS)
-def test_a_field_with_an_effect_changes_the_rendered_objects(kind: str, path: str) -> None:
-    base = full_policies(kind, path)
-    other = copy.deepcopy(base)
-    put(other[-1]["spec"], path, MODEL[kind][path])
-    files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
-    before = Situation(base, config_maps=files).rendering()
-    after = Situation(other, config_maps=files).rendering()
-    assert without_digest_fields(before) != without_digest_fields(after)
-    assert (before.failures, after.failures) == ((), ())
-    assert drivers(before)
-
-
-def without_digest_fields(rendering: RenderResult) -> list[Object]:
-    """Return all rendered objects without digests, which change even for fields without effect."""
-    return [
-        without_digests(rendered.object) if rendered.driver else rendered.object
-        for rendered in rendering.objects
-    ]
 
 
 # Failures

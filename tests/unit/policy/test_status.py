@@ -11,16 +11,29 @@ from libs.policy.owners import NodeLabels
 from libs.policy.pools import assemble_pools
 from libs.policy.readiness import Observation, ObservedDaemonSet, ObservedNode, PodProblem
 from libs.policy.status import PolicyStatus, StatusCondition, policy_statuses, updated_conditions
+from tests.unit.policy import situations
 from tests.unit.policy.fields import put
 from tests.unit.policy.situations import (
     UBUNTU,
+    Object,
     Situation,
-    cluster_policy,
-    crd_mode_policy,
     from_corpus,
     node,
     nvidia_driver,
 )
+
+OFF: Object = {"enabled": False}
+UNBUILT = {"toolkit": OFF, "devicePlugin": OFF, "migManager": OFF}
+"""Operands that this version does not have: a policy that asks for one is not ready."""
+
+
+def cluster_policy(**spec: Any) -> Object:
+    return situations.cluster_policy(**UNBUILT, **spec)
+
+
+def crd_mode_policy() -> Object:
+    return situations.crd_mode_policy(**UNBUILT)
+
 
 ONE_DRIVER = Situation([cluster_policy()], [UBUNTU, node("c")])
 NOT_READY = "ClusterPolicy is not ready; states not ready: [state-driver]; "
@@ -154,20 +167,21 @@ def test_a_node_with_unknown_system_is_named() -> None:
 
 
 def test_missing_outdated_and_failing_operands_are_named_in_order() -> None:
-    problem = PodProblem(daemon_set="sluice-device-plugin", node="c", cause="ImagePullBackOff")
+    problem = PodProblem(daemon_set="sluice-validator-agent", node="c", cause="ImagePullBackOff")
     sets = {
         "sluice-telemetry-agent": None,
         "sluice-discovery-agent": ObservedDaemonSet(generation=2),
-        "sluice-device-plugin": ObservedDaemonSet(desired=4, updated=3, available=1),
+        "sluice-validator-agent": ObservedDaemonSet(desired=4, updated=3, available=1),
     }
     assert message_of(status_with(None, sets, pod_problems=(problem,))) == (
-        "ClusterPolicy is not ready; states not ready: [state-device-plugin state-dcgm-exporter"
-        " gpu-feature-discovery]; state-device-plugin on c: ImagePullBackOff; state-device-plugin:"
-        " 3 of 4 pods of DaemonSet/sluice-device-plugin are not available;"
-        " state-device-plugin: 1 of 4 pods of DaemonSet/sluice-device-plugin run an"
-        " older version; state-dcgm-exporter: DaemonSet/sluice-telemetry-agent does not exist yet;"
-        " gpu-feature-discovery: DaemonSet/sluice-discovery-agent has changed, and its controller"
-        " has not observed the change yet"
+        "ClusterPolicy is not ready; states not ready: [state-operator-validation"
+        " state-dcgm-exporter gpu-feature-discovery]; state-operator-validation on c:"
+        " ImagePullBackOff; state-operator-validation: 3 of 4 pods of"
+        " DaemonSet/sluice-validator-agent are not available; state-operator-validation: 1 of 4"
+        " pods of DaemonSet/sluice-validator-agent run an older version; state-dcgm-exporter:"
+        " DaemonSet/sluice-telemetry-agent does not exist yet; gpu-feature-discovery:"
+        " DaemonSet/sluice-discovery-agent has changed, and its controller has not observed the"
+        " change yet"
     )
 
 
@@ -236,15 +250,19 @@ def test_an_error_names_field_value_and_remedy() -> None:
         assert words in accepted.message
 
 
-def test_warnings_are_listed_and_notes_are_counted() -> None:
+def test_warnings_are_listed_and_notes_are_counted_by_section() -> None:
     policy = cluster_policy(
-        nodeStatusExporter={"enabled": True}, toolkit={"version": "1", "image": "i"}
+        nodeStatusExporter={"enabled": True},
+        gfd={"version": "1", "image": "i"},
+        hostPaths={"kubeletRootDir": "/data"},
     )
     accepted = condition_of(only_status(Situation([policy])), "Accepted")
     assert (accepted.status, accepted.reason) == (True, "Warnings")
     assert "spec.nodeStatusExporter.enabled (true) is enabled, but" in accepted.message
-    assert accepted.message.endswith("; 2 fields that are set have no effect here")
-    assert "spec.toolkit" not in accepted.message
+    assert accepted.message.endswith(
+        "; set without effect here: spec.gfd (2 fields), spec.hostPaths (1 field);"
+        " docs/policies.md has each field"
+    )
 
 
 def test_a_driver_that_cannot_be_rendered_is_the_cause() -> None:

@@ -14,9 +14,8 @@ from services.driver.cluster.diff import difference
 from tests.component.kube.sandbox import ADMIN, ServerUnderTest
 from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
-from tests.unit.policy.fields import MODEL, put
-from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
-from tests.unit.policy.test_render import FIELDS, full_policies
+from tests.unit.policy.situations import SETTINGS, SITUATIONS, Situation
+from tests.unit.policy.test_effects import changed_policies, render
 
 RBAC = "rbac.authorization.k8s.io/v1"
 QUANTITIES = {
@@ -56,24 +55,22 @@ async def test_an_applied_object_has_no_difference(wire: Transport, name: str) -
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
 async def test_no_policy_field_is_stored_in_another_form(wire: Transport) -> None:
-    files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
     differences: dict[bytes, str] = {}
-    for kind, path in FIELDS:
-        objects = full_policies(kind, path)
-        put(objects[-1]["spec"], path, MODEL[kind][path])
-        for created in Situation(objects, config_maps=files).rendering().objects:
+    changed = list(changed_policies())
+    for field, objects in changed:
+        for created in render(objects).objects:
             text = msgspec.json.encode(created.object)
             if text not in differences:
                 differences[text] = difference(
                     created.object, await stored_form(wire, created.object)
                 )
-                assert differences[text] == "", (kind, path, created.name)
-    assert len(differences) > len(FIELDS)
+                assert differences[text] == "", (field, created.name)
+    assert len(differences) > len(changed)
 
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
 async def test_equal_quantities_in_different_notations_are_no_difference(wire: Transport) -> None:
-    toolkit = {"resources": QUANTITIES, "env": [{"name": "EMPTY", "value": ""}]}
+    toolkit = {"resources": QUANTITIES}
     objects = [{**each} for each in SITUATIONS["one-driver-for-all"].objects]
     objects[0]["spec"] = {**objects[0]["spec"], "toolkit": toolkit}
     for created in Situation(objects).rendering().objects:

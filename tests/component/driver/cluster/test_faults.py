@@ -108,8 +108,8 @@ async def test_a_changed_object_is_tried_at_once_after_a_refusal(world: World) -
     world.server.faults.add(refused)
     await world.lead()
     assert EXPORTER not in await world.daemon_sets()
-    env = [{"name": "A", "value": "b"}]
-    await world.change_policy(dcgmExporter={"env": env})
+    annotations = {"a": "b"}
+    await world.change_policy(dcgmExporter={"annotations": annotations})
     await world.sleep(2)
     assert EXPORTER in await world.daemon_sets()
 

@@ -1,7 +1,5 @@
 """The operands of a policy, and the status that describes them."""
 
-from typing import Any
-
 from libs.forecast.world import ProcessEnd
 from libs.testing.stage.worlds import WorldOverride
 from services.driver.cluster import resources
@@ -10,13 +8,16 @@ from tests.component.driver.cluster.world import (
     CLUSTER_POLICIES,
     EXPORTER,
     POLICY,
-    VALIDATOR,
+    RUNTIME_CLASSES,
     World,
     in_world,
     play,
 )
 from tests.component.processes import NAMESPACE
 from tests.unit.policy.situations import DRIVER
+
+UNBUILT_OFF = {name: {"enabled": False} for name in ("toolkit", "devicePlugin", "migManager")}
+"""A policy without the operands that this version does not have."""
 
 
 @in_world
@@ -33,8 +34,9 @@ async def test_a_policy_brings_up_agents_and_a_driver_for_each_system(world: Wor
         assert found[name].metadata.owner_references == ()
         assert found[name].status.desired_number_scheduled == 0
     assert found["sluice-discovery-agent"].status.number_available == 2
-    names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
-    assert [await world.exists(resources.RUNTIME_CLASSES, name) for name in names] == [True] * 3
+    assert [await world.exists(resources.RUNTIME_CLASSES, name) for name in RUNTIME_CLASSES] == [
+        True
+    ] * 3
     assert await world.exists(resources.CONFIGS, "sluice-driver-startup-probe")
 
 
@@ -66,7 +68,7 @@ async def test_a_restart_writes_nothing(world: World) -> None:
 
 @in_world
 async def test_the_status_shows_problems_and_success(world: World) -> None:
-    await world.install_policy()
+    await world.install_policy(**UNBUILT_OFF)
     role = await world.lead()
     conditions = await world.conditions()
     assert await world.state() == "notReady"
@@ -124,27 +126,41 @@ async def test_writes_are_counted_by_kind(world: World) -> None:
         assert role.value("sluice_driver_api_writes_total", **known) == created, kind
 
 
-def test_the_missing_device_plugin_is_reported_but_not_awaited() -> None:
-    async def story(world: World) -> dict[str, Any]:
-        await world.install_policy()
-        await world.lead()
-        found = await world.daemon_sets()
-        (container,) = found[VALIDATOR].spec["template"]["spec"]["containers"]
-        env = {each["name"]: each.get("value") for each in container["env"]}
-        assert env["SLUICE_CHECK_PLUGIN"] == "false"
-        conditions = await world.conditions()
-        return conditions["DevicePlugin"]
-
-    condition = play(story)
-    assert (condition["status"], condition["reason"]) == ("False", "NotBuilt")
-    assert "spec.devicePlugin.enabled" in condition["message"]
+@in_world
+async def test_operands_that_do_not_exist_are_named_and_keep_the_policy_from_being_ready(
+    world: World,
+) -> None:
+    await world.install_policy()
+    await world.lead()
+    condition = (await world.conditions())["MissingOperands"]
+    assert (condition["status"], condition["reason"]) == ("True", "NotBuilt")
+    assert "spec.devicePlugin is switched on, but" in condition["message"]
+    await world.change_policy(**UNBUILT_OFF)
+    await world.sleep(10)
+    assert "MissingOperands" not in await world.conditions()
 
 
 @in_world
-async def test_a_disabled_device_plugin_is_not_reported(world: World) -> None:
-    await world.install_policy(devicePlugin={"enabled": False})
+async def test_runtime_classes_follow_the_handlers_of_nodes_and_stay_while_wanted(
+    world: World,
+) -> None:
+    await world.install_policy()
+    await world.add_handlers("b", "runc")
     await world.lead()
-    assert "DevicePlugin" not in await world.conditions()
+
+    async def classes() -> list[bool]:
+        return [await world.exists(resources.RUNTIME_CLASSES, name) for name in RUNTIME_CLASSES]
+
+    assert await classes() == [False, False, False]
+    await world.add_handlers("a", "runc", "nvidia", "nvidia-cdi")
+    await world.sleep(10)
+    assert await classes() == [True, True, False]
+    await world.add_handlers("a", "runc")
+    await world.sleep(10)
+    assert await classes() == [True, True, False]
+    await world.change_policy(cdi={"enabled": False})
+    await world.sleep(10)
+    assert await classes() == [True, False, False]
 
 
 @in_world
@@ -189,8 +205,7 @@ async def test_disabled_operands_are_deleted(world: World) -> None:
     found = await world.daemon_sets()
     assert EXPORTER not in found
     assert len(found) == 5
-    names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
-    stored = [await world.exists(resources.RUNTIME_CLASSES, name) for name in names]
+    stored = [await world.exists(resources.RUNTIME_CLASSES, name) for name in RUNTIME_CLASSES]
     assert stored == [True, False, False]
 
 

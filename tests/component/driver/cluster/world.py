@@ -32,6 +32,7 @@ AGENTS = [
 ]
 DRIVER_PREFIX = "sluice-driver-"
 """Of the names of driver DaemonSets, before the driver's label."""
+RUNTIME_CLASSES = ("nvidia", "nvidia-cdi", "nvidia-legacy")
 EXPORTER_OFF = {"dcgmExporter": {"enabled": False}}
 
 
@@ -54,8 +55,15 @@ class World(world.World):
         await self.install()
         self.add_kubelet("a")
         self.add_kubelet("b", version="24.04")
+        await self.sleep(2)
+        await self.add_handlers("b", "runc", *RUNTIME_CLASSES)
         await self.apply(cluster_policy(**spec))
         await self.sleep(5)
+
+    async def add_handlers(self, name: str, *handlers: str) -> None:
+        """Let the node's container runtime know these handlers."""
+        status = {"runtimeHandlers": [{"name": handler} for handler in handlers]}
+        await self.patch(resources.NODES, name, {"status": status}, subresource="status")
 
     async def change_policy(self, **spec: Any) -> None:
         await self.patch(CLUSTER_POLICIES, POLICY, {"spec": spec})

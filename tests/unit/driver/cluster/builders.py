@@ -45,6 +45,13 @@ def live_object(obj: dict[str, Any], *, ours: bool = True, **metadata: Any) -> A
     return msgspec.json.decode(msgspec.json.encode(content), type=view)
 
 
+def with_handlers(node: resources.Node, *handlers: str) -> resources.Node:
+    """Return the node with a container runtime that knows these handlers."""
+    known = tuple(resources.RuntimeHandler(name=handler) for handler in handlers)
+    status = resources.NodeStatus(runtime_handlers=known)
+    return msgspec.structs.replace(node, status=status)
+
+
 def node(name: str = "a", *, record: str = "", **labels: str) -> resources.Node:
     """Return an Ubuntu node with GPUs."""
     metadata = {

@@ -12,13 +12,18 @@ from services.driver.cluster.decide import (
     decide_operand,
     decide_unwanted,
 )
-from services.driver.cluster.plan import ObjectKey
-from tests.unit.driver.cluster.builders import driver_of, live_object, plan
+from services.driver.cluster.plan import ObjectKey, OperandPlan
+from tests.unit.driver.cluster.builders import driver_of, live_object, node, plan, with_handlers
+from tests.unit.policy.situations import cluster_policy
 
-OBJECTS = plan().objects
+OBJECTS = plan(nodes=(with_handlers(node(), "nvidia", "nvidia-cdi"),)).objects
 AGENT = OBJECTS[ObjectKey("DaemonSet", "sluice-telemetry-agent")]
 CONFIG_MAP = OBJECTS[ObjectKey("ConfigMap", "sluice-driver-startup-probe")]
 RUNTIME_CLASS = OBJECTS[ObjectKey("RuntimeClass", "nvidia")]
+CDI_CLASS = OBJECTS[ObjectKey("RuntimeClass", "nvidia-cdi")]
+UNDECIDED = plan(cluster_policy(driver={"version": "1"}))
+"""The plan for a policy with errors."""
+WITHOUT_CDI = plan(cluster_policy(cdi={"enabled": False}))
 DRIVER = driver_of(plan())
 OWNERS = [{"kind": "ClusterPolicy", "name": "p", "uid": "1"}]
 
@@ -69,21 +74,24 @@ def test_an_equal_foreign_runtime_class_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rendered", "ours", "decided", "deleted"),
+    ("rendered", "ours", "policies", "deleted"),
     [
-        (AGENT, True, True, True),
-        (RUNTIME_CLASS, True, True, True),
-        (AGENT, True, False, False),
-        (RUNTIME_CLASS, False, True, False),
-        (DRIVER, True, True, False),
-        (CONFIG_MAP, True, True, False),
+        (AGENT, True, WITHOUT_CDI, True),
+        (CDI_CLASS, True, WITHOUT_CDI, True),
+        (CDI_CLASS, True, plan(nodes=(node(),)), False),
+        (RUNTIME_CLASS, True, WITHOUT_CDI, False),
+        (AGENT, True, UNDECIDED, False),
+        (CDI_CLASS, True, UNDECIDED, False),
+        (CDI_CLASS, False, WITHOUT_CDI, False),
+        (DRIVER, True, WITHOUT_CDI, False),
+        (CONFIG_MAP, True, WITHOUT_CDI, False),
     ],
 )
 def test_unwanted_agents_and_runtime_classes_are_deleted_if_a_policy_decides(
-    rendered: RenderedObject, ours: bool, decided: bool, deleted: bool
+    rendered: RenderedObject, ours: bool, policies: OperandPlan, deleted: bool
 ) -> None:
     live = live_object(rendered.object, ours=ours)
-    action = decide_unwanted(live, kind=rendered.kind, decided=decided)
+    action = decide_unwanted(live, policies, kind=rendered.kind)
     if deleted:
         assert isinstance(action, DeleteOperand)
     else:

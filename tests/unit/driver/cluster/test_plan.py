@@ -15,15 +15,15 @@ from libs.runtime.settings import load
 from services.driver.cluster import resources
 from services.driver.cluster.plan import ObjectKey, OperandPlan, find_pod_problems
 from services.driver.cluster.role import DriverClusterSettings
-from tests.unit.driver.cluster.builders import POLICY_KEY, live_object, node, plan
+from tests.unit.driver.cluster.builders import POLICY_KEY, live_object, node, plan, with_handlers
 from tests.unit.policy.situations import (
     SETTINGS,
     cluster_policy,
     crd_mode_policy,
-    env_of,
     from_corpus,
 )
 
+OFF = {"enabled": False}
 FAILED = {"nvidia.com/gpu-driver-upgrade-state": "upgrade-failed"}
 
 
@@ -35,17 +35,51 @@ def message_of(operands: OperandPlan, kind: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "policies", [(cluster_policy(),), (crd_mode_policy(),), from_corpus("gpu-cluster-policy.yaml")]
+    ("policies", "sections"),
+    [
+        (
+            (cluster_policy(),),
+            ["spec.toolkit", "spec.devicePlugin", "spec.validator", "spec.migManager"],
+        ),
+        ((crd_mode_policy(toolkit=OFF, devicePlugin=OFF),), ["spec.migManager"]),
+        (
+            from_corpus("gpu-cluster-policy.yaml"),
+            ["spec.driver", "spec.devicePlugin", "validation"],
+        ),
+    ],
 )
-def test_the_device_plugin_is_left_out_and_reported(policies: Sequence[dict[str, Any]]) -> None:
+def test_a_policy_that_asks_for_operands_that_do_not_exist_names_each_section(
+    policies: Sequence[dict[str, Any]], sections: list[str]
+) -> None:
     operands = plan(*policies)
     assert "sluice-device-plugin" not in {key.name for key in operands.objects}
-    validator = operands.objects[ObjectKey("DaemonSet", "sluice-validator-agent")].object
-    (container,) = validator["spec"]["template"]["spec"]["containers"]
-    assert env_of(container)["SLUICE_CHECK_PLUGIN"] == "false"
-    conditions = [each for status in operands.statuses.values() for each in status.conditions]
-    (condition,) = [each for each in conditions if each.type == "DevicePlugin"]
-    assert (condition.status, condition.reason) == (False, "NotBuilt")
+    (status,) = [each for key, each in operands.statuses.items() if "Policy" in key.kind]
+    (condition,) = [each for each in status.conditions if each.type == "MissingOperands"]
+    assert (condition.status, condition.reason) == (True, "NotBuilt")
+    named = [part.split(" is switched on")[0] for part in condition.message.split("; ")]
+    assert named == sections
+    assert status.state == "notReady"
+
+
+def test_runtime_classes_exist_only_where_a_node_knows_the_handler() -> None:
+    def classes(*nodes: resources.Node) -> list[str]:
+        return [name for kind, name in plan(nodes=nodes).objects if kind == "RuntimeClass"]
+
+    assert classes(node()) == []
+    assert classes(with_handlers(node(), "runc", "nvidia"), node("b")) == ["nvidia"]
+    absent = {"nvidia.com/gpu.present": "false"}
+    assert classes(with_handlers(node(**absent), "nvidia")) == []
+
+
+def test_nodes_that_wait_for_a_driver_on_the_host_are_named_with_their_system() -> None:
+    operands = plan(*from_corpus("gpu-cluster-policy.yaml"), nodes=(node("n"),))
+    (status,) = operands.statuses.values()
+    (error,) = [each for each in status.conditions if each.type == "Error"]
+    assert error.status
+    assert (
+        "state-driver on n: it waits for a driver for ubuntu22.04 on amd64, but this version of"
+        " Sluice installs no drivers on hosts" in error.message
+    )
 
 
 RECORD = encode(NodeRecord(node_uid="u", epoch=1, token=1, cause="busy: sshd")).decode()
@@ -82,7 +116,7 @@ def test_the_status_of_daemon_sets_is_observed() -> None:
         for rendered in plan().objects.values()
         if rendered.kind == "DaemonSet" and not rendered.driver
     )
-    words = "1 of 1 pods of DaemonSet/sluice-discovery-agent are not available"
+    words = "1 of 1 pods of DaemonSet/sluice-validator-agent are not available"
     assert words in message_of(plan(daemon_sets=daemon_sets), "Error")
 
 

@@ -1,0 +1,69 @@
+"""Operands that policies ask for and this version of Sluice does not have.
+
+While a policy switches one on it is not ready, and its status names the section.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from libs.policy.kinds.agents import NO_CHECK, NO_MIG, NO_PLUGIN, NO_TOOLKIT
+from libs.policy.kinds.cluster_policy import ClusterPolicy
+from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION, GpuClusterPolicy
+from libs.policy.pool import ClusterWidePolicy
+from libs.policy.render.rendered import Operand
+
+
+class UnbuiltOperand(msgspec.Struct, frozen=True, kw_only=True):
+    """An operand that a section of a policy switches on without effect."""
+
+    operand: Operand
+    section: str
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.section} is switched on, but {self.problem}: {self.remedy}"
+
+
+def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
+    """Yield the operands that a policy asks for in vain."""
+    spec = policy.spec
+    if isinstance(policy, GpuClusterPolicy) and policy.spec.driver.enabled:
+        yield UnbuiltOperand(
+            operand=Operand.DRIVER,
+            section="spec.driver",
+            problem=NO_HOST_INSTALLATION,
+            remedy="install the driver with the machine and set enabled to false, or use a"
+            " ClusterPolicy, which runs the driver in a container",
+        )
+    is_full = isinstance(policy, ClusterPolicy)
+    toolkit = is_full and policy.spec.toolkit.enabled
+    if toolkit:
+        yield UnbuiltOperand(
+            operand=Operand.TOOLKIT,
+            section="spec.toolkit",
+            problem=NO_TOOLKIT,
+            remedy="set enabled to false, and install it with the machine or by another operator",
+        )
+    if spec.device_plugin.enabled:
+        yield UnbuiltOperand(
+            operand=Operand.DEVICE_PLUGIN,
+            section="spec.devicePlugin",
+            problem=f"{NO_PLUGIN}, so pods get no GPUs from it",
+            remedy="set enabled to false, and run another one",
+        )
+    if toolkit or spec.device_plugin.enabled:
+        yield UnbuiltOperand(
+            operand=Operand.VALIDATION,
+            section="spec.validator" if is_full else "validation",
+            problem=f"{NO_CHECK}: toolkit, CUDA and device plugin are not proven",
+            remedy="switch off toolkit and device plugin, and test with a pod that has a GPU",
+        )
+    if spec.mig_manager.enabled:
+        yield UnbuiltOperand(
+            operand=Operand.MIG_MANAGER,
+            section="spec.migManager",
+            problem=NO_MIG,
+            remedy="set enabled to false",
+        )

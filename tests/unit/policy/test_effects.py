@@ -1,0 +1,213 @@
+"""Fields that work change something in the cluster; fields without effect change nothing.
+
+The outcomes are those of docs/policies.md.
+"""
+
+import ast
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.policy.digest import target_digest
+from libs.policy.kinds import KINDS
+from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.kinds.upgrade_policy import (
+    AutoUpgradePolicy,
+    Drain,
+    PodDeletion,
+    WaitForCompletion,
+)
+from libs.policy.readiness import Observation
+from libs.policy.render.agents import AGENTS
+from libs.policy.render.operands import render_operands
+from libs.policy.render.rendered import RenderResult
+from libs.policy.shapes import leaf_fields
+from libs.policy.status import policy_statuses
+from libs.policy.wanted import operands_of
+from services.discovery.cluster import operand_labels
+from tests.unit.policy.fields import ExpectedFinding, FieldCase, cases, minimal_object, put
+from tests.unit.policy.situations import (
+    FILES,
+    SETTINGS,
+    SITUATIONS,
+    UBUNTU,
+    Object,
+    Situation,
+    cluster_policy,
+    crd_mode_policy,
+    env_of,
+    node,
+    nvidia_driver,
+    without_digests,
+)
+
+OTHER = {"repository": "other.example", "image": "other", "version": "1"}
+HANDLERS = ("nvidia", "nvidia-cdi", "nvidia-legacy", "gpu")
+ELSEWHERE = ("Rollout",)
+"""Kinds that the scheduler reads by itself."""
+ONE_VALUE = ("startupProbe.successThreshold", "driver.startupProbe.successThreshold")
+"""Kubernetes allows only one value."""
+CASES = [case for case in cases() if case.kind not in ELSEWHERE]
+REASONS = {
+    (kind.name, path): reason
+    for kind in KINDS.values()
+    for path, _, reason in leaf_fields(kind.spec_shape, "")
+}
+
+
+def works(case: FieldCase) -> bool:
+    return not REASONS[case.kind, case.path]
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=str)
+def test_the_outcome_of_a_field_is_that_of_its_finding(case: FieldCase) -> None:
+    found = ExpectedFinding.NOTE, ExpectedFinding.WARNING
+    is_alias = case.path.endswith("gpuPodDeletion")
+    assert works(case) is (case.expected not in found or is_alias)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if works(case)], ids=str)
+def test_a_field_that_works_changes_something(case: FieldCase) -> None:
+    base = policies(case)
+    if case.path not in ONE_VALUE:
+        assert effects(base) != effects(changed(base, case))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not works(case)], ids=str)
+def test_a_field_without_effect_changes_nothing(case: FieldCase) -> None:
+    base = policies(case)
+    assert effects(base, digests=True) == effects(changed(base, case), digests=True)
+
+
+def policies(case: FieldCase) -> list[Object]:
+    """Return policies with everything enabled except the field itself, which is in the last one."""
+    if case.kind == "GPUClusterPolicy":
+        return [minimal_object(case.kind)]
+    if case.kind == "RolloutStrategy":
+        strategy = minimal_object(case.kind)
+        strategy["spec"] |= {"pool": "clusterpolicy-cluster-policy", "retries": 3}
+        return [cluster_policy(), strategy]
+    parts = {
+        part: {**OTHER, "enabled": case.path != f"{part}.enabled"}
+        for part in ("gds", "gdrcopy")
+        if not case.path.endswith("usePrecompiled")
+    }
+    driver = {**OTHER, "rdma": {"enabled": not case.path.endswith("rdma.enabled")}}
+    if case.kind == "ClusterPolicy":
+        in_vms = case.path == "sandboxWorkloads.defaultWorkload"
+        return [cluster_policy(driver=driver, sandboxWorkloads={"enabled": in_vms}, **parts)]
+    others = [nvidia_driver("b", nodeSelector=UBUNTU.labels)] if case.path == "default" else []
+    return [crd_mode_policy(), *others, nvidia_driver("a", **driver, **parts)]
+
+
+def changed(base: list[Object], case: FieldCase) -> list[Object]:
+    other = copy.deepcopy(base)
+    put(other[-1]["spec"], case.path, case.value)
+    return other
+
+
+CONFIG_MAPS = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
+
+
+def render(objects: list[Object]) -> RenderResult:
+    situation = Situation(objects, [UBUNTU, node("c", rack="8")])
+    return render_operands(
+        situation.pools(),
+        situation.placement(),
+        SETTINGS,
+        config_maps=CONFIG_MAPS,
+        handlers=HANDLERS,
+    )
+
+
+def changed_policies() -> Iterator[tuple[str, list[Object]]]:
+    """Yield policies with one changed field each, for every field that changes an object."""
+    for case in CASES:
+        after = changed(policies(case), case)
+        if works(case) and render(after).objects != render(policies(case)).objects:
+            yield str(case), after
+
+
+def effects(objects: list[Object], *, digests: bool = False) -> Any:
+    """Return what becomes of policies: objects, pools, labels of nodes, and statuses."""
+    situation = Situation(objects, [UBUNTU, node("c", rack="8")])
+    pools, placement, rendering = situation.pools(), situation.placement(), render(objects)
+    operands = operands_of(pools.cluster)
+    return (
+        rendering if digests else without_digest_fields(rendering),
+        [
+            (pool.key, pool.nodes, pool.upgrade, pool.strategy, pool.held, pool.driver.version)
+            for pool in pools.pools
+        ],
+        [target_digest(pool.driver) for pool in pools.pools] if digests else [],
+        (operands.gpu_labels, operands.telemetry),
+        [operand_labels.operands(each.labels, pools.cluster) for each in situation.nodes],
+        [
+            (status.state, [each for each in status.conditions if each.type != "Accepted"])
+            for status in policy_statuses(pools, placement, rendering, Observation())
+            if digests
+        ],
+        [
+            [each for each in status.conditions if each.type == "MissingOperands"]
+            for status in policy_statuses(pools, placement, rendering, Observation())
+        ],
+    )
+
+
+def without_digest_fields(rendering: RenderResult) -> list[Object]:
+    """Return all rendered objects without digests, which change even for fields without effect."""
+    return [
+        without_digests(rendered.object) if rendered.driver else rendered.object
+        for rendered in rendering.objects
+    ]
+
+
+# What is rendered or kept in a pool is read by a program.
+
+ROOT = Path(__file__).parents[3]
+
+
+def attributes_read(*folders: str) -> set[str]:
+    """Return the names of all attributes that the code in these folders reads."""
+    return {
+        part.attr
+        for folder in folders
+        for file in (ROOT / folder).rglob("*.py")
+        for part in ast.walk(ast.parse(file.read_text()))
+        if isinstance(part, ast.Attribute)
+    }
+
+
+def test_every_field_of_upgrades_and_strategies_is_read() -> None:
+    read = attributes_read("libs/rollout", "services/scheduler")
+    structs = (AutoUpgradePolicy, Drain, PodDeletion, WaitForCompletion, StrategySpec)
+    fields = {field.name for struct in structs for field in msgspec.structs.fields(struct)}
+    assert fields <= read
+
+
+def agent_variables() -> Iterator[tuple[str, str]]:
+    """Yield the service of each agent, and a variable of its pods that a policy may change."""
+    identity = {"SLUICE_NODE", "SLUICE_POD_UID", "SLUICE_NAMESPACE"}
+    for situation in SITUATIONS.values():
+        for rendered in situation.rendering().objects:
+            for agent in AGENTS:
+                if rendered.name == agent.name:
+                    (container,) = rendered.object["spec"]["template"]["spec"]["containers"]
+                    yield from (
+                        (agent.component.value, name)
+                        for name in env_of(container).keys() - identity
+                    )
+
+
+@pytest.mark.parametrize(("service", "variable"), sorted(set(agent_variables())))
+def test_every_variable_of_an_agent_is_a_setting_that_is_read(service: str, variable: str) -> None:
+    prefix, _, name = variable.partition("_")
+    assert prefix == "SLUICE"
+    read = attributes_read(f"services/{service}/node", "libs/bus")
+    code = (ROOT / "services/agent_role.py").read_text()
+    setting = name.lower().removesuffix("_url")
+    assert setting in read or f"settings.{setting}" in code
