@@ -23,6 +23,7 @@ from libs.contracts.paths import (
     set_path,
 )
 from libs.contracts.records import AuditJournal, DeviceHold, LostJournal, PoolFacts
+from libs.contracts.reports import Evidence
 from libs.contracts.rollout import FINALIZER, KIND
 from libs.forecast.stage import driver_agent, driver_pods
 from libs.forecast.stage.objects import StageDriverPod, StageMachine, StageNode, StageRollout
@@ -132,9 +133,16 @@ class JournalRecorder:
         self.start.append(document)
 
     def entry(
-        self, at: float, boot_id: str, component: str, command: Command, **details: Any
-    ) -> Entry:
-        """Record a line of an agent's journal."""
+        self,
+        at: float,
+        boot_id: str,
+        component: str,
+        command: Command,
+        *,
+        evidence: Evidence | None,
+        **details: Any,
+    ) -> None:
+        """Record a line of an agent's journal, and its event."""
         entry = Entry(
             node=command.node,
             node_uid=command.node_uid,
@@ -148,7 +156,7 @@ class JournalRecorder:
             **details,
         )
         self.entries.append(entry)
-        return entry
+        self.events.entry(entry, evidence)
 
     def observe_holders(self, state: StageState, machine: StageMachine) -> None:
         """Record the holders of the devices of a machine from now on."""

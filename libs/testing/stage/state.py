@@ -106,10 +106,15 @@ class SimulatedState(StageState):
         **details: Any,
     ) -> None:
         if self.recorder is not None:
-            entry = self.recorder.entry(
-                self.now, machine.boot_id, agent.component, command, phase=phase, **details
+            self.recorder.entry(
+                self.now,
+                machine.boot_id,
+                agent.component,
+                command,
+                evidence=agent.pending_reports.evidence,
+                phase=phase,
+                **details,
             )
-            self.recorder.events.entry(entry, agent.pending_reports.evidence)
 
     def on_node_written(self, name: str, before: str, write: WriteNode, step: Step) -> None:
         if self.recorder is not None and write.applied.state != before:
