@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from libs.audit.case import ROUND_SECONDS, AuditCase, AuditFinding, MissingSource, write_violation
+from libs.audit.object_writes import Grant, RolloutWrite
 from libs.audit.pools import in_journal_order
-from libs.audit.timeline import Grant, NodeChange, RolloutWrite
+from libs.audit.timeline import NodeChange
 
 _Key = tuple[str, str, Grant]
 """Pool, node uid and grant."""

@@ -17,8 +17,9 @@ from libs.audit.case import (
 )
 from libs.audit.harm_counts import AT_REST, TargetCounts, UpgradeHistory, target_of
 from libs.audit.nodes import ReplayedNode
+from libs.audit.object_writes import RolloutWrite
 from libs.audit.pools import in_journal_order
-from libs.audit.timeline import NodeChange, RolloutWrite
+from libs.audit.timeline import NodeChange
 from libs.contracts.node import MANAGER, Operation, UpgradeState
 from libs.contracts.paths import segments
 from libs.policy.shapes import scaled_value

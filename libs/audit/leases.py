@@ -111,19 +111,25 @@ def orders(case: AuditCase) -> Iterator[AuditFinding]:
 
 
 def epochs(case: AuditCase) -> Iterator[AuditFinding]:
-    """Check per node and boot that no op starts under an epoch older than any component's."""
-    latest: dict[tuple[str, str], tuple[int, str]] = {}
+    """Check per node and boot that no op starts under an epoch older than an earlier entry's.
+
+    A new leader writes its epoch into one slot after another, so that an agent that starts
+    meanwhile may still find the `idle` of the former leader: `idle` is compared with the entries of
+    its own component only.
+    """
+    latest: dict[tuple[str, ...], tuple[int, str]] = {}
     for entry in sorted(case.entries, key=lambda entry: entry.time):
         if entry.phase not in _EFFECTS:
             continue
-        key = entry.node_uid, entry.boot_id
-        epoch, component = latest.get(key, (0, ""))
+        node = entry.node_uid, entry.boot_id
+        own = *node, entry.component
+        epoch, component = latest.get(node if _needs_token(entry) else own, (0, ""))
         if entry.phase == EntryPhase.STARTED and entry.epoch < epoch:
             yield _start_violation(
                 entry, f"under epoch {entry.epoch}, when {component} already had epoch {epoch}"
             )
-        if entry.epoch > epoch:
-            latest[key] = entry.epoch, entry.component
+        for key in (node, own):
+            latest[key] = max(latest.get(key, (0, "")), (entry.epoch, entry.component))
 
 
 def token_order(case: AuditCase) -> Iterator[AuditFinding]:

@@ -15,7 +15,8 @@ import msgspec
 
 from libs.audit.membership import PoolMembership
 from libs.audit.nodes import NodeHistory, ReplayedNode, Series
-from libs.audit.timeline import NodeChange, PolicyChange, RolloutWrite, Timeline
+from libs.audit.object_writes import PolicyChange, RolloutWrite
+from libs.audit.timeline import NodeChange, Timeline
 from libs.contracts.node import Operation
 from libs.contracts.records import PoolFacts
 from libs.policy.pool import pre_installed_key

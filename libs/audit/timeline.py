@@ -7,7 +7,7 @@ deletions have no revision of their own. The state before the journal is at posi
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,12 +21,12 @@ from libs.audit.nodes import (
     initial_history,
     state_after,
 )
+from libs.audit.object_writes import PolicyChange, RolloutWrite, rollout_write
 from libs.audit.pods import PodHistory, initial_pod, is_deletion
 from libs.contracts import rollout
 from libs.contracts.journal import Revision, Verb
 from libs.contracts.node import MANAGER, NodeLease
 from libs.contracts.paths import metadata_key, set_path
-from libs.contracts.rollout import TargetRecord
 from libs.policy.kinds import KINDS
 
 OURS: Final = "sluice-"
@@ -89,44 +89,6 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def uncordoned(self) -> bool:
         return self.before.cordoned and not self.after.cordoned
-
-
-class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A write to a policy or a strategy."""
-
-    position: int
-    time: float
-    kind: str
-    name: str
-    manifest: Mapping[str, Any] | None
-    """The new object; None where it was deleted."""
-
-
-class Grant(NamedTuple):
-    """An entry in flight in a Rollout."""
-
-    token: int
-    target: str
-
-
-class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """A write to a Rollout, with the part of the new object that the audit needs."""
-
-    position: int
-    time: float
-    pool: str
-    exists: bool
-    release: tuple[str, int]
-    """The target that a person released from its halt, and the number of failures accepted."""
-    base: int
-    grants: Mapping[str, Grant]
-    """The entries in flight in its status, by node uid."""
-    targets: frozenset[str]
-    """The targets in its status."""
-    initial_records: Mapping[str, TargetRecord]
-    """The records of the targets; only at the start of the journal, which has no other source."""
-    revision: Revision | None
-    """None at the start of the journal."""
 
 
 class Timeline:
@@ -296,7 +258,7 @@ class Timeline:
     ) -> None:
         kind, name = key
         if kind == rollout.KIND:
-            write = _rollout_write(position, time, name, manifest or {}, revision)
+            write = rollout_write(position, time, name, manifest or {}, revision)
             self.object_changes.append(write)
             return
         # A copy, because later writes change the manifest in place.
@@ -304,29 +266,6 @@ class Timeline:
         self.object_changes.append(
             PolicyChange(position=position, time=time, kind=kind, name=name, manifest=copy)
         )
-
-
-def _rollout_write(
-    position: int, time: float, name: str, manifest: Mapping[str, Any], revision: Revision | None
-) -> RolloutWrite:
-    """Decode a write from the whole object; an empty one was deleted."""
-    status, spec = as_map(manifest.get("status")), as_map(manifest.get("spec"))
-    release, targets = as_map(spec.get("release")), as_map(status.get("targets"))
-    return RolloutWrite(
-        position=position,
-        time=time,
-        pool=name,
-        exists=bool(manifest),
-        release=(release.get("target", ""), release.get("failures", 0)),
-        base=status.get("base") or 0,
-        grants={
-            uid: Grant(as_map(entry).get("token", 0), as_map(entry).get("target", ""))
-            for uid, entry in as_map(status.get("inFlight")).items()
-        },
-        targets=frozenset(targets),
-        initial_records={} if revision else msgspec.convert(targets, dict[str, TargetRecord]),
-        revision=revision,
-    )
 
 
 def _deep_copy(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ WRITES: Final = 8
 CONFLICTS: Final = 4
 WRITES_OF_OTHERS: Final = 6
 
-REPEATS: Final = 10
+REPEATS: Final = 20
 REPEAT_SECONDS: Final = 10.0
 """At most so many equal requests in so many seconds."""
 

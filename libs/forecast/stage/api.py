@@ -44,6 +44,10 @@ def driver_label_of(node: StageNode) -> str:
     return value(node, DRIVER) or ""
 
 
+def state_of(node: StageNode) -> str:
+    return value(node, STATE) or ""
+
+
 def record_of(node: StageNode) -> NodeRecord | None:
     """Return the node record, if it can be read and belongs to this Node."""
     record = value(node, RECORD)

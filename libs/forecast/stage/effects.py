@@ -67,7 +67,9 @@ def _set_wait(state: StageState, name: str, wait: Wait | None) -> None:
     """Set the wait of a node; it is visible in the next view and causes no decision."""
     memory = state.memory_of(name)
     if memory.waiting is not wait and memory.waiting != wait:
-        memory.waiting = wait
+        before, memory.waiting = memory.waiting, wait
+        if (before and before.code) != (wait and wait.code):
+            state.on_wait_changed(name, wait)
         state.stale_memory_views.add(name)
 
 
@@ -127,7 +129,11 @@ def _run_action(state: StageState, sent: SentStep, action: Action) -> bool:
     name = sent.name
     match action:
         case WriteNode():
+            node = state.nodes.get(name)
+            before = api.state_of(node) if node is not None else ""
             code = api.apply_node(state, name, action)
+            if code < 300:
+                state.on_node_written(name, before, action, sent.step)
             state.on_node_answer(name)
             state.log(f"{name}: {sent.step.because} [{_describe(action)}] {code}")
             return code < 300

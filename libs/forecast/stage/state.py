@@ -23,6 +23,7 @@ from libs.forecast.stage.objects import (
     StageSlot,
 )
 from libs.forecast.world import WorldModel
+from libs.rollout.decision import Step, Wait, WriteNode
 
 SCHEDULER = "system:serviceaccount:sluice:sluice-scheduler"
 
@@ -243,6 +244,12 @@ class StageState:
 
     def on_driver_start(self, machine: StageMachine, pod: StageDriverPod) -> None:
         """Observe a driver container that is about to start."""
+
+    def on_node_written(self, name: str, before: str, write: WriteNode, step: Step) -> None:
+        """Observe a successful write to a Node that was in the state `before`."""
+
+    def on_wait_changed(self, name: str, wait: Wait | None) -> None:
+        """Observe another wait code of a node, or the end of its wait."""
 
     def on_node_answer(self, name: str) -> None:
         """Observe an answer of the API server about a Node."""

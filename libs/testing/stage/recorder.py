@@ -23,10 +23,12 @@ from libs.contracts.paths import (
     set_path,
 )
 from libs.contracts.records import AuditJournal, DeviceHold, LostJournal, PoolFacts
+from libs.contracts.reports import Evidence
 from libs.contracts.rollout import FINALIZER, KIND
 from libs.forecast.stage import driver_agent, driver_pods
 from libs.forecast.stage.objects import StageDriverPod, StageMachine, StageNode, StageRollout
 from libs.forecast.stage.state import ObjectRef, Requester, StageState
+from libs.testing.stage.events import EventRecorder
 
 PAUSED = label_path("nvidia.com/gpu.deploy.dcgm")
 After = StageNode | StageRollout | Mapping[str, Any] | None
@@ -36,6 +38,7 @@ class JournalRecorder:
     def __init__(self) -> None:
         self.revisions: list[Revision] = []
         self.entries: list[Entry] = []
+        self.events = EventRecorder()
         self.log_lines: list[tuple[float, str]] = []
         self.device_holds: list[DeviceHold] = []
         """Device holds that have ended."""
@@ -52,6 +55,7 @@ class JournalRecorder:
         copied = copy(self)
         for name, value in vars(self).items():
             setattr(copied, name, copy(value))
+        copied.events = self.events.copy()
         return copied
 
     def as_audit_journal(self) -> AuditJournal:
@@ -63,6 +67,7 @@ class JournalRecorder:
         return AuditJournal(
             revisions=tuple(self.revisions),
             entries=tuple(self.entries),
+            events=tuple(self.events.events),
             start=tuple(self.start),
             pools=tuple(self.pool_facts),
             device_holds=(*self.device_holds, *still_open),
@@ -128,23 +133,30 @@ class JournalRecorder:
         self.start.append(document)
 
     def entry(
-        self, at: float, boot_id: str, component: str, command: Command, **details: Any
+        self,
+        at: float,
+        boot_id: str,
+        component: str,
+        command: Command,
+        *,
+        evidence: Evidence | None,
+        **details: Any,
     ) -> None:
-        """Record a line of an agent's journal."""
-        self.entries.append(
-            Entry(
-                node=command.node,
-                node_uid=command.node_uid,
-                boot_id=boot_id,
-                component=component,
-                epoch=command.epoch,
-                token=command.token,
-                op=command.op,
-                command=command.kind.value,
-                time=at,
-                **details,
-            )
+        """Record a line of an agent's journal, and its event."""
+        entry = Entry(
+            node=command.node,
+            node_uid=command.node_uid,
+            boot_id=boot_id,
+            component=component,
+            epoch=command.epoch,
+            token=command.token,
+            op=command.op,
+            command=command.kind.value,
+            time=at,
+            **details,
         )
+        self.entries.append(entry)
+        self.events.entry(entry, evidence)
 
     def observe_holders(self, state: StageState, machine: StageMachine) -> None:
         """Record the holders of the devices of a machine from now on."""

@@ -156,6 +156,7 @@ def _record_validation(
             machine.boot_id,
             "validator",
             command,
+            evidence=None,
             phase=EntryPhase.FINISHED,
             result=installed.done(command),
         )

@@ -20,6 +20,7 @@ from libs.forecast.stage.objects import (
 from libs.forecast.stage.state import Latencies, ObjectRef, Requester, StageState
 from libs.forecast.stage.views import SOURCES
 from libs.forecast.world import WorldModel
+from libs.rollout.decision import Step, Wait, WriteNode
 from libs.rollout.views.fleet import Instant, SourceState
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import RolloutView
@@ -106,8 +107,22 @@ class SimulatedState(StageState):
     ) -> None:
         if self.recorder is not None:
             self.recorder.entry(
-                self.now, machine.boot_id, agent.component, command, phase=phase, **details
+                self.now,
+                machine.boot_id,
+                agent.component,
+                command,
+                evidence=agent.pending_reports.evidence,
+                phase=phase,
+                **details,
             )
+
+    def on_node_written(self, name: str, before: str, write: WriteNode, step: Step) -> None:
+        if self.recorder is not None and write.applied.state != before:
+            self.recorder.events.step(self.now, self.nodes[name], before, write, step)
+
+    def on_wait_changed(self, name: str, wait: Wait | None) -> None:
+        if self.recorder is not None and name in self.nodes:
+            self.recorder.events.wait(self.now, self.nodes[name], wait, self.leader)
 
     def on_driver_start(self, machine: StageMachine, pod: StageDriverPod) -> None:
         """Record the violations the gate prevents: two drivers, or one over another's modules."""

@@ -13,12 +13,13 @@ from demo.verdict import with_report_delay
 from libs.audit import AuditJournal, judge
 from libs.contracts.events import WaitEvent
 from libs.contracts.journal import Revision
-from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
+from libs.contracts.paths import RECORD
 from services.scheduler import resources
 from tests.component.campaign.admin import NEW, OLD, POOL
 from tests.component.campaign.fault_actions import ALL_ACTIONS
 from tests.component.campaign.observers import BusObserver, FaultCounter
-from tests.component.campaign.recovery import FOR_PEOPLE, record_of, recover
+from tests.component.campaign.recovery import FOR_PEOPLE, decode_record, record_of, recover
 from tests.component.campaign.scenario import ACTS_UNTIL, CampaignScenario
 from tests.component.campaign.world import CampaignWorld, run_world
 
@@ -171,6 +172,9 @@ class _SeedRun:
             failure for node in world.nodes.values() for failure in node.failures
         ]
         failures += [f"ended: {failure}" for failure in (*world.failures, *ended_by_themselves)]
+        for role in world.roles:
+            failures += [f"unguarded: {request}" for request in role.transport.unguarded]
+        failures += self._given_up_evictions(revisions)
         if ended:
             failures += [f"proof: {text}" async for text in self._without_evidence()]
         else:
@@ -200,6 +204,16 @@ class _SeedRun:
             if calm or invariant != "I10":
                 failures.append(f"unjudged: {invariant}: {sources}")
         return failures
+
+    def _given_up_evictions(self, revisions: Iterable[Revision]) -> Iterator[str]:
+        """Report failures for an eviction: every budget allows it long before the limit."""
+        for revision in revisions:
+            text = revision.changed.get(RECORD, (None, None))[1]
+            record = decode_record(text)
+            failed = record is not None and record.state == UpgradeState.UPGRADE_FAILED
+            if record and failed and record.cause.startswith("eviction"):
+                at = revision.time - self._began
+                yield f"eviction: {at:.1f} s, {revision.name} failed: {record.cause}"
 
     async def _without_evidence(self) -> AsyncGenerator[str]:
         """Report nodes that are done without matching evidence."""

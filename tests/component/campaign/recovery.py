@@ -98,7 +98,11 @@ async def _resolve_wait(world: CampaignWorld, node: resources.Node, wait: WaitEv
 
 def record_of(node: resources.Node) -> NodeRecord | None:
     """Return the node's record, if it is readable."""
-    text = node.metadata.annotations.get(RECORD_ANNOTATION, "")
+    return decode_record(node.metadata.annotations.get(RECORD_ANNOTATION))
+
+
+def decode_record(text: str | None) -> NodeRecord | None:
+    """Return a record, if it is readable."""
     try:
         return decode(NodeRecord, text.encode()) if text else None
     except MalformedMessage:

@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from libs.bus.permissions import permissions
 from libs.bus.slot_cache import SlotCache
 from libs.contracts.identities import Identity, Writer
@@ -50,6 +52,8 @@ class CuttableTransport:
         self.cut = asyncio.Event()
         self.lease_away = False
         """Leave lease requests without a response, so that a lost lease is detected late."""
+        self.unguarded: list[str] = []
+        """Deletions and evictions of pods without the uid of the pod as a precondition."""
 
     def __str__(self) -> str:
         return "a transport of a campaign"
@@ -60,6 +64,8 @@ class CuttableTransport:
             raise Unavailable(f"{request.method} {request.path}", "the process was killed")
         if self.lease_away and "/leases" in request.path:
             await asyncio.Event().wait()
+        if _removes_pod(request) and not _names_uid(request):
+            self.unguarded.append(str(request))
         self.writes += request.method != "GET" and "/leases" not in request.path
         async with self._transport.open(request) as response:
             if self.cut_after is not None and self.writes > self.cut_after:
@@ -67,6 +73,17 @@ class CuttableTransport:
             if self.cut.is_set():
                 raise Unavailable(f"{request.method} {request.path}", "the process was killed")
             yield response
+
+
+def _removes_pod(request: Request) -> bool:
+    evicts = request.method == "POST" and request.path.endswith("/eviction")
+    return evicts or (request.method == "DELETE" and "/pods" in request.path)
+
+
+def _names_uid(request: Request) -> bool:
+    body = msgspec.json.decode(request.body) if request.body else {}
+    options = body.get("deleteOptions", body)
+    return bool(options.get("preconditions", {}).get("uid"))
 
 
 class RoleProcess:

@@ -3,6 +3,7 @@
 Each kind of fault has a random source of its own, so that adding a kind changes none of the others.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from random import Random
 from typing import Final
@@ -90,7 +91,7 @@ def scenario(seed: int) -> CampaignScenario:
         return result
     return msgspec.structs.replace(
         result,
-        actions=_actions(seed, nodes),
+        actions=_sorted((*_actions(seed, nodes), *_guard(seed, result.patched_at))),
         bus=_bus_faults(Random(f"{seed}/bus")),
         api_faults=_api_fault_rates(Random(f"{seed}/api")),
         overrides=(
@@ -179,4 +180,17 @@ def _actions(seed: int, nodes: tuple[str, ...]) -> tuple[ScheduledAction, ...]:
             node = random.choice(nodes) if kind.on_node else ""
             value = round(random.uniform(*kind.values), 1)
             result.append(ScheduledAction(at=at, kind=what, node=node, value=value))
-    return tuple(sorted(result, key=lambda act: (act.at, act.kind)))
+    return _sorted(result)
+
+
+def _guard(seed: int, patched_at: float) -> tuple[ScheduledAction, ...]:
+    """Refuse evictions just when the workloads are to be evicted, in some seeds."""
+    random = Random(f"{seed}/guard")
+    if random.random() >= 0.25:
+        return ()
+    at, seconds = round(patched_at + 0.5, 2), round(random.uniform(30.0, 80.0), 1)
+    return (ScheduledAction(at=at, kind="guard-pods", value=seconds),)
+
+
+def _sorted(actions: Iterable[ScheduledAction]) -> tuple[ScheduledAction, ...]:
+    return tuple(sorted(actions, key=lambda act: (act.at, act.kind)))

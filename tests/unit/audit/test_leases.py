@@ -171,6 +171,10 @@ TWO_TOKENS = "lease token=1; release; lease token=2; started driver validate;"
         "started validator validate epoch=3; advance 1; started epoch=2",
         ["driver of n1 started swap 1.1 under epoch 2, when validator already had epoch 3"],
     ),
+    an_older_epoch_of_idle=(
+        "started discovery idle epoch=3; started driver idle epoch=2; started driver idle epoch=1",
+        ["driver of n1 started idle 1.1 under epoch 1, when driver already had epoch 2"],
+    ),
     a_resumed_op=("started op=2 epoch=2; started op=2 epoch=2", []),
     a_refused_op=("started op=2 epoch=2; entry refused epoch=1; started op=2 epoch=2", []),
     a_refused_op_of_a_later_order=("entry refused op=9 epoch=9 token=9; started", []),

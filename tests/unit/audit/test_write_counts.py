@@ -122,27 +122,27 @@ def repeated(
     return builder
 
 
-LOOP = "more than 10 times in 10 s"
+LOOP = "more than 20 times in 10 s"
 
 
 @cases(
     "times options texts",
     a_deletion=(1000, {}, [f"{MANAGER} sent delete of Pod gpu/driver {LOOP}"]),
-    eleven=(11, {}, [f"{MANAGER} sent delete of Pod gpu/driver {LOOP}"]),
-    ten=(10, {}, []),
+    twenty_one=(21, {}, [f"{MANAGER} sent delete of Pod gpu/driver {LOOP}"]),
+    twenty=(20, {}, []),
     one_a_second=(100, {"every": 1.0}, []),
     a_refused_eviction=(
-        11,
+        21,
         {"verb": Verb.EVICT, "code": 429},
         [f"{MANAGER} sent evict of Pod gpu/driver {LOOP}"],
     ),
     a_refused_rollout=(
-        11,
+        21,
         {"kind": "Rollout", "name": "p", "namespace": "", "verb": Verb.UPDATE, "code": 409},
         [f"{MANAGER} sent update of Rollout p {LOOP}"],
     ),
     a_daemon_set=(
-        11,
+        21,
         {"kind": "DaemonSet", "manager": "sluice-driver", "verb": Verb.APPLY, "code": 500},
         [f"sluice-driver sent apply of DaemonSet gpu/driver {LOOP}"],
     ),

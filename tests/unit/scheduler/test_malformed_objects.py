@@ -20,13 +20,12 @@ from services.scheduler import resources
 from services.scheduler.snapshot.node_view import (
     NodeContext,
     driver_pod,
-    is_finished,
-    is_of_daemon_set,
     is_tracked,
     node_view,
     pool_member,
     workload_pod,
 )
+from services.scheduler.snapshot.pod_view import is_finished, is_of_daemon_set
 from services.scheduler.snapshot.pools import PolicyReader, snapshot_pools
 from services.validator.cluster import proofs
 from tests.unit.malformed import with_a_part_replaced

@@ -1,0 +1,71 @@
+"""Writes to the objects that steer the nodes: policies, strategies and Rollouts."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from libs.audit.nodes import as_map
+from libs.contracts.journal import Revision
+from libs.contracts.rollout import TargetRecord
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A write to a policy or a strategy."""
+
+    position: int
+    time: float
+    kind: str
+    name: str
+    manifest: Mapping[str, Any] | None
+    """The new object; None where it was deleted."""
+
+
+class Grant(NamedTuple):
+    """An entry in flight in a Rollout."""
+
+    token: int
+    target: str
+
+
+class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A write to a Rollout, with the part of the new object that the audit needs."""
+
+    position: int
+    time: float
+    pool: str
+    exists: bool
+    release: tuple[str, int]
+    """The target that a person released from its halt, and the number of failures accepted."""
+    base: int
+    grants: Mapping[str, Grant]
+    """The entries in flight in its status, by node uid."""
+    targets: frozenset[str]
+    """The targets in its status."""
+    initial_records: Mapping[str, TargetRecord]
+    """The records of the targets; only at the start of the journal, which has no other source."""
+    revision: Revision | None
+    """None at the start of the journal."""
+
+
+def rollout_write(
+    position: int, time: float, name: str, manifest: Mapping[str, Any], revision: Revision | None
+) -> RolloutWrite:
+    """Decode a write from the whole object; an empty one was deleted."""
+    status, spec = as_map(manifest.get("status")), as_map(manifest.get("spec"))
+    release, targets = as_map(spec.get("release")), as_map(status.get("targets"))
+    return RolloutWrite(
+        position=position,
+        time=time,
+        pool=name,
+        exists=bool(manifest),
+        release=(release.get("target", ""), release.get("failures", 0)),
+        base=status.get("base") or 0,
+        grants={
+            uid: Grant(as_map(entry).get("token", 0), as_map(entry).get("target", ""))
+            for uid, entry in as_map(status.get("inFlight")).items()
+        },
+        targets=frozenset(targets),
+        initial_records={} if revision else msgspec.convert(targets, dict[str, TargetRecord]),
+        revision=revision,
+    )
