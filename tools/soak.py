@@ -4,12 +4,17 @@
 services. The audit judges both. The first failure of each kind is reported in full; the exit status
 is 1 if any seed failed.
 
+`fuzz --seeds N` sends random bytes to NATS, HTTP and every decoder, `storm` runs the demo's real
+processes under faults with a hostile node (its own options: `storm --help`).
+
 `explore --states N [--scene WORDS]` tries every order of events in scenarios that are too large for
 a test, up to N states each, and reports a shortest failing sequence.
 """
 
 import argparse
 import multiprocessing
+import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -25,6 +30,8 @@ from tests.component.rollout.exploration.long_explorations import (
 from tests.component.rollout.simulation.failures import failure_report, shrink_failure
 from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import scenario
+from tests.security.fuzz_messages import FUZZ_SEEDS
+from tools.storm.__main__ import main as storm
 
 SeedResult = tuple[int, str, int]
 """Seed, failure (empty if none), and the number of nodes that ended in place."""
@@ -67,6 +74,8 @@ PARTS: Final = {
     "campaign": SoakTarget(_campaign, _campaign_report),
 }
 
+FUZZ_TESTS: Final = ("tests/security/test_fuzz_bus.py", "tests/security/test_fuzz_http.py")
+
 
 def explore(task: tuple[str, int]) -> tuple[str, LongExplorationResult]:
     """Explore one scene up to a number of states."""
@@ -91,12 +100,22 @@ def explore_all(words: str, max_states: int) -> int:
     return 1 if wrong or not names else 0
 
 
+def fuzz(seeds: int) -> int:
+    """Run the fuzzing tests with this many seeds; return the exit status."""
+    command = [sys.executable, "-m", "pytest", "-q", *FUZZ_TESTS]
+    environ = {**os.environ, FUZZ_SEEDS: str(seeds)}
+    return subprocess.run(command, check=False, env=environ).returncode
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the soak and return the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["storm"]:
+        return storm(arguments[1:])
     parser = argparse.ArgumentParser(
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=[*PARTS, "explore"])
+    parser.add_argument("what", choices=[*PARTS, "explore", "fuzz", "storm"])
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int, default=None, help="report one seed in full")
@@ -105,6 +124,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.what == "explore":
         return explore_all(options.scene, options.states)
+    if options.what == "fuzz":
+        return fuzz(options.seeds)
     part = PARTS[options.what]
     if options.only is not None:
         print(part.report(options.only))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 
@@ -33,7 +33,7 @@ QUEUE_GROUP = "q"
 MAX_WAITING = 64
 """Queries that may wait, for each one that may run."""
 
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS: Final = {QueryVerb.STATUS: 30.0, QueryVerb.WHY: 30.0, QueryVerb.PLAN: 180.0}
 """A handler that takes longer is cancelled, so that it does not hold up other queries."""
 
 QueryHandlers: TypeAlias = Mapping[QueryVerb, Callable[[Any], Awaitable[Message]]]
@@ -260,7 +260,7 @@ class QueryResponder:
         except MalformedMessage as error:
             return QueryError(code=QueryErrorCode.UNREADABLE, message=str(error))
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS[verb]):
                 answer = await self._handlers[verb](query)
         except asyncio.CancelledError:
             task = asyncio.current_task()

@@ -12,6 +12,9 @@ from libs.contracts.subjects import STATE, STREAMS
 from tests.contracts.goldens import EXAMPLES, path_of
 from tests.security.identities import B_DRIVER, SCHEDULER, beat, notification, slot, state
 
+FUZZ_SEEDS = "SLUICE_FUZZ_SEEDS"
+"""The environment variable with the number of seeds of the fuzzing tests."""
+
 GOLDEN = [path_of(name).read_bytes() for name in EXAMPLES]
 _VALUE = re.compile(rb'-?\d+(?:\.\d+)?|"[^"]*"|true|false|null')
 _HOSTILE_VALUES = (

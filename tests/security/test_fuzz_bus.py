@@ -1,4 +1,4 @@
-"""Random bytes at the server and at every decoder. SLUICE_FUZZ_SEEDS=1000 runs more seeds."""
+"""Random bytes at the server and at every decoder; `make soak ARGS=fuzz` runs more seeds."""
 
 import os
 import random
@@ -11,11 +11,11 @@ from libs.contracts.catalogue import FORMS
 from libs.contracts.message import MalformedMessage
 from tests.contracts import goldens
 from tests.security.fuzz_bus import fuzz_bus
-from tests.security.fuzz_messages import content, operation
+from tests.security.fuzz_messages import FUZZ_SEEDS, content, operation
 from tests.security.identities import IDENTITIES
 from tests.security.world import World
 
-SEEDS = int(os.environ.get("SLUICE_FUZZ_SEEDS", "8"))
+SEEDS = int(os.environ.get(FUZZ_SEEDS, "8"))
 
 
 @pytest.mark.timeout(60 + 10 * SEEDS)

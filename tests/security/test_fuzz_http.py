@@ -1,6 +1,7 @@
 """Random requests to the HTTP server, while some clients hold connections: the next is served."""
 
 import asyncio
+import os
 import random
 from contextlib import suppress
 from typing import Final
@@ -8,9 +9,10 @@ from typing import Final
 from structlog.testing import capture_logs
 
 from libs.runtime.http import MAX_CONNECTIONS, MAX_HEAD, HttpServer, HttpSettings, Page
+from tests.security.fuzz_messages import FUZZ_SEEDS
 
 LOOPBACK: Final = HttpSettings(host="127.0.0.1", port=0)
-REQUESTS: Final = 400
+REQUESTS: Final = 50 * int(os.environ.get(FUZZ_SEEDS, "8"))
 GOOD: Final = b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n"
 
 

@@ -9,7 +9,7 @@ import time
 from tools.storm.storm import result_lines, run_storm
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="storm",
         description="Upgrade the demo's fleet under faults and a hostile node; audit the run.",
@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--nodes", type=int, default=4, choices=range(3, 9), metavar="3-8")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)
     started = time.monotonic()
 
@@ -37,4 +37,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
