@@ -38,6 +38,12 @@ IDLE = {
     "sluice-scheduler: pods delete",
     # Used for plans only.
     "sluice-scheduler: poddisruptionbudgets list",
+    # Used where an operand is switched off only.
+    "sluice-driver-cluster: runtimeclasses delete",
+    # Used where the Lease was not installed only.
+    "sluice-discovery-cluster: leases create",
+    "sluice-driver-cluster: leases create",
+    "sluice-scheduler: leases create",
 }
 """Rights that this upgrade does not use; all others are needed."""
 
