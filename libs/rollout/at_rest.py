@@ -220,7 +220,9 @@ def is_unwanted(node: NodeView, pool: PoolView) -> bool:
 
 
 def is_unmanaged(node: NodeView, record: NodeRecord | None, pool: PoolView) -> bool:
-    return record is None and not node.driver_label and (is_unwanted(node, pool) or pool.gone)
+    """Whether nothing on the node is ours, and nothing is wanted."""
+    is_abandoned = pool.gone and not node.state
+    return record is None and not node.driver_label and (is_unwanted(node, pool) or is_abandoned)
 
 
 def step_removal(

@@ -49,10 +49,13 @@ _STARTED = frozenset(
 )
 """States in which the driver label has moved, as far as the state label can be trusted."""
 
-_UNCORDONED = frozenset(
-    {UpgradeState.UPGRADE_REQUIRED, UpgradeState.CORDON_REQUIRED, UpgradeState.UPGRADE_DONE}
-)
-"""States in which the GPU Operator has not cordoned the node, or has uncordoned it."""
+_CORDONED = frozenset(UpgradeState) - {
+    UpgradeState.UNKNOWN,
+    UpgradeState.UPGRADE_REQUIRED,
+    UpgradeState.CORDON_REQUIRED,
+    UpgradeState.UPGRADE_DONE,
+}
+"""States in which the GPU Operator has cordoned the node. Others are not its states."""
 
 _KEYS = {
     NodeField.STATE: STATE_LABEL,
@@ -244,7 +247,7 @@ def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | 
         return None
     if is_unwanted(node, pool) or pool.gone or not pool.constraints.may_mark_required:
         return None
-    cordon_adopted = node.cordoned and not node.initially_cordoned and node.state not in _UNCORDONED
+    cordon_adopted = node.cordoned and not node.initially_cordoned and node.state in _CORDONED
     record = NodeRecord(
         node_uid=node.uid,
         epoch=now.epoch,

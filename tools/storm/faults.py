@@ -18,8 +18,13 @@ from libs.kube.errors import KubeError
 
 SHORTEST, LONGEST = 5.0, 20.0
 """Seconds for which a thing is broken."""
+MAX_UNAVAILABLE: Final = 2
+"""One place may be occupied by the hostile node."""
 _BALLAST: Final = "ballast"
-_NONSENSE: Final = ({"maxParallelUpgrades": -1}, {"maxUnavailable": "many"}, {"drain": "yes"})
+_REFUSED: Final = ({"maxParallelUpgrades": -1}, {"drain": "yes"})
+"""Values that the API server refuses."""
+_NONSENSE: Final = {"maxUnavailable": "many"}
+"""A value that only Sluice can refuse: it pauses the pool until a person mends it."""
 
 
 class Faults:
@@ -117,12 +122,20 @@ class Faults:
             await self._up.nats.start()
 
     async def _patch_policy(self) -> None:
-        """Change how many nodes are upgraded at once; send a value that must be refused."""
-        parallel = self._random.randint(1, 3)
-        self._print_line(f"patch the policy: maxParallelUpgrades {parallel}, then nonsense")
-        with suppress(KubeError):
-            await self._patch({"maxParallelUpgrades": parallel})
-            await self._patch(self._random.choice(_NONSENSE))
+        """Change how many nodes are upgraded at once; write nonsense, and mend it."""
+        parallel, seconds = self._random.randint(1, 3), self._broken_seconds()
+        self._print_line(
+            f"patch the policy: maxParallelUpgrades {parallel}, and nonsense for {seconds:.0f} s"
+        )
+        await self._patch({"maxParallelUpgrades": parallel})
+        for refused in _REFUSED:
+            with suppress(KubeError):
+                await self._patch(refused)
+        await self._patch(_NONSENSE)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await self._patch({"maxUnavailable": MAX_UNAVAILABLE})
 
     async def _patch(self, upgrade_policy: Mapping[str, object]) -> None:
         await self._kube.request(

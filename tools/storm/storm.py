@@ -28,15 +28,13 @@ from libs.bus.port import BusError
 from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import KubeError
-from tools.storm.faults import Faults, agent_folder, small_disk
+from tools.storm.faults import MAX_UNAVAILABLE, Faults, agent_folder, small_disk
 from tools.storm.hostile_node import HostileNode
 from tools.storm.probe_monitor import ProbeMonitor
 
 T = TypeVar("T")
 
 VERSIONS: Final = ("570.86.15", "580.95.05", "580.105.08")
-MAX_UNAVAILABLE: Final = 2
-"""One place may be occupied by the hostile node."""
 _POLL_SECONDS: Final = 1.0
 _CALM_SECONDS: Final = 300.0
 """How long the last upgrade may take after the faults have ended."""

@@ -38,6 +38,8 @@ REMEDY_ROUNDS = 8
 MAX_DECISIONS = 6000
 DECISIONS_PER_PREFLIGHT = 4
 """Further decisions allowed for each preflight: it repeats every minute while it is blocked."""
+DEPOSED_PAUSE = 1.0
+"""Seconds between two decisions of a deposed leader: its writes fail, and it pauses after each."""
 MAX_STEPS = 400
 """Steps on one node after which it counts as a loop."""
 
@@ -94,13 +96,14 @@ def run_scenario(scenario: Scenario, decide_all: Decide | None = None) -> Simula
     )
 
 
-class _DeposedLeader(msgspec.Struct, frozen=True):
+class _DeposedLeader(msgspec.Struct):
     """A former leader that still decides, on the fleet that it saw last."""
 
     leader: int
     epoch: int
     fleet: Fleet
     until: float
+    paused_until: float = 0.0
 
 
 class _Run:
@@ -260,6 +263,9 @@ class _Run:
         if now.at > self._deposed.until:
             self._deposed = None
             return
+        if now.at < self._deposed.paused_until:
+            return
+        self._deposed.paused_until = now.at + DEPOSED_PAUSE
         earlier_epoch = msgspec.structs.replace(now, epoch=self._deposed.epoch)
         decision = (self._decide_all or decide)(self._deposed.fleet, earlier_epoch)
         self.stage.carry_out(

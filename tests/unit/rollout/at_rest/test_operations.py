@@ -242,6 +242,12 @@ def test_an_unknown_digest_is_never_the_same_installation(
     assert not is_restart_only(unasked, record_of(unasked), build(OLD, install_digest=digest))
 
 
+def test_a_foreign_state_without_a_policy_is_a_wait() -> None:
+    view = required(record=None, driver_label="", state="pod-restart-required")
+    assert wait_of(step_at_rest(view, GONE, instant())).code == "policy-gone"
+    assert step_at_rest(replace(view, state=""), GONE, instant()) is None
+
+
 # Nodes that are to have no driver of ours (docs/states.md#v-remove).
 
 

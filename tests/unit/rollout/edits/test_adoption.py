@@ -82,6 +82,7 @@ STATES: dict[str, tuple[bool, bool, bool]] = {
     "validation-required": (True, False, True),
     "uncordon-required": (True, False, True),
     "upgrade-failed": (True, False, True),
+    "nonsense": (True, False, False),
 }
 
 
