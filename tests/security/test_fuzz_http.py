@@ -1,10 +1,11 @@
 """Random requests to the HTTP server, while some clients hold connections: the next is served."""
 
 import asyncio
+import gc
 import os
 import random
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from structlog.testing import capture_logs
 
@@ -32,6 +33,7 @@ def mutated(random: random.Random) -> bytes:
                     (b"POST", b"CONNECT", b"http://a/", b"Content-Length: 9" + b"9" * 30)
                 ),
                 b"x" * 2 * MAX_HEAD,
+                b"\xff\xfe",
             )
         )
         request[at : at + length] = piece
@@ -41,6 +43,8 @@ def mutated(random: random.Random) -> bytes:
 
 async def test_random_requests_neither_crash_nor_occupy_the_server() -> None:
     rng = random.Random(1)
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     with capture_logs() as logs:
         async with HttpServer(LOOPBACK, {"/page": lambda: Page(b"x" * 200_000)}) as server:
             held: list[asyncio.StreamWriter] = []
@@ -61,4 +65,6 @@ async def test_random_requests_neither_crash_nor_occupy_the_server() -> None:
             assert (await reader.read()).endswith(b"x" * 200_000)
             for each in (writer, *held):
                 each.close()
+    gc.collect()  # an unhandled exception of a task is reported when the task is destroyed
+    assert not unhandled
     assert not logs
