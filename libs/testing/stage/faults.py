@@ -161,6 +161,7 @@ class StageFaults:
 def elect(state: SimulatedState) -> int:
     """Elect another leader, without memory; requests of the previous one may still arrive."""
     epochs = [pool.rollout.status.epoch for pool in state.pools.values() if pool.rollout]
+    epochs += [slot.command.epoch for slot in state.slots.values()]
     state.leader += 1
     state.epoch = 1 + max(epochs, default=0)
     state.memory.clear()
