@@ -142,7 +142,7 @@ def malformed_messages(identity: Identity) -> Iterator[bytes]:
     scope = {"cluster": identity.cluster, "node": identity.node}
     component = {**scope, "component": identity.writer.value}
     beat = str(subjects.Beat(**component)).encode()
-    events = f"{subjects.Event(**scope, writer=identity.writer, kind='alert')}".encode()
+    events = str(subjects.Event(**scope, writer=identity.writer, kind="command")).encode()
     reports = [
         str(subjects.State(**component, kind=kind)).encode()
         for kind in ("facts", "progress", "result", "refusal", "holders", "evidence")
