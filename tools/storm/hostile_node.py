@@ -18,6 +18,7 @@ import nkeys
 
 from libs.contracts import subjects
 from libs.contracts.identities import COMPONENTS, Identity, Writer
+from tests.security.fuzz_messages import publication
 
 _CONNECTIONS: Final = 200
 _HOLD_SECONDS: Final = 5.0
@@ -176,14 +177,3 @@ def malformed_bodies() -> Iterator[bytes]:
     yield b'{"v":' + digits + b"}"
     yield b'{"v":1e999}'
     yield b'{"v":1,"node":"\\ud800"}'
-
-
-def publication(
-    subject: bytes, data: bytes = b"x", *, reply: bytes = b"", headers: bytes = b""
-) -> bytes:
-    """Return the bytes of a publication as they travel."""
-    words = [subject, *([reply] if reply else [])]
-    if headers:
-        words += [b"%d" % len(headers), b"%d" % (len(headers) + len(data))]
-        return b"HPUB " + b" ".join(words) + b"\r\n" + headers + data + b"\r\n"
-    return b"PUB " + b" ".join([*words, b"%d" % len(data)]) + b"\r\n" + data + b"\r\n"
