@@ -3,8 +3,8 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import nkeys
@@ -64,26 +64,6 @@ def nkey() -> tuple[str, str]:
     return seed.decode(), bytes(nkeys.from_seed(seed).public_key).decode()
 
 
-@asynccontextmanager
-async def scripted_server(first: bytes, later: bytes = b"") -> AsyncGenerator[str]:
-    """Serve a scripted NATS server: `first` answers the first PING, and `later` each PUB."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"version":"2.15.1","max_payload":1048576,"headers":true}\r\n')
-        pings = 0
-        while line := await reader.readline():
-            if line.startswith(b"PING"):
-                pings += 1
-                writer.write(first if pings == 1 else b"PONG\r\n")
-            elif line.startswith(b"PUB"):
-                writer.write(later)
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
 def users(*rules: str) -> str:
     return "authorization { users: [" + ", ".join(rules) + "] }"
 
@@ -120,24 +100,6 @@ async def test_a_silent_server_fails_the_connect(connected: Connect) -> None:
         proxy.drop()
         with pytest.raises(BusUnavailable, match="no connection to NATS"):
             await connected(proxy.url, wait=0.5)
-
-
-async def test_a_client_that_gave_up_ends_the_guard(connected: Connect) -> None:
-    """nats-py closes permanently on most errors of the server, such as an expired user."""
-    async with scripted_server(b"PONG\r\n", b"-ERR 'User Authentication Expired'\r\n") as url:
-        bus = await connected(url)
-        guard = asyncio.create_task(bus.guard())
-        await bus.publish("anything", b"")
-        with pytest.raises(BusUnavailable, match=r"closed permanently: .*expired"):
-            await asyncio.wait_for(guard, 30)
-        assert not bus.link.is_up
-
-
-async def test_a_connect_that_returns_unconnected_is_a_failure(connected: Connect) -> None:
-    """If a server sends its PING before its PONG, nats-py keeps connecting forever."""
-    async with scripted_server(b"PING\r\n") as url:
-        with pytest.raises(BusUnavailable, match="no connection to NATS"):
-            await connected(url, wait=5.0)
 
 
 async def test_permission_violations_raise(connected: Connect) -> None:
