@@ -6,6 +6,7 @@ Each was observed with nats-py 2.16.0; delete a method here when a later release
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import asyncio
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from nats.errors import ConnectionClosedError, FlushTimeoutError, NoServersError
 from nats.errors import Error as NatsError
 from nats.protocol.parser import PERMISSIONS_ERR, STALE_CONNECTION
 
+from libs.bus.nats.tls_errors import describe_tls_error
 from libs.bus.nats.transport import ConnectFailed, LoadTls, Transport
 
 if TYPE_CHECKING:
@@ -110,6 +112,9 @@ class PatchedClient(Client):
             self._drop_transport()
             why = str(error) or f"the server did not accept the connection within {timeout:g} s"
             raise ConnectFailed(why) from None
+        except ssl.SSLError as error:  # TLS refuses a client only after its own handshake
+            self._drop_transport()
+            raise ConnectFailed(describe_tls_error(error)) from None
         except BaseException:
             self._drop_transport()
             raise
@@ -171,6 +176,14 @@ class PatchedClient(Client):
         """Whether the reconnecting task runs; it ends silently on an unexpected error."""
         task: Any = self._reconnection_task
         return task is not None and not task.done()
+
+    @property
+    def reconnect_error(self) -> BaseException | None:
+        """The unexpected error that ended the reconnecting task, or None."""
+        task: Any = self._reconnection_task
+        if task is None or not task.done() or task.cancelled():
+            return None
+        return task.exception()
 
     def discard_unsent(self) -> None:
         """Discard the data that was not written to the socket."""

@@ -108,7 +108,7 @@ class Connection:
                     f"no connection to NATS at {self.url} as {self.identity} within {wait:g} s:"
                     f" {why}; check the address, and that the server runs"
                 )
-            self._failures.failed(self._who(), why)
+            self._failures.failed(self.identity, self.url, why)
             pause = backoff.next()
         self._opened = True
         self._set_up()
@@ -210,22 +210,20 @@ class Connection:
                     await self._renew()
         if self._failure is not None:
             raise self._failure
+        error = self._client.reconnect_error
+        why = describe_error(error) if error else self._last_error or "no reason given"
         raise BusUnavailable(
-            f"the connection to NATS at {self.url} as {self.identity} was closed permanently:"
-            f" {self._last_error or 'no reason given'}"
+            f"the connection to NATS at {self.url} as {self.identity} was closed permanently: {why}"
         )
 
     async def _renew(self) -> None:
         """Sign in again; what was sent before is processed first, unless that takes too long."""
-        log.info("%s: signing in again, because its token was renewed", self._who())
+        log.info("signing in to NATS at %s again, because the token was renewed", self.url)
         with suppress(NatsError, OSError, TimeoutError):
             await self._client.flush(FLUSH_SECONDS)
         if self._client.is_connected:
             self._renewing = True
             await self._client.force_reconnect()
-
-    def _who(self) -> str:
-        return f"{self.identity} at {self.url}"
 
     def _set_up(self) -> None:
         self._failures.ended()
@@ -253,7 +251,7 @@ class Connection:
             text = self._sign_in.explain_refusal(text)
         self._last_error = text
         if not self.link.is_up:
-            self._failures.failed(self._who(), text)
+            self._failures.failed(self.identity, self.url, text)
 
     def _on_violation(self, operation: str, subject: str) -> None:
         if operation != "subscription":
@@ -268,9 +266,9 @@ class Connection:
     async def _on_disconnected(self) -> None:
         self._client.discard_unsent()
         if self._opened and not self._closing and not self._renewing:
-            log.warning(
-                "%s: disconnected: %s", self._who(), self._last_error or "connection broken"
-            )
+            what = "ended the session" if self._ended_by_server else "is unreachable"
+            why = self._last_error or "connection broken"
+            log.warning("NATS at %s %s: %s", self.url, what, why)
         lasted = self.clock.monotonic() - self._connected_at
         if not self._ended_by_server or lasted >= LASTING_SECONDS:
             self._backoff.reset()
@@ -281,7 +279,7 @@ class Connection:
         self._subscriptions.server_responds = True
         self._ended_by_server = False
         self._last_error = ""
-        log.info("%s: reconnected", self._who())
+        log.info("reconnected to NATS at %s", self.url)
         self._set_up()
 
     async def _on_closed(self) -> None:

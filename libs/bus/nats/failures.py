@@ -2,6 +2,7 @@
 
 import logging
 
+from libs.contracts.identities import Identity
 from libs.runtime.clock import Clock
 
 log = logging.getLogger("sluice.bus")
@@ -22,8 +23,8 @@ class ConnectFailures:
         self.reason = ""
         """Why the last try failed; empty while there is a connection."""
 
-    def failed(self, who: str, why: str) -> None:
-        """Record a failed try; `who` is the identity and the server."""
+    def failed(self, identity: Identity, url: str, why: str) -> None:
+        """Record a failed try."""
         now = self._clock.monotonic()
         if not self.reason:
             self._began = now
@@ -34,8 +35,8 @@ class ConnectFailures:
         if logged is None and len(self._logged) == _MAX_CAUSES:
             return  # texts that differ at each try must not fill the log
         self._logged[why] = now
-        lasted = f" for {now - self._began:.0f} s" if logged is not None else ""
-        log.warning("%s: not connected%s: %s; trying again", who, lasted, why)
+        since = f" for {now - self._began:.0f} s" if logged is not None else ""
+        log.warning("%s is waiting for NATS at %s%s: %s; trying again", identity, url, since, why)
 
     def ended(self) -> None:
         """Forget the failures: the connection is up."""

@@ -9,6 +9,7 @@ NATS, so a server without TLS gets no credentials.
 import asyncio
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from nats.aio.transport import TcpTransport
@@ -95,8 +96,6 @@ class Transport(TcpTransport):
     async def _line(self) -> bytes:
         try:
             line = await super().readline()
-        except ssl.SSLError as error:
-            raise ConnectFailed(describe_tls_error(error)) from None
         except ValueError:
             raise ConnectFailed("the server sent a line that is too long") from None
         if not line:
@@ -110,7 +109,8 @@ class Transport(TcpTransport):
         """Wait for the end of the connection, but not for a peer that no longer answers."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                await super().wait_closed()
+                with suppress(OSError):  # why it ended was reported to those who used it
+                    await super().wait_closed()
         except TimeoutError:
             self._io_writer.transport.abort()  # pyright: ignore[reportOptionalMemberAccess]
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,7 +17,7 @@ from libs.bus.nats.connection import DRAIN_SECONDS
 from libs.bus.port import BusMisconfigured, BusUnavailable, LastPerSubject, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.subjects import COMMANDS, STATE
+from libs.contracts.subjects import COMMANDS
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
 from libs.testing.simulation import make_env
@@ -188,44 +187,6 @@ async def test_a_lost_stream_is_recreated_by_the_process_that_ensured_it(
     await server.lose_stream("COMMANDS")
     await eventually(lambda: bus.link.is_up)
     assert await bus.store(COMMANDS, SLOT, b"{}", expect=0) > first + 1
-
-
-async def test_tls_with_a_certificate_of_the_client(connected: Connect, tmp_path: Path) -> None:
-    await asyncio.to_thread(make_certificates, tmp_path)
-    tls = (
-        f'tls {{ cert_file: "{tmp_path}/server.pem", key_file: "{tmp_path}/server.key",'
-        f' ca_file: "{tmp_path}/ca.pem", verify: true }}'
-    )
-    async with NatsServer(config=tls) as server:
-        url = server.url.replace("nats://", "tls://")
-        own = Credentials(
-            ca_file=f"{tmp_path}/ca.pem",
-            cert_file=f"{tmp_path}/client.pem",
-            key_file=f"{tmp_path}/client.key",
-        )
-        bus = await connected(url, credentials=own)
-        await bus.ensure(STATE)
-        stranger = Credentials(ca_file=f"{tmp_path}/client.pem")
-        with pytest.raises(BusUnavailable, match="certificate verify failed"):
-            await connected(url, credentials=stranger, wait=1.0)
-
-
-def make_certificates(folder: Path) -> None:
-    """Create a CA, and certificates of a server and a client."""
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
-    for name in ("server", "client"):
-        out = ("-keyout", f"{name}.key", "-out", f"{name}.csr")
-        openssl("req", *key, *out, "-subj", f"/CN={name}")
-        (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
-        openssl(
-            *("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
-            *("-CAcreateserial", "-out", f"{name}.pem", "-extfile", "names"),
-        )
 
 
 async def test_a_handler_that_raises_ends_the_guard_with_its_error(
