@@ -18,6 +18,7 @@ from libs.contracts.reports import Progress
 from libs.contracts.rollout import InFlight
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import (
+    Candidate,
     NodeApplyConfiguration,
     Notice,
     NoticeKind,
@@ -350,6 +351,40 @@ def test_a_node_adopted_as_done_is_validated() -> None:
     quiet = step_of(step_at_rest(later, pool(), instant()))
     outcome = candidate_of(step_at_rest(apply_step(later, quiet), pool(), instant()))
     assert outcome.operation is Operation.VALIDATE
+
+
+def start_of(view: NodeView) -> Candidate:
+    """Return the start of a node at rest, after the steps that come before it."""
+    outcome = step_at_rest(view, pool(), instant())
+    while isinstance(outcome, Step):
+        view = apply_step(view, outcome)
+        outcome = step_at_rest(view, pool(), instant())
+    return candidate_of(outcome)
+
+
+@pytest.mark.parametrize("writer", [MANAGER, PERSON])
+@pytest.mark.parametrize(
+    "state",
+    [
+        "upgrade-required",
+        "pod-restart-required",
+        "validation-required",
+        "uncordon-required",
+        "upgrade-failed",
+        "upgrade-done",
+    ],
+)
+def test_an_adopted_node_counts_in_bounded_harm_whatever_its_state_label(
+    state: str, writer: str
+) -> None:
+    """Only a record shows that a node failed on an earlier target."""
+    lost = no_record(done(target=OLD, state=state))
+    owners = {**lost.field_managers, NodeField.STATE: (writer,)}
+    _, _, adopted = answer(
+        with_request(replace(lost, field_managers=owners), NodeRequest.ADOPT), pool()
+    )
+    start = start_of(adopted)
+    assert (start.operation, start.target, start.outside) == (Operation.UPGRADE, NEW, False)
 
 
 def test_adoption_finds_the_target_of_the_label() -> None:
