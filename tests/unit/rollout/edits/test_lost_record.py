@@ -82,6 +82,8 @@ def with_token(view: NodeView, token: int) -> NodeView:
 IN_FLIGHT = granted(pool(), node())
 """The grant of node-1 has token 1."""
 
+ALL_OVERWRITTEN = dict.fromkeys((NodeField.RECORD, NodeField.STATE, NodeField.DRIVER), (PERSON,))
+
 LOST: dict[str, tuple[NodeView, PoolView]] = {
     "gone, done": (no_record(done(target=OLD)), pool()),
     "gone, failed": (no_record(failed()), pool()),
@@ -109,6 +111,18 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
             record=MalformedAnnotation("{"),
             state="",
             field_managers={NodeField.RECORD: (PERSON,), NodeField.DRIVER: (MANAGER,)},
+        ),
+        pool(),
+    ),
+    "garbled by a person, who overwrote the labels too": (
+        done(record=MalformedAnnotation("{"), field_managers=ALL_OVERWRITTEN),
+        pool(),
+    ),
+    "garbled by a person, on a node whose agents alone know of a command": (
+        node(
+            record=MalformedAnnotation("{"),
+            field_managers=ALL_OVERWRITTEN,
+            components={"driver": component(highest_order=Order(0, 1))},
         ),
         pool(),
     ),
@@ -234,6 +248,22 @@ NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
     ),
     "a foreign note in place of a record, on a node that was never ours": (
         node(record=MalformedAnnotation("hello"), field_managers={NodeField.RECORD: (PERSON,)}),
+        pool(),
+    ),
+    "a foreign note in place of a record, where an earlier Node of that name had commands": (
+        node(
+            record=MalformedAnnotation("hello"),
+            field_managers={NodeField.RECORD: (PERSON,)},
+            components={
+                "driver": component(
+                    replace(command(Idle()), node_uid="another"), highest_order=Order(0, 0)
+                )
+            },
+        ),
+        pool(),
+    ),
+    "gone with all that was ours: only commands are left": (
+        node(components=done().components),
         pool(),
     ),
     "left over from what was cleared": (
