@@ -20,6 +20,7 @@ from libs.bus.keys import (
     decode_public,
     decode_seed,
     encode_public,
+    encode_seed,
 )
 from libs.bus.permissions import AUTH, account_of, permissions
 from libs.contracts.identities import Identity
@@ -99,6 +100,14 @@ class _Claims(msgspec.Struct, frozen=True):
 
 _claims = msgspec.json.Decoder(_Claims)
 _header = msgspec.json.Decoder(dict[str, str])
+
+
+def new_seeds() -> tuple[str, str]:
+    """Return the seeds of a new signing key and a new curve key; both are secret."""
+    return (
+        encode_seed(KeyKind.ACCOUNT, bytes(SigningKey.generate())),
+        encode_seed(KeyKind.CURVE, bytes(PrivateKey.generate())),
+    )
 
 
 class CalloutKeys:
