@@ -27,10 +27,10 @@ from libs.testing.apiserver.replies import InFlightRequests, Reply
 from libs.testing.apiserver.requests import (
     READS,
     ApiCall,
+    accepted_form,
     list_options,
     parse_call,
     request_timeout,
-    wants_table,
 )
 from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.store import Store
@@ -94,7 +94,7 @@ class RequestHandler:
         document = discovery.discovery_document(request.path, tuple(self._kinds))
         if document is None:
             return None
-        wants_table(request.headers.get("accept", ""), offered=False)
+        accepted_form(request.headers.get("accept", ""), ())
         return Reply(200, encoded(document))
 
     async def _hang(self) -> Reply:
