@@ -24,7 +24,6 @@ _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollectio
 _UNSERVED = {
     "pods": ("attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"),
     "nodes": ("proxy",),
-    "serviceaccounts": ("token",),
     "replicasets": ("scale",),
 }
 _POSTED = ("binding", "eviction")
