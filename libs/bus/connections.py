@@ -11,14 +11,13 @@ from typing import Final
 
 import msgspec
 
+from libs.bus.permissions import NODES, SERVICES
 from libs.bus.port import Bus, BusError, BusUnavailable, SubjectForbidden
 from libs.bus.slots import watch_notifications
 from libs.contracts import subjects
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 
-NODES: Final = "NODES"
-SERVICES: Final = "SERVICES"
 SHARES: Final = {NODES: 4, SERVICES: 16}
 """Connections of one identity, by account. A broken connection counts until the server notices,
 while its successors connect; an identity of services may be several processes or people."""

@@ -238,6 +238,11 @@ order."""
 LIST_CONNECTIONS = "$SYS.REQ.SERVER.PING.CONNZ"
 
 
+SIGN_IN_REQUESTS = "$SYS.REQ.USER.AUTH"
+"""The server asks here who a client is, in the account that the auth callout names."""
+SIGN_IN_ANSWERS = "$SYS._INBOX.>"
+
+
 def kick(server: str) -> str:
     """Return the subject on which a server is asked to close a connection."""
     return f"$SYS.REQ.SERVER.{server}.KICK"

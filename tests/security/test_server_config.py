@@ -27,7 +27,7 @@ from tests.support import eventually
 
 def users(nodes: int) -> list[User]:
     identities = [
-        *(Identity(writer=each) for each in CLUSTER_WRITERS),
+        *(Identity(writer=each) for each in CLUSTER_WRITERS if each != Writer.SIGN_IN),
         *(
             Identity(writer=each, node=f"gpu-{n}.example")
             for n in range(nodes)

@@ -1,6 +1,6 @@
 """`Bus` over one connection to NATS."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
@@ -46,8 +46,18 @@ class NatsBus(JetStream):
     async def subscribe(
         self, pattern: str, handler: MessageHandler, *, group: str = ""
     ) -> Closable:
-        async def received(msg: Msg) -> None:
+        def received(msg: Msg) -> None:
             handler(msg.subject, msg.data, msg.reply)
+
+        return await self.subscribe_messages(pattern, received, group=group)
+
+    async def subscribe_messages(
+        self, pattern: str, handler: Callable[[Msg], None], *, group: str = ""
+    ) -> Closable:
+        """Subscribe, and receive messages with their headers. `handler` must not block."""
+
+        async def received(msg: Msg) -> None:
+            handler(msg)
 
         return await self._connection.subscribe(pattern, received, group=group)
 
