@@ -237,5 +237,5 @@ def _holder(
     )
 
 
-SIGNED_IN: Final = frozenset(map(str, Writer)) - {"sign-in"}
+SIGNED_IN: Final = frozenset(Writer) - {Writer.SIGN_IN}
 """The writers that sign in with a token; the service itself has a key in the configuration."""
