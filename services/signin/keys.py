@@ -41,12 +41,17 @@ class TrustedKeys:
     async def run(self) -> None:
         """Read the keys until cancelled."""
         backoff = Backoff(self._random, cap=RETRY)
-        while True:
-            if await self._read():
-                backoff.reset()
-                await self._clock.sleep(jittered(PERIOD, self._random))
-            else:
-                await self._clock.sleep(1.0 + backoff.next())
+        try:
+            while True:
+                if await self._read():
+                    backoff.reset()
+                    await self._clock.sleep(jittered(PERIOD, self._random))
+                else:
+                    await self._clock.sleep(1.0 + backoff.next())
+        finally:
+            if self._reading is not None:
+                self._reading.cancel()
+                await asyncio.wait({self._reading})
 
     def unready_reason(self) -> str | None:
         return None if self.issuer is not None else self.problem
@@ -65,11 +70,6 @@ class TrustedKeys:
         reading = self._reading
         await asyncio.wait({reading})
         return not reading.cancelled() and reading.result()
-
-    async def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait({self._reading})
 
     async def _read(self) -> bool:
         async with self._lock:

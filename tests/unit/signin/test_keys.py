@@ -70,7 +70,6 @@ def play(story: Story) -> None:
         finally:
             task.cancel()
             await asyncio.wait({task})
-            await world.trusted.close()
 
     run(main, seed=1)
 
