@@ -196,7 +196,7 @@ def _import(kind: str, account: str, subject: str) -> str:
 
 
 # The wildcards keep answers to other calls out, as above.
-_SYSTEM_CALLS = (subjects.LIST_CONNECTIONS.replace("PING", ANY), subjects.kick(ANY))
+_SYSTEM_CALLS = (subjects.list_connections(ANY), subjects.kick(ANY))
 _MONITORING = (
     *(_import("service", SYSTEM, each) for each in _SYSTEM_CALLS),
     _import("stream", SYSTEM, subjects.CONNECTIONS),

@@ -117,7 +117,7 @@ def _scheduler(identity: Identity) -> _Rights:
     return list(rights), [*subscribe, subjects.CONNECTIONS]
 
 
-_CUTS = (subjects.LIST_CONNECTIONS, subjects.kick(ANY))
+_CUTS = (subjects.list_connections(ANY), subjects.kick(ANY))
 
 
 def _sign_in() -> _Rights:

@@ -82,6 +82,9 @@ class NatsBus(JetStream):
     async def request(self, subject: str, data: bytes, *, timeout: float = 5.0) -> bytes:
         return (await self._connection.request(subject, data, timeout=timeout)).data
 
+    async def request_all(self, subject: str, data: bytes, *, within: float) -> list[bytes]:
+        return [msg.data for msg in await self._connection.request_all(subject, data, within)]
+
 
 @asynccontextmanager
 async def connect(
