@@ -24,9 +24,6 @@ from services.signin.signatures import UnknownKey, verify
 
 LATE: Final = 3.0
 """Seconds that one client waits for the keys, or for its review; the server waits 10 for both."""
-REFUSED_SHARES: Final = 2
-"""From so many shares of connections on, an identity is refused. From one on its oldest are cut:
-a broken connection counts until the server notices, and must not lock its successor out."""
 
 
 class Connections(Protocol):
@@ -115,11 +112,11 @@ class Gate:
             return known
         share = SHARES[account_of(holder.identity.writer)]
         count = self._connections.count(holder.identity)
-        if count >= REFUSED_SHARES * share:
+        if count >= share:
             return Refused(
                 Cause.SHARE,
-                f"{holder.identity} has {count} connections; its share is {share}: end those of"
-                " other processes",
+                f"{holder.identity} has {count} connections, which is its share: end those of other"
+                " processes; broken ones end when the server notices, within minutes",
             )
         if known is Knowledge.UNKNOWN:
             return Unreviewed(holder)
