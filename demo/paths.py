@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from libs.bus.server_config import User, new_nkey, server_config
-from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity
+from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
 from libs.runtime.fatal import Fatal
 
 NAMESPACE = "gpu-operator"
@@ -130,7 +130,7 @@ _OWNER_ONLY = 0o600
 
 def identities(nodes: Iterable[str]) -> list[Identity]:
     """Return the identities of services, of people and of each component of each node."""
-    services = [Identity(writer=writer) for writer in CLUSTER_WRITERS]
+    services = [Identity(writer=each) for each in CLUSTER_WRITERS if each != Writer.SIGN_IN]
     return services + [Identity(writer=each, node=node) for node in nodes for each in COMPONENTS]
 
 

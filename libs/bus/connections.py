@@ -1,24 +1,31 @@
-"""Cut the connections of an identity beyond its share: nats-server limits accounts only.
+"""Cut connections to NATS that are beyond an identity's share, or whose session was closed.
 
-Without this, one key could take all connections of its account and lock the others out. The oldest
-are cut, because most identities with too many have lost the oldest without notice of the server.
+nats-server limits accounts only. Without shares, one identity could take all connections of its
+account and lock the others out. The oldest are cut, because most identities with too many have lost
+the oldest without notice of the server.
+
+Whoever may list and close connections runs the monitor: sign-in, or the scheduler without one.
 """
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from libs.bus.port import Bus, BusError, BusUnavailable, SubjectForbidden
+from libs.bus import connection_list
+from libs.bus.connection_list import Connection
+from libs.bus.permissions import NODES, SERVICES, account_of
+from libs.bus.port import Bus, BusError, SubjectForbidden
+from libs.bus.sessions import Session, parse_session_name
 from libs.bus.slots import watch_notifications
 from libs.contracts import subjects
+from libs.contracts.identities import Identity
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 
-NODES: Final = "NODES"
-SERVICES: Final = "SERVICES"
 SHARES: Final = {NODES: 4, SERVICES: 16}
 """Connections of one identity, by account. A broken connection counts until the server notices,
 while its successors connect; an identity of services may be several processes or people."""
@@ -26,76 +33,70 @@ while its successors connect; an identity of services may be several processes o
 PERIOD: Final = 60.0
 """Seconds between listings of all connections; notices may get lost."""
 LOG_PERIOD: Final = 60.0
-_PAGE: Final = 1024
+ADMISSION: Final = 10.0
+"""Seconds in which a client may still be admitted that was granted before its session closed."""
+ABSENT: Final = 2
+"""Listings without an answer after which a server, and its connections, are forgotten."""
 
 _log = logger()
 
-
-class _Server(msgspec.Struct, frozen=True):
-    id: str
+_Key = tuple[str, int]
 
 
-class _Client(msgspec.Struct, frozen=True):
-    id: int
-    acc: str = ""
-    user: str = ""
-    host: str = ""
+class _Owner(msgspec.Struct, frozen=True):
+    """Whose share a connection counts against."""
 
-
-class _Notice(msgspec.Struct, frozen=True):
-    server: _Server
-    client: _Client
-
-
-class _Connection(msgspec.Struct, frozen=True):
-    cid: int
-    account: str = ""
-    authorized_user: str = ""
-    ip: str = ""
-    subscriptions_list: tuple[str, ...] = ()
-
-
-class _Page(msgspec.Struct, frozen=True):
-    connections: tuple[_Connection, ...] = ()
-
-
-class _Listed(msgspec.Struct, frozen=True):
-    server: _Server
-    data: _Page = _Page()
-
-
-class _User(msgspec.Struct, frozen=True):
     account: str
-    key: str
-    """The public key that the server verified."""
+    name: str
+    """The identity of a session; the public key of a static user."""
 
 
-class _Cut(msgspec.Struct, frozen=True):
-    user: _User
-    cid: int
-    server: str
-    host: str
-
-
-_notice = msgspec.json.Decoder(_Notice)
-_listed = msgspec.json.Decoder(_Listed)
+class _Closed(msgspec.Struct, frozen=True):
+    matches: Callable[[Session], bool]
+    at: float
 
 
 class ConnectionMonitor:
-    """Counts the connections of each identity, and cuts those beyond its share."""
+    """Counts the connections of each identity, and cuts those that must not be."""
 
     def __init__(self, *, bus: Bus, env: Env) -> None:
         self._bus = bus
         self._env = env
         self._clock = env.clock
-        self._open: dict[_User, dict[tuple[int, str], str]] = {}
-        """By identity: the host of each connection, by its number and server."""
-        self._excess: list[_Cut] = []
+        self._open: dict[_Owner, dict[_Key, Connection]] = {}
+        self._absences: dict[str, int] = {}
+        """By server: the listings in a row that it did not answer."""
+        self._closed: list[_Closed] = []
+        self._cuts: list[tuple[_Owner | None, Connection]] = []
+        """Connections to cut; the owner is given for those beyond its share."""
         self._changed = asyncio.Event()
-        self._names: dict[_User, str] = {}
-        self._logged: dict[_User, float] = {}
+        self._names: dict[_Owner, str] = {}
+        self._logged: dict[_Owner, float] = {}
         self.cut: Counter[str] = Counter()
-        """Connections that were cut, by identity."""
+        """Connections beyond the share that were cut, by identity."""
+
+    def count(self, identity: Identity) -> int:
+        """Return how many sessions of an identity are open, as far as it is known."""
+        owner = _Owner(account_of(identity.writer), str(identity))
+        return len(self._open.get(owner, ()))
+
+    def close(self, matches: Callable[[Session], bool]) -> int:
+        """Cut the sessions that match, and return how many are known.
+
+        Sessions that match are also cut when they are found up to a minute later, because some
+        were admitted but not announced yet. Before this call, begin to refuse them.
+        """
+        self._closed.append(_Closed(matches, self._clock.monotonic()))
+        closing = [
+            connection
+            for connections in self._open.values()
+            for connection in connections.values()
+            if self._is_closed(connection)
+        ]
+        for connection in closing:
+            self._remove(connection)
+            self._cut(None, connection)
+        return len(closing)
 
     async def run(self) -> None:
         """Watch until cancelled; wait while the bus is unavailable or does not permit it."""
@@ -124,32 +125,38 @@ class ConnectionMonitor:
     # Counting.
 
     def _noticed(self, subject: str, data: bytes, _reply: str) -> None:
-        try:
-            notice = _notice.decode(data)
-        except msgspec.DecodeError:
-            return  # of another kind
-        client, server = notice.client, notice.server.id
-        user = _User(client.acc, client.user)
-        if subject.endswith(".CONNECT"):
-            self._add(user, client.id, server, client.host)
-        elif subject.endswith(".DISCONNECT"):
-            self._remove(user, (client.id, server))
-
-    def _add(self, user: _User, cid: int, server: str, host: str) -> None:
-        if user.account not in SHARES:
+        connection = connection_list.read_notice(data)
+        if connection is None:
             return
-        of_user = self._open.setdefault(user, {})
-        of_user[cid, server] = host
-        while len(of_user) > SHARES[user.account]:
-            oldest = min(of_user)
-            self._excess.append(_Cut(user, *oldest, of_user.pop(oldest)))
-            self._changed.set()
+        if subject.endswith(".CONNECT"):
+            self._add(connection)
+        elif subject.endswith(".DISCONNECT"):
+            self._remove(connection)
 
-    def _remove(self, user: _User, connection: tuple[int, str]) -> None:
-        of_user = self._open.get(user, {})
-        of_user.pop(connection, None)
-        if not of_user:
-            self._open.pop(user, None)
+    def _add(self, connection: Connection) -> None:
+        if connection.account not in SHARES:
+            return
+        if self._is_closed(connection):
+            self._cut(None, connection)
+            return
+        owner = _owner(connection)
+        of_owner = self._open.setdefault(owner, {})
+        of_owner[connection.key] = connection
+        while len(of_owner) > SHARES[owner.account]:
+            oldest = min(of_owner.values(), key=lambda each: (each.start, each.cid))
+            del of_owner[oldest.key]
+            self._cut(owner, oldest)
+
+    def _remove(self, connection: Connection) -> None:
+        owner = _owner(connection)
+        of_owner = self._open.get(owner, {})
+        of_owner.pop(connection.key, None)
+        if not of_owner:
+            self._open.pop(owner, None)
+
+    def _is_closed(self, connection: Connection) -> bool:
+        session = parse_session_name(connection.user) if self._closed else None
+        return session is not None and any(each.matches(session) for each in self._closed)
 
     async def _list_forever(self) -> None:
         while True:
@@ -160,75 +167,80 @@ class ConnectionMonitor:
             await self._clock.sleep(PERIOD)
 
     async def _list(self) -> None:
-        """Read all connections of the server that answers; forget those that it has no more."""
-        known = [(user, each) for user, of_user in self._open.items() for each in of_user]
-        found: set[tuple[int, str]] = set()
-        offset, servers = 0, set[str]()
-        while True:
-            listed = await self._ask(offset=offset)
-            servers.add(listed.server.id)
-            for each in listed.data.connections:
-                found.add((each.cid, listed.server.id))
-                user = _User(each.account, each.authorized_user)
-                self._add(user, each.cid, listed.server.id, each.ip)
-            if len(listed.data.connections) < _PAGE:
-                break
-            offset += _PAGE
-        for user, connection in known:
-            if connection[1] in servers and connection not in found:
-                self._remove(user, connection)
-
-    async def _ask(self, **options: object) -> _Listed:
-        question = msgspec.json.encode({"auth": True, "limit": _PAGE, **options})
-        answer = await self._bus.request(subjects.LIST_CONNECTIONS, question)
-        try:
-            return _listed.decode(answer)
-        except msgspec.DecodeError as error:
-            raise BusUnavailable(f"not a list of connections: {error}") from None
+        """Read all connections; forget those that the servers have no more."""
+        began = self._clock.monotonic()
+        known = [each for of_owner in self._open.values() for each in of_owner.values()]
+        servers = {each.server for each in known}
+        answered, found = set[str](), set[_Key]()
+        async for server, connections in connection_list.list_connections(self._bus):
+            answered.add(server)
+            for each in connections:
+                found.add(each.key)
+                self._add(each)
+        absent = (self._absences.keys() | servers) - answered
+        absences = {server: self._absences.get(server, 0) + 1 for server in absent}
+        gone = {server for server, count in absences.items() if count >= ABSENT}
+        for each in known:
+            if each.key not in found and each.server in answered | gone:
+                self._remove(each)
+        self._absences = {server: absences.get(server, 0) for server in answered | absent - gone}
+        if not any(self._absences.values()):
+            self._closed = [each for each in self._closed if each.at + ADMISSION > began]
 
     # Cutting.
+
+    def _cut(self, owner: _Owner | None, connection: Connection) -> None:
+        self._cuts.append((owner, connection))
+        self._changed.set()
 
     async def _cut_forever(self) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            excess, self._excess = self._excess, []
-            by_user: dict[_User, list[_Cut]] = {}
-            for each in excess:
-                by_user.setdefault(each.user, []).append(each)
-            for user, cuts in by_user.items():
-                name = await self._name(user)
-                for each in cuts:
-                    with suppress(BusError):  # it was closed meanwhile, or is listed again
-                        question = msgspec.json.encode({"cid": each.cid})
-                        await self._bus.request(subjects.kick(each.server), question)
-                self.cut[name] += len(cuts)
-                self._log(user, name, cuts)
+            cuts, self._cuts = self._cuts, []
+            excess: dict[_Owner, list[Connection]] = {}
+            for owner, connection in cuts:
+                if owner is not None:
+                    excess.setdefault(owner, []).append(connection)
+                with suppress(BusError):  # it was closed meanwhile, or is listed again
+                    await connection_list.kick(self._bus, connection)
+            for owner, connections in excess.items():
+                name = await self._name(owner)
+                self.cut[name] += len(connections)
+                self._log(owner, name, connections)
 
-    def _log(self, user: _User, name: str, cuts: list[_Cut]) -> None:
+    def _log(self, owner: _Owner, name: str, cuts: list[Connection]) -> None:
         now = self._clock.monotonic()
-        if now < self._logged.get(user, -LOG_PERIOD) + LOG_PERIOD:
+        if now < self._logged.get(owner, -LOG_PERIOD) + LOG_PERIOD:
             return
-        self._logged[user] = now
+        self._logged[owner] = now
         _log.warning(
             "an identity has too many connections to NATS; its oldest are cut",
             identity=name,
-            key=user.key,
-            share=SHARES[user.account],
+            users=sorted({each.user for each in cuts}),
+            share=SHARES[owner.account],
             hosts=sorted({each.host for each in cuts}),
             cut=self.cut[name],
         )
 
-    async def _name(self, user: _User) -> str:
-        """Return the identity, by the inbox to which only it may subscribe; else its key."""
-        if user not in self._names:
+    async def _name(self, owner: _Owner) -> str:
+        """Return the identity; of a key by the inbox to which only it may subscribe, or the key."""
+        if parse_session_name(f"{owner.name}#") is not None:
+            return owner.name
+        if owner not in self._names:
             try:
-                listed = await self._ask(subscriptions=True, acc=user.account, user=user.key)
+                inboxes = await connection_list.find_inboxes(
+                    self._bus, account=owner.account, user=owner.name
+                )
             except BusError:
-                return user.key
-            for each in listed.data.connections:
-                for subject in each.subscriptions_list:
-                    identity = subjects.owner_of_inbox(subject)
-                    if identity is not None:
-                        self._names[user] = str(identity)
-        return self._names.get(user, user.key)
+                return owner.name
+            for subject in inboxes:
+                identity = subjects.owner_of_inbox(subject)
+                if identity is not None:
+                    self._names[owner] = str(identity)
+        return self._names.get(owner, owner.name)
+
+
+def _owner(connection: Connection) -> _Owner:
+    session = parse_session_name(connection.user)
+    return _Owner(connection.account, str(session.identity) if session else connection.user)

@@ -6,6 +6,8 @@ creator chooses any subject for the server to deliver to. Forged deliver and rep
 contained by the accounts of `server_config`; permissions and accounts are both needed.
 """
 
+from typing import Final
+
 import msgspec
 
 from libs.contracts import subjects
@@ -37,6 +39,10 @@ from libs.contracts.subjects import (
     service,
 )
 
+NODES: Final = "NODES"
+SERVICES: Final = "SERVICES"
+AUTH: Final = "AUTH"
+
 DISCOVERY_VERBS = ("PING", "INFO", "STATS")
 """The verbs of service discovery (ADR-32)."""
 
@@ -46,6 +52,13 @@ class Permissions(msgspec.Struct, frozen=True):
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+
+
+def account_of(writer: Writer) -> str:
+    """Return the account in which a writer's connections are."""
+    if writer in COMPONENTS:
+        return NODES
+    return AUTH if writer is Writer.SIGN_IN else SERVICES
 
 
 def permissions(identity: Identity) -> Permissions:
@@ -58,6 +71,8 @@ def permissions(identity: Identity) -> Permissions:
         publish, subscribe = _component(identity)
     elif identity.writer is Writer.CTL:
         publish, subscribe = _ctl(identity)
+    elif identity.writer is Writer.SIGN_IN:
+        publish, subscribe = _sign_in()
     elif identity.writer is Writer.SCHEDULER:
         publish, subscribe = _scheduler(identity)
     else:
@@ -97,10 +112,17 @@ def _scheduler(identity: Identity) -> _Rights:
         *_follow(COMMANDS, commands, cluster_pattern(Check, identity.cluster)),
         *_follow(EVENTS, cluster_pattern(Event, identity.cluster)),
     ]
-    connections = [subjects.LIST_CONNECTIONS, subjects.kick(ANY)]
     # Both creating and following a stream need STREAM INFO: list each permission once.
-    rights = dict.fromkeys([*publish, commands, *manages, *purges, *reads, *follows, *connections])
+    rights = dict.fromkeys([*publish, commands, *manages, *purges, *reads, *follows, *_CUTS])
     return list(rights), [*subscribe, subjects.CONNECTIONS]
+
+
+_CUTS = (subjects.list_connections(ANY), subjects.kick(ANY))
+
+
+def _sign_in() -> _Rights:
+    # It has no right on any plane: its account imports none.
+    return [subjects.SIGN_IN_ANSWERS, *_CUTS], [subjects.SIGN_IN_REQUESTS, subjects.CONNECTIONS]
 
 
 _ENSURE = ("INFO", "CREATE", "UPDATE")

@@ -181,6 +181,10 @@ class Bus(Protocol):
         """Return the first answer. Raise `NoResponders`, or `BusUnavailable` without an answer."""
         ...
 
+    async def request_all(self, subject: str, data: bytes, *, within: float) -> list[bytes]:
+        """Return every answer that arrives within this time. Raise `NoResponders`."""
+        ...
+
 
 class BusRetry:
     """Retries the calls of one service's start."""

@@ -1,66 +1,27 @@
-"""The accounts, users and limits in nats-server's configuration.
+"""The configuration of nats-server: accounts, users, limits, sign-in, TLS and the cluster.
 
-There are three accounts, because the server does not check whether a sender may publish to the
-reply subject of its message: one for the streams, one for the agents, one for services and people.
-Each has connections of its own, so that agents cannot lock services out; `connections` cuts an
-identity that takes too many. The server's own account has no users; the scheduler asks it to list
-and close connections.
-The streams are called through a service import. Its answer returns to the caller's own account and
-is not imported again, so a forged reply subject cannot make it a report, event, slot or API call.
-Addresses, stores, TLS and the storage of keys are chosen by the deployment.
+Addresses, stores and the storage of keys are chosen by the deployment, which includes this text in
+its own file. There it also gives each server of a cluster a `server_name` of its own.
 """
 
-import binascii
 import json
-import os
-from base64 import b32decode
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-import nkeys
+from nacl.signing import SigningKey
 
-from libs.bus.connections import NODES, SERVICES, SHARES
-from libs.bus.permissions import permissions
-from libs.contracts import subjects
-from libs.contracts.identities import COMPONENTS, Identity
-from libs.contracts.subjects import (
-    ANY,
-    COMMANDS,
-    STREAMS,
-    Beat,
-    Check,
-    Command,
-    Event,
-    State,
-    Telemetry,
-    plane_pattern,
-)
+from libs.bus.accounts import SPARE_CONNECTIONS, SYSTEM, User, accounts
+from libs.bus.keys import KeyKind, NotAKey, decode_public, encode_public, encode_seed
+from libs.bus.permissions import AUTH
+from libs.contracts.identities import Writer
+from libs.contracts.subjects import STREAMS
 
-HEADERS = 64 * 1024
+HEADERS: Final = 64 * 1024
 """Maximum bytes of a message's headers."""
 
-SPARE_CONNECTIONS = 4096
-"""Connections of each account beyond two for each identity of a node, and their share for others:
-room for other identities until those of an attacker are cut."""
-
-_STREAMS, _SYSTEM = "STREAMS", "SYS"
-
-_nkeys: Any = nkeys  # nkeys has no type annotations
-
-
-class User(msgspec.Struct, frozen=True, kw_only=True):
-    """An identity and one of its public keys."""
-
-    identity: Identity
-    public_key: str
-
-    def __post_init__(self) -> None:
-        if not _is_public_key(self.public_key):
-            raise ValueError(
-                f"{self.identity}: {self.public_key!r} is not the public key of a user: such a key"
-                f" starts with U and belongs to the seed"
-            )
+TLS_SECONDS: Final = 10
+"""Time for a TLS handshake. The server's default, 2 s, is too short when a fleet reconnects."""
 
 
 class Nkey(NamedTuple):
@@ -71,163 +32,140 @@ class Nkey(NamedTuple):
         return f"Nkey({self.public})"
 
 
-class _Account(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    exports: tuple[str, ...] = ()
-    imports: tuple[str, ...] = ()
-    users: tuple[User, ...] = ()
-    limits: dict[str, int] = {}
-    jetstream: dict[str, int] = {}
-
-    def lines(self) -> Iterable[str]:
-        yield f"  {self.name} {{"
-        for name, limits in (("jetstream", self.jetstream), ("limits", self.limits)):
-            if limits:
-                yield f"    {name} {{"
-                yield from (f"      {limit}: {value}" for limit, value in limits.items())
-                yield "    }"
-        yield from _list("exports", self.exports)
-        yield from _list("imports", self.imports)
-        yield from _list("users", (line for user in self.users for line in _user(user)))
-        yield "  }"
-
-
 def new_nkey() -> Nkey:
     """Return a new key pair of a user; the seed is secret."""
-    seed = _nkeys.encode_seed(os.urandom(32), _nkeys.PREFIX_BYTE_USER)
-    return Nkey(seed.decode(), _nkeys.from_seed(seed).public_key.decode())
+    key = SigningKey.generate()
+    return Nkey(
+        encode_seed(KeyKind.USER, bytes(key)),
+        encode_public(KeyKind.USER, bytes(key.verify_key)),
+    )
 
 
-def server_config(users: Iterable[User]) -> str:
-    """Return a file for the server's configuration to include; the order of users is irrelevant."""
-    users = sorted(users, key=lambda user: (str(user.identity), user.public_key))
+class SignIn(msgspec.Struct, frozen=True, kw_only=True):
+    """The auth callout: who admits the identities that have no key in the configuration."""
+
+    issuer: str
+    """The public key (A…) whose signature the server accepts."""
+    xkey: str
+    """The public curve key (X…) to which the server encrypts requests."""
+    users: tuple[User, ...]
+    """The keys of the sign-in processes."""
+    identities: int
+    """The identities of nodes to expect; it sets how many connections are accepted."""
+    timeout: int = 10
+    """Seconds that a client waits for its admission, and has for its CONNECT."""
+
+    def __post_init__(self) -> None:
+        keys = {"issuer": (KeyKind.ACCOUNT, self.issuer), "xkey": (KeyKind.CURVE, self.xkey)}
+        for name, (kind, key) in keys.items():
+            try:
+                decode_public(kind, key)
+            except NotAKey as error:
+                raise ValueError(f"{name} of sign-in: {error}; give the public key") from None
+        others = [each.identity for each in self.users if each.identity.writer != Writer.SIGN_IN]
+        if others or not self.users:
+            raise ValueError(
+                f"the users of sign-in are {', '.join(map(str, others)) or 'missing'}:"
+                f" give the keys of the identity {Writer.SIGN_IN}"
+            )
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """The server's certificate, for clients and for the other servers, and who signs theirs."""
+
+    cert_file: str
+    key_file: str
+    ca_file: str
+
+    def lines(self, *more: str) -> Iterable[str]:
+        """Return the block of the configuration."""
+        yield "tls {"
+        for field in self.__struct_fields__:
+            yield f"  {field}: {json.dumps(getattr(self, field))}"
+        yield from (f"  {line}" for line in (f"timeout: {TLS_SECONDS}", *more))
+        yield "}"
+
+
+class ServerCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Servers that share accounts and streams."""
+
+    name: str
+    listen: str
+    """Address for the other servers."""
+    routes: tuple[str, ...]
+    """Addresses of all servers, nats-route://name:port. Their certificates bear these names."""
+    size: int
+    """Copies of each stream: 1, or 3 to survive the loss of a server."""
+
+    def __post_init__(self) -> None:
+        if self.size not in (1, 3):
+            raise ValueError(f"a stream has 1 or 3 copies, not {self.size}")
+
+
+def server_config(
+    users: Iterable[User],
+    *,
+    sign_in: SignIn | None = None,
+    tls: Tls | None = None,
+    cluster: ServerCluster | None = None,
+) -> str:
+    """Return a file for the server's configuration to include; the order of users is irrelevant.
+
+    Users have a key in the file and are never asked about; `sign_in` admits all others.
+    """
+    users = [*users, *(sign_in.users if sign_in else ())]
+    users.sort(key=lambda user: (str(user.identity), user.public_key))
     keys = {user.public_key for user in users}
     if len(keys) < len(users):
         raise ValueError(f"{len(users)} users share {len(keys)} keys: create one key for each")
-    payload = max(stream.max_message for stream in STREAMS) + HEADERS
-    accounts = (_streams(), _nodes(users), _services(users), _system())
-    connections = sum(account.limits.get("max_connections", 0) for account in accounts)
+    if sign_in is None and any(user.identity.writer is Writer.SIGN_IN for user in users):
+        raise ValueError(f"{Writer.SIGN_IN} is among the users: describe it with `sign_in`")
     lines = [
-        f"max_payload: {payload}",
-        f"max_connections: {connections + SPARE_CONNECTIONS}",
-        f"system_account: {_SYSTEM}",
-        "accounts {",
+        *_limits_and_accounts(users, sign_in, cluster),
+        *(_callout(sign_in, sorted(keys)) if sign_in else ()),
+        *(tls.lines("handshake_first: true") if tls else ()),
+        *(_cluster(cluster, tls) if cluster else ()),
     ]
-    for account in accounts:
-        lines += account.lines()
-    return "\n".join((*lines, "}", ""))
+    return "\n".join((*lines, ""))
 
 
-def _streams() -> _Account:
-    # A single service export lets the server recognize answers to calls, and stop cycles.
-    return _Account(
-        name=_STREAMS,
-        jetstream={
-            "max_memory": 0,
-            "max_file": sum(stream.max_bytes for stream in STREAMS),
-            "max_streams": len(STREAMS),
-            "max_consumers": sum(stream.max_consumers for stream in STREAMS),
-        },
-        exports=(
-            _export("service", ">", NODES, SERVICES),
-            _export("stream", subjects.NOTIFIES, NODES),
-            _export("stream", subjects.querier_inboxes(ANY), SERVICES),
-        ),
+def _limits_and_accounts(
+    users: list[User], sign_in: SignIn | None, cluster: ServerCluster | None
+) -> Iterable[str]:
+    described = accounts(
+        users,
+        admits=sign_in.identities if sign_in else None,
+        replicas=cluster.size if cluster else 1,
     )
+    connections = sum(account.limits.get("max_connections", 0) for account in described)
+    yield f"max_payload: {max(stream.max_message for stream in STREAMS) + HEADERS}"
+    yield f"max_connections: {connections + SPARE_CONNECTIONS}"
+    yield f"system_account: {SYSTEM}"
+    yield "accounts {"
+    for account in described:
+        yield from account.lines()
+    yield "}"
 
 
-def _nodes(all_users: list[User]) -> _Account:
-    users = tuple(user for user in all_users if user.identity.writer in COMPONENTS)
-    # Each pattern has a wildcard: an import without one would also import answers to others.
-    calls = (plane_pattern(State), plane_pattern(Event), subjects.direct_get(COMMANDS.name, ">"))
-    return _Account(
-        name=NODES,
-        # A broken connection counts until the server notices, while its successor connects.
-        limits={
-            "max_connections": 2 * len(users) + SPARE_CONNECTIONS,
-            "max_subscriptions": 16,
-        },
-        exports=tuple(_export("stream", each, SERVICES) for each in _node_broadcasts()),
-        imports=(
-            *(_import("service", _STREAMS, each) for each in calls),
-            _import("stream", _STREAMS, subjects.NOTIFIES),
-        ),
-        users=users,
-    )
+def _callout(sign_in: SignIn, keys: list[str]) -> Iterable[str]:
+    yield "authorization {"
+    yield f"  timeout: {sign_in.timeout}"
+    yield "  auth_callout {"
+    yield f"    issuer: {sign_in.issuer}"
+    yield f"    account: {AUTH}"
+    yield f"    xkey: {sign_in.xkey}"
+    # The server also asks about a user of its configuration, unless it is listed here.
+    yield from ("    auth_users: [", *(f"      {key}" for key in keys), "    ]")
+    yield "  }"
+    yield "}"
 
 
-def _services(all_users: list[User]) -> _Account:
-    users = tuple(user for user in all_users if user.identity.writer not in COMPONENTS)
-    # Importing JetStream's whole API keeps the server from adding its own import of it.
-    calls = (
-        *(plane_pattern(plane) for plane in (Command, Check, Event)),
-        subjects.js_api(">"),
-        subjects.flow_control(ANY),
-    )
-    return _Account(
-        name=SERVICES,
-        limits={
-            "max_connections": SHARES[SERVICES] * len(users) + SPARE_CONNECTIONS,
-            "max_subscriptions": 256,
-        },
-        imports=(
-            *(_import("service", _STREAMS, each) for each in calls),
-            *(_import("service", _SYSTEM, each) for each in _SYSTEM_CALLS),
-            _import("stream", _SYSTEM, subjects.CONNECTIONS),
-            _import("stream", _STREAMS, subjects.querier_inboxes(ANY)),
-            *(_import("stream", NODES, each) for each in _node_broadcasts()),
-        ),
-        users=users,
-    )
-
-
-# The wildcards keep answers to other calls out, as above.
-_SYSTEM_CALLS = (subjects.LIST_CONNECTIONS.replace("PING", ANY), subjects.kick(ANY))
-
-
-def _system() -> _Account:
-    return _Account(
-        name=_SYSTEM,
-        exports=(
-            *(_export("service", each, SERVICES) for each in _SYSTEM_CALLS),
-            _export("stream", subjects.CONNECTIONS, SERVICES),
-        ),
-    )
-
-
-def _node_broadcasts() -> tuple[str, ...]:
-    return plane_pattern(Beat), plane_pattern(Telemetry)
-
-
-def _export(kind: str, subject: str, *accounts: str) -> str:
-    return f"{{{kind}: {json.dumps(subject)}, accounts: [{', '.join(accounts)}]}}"
-
-
-def _import(kind: str, account: str, subject: str) -> str:
-    return f"{{{kind}: {{account: {account}, subject: {json.dumps(subject)}}}}}"
-
-
-def _user(user: User) -> tuple[str, str]:
-    allowed = permissions(user.identity)
-    publish, subscribe = json.dumps(allowed.publish), json.dumps(allowed.subscribe)
-    rights = f"publish: {{allow: {publish}}}, subscribe: {{allow: {subscribe}}}"
-    return f"# {user.identity}", f"{{nkey: {user.public_key}, permissions: {{{rights}}}}}"
-
-
-def _list(name: str, items: Iterable[str]) -> Iterable[str]:
-    listed = [f"      {item}" for item in items]
-    if listed:
-        yield from (f"    {name}: [", *listed, "    ]")
-
-
-def _is_public_key(text: str) -> bool:
-    try:
-        raw = b32decode(text)
-    except (binascii.Error, ValueError):
-        return False
-    checksum = int.from_bytes(raw[-2:], "little")
-    return (
-        len(raw) == 1 + 32 + 2
-        and raw[0] == _nkeys.PREFIX_BYTE_USER
-        and _nkeys.crc16(raw[:-2]) == checksum
-    )
+def _cluster(cluster: ServerCluster, tls: Tls | None) -> Iterable[str]:
+    yield "cluster {"
+    yield f"  name: {json.dumps(cluster.name)}"
+    yield f"  listen: {json.dumps(cluster.listen)}"
+    if tls is not None:
+        # Without this, whoever has any certificate of the CA could join as a server.
+        yield from (f"  {line}" for line in tls.lines("verify_cert_and_check_known_urls: true"))
+    yield from ("  routes: [", *(f"    {json.dumps(route)}" for route in cluster.routes), "  ]")
+    yield "}"

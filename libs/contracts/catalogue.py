@@ -23,7 +23,8 @@ from libs.contracts import (
 from libs.contracts.identities import CHECK_SENDERS, CLUSTER_WRITERS, COMPONENTS, Writer
 from libs.contracts.message import Bodies
 
-SERVICES = tuple(writer for writer in CLUSTER_WRITERS if writer is not Writer.CTL)
+SERVICES = tuple(writer for writer in CLUSTER_WRITERS if writer not in (Writer.SIGN_IN, Writer.CTL))
+"""The writers of a cluster that take part in planes, without people."""
 
 
 class MessageForm(msgspec.Struct, frozen=True, kw_only=True):

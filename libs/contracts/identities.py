@@ -18,6 +18,8 @@ class Writer(StrEnum):
     VALIDATOR_CLUSTER = "validator-cluster"
     TELEMETRY_CLUSTER = "telemetry-cluster"
     SCHEDULER = "scheduler"
+    SIGN_IN = "sign-in"
+    """Admits the others to NATS. It takes part in no plane."""
     CTL = "ctl"
     """People. They send queries and read events; they make changes through Kubernetes."""
 

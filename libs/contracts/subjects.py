@@ -235,7 +235,16 @@ SERVICE_ROOT = "$SRV"
 CONNECTIONS = "$SYS.ACCOUNT.*.*"
 """On `….CONNECT` and `….DISCONNECT` the server publishes each change. One pattern keeps them in
 order."""
-LIST_CONNECTIONS = "$SYS.REQ.SERVER.PING.CONNZ"
+
+
+def list_connections(server: str = "PING") -> str:
+    """Return the subject on which a server, by default every one, lists its connections."""
+    return f"$SYS.REQ.SERVER.{server}.CONNZ"
+
+
+SIGN_IN_REQUESTS = "$SYS.REQ.USER.AUTH"
+"""The server asks here who a client is, in the account that the auth callout names."""
+SIGN_IN_ANSWERS = "$SYS._INBOX.>"
 
 
 def kick(server: str) -> str:

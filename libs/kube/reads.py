@@ -8,7 +8,14 @@ from typing import Any, Generic, TypeVar, Unpack
 import msgspec
 
 from libs.kube.errors import MalformedResponse
-from libs.kube.requests import DEFAULT_TIMEOUT, BaseClient, decode, unknown_kind_errors
+from libs.kube.requests import (
+    DEFAULT_TIMEOUT,
+    JSON,
+    METADATA_LIST,
+    BaseClient,
+    decode,
+    unknown_kind_errors,
+)
 from libs.kube.resources import Resource, Selection
 from libs.kube.views import Object, View
 
@@ -141,7 +148,8 @@ class ReadClient(BaseClient):
         self, resource: Resource[Any], path: str, query: Mapping[str, str], within: float
     ) -> bytes:
         with unknown_kind_errors(resource):
-            return await self.request("GET", path, query=query, within=within)
+            accept = METADATA_LIST if resource.metadata_only else JSON
+            return await self.request("GET", path, query=query, accept=accept, within=within)
 
 
 def selected(

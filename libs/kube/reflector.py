@@ -20,7 +20,7 @@ from libs.kube.errors import (
     status_error,
 )
 from libs.kube.reads import NamedObject, UnreadableObject, selected
-from libs.kube.requests import unknown_kind_errors
+from libs.kube.requests import JSON, METADATA, unknown_kind_errors
 from libs.kube.resources import Resource, Selection
 from libs.kube.updates import Bookmark, Changed, Deleted, Listed, Unread, Update
 from libs.kube.views import Object
@@ -173,7 +173,8 @@ class Reflector(Generic[V]):
         )
         async with AsyncExitStack() as stack:
             with unknown_kind_errors(self._resource):
-                opening = self._kube.stream(path, query=query)
+                accept = METADATA if self._resource.metadata_only else JSON
+                opening = self._kube.stream(path, query=query, accept=accept)
                 response = await stack.enter_async_context(opening)
             timeout = IdleTimeout(seconds=duration + SILENCE_GRACE, clock=self._clock)
             self._idle_timeout = await stack.enter_async_context(timeout)

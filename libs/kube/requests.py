@@ -82,6 +82,9 @@ DEFAULT_TIMEOUT = 10.0
 """Default limit of a request in seconds."""
 
 JSON = "application/json"
+METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""The form of one object, or of a watch event, with its metadata alone."""
+METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class BaseClient:
@@ -100,6 +103,7 @@ class BaseClient:
         query: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = JSON,
+        accept: str = JSON,
         within: float = DEFAULT_TIMEOUT,
     ) -> bytes:
         """Return the body of a successful response; raise a typed error, `TimedOut` after `within`
@@ -115,17 +119,23 @@ class BaseClient:
             method=method,
             path=path,
             query=parameters,
-            headers=self._headers() | ({} if body is None else {"content-type": content_type}),
+            headers=self._headers(accept)
+            | ({} if body is None else {"content-type": content_type}),
             body=b"" if body is None else msgspec.json.encode(body),
         )
         return await self._within(request, self._exchange(request), within)
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, query: Mapping[str, str], within: float = DEFAULT_TIMEOUT
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        accept: str = JSON,
+        within: float = DEFAULT_TIMEOUT,
     ) -> AsyncGenerator[Response]:
         """Open a response without end; `within` limits only the wait for its head."""
-        request = Request(method="GET", path=path, query=query, headers=self._headers())
+        request = Request(method="GET", path=path, query=query, headers=self._headers(accept))
         opened = self._transport.open(request)
         async with AsyncExitStack() as stack:
             # Entered on the stack so that it is closed even if the deadline passes right then.
@@ -136,9 +146,9 @@ class BaseClient:
                 raise _error(request, response, body)
             yield response
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, accept: str) -> dict[str, str]:
         # The server uses the user agent as field manager where a request cannot name one.
-        return {"accept": JSON, "user-agent": self.manager}
+        return {"accept": accept, "user-agent": self.manager}
 
     async def _exchange(self, request: Request) -> bytes:
         async with self._transport.open(request) as response:

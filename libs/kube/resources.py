@@ -30,6 +30,8 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     """False for kinds that an apply must never create."""
     optional: bool = False
     """Of other software, or of newer servers: the server may lack the kind."""
+    metadata_only: bool = False
+    """Lists and watches transfer only the metadata, which is all that the view reads."""
     view: type[V]
 
     @property

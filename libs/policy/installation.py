@@ -32,8 +32,10 @@ class RbacScope(Enum):
 
 
 class RbacRule(msgspec.Struct, frozen=True, kw_only=True):
-    group: str
-    resources: tuple[str, ...]
+    group: str = ""
+    resources: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    """Paths of the API server that are no resources; then there are no resources."""
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
     """Object names; empty means all. Clients that list or watch must name the object in a field
@@ -136,6 +138,12 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
         _namespace_rule("apps", ("daemonsets",), READ_VERBS),
         *_leader_lease(Writer.SCHEDULER),
     ),
+    Writer.SIGN_IN: (
+        _namespace_rule("", ("pods", "serviceaccounts"), ("list", "watch")),
+        RbacRule(group="", resources=("nodes",), verbs=("list", "watch")),
+        RbacRule(group="authentication.k8s.io", resources=("tokenreviews",), verbs=("create",)),
+        RbacRule(urls=("/.well-known/openid-configuration", "/openid/v1/jwks"), verbs=("get",)),
+    ),
     Writer.VALIDATOR_CLUSTER: (_READ_NODES, *_READ_DRIVER_POLICIES),
     Writer.TELEMETRY_CLUSTER: (_READ_NODES, *_READ_DRIVER_POLICIES),
 }
@@ -153,8 +161,15 @@ _PRIVILEGED: Final = {
 """Agents and drivers change the host, so their namespace must allow privileged pods."""
 
 
+PEOPLE_ROLE: Final = "sluice-people"
+"""People who are bound to this Role may request tokens for the bus, and nothing else by it."""
+_PEOPLE: Final = _namespace_rule(
+    "", ("serviceaccounts/token",), ("create",), names=(service_account_of(Writer.CTL),)
+)
+
+
 def installation_objects(namespace: str) -> tuple[Object, ...]:
-    """Return the namespace, ServiceAccounts, roles and bindings."""
+    """Return the namespace, ServiceAccounts, roles, and bindings of the services' roles."""
     return (
         {
             "apiVersion": "v1",
@@ -167,16 +182,14 @@ def installation_objects(namespace: str) -> tuple[Object, ...]:
             for writer, rights in RBAC_RULES.items()
             for role in _roles(service_account_of(writer), namespace, rights)
         ),
+        _role("Role", {"name": PEOPLE_ROLE, "labels": _LABELS, "namespace": namespace}, [_PEOPLE]),
     )
 
 
 def _accounts() -> Iterator[str]:
-    """Yield the account of every pod; people use their own accounts."""
+    """Yield the account of every pod, and that for which people request tokens."""
     yield DRIVER_ACCOUNT
-    yield from (service_account_of(writer) for writer in COMPONENTS)
-    yield from (
-        service_account_of(writer) for writer in CLUSTER_WRITERS if writer is not Writer.CTL
-    )
+    yield from map(service_account_of, (*COMPONENTS, *CLUSTER_WRITERS))
 
 
 def _account(name: str, namespace: str) -> Object:
@@ -193,7 +206,7 @@ def _roles(
     account: str, namespace: str, rules_of_account: tuple[RbacRule, ...]
 ) -> Iterator[Object]:
     for scope, kind in ((RbacScope.CLUSTER, "ClusterRole"), (RbacScope.NAMESPACE, "Role")):
-        rules = [_rule(permission) for permission in rules_of_account if permission.scope is scope]
+        rules = [permission for permission in rules_of_account if permission.scope is scope]
         if not rules:
             continue
         # Names of cluster-wide objects contain the namespace, so that installations can coexist.
@@ -204,10 +217,9 @@ def _roles(
         }
         if not is_cluster_wide:
             metadata["namespace"] = namespace
-        api = f"{_RBAC}/v1"
-        yield {"apiVersion": api, "kind": kind, "metadata": metadata, "rules": rules}
+        yield _role(kind, metadata, rules)
         yield {
-            "apiVersion": api,
+            "apiVersion": f"{_RBAC}/v1",
             "kind": f"{kind}Binding",
             "metadata": metadata,
             "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": metadata["name"]},
@@ -215,7 +227,14 @@ def _roles(
         }
 
 
+def _role(kind: str, metadata: Object, rules: list[RbacRule]) -> Object:
+    listed = [_rule(permission) for permission in rules]
+    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": listed}
+
+
 def _rule(permission: RbacRule) -> Object:
+    if permission.urls:
+        return {"nonResourceURLs": list(permission.urls), "verbs": list(permission.verbs)}
     rule: Object = {"apiGroups": [permission.group], "resources": list(permission.resources)}
     rule |= {"resourceNames": list(permission.names)} if permission.names else {}
     return rule | {"verbs": list(permission.verbs)}

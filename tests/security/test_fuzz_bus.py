@@ -19,8 +19,8 @@ SEEDS = int(os.environ.get(FUZZ_SEEDS, "8"))
 
 
 @pytest.mark.timeout(60 + 10 * SEEDS)
-async def test_every_reader_survives_random_operations(guarded: World) -> None:
-    await fuzz_bus(guarded, range(SEEDS))
+async def test_every_reader_survives_random_operations(with_keys: World) -> None:
+    await fuzz_bus(with_keys, range(SEEDS))
 
 
 def test_a_decoder_raises_nothing_but_malformed_message() -> None:

@@ -21,13 +21,13 @@ from libs.contracts.subjects import EVENTS, STATE, STREAMS
 from libs.testing.nats import binary
 from libs.testing.simulation import make_env
 from tests.security.identities import A_DRIVER, B_DRIVER, CTL, SCHEDULER, event, state
-from tests.security.world import RawClient, World
+from tests.security.world import KeyCredentials, RawClient, World
 from tests.support import eventually
 
 
 def users(nodes: int) -> list[User]:
     identities = [
-        *(Identity(writer=each) for each in CLUSTER_WRITERS),
+        *(Identity(writer=each) for each in CLUSTER_WRITERS if each != Writer.SIGN_IN),
         *(
             Identity(writer=each, node=f"gpu-{n}.example")
             for n in range(nodes)
@@ -105,19 +105,20 @@ def test_a_seed_is_not_printed() -> None:
     assert new_nkey().seed != key.seed
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [
-        pytest.param({}, id="nothing"),
-        pytest.param({"user": "scheduler", "pass": "scheduler"}, id="a password"),
-        pytest.param({"auth_token": "scheduler"}, id="a token"),
-        pytest.param({"nkey": "the scheduler's", "sig": "AA"}, id="a key without its seed"),
-    ],
-)
-async def test_connecting_without_a_key_is_refused(guarded: World, shown: dict[str, str]) -> None:
-    known = next(user for user in guarded.users if user.identity == SCHEDULER)
-    if "nkey" in shown:
-        shown = {**shown, "nkey": known.public_key}
+SHOWN: dict[str, dict[str, str]] = {
+    "nothing": {},
+    "a password": {"user": "scheduler", "pass": "scheduler"},
+    "a token": {"auth_token": "scheduler"},
+    "a key without its seed": {"sig": "AA"},
+}
+
+
+@pytest.mark.parametrize("shown", SHOWN.values(), ids=SHOWN)
+async def test_connecting_without_a_key_or_token_is_refused(
+    guarded: World, shown: dict[str, str]
+) -> None:
+    if "sig" in shown:
+        shown = {**shown, "nkey": guarded.credentials.static_key}
     reader, writer = await asyncio.open_connection("127.0.0.1", guarded.server.port)
     assert (await reader.readline()).startswith(b"INFO ")
     writer.write(b"CONNECT " + msgspec.json.encode({"verbose": False, **shown}) + b"\r\nPING\r\n")
@@ -126,10 +127,10 @@ async def test_connecting_without_a_key_is_refused(guarded: World, shown: dict[s
     await writer.wait_closed()
 
 
-async def test_an_unknown_key_is_refused(guarded: World) -> None:
+async def test_an_unknown_key_is_refused(with_keys: World) -> None:
     with pytest.raises(SubjectForbidden, match="add this identity's key"):
         async with connect(
-            url=guarded.server.url,
+            url=with_keys.server.url,
             identity=SCHEDULER,
             env=make_env(),
             credentials=Credentials(nkey_seed=new_nkey().seed),
@@ -137,7 +138,7 @@ async def test_an_unknown_key_is_refused(guarded: World) -> None:
             pass
 
 
-async def test_the_key_determines_the_identity(guarded: World) -> None:
+async def test_the_key_or_token_determines_the_identity(guarded: World) -> None:
     """The inbox prefix and name of another identity are refused."""
     attacker = await guarded.raw_client(A_DRIVER)
     attacker.identity = B_DRIVER
@@ -147,16 +148,17 @@ async def test_the_key_determines_the_identity(guarded: World) -> None:
     assert messages == []
 
 
-async def test_nodes_are_added_and_removed_while_the_server_runs(guarded: World) -> None:
+async def test_nodes_are_added_and_removed_while_the_server_runs(with_keys: World) -> None:
     key, newcomer = new_nkey(), Identity(writer=Writer.DRIVER, node="new.example")
-    known = [each for each in guarded.users if each.identity != A_DRIVER]
-    leaver, stays = await guarded.raw_client(A_DRIVER), await guarded.raw_client(B_DRIVER)
+    assert isinstance(with_keys.credentials, KeyCredentials)
+    known = [each for each in with_keys.credentials.users if each.identity != A_DRIVER]
+    leaver, stays = await with_keys.raw_client(A_DRIVER), await with_keys.raw_client(B_DRIVER)
 
-    await guarded.server.reload(
+    await with_keys.server.reload(
         server_config([*known, User(identity=newcomer, public_key=key.public)])
     )
 
-    joined = await RawClient.connect(guarded.server.url, newcomer, key)
+    joined = await RawClient.connect(with_keys.server.url, newcomer, nkeys_seed_str=key.seed)
     for raw in (joined, stays):
         answer = await raw.ask(state(raw.identity), b"here")
         assert msgspec.json.decode(answer.data)["stream"] == "STATE"
@@ -164,7 +166,7 @@ async def test_nodes_are_added_and_removed_while_the_server_runs(guarded: World)
     await joined.send(state(B_DRIVER), b"not mine", reply=state(A_DRIVER))
     assert len(joined.violations) == 1
     await eventually(lambda: leaver.client.is_closed)
-    kept = {subject: data for _, subject, data in (await guarded.kept())["state"]}
+    kept = {subject: data for _, subject, data in (await with_keys.kept())["state"]}
     assert kept == {state(newcomer): b"here", state(B_DRIVER): b"here"}
     await joined.client.close()
 
@@ -213,7 +215,7 @@ async def test_a_node_that_stores_all_that_it_may_changes_nothing_for_others(
 
 async def test_the_disk_of_the_server_is_limited(guarded: World) -> None:
     """The streams reserve all that their account may use, and there cannot be another one."""
-    config = server_config(guarded.users)
+    config = guarded.credentials.config()
     reserved = sum(stream.max_bytes for stream in STREAMS)
     assert f"max_file: {reserved}\n" in config
     assert f"max_streams: {len(STREAMS)}\n" in config

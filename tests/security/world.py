@@ -6,8 +6,9 @@ paths, so that no test waits for a fixed time.
 """
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -24,6 +25,7 @@ from libs.contracts.identities import Identity
 from libs.contracts.subjects import COMMANDS, EVENTS, STATE, STREAMS
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
+from tests.callout import TokenSignIn
 from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
@@ -69,13 +71,13 @@ class RawClient:
         self.violations: list[str] = []
 
     @classmethod
-    async def connect(cls, url: str, identity: Identity, key: Nkey) -> Self:
-        """Connect as this identity, with its inbox and its key."""
+    async def connect(cls, url: str, identity: Identity, **credentials: str) -> Self:
+        """Connect as this identity, with its inbox and these options of nats-py."""
         raw = cls(identity, PatchedClient())
         try:
             await raw.client.connect(
                 url,
-                nkeys_seed_str=key.seed,
+                **credentials,
                 inbox_prefix=subjects.inbox(identity).encode(),
                 error_cb=raw._on_error,
                 allow_reconnect=False,
@@ -145,26 +147,29 @@ class World:
         self,
         *,
         server: NatsServer,
-        users: list[User],
-        keys: dict[Identity, Nkey],
+        credentials: "KeyCredentials | TokenCredentials",
         ends: AsyncExitStack,
     ) -> None:
         self.server = server
-        self.users = users
+        self.credentials = credentials
         self.deliveries: list[Delivery] = []
-        self._keys = keys
         self._ends = ends
         self._fences = 0
         self._listeners: list[RawClient] = []
         self.scheduler: NatsBus
+        self.monitor: NatsBus
+        """The connection that may list and close connections."""
         self._bystander: NatsBus
 
     def key_of(self, identity: Identity) -> Nkey:
-        return self._keys[identity]
+        """Return the static key of this identity."""
+        assert isinstance(self.credentials, KeyCredentials)
+        return self.credentials.keys[identity]
 
     async def raw_client(self, identity: Identity) -> RawClient:
         """Return a plain client with this identity."""
-        raw = await RawClient.connect(self.server.url, identity, self._keys[identity])
+        options = self.credentials.options(identity)
+        raw = await RawClient.connect(self.server.url, identity, **options)
         self._ends.push_async_callback(raw.client.close)
         return raw
 
@@ -175,12 +180,13 @@ class World:
                 url=self.server.url,
                 identity=identity,
                 env=make_env(),
-                credentials=Credentials(nkey_seed=self._keys[identity].seed),
+                credentials=self.credentials.of(identity),
             )
         )
 
     async def start(self) -> None:
         """Create the streams with messages that an attack could change, and start the listeners."""
+        self.monitor = await self._ends.enter_async_context(self.credentials.run(self.server.url))
         self.scheduler = await self.bus(SCHEDULER)
         for stream in STREAMS:
             await self.scheduler.ensure(stream)
@@ -263,18 +269,86 @@ def consumer(stream: str, name: str, **config: Any) -> bytes:
     return msgspec.json.encode({"stream_name": stream, "config": settings})
 
 
+class KeyCredentials:
+    """A static key for each identity."""
+
+    def __init__(self) -> None:
+        self.keys = {identity: new_nkey() for identity in IDENTITIES}
+        self.users = [
+            User(identity=identity, public_key=key.public) for identity, key in self.keys.items()
+        ]
+
+    @property
+    def static_key(self) -> str:
+        """A public key in the configuration."""
+        return self.keys[SCHEDULER].public
+
+    def config(self) -> str:
+        return server_config(self.users)
+
+    def user(self, identity: Identity) -> str:
+        """Return how the server names this identity's user."""
+        return self.keys[identity].public
+
+    def of(self, identity: Identity) -> Credentials:
+        return Credentials(nkey_seed=self.keys[identity].seed)
+
+    def options(self, identity: Identity) -> dict[str, str]:
+        return {"nkeys_seed_str": self.keys[identity].seed}
+
+    def run(self, url: str) -> AbstractAsyncContextManager[NatsBus]:
+        """Return a connection that may monitor the others."""
+        return connect(url=url, identity=SCHEDULER, env=make_env(), credentials=self.of(SCHEDULER))
+
+
+class TokenCredentials:
+    """A token for each identity, and a sign-in that knows them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sign_in = TokenSignIn(IDENTITIES)
+        self._folder = folder
+
+    @property
+    def static_key(self) -> str:
+        """A public key in the configuration."""
+        return self.sign_in.nkey.public
+
+    def config(self) -> str:
+        return server_config([], sign_in=self.sign_in.settings())
+
+    def user(self, identity: Identity) -> str:
+        """Return how the server names this identity's user."""
+        return str(self.sign_in.pods[self.sign_in.tokens[identity]])
+
+    def of(self, identity: Identity) -> Credentials:
+        token = self.sign_in.tokens[identity]
+        file = self._folder / token
+        file.write_text(token)
+        return Credentials(token_file=str(file))
+
+    def options(self, identity: Identity) -> dict[str, str]:
+        return {"token": self.sign_in.tokens[identity]}
+
+    def run(self, url: str) -> AbstractAsyncContextManager[NatsBus]:
+        """Sign clients in; return the connection of sign-in, which may monitor the others."""
+        return self.sign_in.run(url)
+
+
 @asynccontextmanager
-async def world(arrange: Any = server_config) -> AsyncGenerator[World]:
-    """Run a server whose configuration `arrange` returns for the users."""
-    keys = {identity: new_nkey() for identity in IDENTITIES}
-    users = [User(identity=identity, public_key=key.public) for identity, key in keys.items()]
-    async with NatsServer(config=arrange(users)) as server, AsyncExitStack() as ends:
-        environment = World(server=server, users=users, keys=keys, ends=ends)
+async def world(
+    credentials: KeyCredentials | TokenCredentials, config: str = ""
+) -> AsyncGenerator[World]:
+    """Run a server with this configuration, by default the one that fits the credentials."""
+    async with (
+        NatsServer(config=config or credentials.config()) as server,
+        AsyncExitStack() as ends,
+    ):
+        environment = World(server=server, credentials=credentials, ends=ends)
         await environment.start()
         yield environment
 
 
-def one_account(users: list[User]) -> str:
+def one_account(users: Iterable[User]) -> str:
     """Configure the same users and permissions in one account together with the streams."""
     configured = [
         {

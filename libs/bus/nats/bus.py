@@ -1,6 +1,6 @@
 """`Bus` over one connection to NATS."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
@@ -47,8 +47,18 @@ class NatsBus(JetStream):
     async def subscribe(
         self, pattern: str, handler: MessageHandler, *, group: str = ""
     ) -> Closable:
-        async def received(msg: Msg) -> None:
+        def received(msg: Msg) -> None:
             handler(msg.subject, msg.data, msg.reply)
+
+        return await self.subscribe_messages(pattern, received, group=group)
+
+    async def subscribe_messages(
+        self, pattern: str, handler: Callable[[Msg], None], *, group: str = ""
+    ) -> Closable:
+        """Subscribe, and receive messages with their headers. `handler` must not block."""
+
+        async def received(msg: Msg) -> None:
+            handler(msg)
 
         return await self._connection.subscribe(pattern, received, group=group)
 
@@ -72,6 +82,9 @@ class NatsBus(JetStream):
 
     async def request(self, subject: str, data: bytes, *, timeout: float = 5.0) -> bytes:
         return (await self._connection.request(subject, data, timeout=timeout)).data
+
+    async def request_all(self, subject: str, data: bytes, *, within: float) -> list[bytes]:
+        return [msg.data for msg in await self._connection.request_all(subject, data, within)]
 
 
 @asynccontextmanager

@@ -4,20 +4,21 @@ While disconnected, every call fails at once and nothing is buffered. A permissi
 an error in the call that caused it. A request fails as soon as no answer can come any more.
 """
 
+import asyncio
 import secrets
 from typing import Any
 
 from nats.errors import Error as NatsError
 
-from libs.bus.nats.pending import Callback, Msg, NatsSubscription
-from libs.bus.nats.session import FLUSH_SECONDS, Session
+from libs.bus.nats.base_connection import FLUSH_SECONDS, BaseConnection
+from libs.bus.nats.pending import Callback, Msg, NatsSubscription, PendingRequest
 from libs.bus.port import BusUnavailable, NoResponders
 
 SEND_BUFFER = 512 * 1024
 """Pending bytes above which `publish` waits for the server."""
 
 
-class Connection(Session):
+class Connection(BaseConnection):
     async def publish(self, subject: str, data: bytes) -> None:
         """Send now, or raise `BusUnavailable`."""
         self._require_connected(subject)
@@ -38,17 +39,35 @@ class Connection(Session):
         """Return the first answer; raise `NoResponders` when the server reports that."""
         self._require_connected(subject)
         with self._requests.open(subject, timeout=timeout) as request:
-            try:
-                reply = f"{self._inbox}.{request.token}"
-                await self._client.publish(subject, data, reply=reply, headers=headers)
-            except (NatsError, OSError) as error:
-                raise BusUnavailable(
-                    f"{subject}: not sent: {error or type(error).__name__}"
-                ) from None
+            await self._send_request(request, data, headers)
             answer = await request.answer
-        if answer.headers and not answer.data and answer.headers.get("Status") == "503":
-            raise NoResponders(f"{subject}: no process answers on this subject")
+        _require_responders(subject, answer)
         return answer
+
+    async def request_all(self, subject: str, data: bytes, within: float) -> list[Msg]:
+        """Return every answer that arrives within this time; raise `NoResponders`."""
+        self._require_connected(subject)
+        with self._requests.open(subject, timeout=2 * within) as request:
+            gathered = self._requests.gather(request)
+            await self._send_request(request, data, None)
+            # The future ends early only with an error.
+            await asyncio.wait({request.answer}, timeout=within)
+            if request.answer.done():
+                request.answer.result()
+        for answer in gathered:
+            _require_responders(subject, answer)
+        return gathered
+
+    async def _send_request(
+        self, request: PendingRequest, data: bytes, headers: dict[str, str] | None
+    ) -> None:
+        try:
+            reply = f"{self._inbox}.{request.token}"
+            await self._client.publish(request.subject, data, reply=reply, headers=headers)
+        except (NatsError, OSError) as error:
+            raise BusUnavailable(
+                f"{request.subject}: not sent: {error or type(error).__name__}"
+            ) from None
 
     async def subscribe(
         self, subject: str, callback: Callback, *, group: str = ""
@@ -67,3 +86,8 @@ class Connection(Session):
     def inbox(self) -> str:
         """Return a new subject to which only this identity may subscribe."""
         return f"{self._inbox}.{secrets.token_hex(8)}.x"
+
+
+def _require_responders(subject: str, answer: Msg) -> None:
+    if answer.headers and not answer.data and answer.headers.get("Status") == "503":
+        raise NoResponders(f"{subject}: no process answers on this subject")

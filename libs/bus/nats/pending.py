@@ -53,6 +53,7 @@ class PendingRequests:
 
     def __init__(self) -> None:
         self._waiting: dict[str, PendingRequest] = {}
+        self._gathered: dict[str, list[Msg]] = {}
 
     @contextmanager
     def open(self, subject: str, *, timeout: float) -> Generator[PendingRequest]:
@@ -70,10 +71,19 @@ class PendingRequests:
             if not request.answer.cancel() and not request.answer.cancelled():
                 request.answer.exception()  # mark it as retrieved: the request may not be sent
             del self._waiting[request.token]
+            self._gathered.pop(request.token, None)
+
+    def gather(self, request: PendingRequest) -> list[Msg]:
+        """Return a list that receives all answers; the request itself then only fails."""
+        return self._gathered.setdefault(request.token, [])
 
     def resolve(self, msg: Msg) -> None:
         """Resolve the request that this message answers; drop the message if there is none."""
-        request = self._waiting.get(msg.subject.rpartition(".")[2])
+        token = msg.subject.rpartition(".")[2]
+        if token in self._gathered:
+            self._gathered[token].append(msg)
+            return
+        request = self._waiting.get(token)
         if request is not None and not request.answer.done():
             request.answer.set_result(msg)
 

@@ -9,6 +9,7 @@ from libs.testing.apiserver.faults import (
     ApiFaults,
     DropWatch,
     FaultEffect,
+    FaultTarget,
     Hang,
     Stale,
     apply_after,
@@ -27,13 +28,14 @@ from libs.testing.apiserver.replies import InFlightRequests, Reply
 from libs.testing.apiserver.requests import (
     READS,
     ApiCall,
+    accepted_form,
     list_options,
     parse_call,
     request_timeout,
-    wants_table,
 )
 from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.store import Store
+from libs.testing.apiserver.tokens import TokenCall, TokenEndpoints, token_call
 from libs.testing.apiserver.watches import ConnectionCut
 from libs.testing.apiserver.writes.admission import WriteOutcome
 from libs.testing.apiserver.writes.deletion import delete_options
@@ -56,6 +58,7 @@ class RequestHandler:
         journal: RevisionJournal,
         in_flight: InFlightRequests,
         restart: Callable[[], Awaitable[None]],
+        tokens: Callable[[], TokenEndpoints],
     ) -> None:
         self._clock = clock
         self._store = store
@@ -66,9 +69,12 @@ class RequestHandler:
         self._journal = journal
         self._in_flight = in_flight
         self._restart = restart
+        self._tokens = tokens
 
     async def handle(self, request: Request, *, user: str) -> Reply:
         """Return the reply, or raise `StatusError`."""
+        if (token_request := token_call(request.path)) is not None:
+            return await self._token(token_request, request, user=user)
         if request.method == "GET":
             reply = self._discover(request)
             if reply is not None:
@@ -94,8 +100,18 @@ class RequestHandler:
         document = discovery.discovery_document(request.path, tuple(self._kinds))
         if document is None:
             return None
-        wants_table(request.headers.get("accept", ""), offered=False)
+        accepted_form(request.headers.get("accept", ""), ())
         return Reply(200, encoded(document))
+
+    async def _token(self, call: TokenCall, request: Request, *, user: str) -> Reply:
+        verb = "create" if call.kind else "get"
+        target = FaultTarget(verb=verb, kind=call.kind, name=call.account, user=user)
+        effects = self._faults.effects_on(target)
+        if any(isinstance(effect, Hang) for effect in effects):
+            return await self._in_flight.run(self._hang(), outlives=False)
+        await self._before(effects, request_timeout(request.query))
+        reply = await self._tokens().answer(call, request)
+        return apply_after(reply, effects, clock=self._clock)
 
     async def _hang(self) -> Reply:
         while True:

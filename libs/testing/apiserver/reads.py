@@ -18,10 +18,19 @@ from libs.testing.apiserver.kinds.status_errors import (
 from libs.testing.apiserver.objects.json import decoded, encoded, joined, prefix
 from libs.testing.apiserver.objects.json import watch_line as line
 from libs.testing.apiserver.replies import Reply
-from libs.testing.apiserver.requests import ListOptions, Route, minimum_revision, wants_table
+from libs.testing.apiserver.requests import (
+    LIST_FORMS,
+    METADATA,
+    METADATA_LIST,
+    OBJECT_FORMS,
+    ListOptions,
+    Route,
+    accepted_form,
+    minimum_revision,
+)
 from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.store import KindStore, Selection, Store, StoredObject
-from libs.testing.apiserver.tables import table
+from libs.testing.apiserver.tables import metadata_alone, metadata_list, table
 from libs.testing.apiserver.watches import (
     Present,
     ServerWatch,
@@ -55,7 +64,7 @@ class ObjectReader:
         self._random = random
 
     async def get(self, request: ReadRequest) -> Reply:
-        wants_table(request.accept)
+        accepted_form(request.accept, OBJECT_FORMS)
         kind = request.route.kind
         await self._wait_for(minimum_revision(request.query))
         stored = self._store.of_kind(kind).get(request.route.namespace, request.route.name)
@@ -65,30 +74,33 @@ class ObjectReader:
 
     def presented(self, request: ReadRequest, raw: bytes) -> bytes:
         """Return one object in the form that the request accepts."""
-        if not wants_table(request.accept):
-            return raw
-        return encoded(self._table(request, [decoded(raw)]))
+        form = accepted_form(request.accept, OBJECT_FORMS)
+        if form == METADATA:
+            return encoded(metadata_alone(decoded(raw)))
+        return encoded(self._table(request, [decoded(raw)])) if form else raw
 
     async def list(
         self, request: ReadRequest, options: ListOptions, *, stale_changes: int | None
     ) -> Reply:
         """List objects; `stale_changes` is the age that a fault gives to a list of any age."""
-        table = wants_table(request.accept)
+        form = accepted_form(request.accept, LIST_FORMS)
         await self._wait_for(options.revision)
         kind, store = request.route.kind, self._store.of_kind(request.route.kind)
         now = self._store.revision
         past = None if stale_changes is None else store.revision_before(stale_changes, now=now)
         page = list_page(store, self._selection(request), options, now=now, stale=past)
-        if not table:
+        if not form:
             return Reply(200, encode_list(kind, page))
         items = [decoded(each.raw) for each in page.items]
+        if form == METADATA_LIST:
+            return Reply(200, encoded(metadata_list(page.metadata, items)))
         return Reply(200, encoded(self._table(request, items, metadata=page.metadata)))
 
     async def watch(
         self, request: ReadRequest, options: ListOptions, *, drop: DropWatch | None
     ) -> Reply:
         """Watch objects; `drop` is the fault that ends the watch."""
-        present = self._table_presenter(request) if wants_table(request.accept) else None
+        present = self._presenter(request)
         kind, store = request.route.kind, self._store.of_kind(request.route.kind)
         selection, now = self._selection(request), self._store.revision
         starts_with_state = options.revision == 0
@@ -155,6 +167,15 @@ class ObjectReader:
             metadata=metadata,
             headers=headers,
         )
+
+    def _presenter(self, request: ReadRequest) -> Present | None:
+        """Return a function from event type and object to the event's line in the accepted form;
+        None where that is the object as it is stored.
+        """
+        form = accepted_form(request.accept, OBJECT_FORMS)
+        if form == METADATA:
+            return lambda event_type, raw: line(event_type, encoded(metadata_alone(decoded(raw))))
+        return self._table_presenter(request) if form else None
 
     def _table_presenter(self, request: ReadRequest) -> Present:
         """Return a function from event type and object to the event's line with a table."""

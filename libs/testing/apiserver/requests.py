@@ -1,7 +1,7 @@
 """Parse a request: route, options, the accepted form, and the attributes that faults select by."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -24,7 +24,6 @@ _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollectio
 _UNSERVED = {
     "pods": ("attach", "ephemeralcontainers", "exec", "log", "portforward", "proxy", "resize"),
     "nodes": ("proxy",),
-    "serviceaccounts": ("token",),
     "replicasets": ("scale",),
 }
 _POSTED = ("binding", "eviction")
@@ -176,22 +175,27 @@ def request_timeout(query: Mapping[str, str]) -> float:
 
 JSON = "application/json"
 _ANY = ("", "*/*", "application/*", JSON)
-_TABLE = {"as": "Table", "g": "meta.k8s.io", "v": "v1"}
+TABLE = "Table"
+METADATA = "PartialObjectMetadata"
+METADATA_LIST = "PartialObjectMetadataList"
+OBJECT_FORMS = (TABLE, METADATA)
+"""The forms of one object and of a watch event."""
+LIST_FORMS = (TABLE, METADATA_LIST)
 
 
-def wants_table(accept: str, *, offered: bool = True) -> bool:
-    """Return whether the first acceptable form is a Table; False is plain JSON."""
+def accepted_form(accept: str, offered: Sequence[str]) -> str:
+    """Return the first acceptable form: one of those offered, or empty for plain JSON."""
     for clause in accept.split(","):
         media, *parameters = (part.strip() for part in clause.split(";"))
         if media.lower() not in _ANY:
             continue
         form = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
         if "as" not in form:
-            return False
-        if offered and {name: form.get(name) for name in _TABLE} == _TABLE:
-            return True
-    table = ", or as Table" if offered else ""
-    message = f"only the following media types are accepted: {JSON}{table}; not {accept!r}"
+            return ""
+        if form["as"] in offered and (form.get("g"), form.get("v")) == ("meta.k8s.io", "v1"):
+            return form["as"]
+    forms = f", or as {' or '.join(offered)}" if offered else ""
+    message = f"only the following media types are accepted: {JSON}{forms}; not {accept!r}"
     raise StatusError(406, "NotAcceptable", message)
 
 

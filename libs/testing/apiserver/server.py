@@ -6,6 +6,7 @@ Users are authenticated by a bearer token, or by their in-process transport. RBA
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 
 from libs.kube.errors import Unavailable
 from libs.kube.requests import Request, Response, Transport
@@ -21,12 +22,14 @@ from libs.testing.apiserver.reads import ObjectReader
 from libs.testing.apiserver.replies import InFlightRequests, Reply, error_reply
 from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.store import Store
+from libs.testing.apiserver.tokens import TokenEndpoints
 from libs.testing.apiserver.watches import ConnectionCut, ServerWatches
 from libs.testing.apiserver.writes.admission import WriteTarget
 from libs.testing.apiserver.writes.deletion import Deleter
 from libs.testing.apiserver.writes.handler import CustomDefinitions, WriteHandler
 from libs.testing.apiserver.writes.object_writer import ObjectWriter
 from libs.testing.apiserver.writes.pod_subresources import Evictor
+from libs.testing.tokens import TokenIssuer
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """The namespaces that exist from the start."""
@@ -88,6 +91,11 @@ class ApiServer:
         token = self._ids.new()
         self.add_token(token, user)
         return token
+
+    @cached_property
+    def issuer(self) -> TokenIssuer:
+        """The issuer of ServiceAccount tokens; its key is made when it is first used."""
+        return TokenIssuer(clock=self._clock)
 
     @property
     def revision(self) -> int:
@@ -156,7 +164,11 @@ class ApiServer:
             journal=self.journal,
             in_flight=self._in_flight,
             restart=self.restart,
+            tokens=self._token_endpoints,
         )
+
+    def _token_endpoints(self) -> TokenEndpoints:
+        return TokenEndpoints(self._store, self._kinds, issuer=self.issuer, clock=self._clock)
 
     def _create_namespaces(self, writer: ObjectWriter) -> None:
         kind = self._kinds.by_path("", "v1", "namespaces")

@@ -1,6 +1,6 @@
 """Objects of a kind as a meta.k8s.io/v1 Table, as `kubectl get` prints it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -75,8 +75,20 @@ def table(
 def _row_object(obj: Object, include: str) -> Object | None:
     if include in ("None", "Object"):
         return obj if include == "Object" else None
+    return metadata_alone(obj)
+
+
+def metadata_alone(obj: Object) -> dict[str, Any]:
+    """Return an object as a PartialObjectMetadata."""
     metadata = obj.get("metadata", {})
     return {"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": metadata}
+
+
+def metadata_list(metadata: Object, objects: Iterable[Object]) -> dict[str, Any]:
+    """Return a list as a PartialObjectMetadataList with the list's own `metadata`."""
+    items = [metadata_alone(each) for each in objects]
+    kind = "PartialObjectMetadataList"
+    return {"kind": kind, "apiVersion": META, "metadata": metadata, "items": items}
 
 
 # Cells

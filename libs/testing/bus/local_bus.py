@@ -7,6 +7,7 @@ from functools import partial
 from libs.bus.permissions import Permissions
 from libs.bus.port import (
     BusLink,
+    BusUnavailable,
     Closable,
     Follower,
     LastPerSubject,
@@ -75,6 +76,7 @@ class LocalBus:
         self._allowed = allowed
         self._inbox = f"{inbox(transport.identity)}.{number}"
         self._requests: dict[str, asyncio.Future[bytes]] = {}
+        self._gathered: dict[str, list[bytes]] = {}
         self._request_count = 0
         self._ensured: dict[str, Stream] = {}
         self._consumers: list[LocalConsumer] = []
@@ -150,6 +152,26 @@ class LocalBus:
         return subscription
 
     async def request(self, subject: str, data: bytes, *, timeout: float = 5.0) -> bytes:
+        reply, answer = self._send_request(subject, data)
+        try:
+            return await self._transport.await_answer(answer, subject, timeout=timeout)
+        finally:
+            del self._requests[reply]
+
+    async def request_all(self, subject: str, data: bytes, *, within: float) -> list[bytes]:
+        reply, failure = self._send_request(subject, data)
+        gathered = self._gathered[reply] = []
+        try:
+            await self._transport.await_answer(failure, subject, timeout=within)
+        except BusUnavailable:
+            if not self.link.is_up:
+                raise
+        finally:
+            del self._requests[reply], self._gathered[reply]
+        return gathered
+
+    def _send_request(self, subject: str, data: bytes) -> tuple[str, asyncio.Future[bytes]]:
+        """Return the reply subject, and the first answer."""
         self._require_allowed(subject)
         self._transport.require_up(subject)
         self._trace.record("ask", self.identity, subject, data)
@@ -164,12 +186,12 @@ class LocalBus:
 
         self._requests[reply] = answer
         self._transport.to_server(request_at_server)
-        try:
-            return await self._transport.await_answer(answer, subject, timeout=timeout)
-        finally:
-            del self._requests[reply]
+        return reply, answer
 
     def _on_answer(self, subject: str, data: bytes, _reply: str) -> None:
+        if subject in self._gathered:
+            self._gathered[subject].append(data)
+            return
         answer = self._requests.get(subject)
         if answer is not None:
             succeed(answer, data)

@@ -18,7 +18,9 @@ def granted_verbs() -> dict[str, dict[str, set[str]]]:
         scope = "here: " if role["kind"] == "Role" else ""
         verbs_by_resource = verbs_by_account.setdefault(subject["name"], {})
         for rule in rules[role["kind"], role["name"]]:
-            for resource in rule["resources"]:
+            for url in rule.get("nonResourceURLs", ()):
+                verbs_by_resource.setdefault(url, set()).update(rule["verbs"])
+            for resource in rule.get("resources", ()):
                 key = f"{scope}{rule['apiGroups'][0]}/{resource}"
                 verbs_by_resource.setdefault(key, set()).update(rule["verbs"])
     return verbs_by_account
@@ -29,7 +31,7 @@ def test_agents_have_an_account_without_permissions() -> None:
     accounts = {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == "ServiceAccount"}
     assert set(accounts) == {
         "sluice-driver-container",
-        *(service_account_of(writer) for writer in Writer if writer is not Writer.CTL),
+        *map(service_account_of, Writer),
     }
     assert all(account["automountServiceAccountToken"] is False for account in accounts.values())
     assert not {service_account_of(writer) for writer in COMPONENTS} & set(granted_verbs())
@@ -52,7 +54,7 @@ def rules_for(account: str, resource: str, verb: str) -> list[list[str]]:
         for obj in installation_objects("gpu-operator")
         if obj["metadata"]["name"].endswith(account) and "rules" in obj
         for rule in obj["rules"]
-        if resource in rule["resources"] and verb in rule["verbs"]
+        if resource in rule.get("resources", ()) and verb in rule["verbs"]
     ]
 
 
@@ -62,6 +64,33 @@ def rules_for(account: str, resource: str, verb: str) -> list[list[str]]:
 def test_a_service_changes_only_its_own_lease(account: str) -> None:
     assert rules_for(account, "leases", "patch") == [[account]]
     assert rules_for(account, "leases", "get") == [["53822513.nvidia.com"], [account]]
+
+
+def test_sign_in_reads_what_verifies_tokens_and_nothing_else() -> None:
+    assert granted_verbs()["sluice-sign-in"] == {
+        "here: /pods": {"list", "watch"},
+        "here: /serviceaccounts": {"list", "watch"},
+        "/nodes": {"list", "watch"},
+        "authentication.k8s.io/tokenreviews": {"create"},
+        "/.well-known/openid-configuration": {"get"},
+        "/openid/v1/jwks": {"get"},
+    }
+
+
+def test_people_may_request_tokens_of_one_account_once_they_are_bound_to_a_role() -> None:
+    objects = installation_objects("gpus")
+    (role,) = (obj for obj in objects if obj["metadata"]["name"] == "sluice-people")
+    assert (role["kind"], role["metadata"]["namespace"]) == ("Role", "gpus")
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["serviceaccounts/token"],
+            "resourceNames": ["sluice-ctl"],
+            "verbs": ["create"],
+        }
+    ]
+    assert not [obj for obj in objects if obj.get("roleRef", {}).get("name") == "sluice-people"]
+    assert "sluice-ctl" not in granted_verbs()
 
 
 def test_config_maps_and_runtime_classes_are_limited_by_name() -> None:

@@ -49,7 +49,7 @@ _VIOLATION = re.compile(
 )
 
 
-class Session:
+class BaseConnection:
     def __init__(
         self,
         *,

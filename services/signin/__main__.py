@@ -1,0 +1,16 @@
+"""The program of sign-in."""
+
+from typing import Any
+
+from libs.runtime.program import Role, run_program
+from services.roles import LazyRoles
+
+
+def server_role() -> Role[Any]:
+    from services.signin.role import SERVER
+
+    return SERVER
+
+
+if __name__ == "__main__":
+    run_program("signin", LazyRoles({"server": server_role}))
