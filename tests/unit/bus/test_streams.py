@@ -36,7 +36,7 @@ class World:
 async def enter_world(sim: Sim) -> AsyncGenerator[World]:
     world = World(sim)
     keeping = asyncio.create_task(
-        keep_streams(bus=world.scheduler, clock=sim.clock), name="keep streams"
+        keep_streams(bus=world.scheduler, clock=sim.clock, streams=STREAMS), name="keep streams"
     )
     try:
         yield world
