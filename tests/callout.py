@@ -16,15 +16,14 @@ from libs.contracts.identities import Identity, Writer
 from libs.testing.simulation import make_env
 
 SIGN_IN = Identity(writer=Writer.SIGN_IN)
-LIFETIME = 3600
-"""Seconds after which the server closes a connection that was admitted."""
 
 
 class TokenSignIn:
     """Tokens by identity, the keys of the callout, and what was answered."""
 
     def __init__(self, identities: Iterable[Identity]) -> None:
-        self.keys = CalloutKeys.from_seeds(*new_seeds())
+        self.seeds = new_seeds()
+        self.keys = CalloutKeys.from_seeds(*self.seeds)
         self.nkey = new_nkey()
         self.tokens = {identity: secrets.token_hex(8) for identity in identities}
         self.pods = {
@@ -32,6 +31,8 @@ class TokenSignIn:
             for number, (identity, token) in enumerate(self.tokens.items())
         }
         """The pod that each token was made for; it may be changed."""
+        self.lifetime = 3600
+        """Seconds after which the server closes a connection that was admitted."""
         self.admitted: list[str] = []
         self.refused: list[SignInRequest] = []
         self.unreadable: list[str] = []
@@ -80,4 +81,6 @@ class TokenSignIn:
             return self.keys.refuse(request, "the token is unknown")
         name = session_name(pod.identity, pod.pod_uid)
         self.admitted.append(name)
-        return self.keys.grant(request, pod.identity, session=name, expires=int(now) + LIFETIME)
+        return self.keys.grant(
+            request, pod.identity, session=name, expires=int(now) + self.lifetime
+        )

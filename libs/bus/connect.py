@@ -11,6 +11,7 @@ import msgspec
 
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
+from libs.bus.nats.failures import ConnectFailures
 from libs.bus.port import BusError
 from libs.contracts.identities import Identity, Writer
 from libs.runtime.fatal import Fatal
@@ -38,9 +39,12 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
 async def connect_bus(
     *, process: Process[Any], service: Service, settings: NatsSettings, writer: Writer
 ) -> NatsBus:
-    """Connect as `writer` until the service ends."""
-    if "@" in settings.url:
-        raise Fatal("SLUICE_NATS_URL contains a password: provide credentials in a file instead")
+    """Connect as `writer` until the service ends; meanwhile the service tells why it waits."""
+    failures = ConnectFailures(process.env.clock)
+    bus: NatsBus | None = None
+    service.ready_when(
+        "nats", lambda: failures.reason or None if bus is None else bus.unready_reason()
+    )
     try:
         identity = Identity(cluster=settings.cluster, writer=writer, node=settings.node)
         bus = await service.enter(
@@ -52,10 +56,10 @@ async def connect_bus(
                 credentials=msgspec.convert(settings, Credentials, from_attributes=True),
                 wait=math.inf,
                 spread=settings.nodes / CONNECTS_PER_SECOND,
+                failures=failures,
             ),
         )
     except (BusError, ValueError) as error:
         raise Fatal(str(error)) from error
     service.run_forever("nats", bus.guard())
-    service.ready_when("nats", bus.unready_reason)
     return bus

@@ -11,6 +11,9 @@ from libs.bus.port import BusMisconfigured
 
 _nkeys: Any = nkeys  # nkeys has no type annotations
 
+MAX_TOKEN = 16 * 1024
+"""Bytes; tokens of Kubernetes have one or two thousand."""
+
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     """At most one of seed, token and creds file is used; the server may accept none."""
@@ -21,6 +24,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     """Read at each connect, because a projected token is renewed in place."""
     creds_file: str = ""
     ca_file: str = ""
+    """Read at each connect, as the other files of TLS."""
     cert_file: str = ""
     key_file: str = ""
 
@@ -28,8 +32,22 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         set_fields = [field for field in self.__struct_fields__ if getattr(self, field)]
         return f"Credentials({', '.join(set_fields)})"
 
+    @property
+    def signs_in(self) -> bool:
+        """Whether the server checks a token, which it asks the sign-in service about."""
+        return bool(self.token_file) and not (
+            self.nkey_seed or self.nkey_seed_file or self.creds_file
+        )
+
+    @property
+    def has_tls_files(self) -> bool:
+        return bool(self.ca_file or self.cert_file or self.key_file)
+
     def options(self) -> dict[str, Any]:
-        """Return connect options of nats-py; raise `BusMisconfigured` for an unreadable file."""
+        """Return connect options of nats-py without those that change while it runs.
+
+        Raise `BusMisconfigured` for an unreadable file.
+        """
         options: dict[str, Any] = {}
         if self.nkey_seed:
             options["nkeys_seed_str"] = _seed("the nkey seed", self.nkey_seed)
@@ -41,27 +59,50 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
             options["user_credentials"] = self.creds_file
         elif self.token_file:
             _read("token", self.token_file)
-            options["token"] = self._token
-        if self.ca_file or self.cert_file:
-            options["tls"] = self._tls()
         return options
 
-    def _token(self) -> str:
-        """Read the token file; nats-py calls this on the event loop.
+    def token(self) -> str:
+        """Read the token file; raise OSError if it holds none now."""
+        with Path(self.token_file).open("rb") as file:
+            content = file.read(MAX_TOKEN + 1)
+        token = content.strip().decode(errors="replace")
+        if not token or len(content) > MAX_TOKEN:
+            problem = "is longer than a token" if token else "is empty"
+            raise OSError(f"the token file {self.token_file} {problem}")
+        return token
 
-        nats-py retries after an OSError; any other error would end its reconnects.
-        """
-        return Path(self.token_file).read_text().strip()
-
-    def _tls(self) -> ssl.SSLContext:
+    def tls(self) -> ssl.SSLContext:
+        """Read the TLS files; raise `BusMisconfigured` with the file and the reason."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file or None)
-            if self.cert_file:
-                context.load_cert_chain(self.cert_file, self.key_file or None)
-        except (OSError, ssl.SSLError) as error:
-            files = ", ".join(f for f in (self.ca_file, self.cert_file, self.key_file) if f)
-            raise BusMisconfigured(f"TLS for NATS: cannot use {files}: {error}") from None
+        except ssl.SSLError:
+            raise BusMisconfigured(
+                f"the CA file {self.ca_file} for NATS holds no certificate in PEM format:"
+                f" configure the file of the CA that signed the server's certificate"
+            ) from None
+        except OSError as error:
+            raise BusMisconfigured(
+                f"cannot read the CA file {self.ca_file} for NATS: {error.strerror}; mount it or"
+                f" configure another path"
+            ) from None
+        if self.cert_file:
+            self._add_certificate(context)
         return context
+
+    def _add_certificate(self, context: ssl.SSLContext) -> None:
+        pair = f"the client certificate {self.cert_file} with the key {self.key_file or 'in it'}"
+        try:
+            context.load_cert_chain(self.cert_file, self.key_file or None)
+        except ssl.SSLError as error:
+            raise BusMisconfigured(
+                f"cannot use {pair} for NATS: {error.reason or error}; configure a certificate and"
+                f" its own key in PEM format"
+            ) from None
+        except OSError as error:
+            raise BusMisconfigured(
+                f"cannot read {pair} for NATS: {error.strerror}; mount them or configure other"
+                f" paths"
+            ) from None
 
 
 def _read(title: str, path: str) -> str:

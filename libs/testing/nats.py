@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from libs.testing.child_process import HOST, ChildProcess, ReservedPort
 from libs.testing.errors import ServerFailed
 
@@ -42,14 +44,25 @@ def binary() -> Path:
     return found[0]
 
 
+class KeyPair(msgspec.Struct, frozen=True):
+    """Files of a certificate and its private key."""
+
+    cert_file: Path
+    key_file: Path
+
+
 class NatsServer:
     """One server; its port and store stay the same until the end of the `async with` block.
 
     Its files lie in a temporary folder in `within`. It dies with the thread that entered the block.
+    With `tls` every connection of a client starts with TLS.
     """
 
-    def __init__(self, *, config: str = "", within: Path | None = None) -> None:
+    def __init__(
+        self, *, config: str = "", tls: KeyPair | None = None, within: Path | None = None
+    ) -> None:
         self._config = config
+        self._tls = tls
         self._within = within
         self._entered: _PortAndFiles | None = None
         self._child: ChildProcess | None = None
@@ -82,7 +95,7 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        return f"nats://{HOST}:{self.port}"
+        return f"{'tls' if self._tls else 'nats'}://{HOST}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -104,7 +117,7 @@ class NatsServer:
         if self._child is not None:
             raise self._child.failure("cannot be started: stop it first")
         files = self._files
-        await asyncio.to_thread(files.write, self._config)
+        await asyncio.to_thread(files.write, self._tls_config() + self._config)
         program = await asyncio.to_thread(binary)
         name = f"nats-server at {self.url}"
         self._child = await ChildProcess.start(name, str(program), "-c", str(files.config))
@@ -126,10 +139,13 @@ class NatsServer:
         await self.start()
 
     async def reload(self, config: str) -> None:
-        """Load another configuration; a refused one raises an error and changes nothing."""
+        """Load another configuration, and the files of TLS again.
+
+        A refused configuration raises an error and changes nothing.
+        """
         running = self._running
         seen = len(running.log)
-        await asyncio.to_thread(self._files.write, config)
+        await asyncio.to_thread(self._files.write, self._tls_config() + config)
         running.send_signal(signal.SIGHUP)
         if await running.wait_for_log(_RELOADED, _NOT_RELOADED, since=seen) == _NOT_RELOADED:
             raise running.failure("refused the new configuration and keeps the old one")
@@ -148,6 +164,12 @@ class NatsServer:
         for folder in lost:
             await asyncio.to_thread(shutil.rmtree, folder)
         await self.start()
+
+    def _tls_config(self) -> str:
+        if self._tls is None:
+            return ""
+        cert, key = json.dumps(str(self._tls.cert_file)), json.dumps(str(self._tls.key_file))
+        return f"tls {{ cert_file: {cert}, key_file: {key}, handshake_first: true }}\n"
 
     @property
     def _files(self) -> "_PortAndFiles":

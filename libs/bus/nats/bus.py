@@ -7,6 +7,7 @@ from typing import NoReturn
 from libs.bus.credentials import Credentials
 from libs.bus.nats.connection import Connection
 from libs.bus.nats.consumer import StreamConsumer
+from libs.bus.nats.failures import ConnectFailures
 from libs.bus.nats.jetstream import JetStream
 from libs.bus.nats.pending import Msg
 from libs.bus.port import BusLink, Closable, Follower, MessageHandler, StartFrom
@@ -95,14 +96,20 @@ async def connect(
     credentials: Credentials = Credentials(),  # noqa: B008 - frozen
     wait: float = 10.0,
     spread: float = 0.0,
+    failures: ConnectFailures | None = None,
 ) -> AsyncGenerator[NatsBus]:
     """Connect to NATS, and drain the connection at the end of the block.
 
     Wait up to `wait` seconds for the server. `spread` is the time over which the fleet spreads its
-    connects (nodes / 500, in seconds).
+    connects (nodes / 500, in seconds). `failures` tells why there is no connection yet.
     """
     connection = Connection(
-        url=url, identity=identity, env=env, credentials=credentials, spread=spread
+        url=url,
+        identity=identity,
+        env=env,
+        credentials=credentials,
+        spread=spread,
+        failures=failures or ConnectFailures(env.clock),
     )
     await connection.open(wait=wait)
     try:

@@ -6,17 +6,40 @@ Each was observed with nats-py 2.16.0; delete a method here when a later release
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import asyncio
-from collections.abc import Iterator
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from nats.aio.client import Client
+from nats.aio.client import DEFAULT_BUFFER_SIZE, Client
 from nats.errors import ConnectionClosedError, FlushTimeoutError, NoServersError
+from nats.errors import Error as NatsError
+from nats.protocol.parser import PERMISSIONS_ERR, STALE_CONNECTION
+
+from libs.bus.nats.tls_errors import describe_tls_error
+from libs.bus.nats.transport import ConnectFailed, LoadTls, Transport
 
 if TYPE_CHECKING:
     from types import CoroutineType
 
 
+class ServerError(NatsError):
+    """The server ended the session with this error."""
+
+
 class PatchedClient(Client):
+    """With `load_tls`, every connection starts with TLS. Both arguments are called for each try."""
+
+    def __init__(
+        self,
+        *,
+        load_tls: LoadTls | None = None,
+        read_token: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
+        super().__init__()
+        self._load_tls = load_tls
+        self._read_token = read_token
+
     async def flush(self, timeout: int = 10) -> None:
         """Return when the server has processed everything that was sent before."""
         # The original sends its PING before pending data, and waits with `wait_for`, which in
@@ -67,10 +90,53 @@ class PatchedClient(Client):
             return None
 
     async def _connect_to_server(self, s: Any) -> None:
-        # The original does not close the socket of an attempt that failed in the handshake.
+        # The original does not close the socket of an attempt that failed in the handshake, and
+        # would read the token on the event loop.
         if self._transport is not None:
             self._transport.close()
-        await super()._connect_to_server(s)
+        s.last_attempt = time.monotonic()
+        if self._read_token is not None:
+            self.options["token"] = await self._read_token()
+        self._transport = Transport(self._load_tls)
+        timeout = self.options["connect_timeout"]
+        await self._transport.connect(s.uri, DEFAULT_BUFFER_SIZE, timeout)
+
+    async def _process_connect_init(self) -> None:
+        # The original bounds each of its steps instead of the handshake, and after a failure leaves
+        # a connection on which the server may still accept the credentials.
+        timeout = self.options["connect_timeout"]
+        try:
+            async with asyncio.timeout(timeout):
+                await super()._process_connect_init()
+        except TimeoutError as error:
+            self._drop_transport()
+            why = str(error) or f"the server did not accept the connection within {timeout:g} s"
+            raise ConnectFailed(why) from None
+        except ssl.SSLError as error:  # TLS refuses a client only after its own handshake
+            self._drop_transport()
+            raise ConnectFailed(describe_tls_error(error)) from None
+        except BaseException:
+            self._drop_transport()
+            raise
+
+    def _drop_transport(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        # The original also connects to the addresses that a server names, which are not configured:
+        # they may not be trusted with a token, and those of servers that are gone stay for good.
+        await super()._process_info({**info, "connect_urls": None}, initial_connection)
+
+    async def _process_err(self, err_msg: str) -> None:
+        # The original closes for good after any error, as when a token expires or is refused.
+        if PERMISSIONS_ERR in err_msg or STALE_CONNECTION in err_msg:
+            await super()._process_err(err_msg)
+            return
+        error = ServerError(f"nats: {err_msg}")
+        self._err = error
+        await self._error_cb(error)
+        await self._process_op_err(error)
 
     async def close(self) -> None:
         """Close the connection and end all tasks."""
@@ -110,6 +176,14 @@ class PatchedClient(Client):
         """Whether the reconnecting task runs; it ends silently on an unexpected error."""
         task: Any = self._reconnection_task
         return task is not None and not task.done()
+
+    @property
+    def reconnect_error(self) -> BaseException | None:
+        """The unexpected error that ended the reconnecting task, or None."""
+        task: Any = self._reconnection_task
+        if task is None or not task.done() or task.cancelled():
+            return None
+        return task.exception()
 
     def discard_unsent(self) -> None:
         """Discard the data that was not written to the socket."""

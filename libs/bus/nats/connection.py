@@ -1,21 +1,24 @@
 """One connection to NATS, with workarounds for nats-py.
 
 While disconnected, every call fails at once and nothing is buffered. The connection reconnects
-forever, with jitter; when nats-py gives up for good, `guard` raises. A permission violation raises
-an error in the call that caused it. A request fails as soon as no answer can come any more.
+forever, with jitter; when nats-py gives up for good, `guard` raises. A refused key is final at the
+start, a refused token never. A permission violation raises an error in the call that caused it. A
+request fails as soon as no answer can come any more.
 """
 
 import asyncio
 import logging
 import re
 import secrets
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 
 from libs.bus.credentials import Credentials
-from libs.bus.nats.client import PatchedClient, dial
+from libs.bus.nats.client import PatchedClient, ServerError, dial
+from libs.bus.nats.failures import ConnectFailures
 from libs.bus.nats.pending import (
     Callback,
     Msg,
@@ -24,6 +27,7 @@ from libs.bus.nats.pending import (
     PendingRequests,
     PendingSubscriptions,
 )
+from libs.bus.nats.sign_in import SignIn
 from libs.bus.port import BusLink, BusMisconfigured, BusUnavailable, NoResponders, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
@@ -36,8 +40,14 @@ log = logging.getLogger("sluice.bus")
 PING_SECONDS = 20
 """Ping interval; a dead peer is detected after three intervals."""
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 15
+"""Longer than the server's timeout of 10 s for the sign-in, so that its verdict is read."""
+
+FLUSH_SECONDS = 10
 WATCH_SECONDS = 5.0
+LASTING_SECONDS = 60.0
+"""A session that a server ends with an error after less time does not reset the backoff."""
+
 DRAIN_SECONDS = 5
 SEND_BUFFER = 512 * 1024
 """Pending bytes above which `publish` waits for the server."""
@@ -57,6 +67,7 @@ class Connection:
         env: Env,
         credentials: Credentials,
         spread: float,
+        failures: ConnectFailures,
     ) -> None:
         self.url = url
         self.identity = identity
@@ -65,6 +76,8 @@ class Connection:
         self.clock = env.clock
         self._random = env.random
         self._credentials = credentials
+        self._sign_in = SignIn(url=url, credentials=credentials, env=env)
+        self._failures = failures
         self._spread = spread
         self._backoff = Backoff(env.random, first=1.0, cap=30.0)
         self._inbox = f"{subjects.inbox(identity)}.{secrets.token_hex(11)}"
@@ -72,18 +85,20 @@ class Connection:
         self._subscriptions = PendingSubscriptions(identity)
         self._last_error = ""
         self._unauthorized = False
+        self._ended_by_server = False
+        self._renewing = False
+        self._connected_at = 0.0
         self._opened = False
         self._closing = False
         self._closed = asyncio.Event()
         self._failure: BaseException | None = None
 
     async def open(self, *, wait: float) -> None:
-        """Connect within `wait` seconds, or raise. Do not retry refused credentials."""
-        options = await asyncio.to_thread(self._credentials.options)
+        """Connect within `wait` seconds, or raise. Do not retry a refused key."""
+        options = await asyncio.to_thread(self._sign_in.options)
         deadline = self.clock.monotonic() + wait
         backoff = Backoff(self._random, first=max(1.0, self._spread), cap=max(10.0, self._spread))
         pause = self._random.uniform(0.0, self._spread)
-        logged = ""
         while True:
             await self.clock.sleep(min(pause, max(0.0, deadline - self.clock.monotonic())))
             why = await self._connect_once(options, deadline - self.clock.monotonic())
@@ -94,24 +109,24 @@ class Connection:
                     f"no connection to NATS at {self.url} as {self.identity} within {wait:g} s:"
                     f" {why}; check the address, and that the server runs"
                 )
-            if why != logged:
-                log.warning("%s is waiting for NATS at %s: %s", self.identity, self.url, why)
-                logged = why
+            self._failures.failed(self.identity, self.url, why)
             pause = backoff.next()
         self._opened = True
-        self.link.set(True)
+        self._set_up()
 
     async def _connect_once(self, options: dict[str, Any], within: float) -> str:
-        """Try each server once with a new client; return why that failed, or ""."""
-        self._client = PatchedClient()
+        """Try the servers once with a new client; return why that failed, or ""."""
+        self._client = self._sign_in.new_client()
+        self._last_error = ""
         timeout = min(within, 2.0 * CONNECT_SECONDS)
         try:
             if await dial(self._client, self._connect_options(options), within=timeout):
                 self._client.options["max_reconnect_attempts"] = -1
+                self._client.options["allow_reconnect"] = True
                 await self._client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
-                await self._client.flush(CONNECT_SECONDS)
+                await self._client.flush(FLUSH_SECONDS)
         except (NatsError, OSError, TimeoutError) as error:
-            self._last_error = str(error) or type(error).__name__
+            self._last_error = self._last_error or str(error) or type(error).__name__
         except Exception as error:  # noqa: BLE001  (a bad seed or address raises many types)
             raise BusMisconfigured(
                 f"cannot connect to NATS at {self.url} as {self.identity} with"
@@ -124,8 +139,8 @@ class Connection:
         finally:
             if not self._client.is_connected and self._client.was_started:
                 await self._client.close()
-        why = self._last_error or "no answer"
-        if self._unauthorized:
+        why = self._last_error or self._failures.reason or "no answer"
+        if self._unauthorized and self._sign_in.is_refusal_final:
             raise SubjectForbidden(
                 f"NATS at {self.url} refused {self.identity} with {self._credentials}: {why};"
                 f" add this identity's key to the server's configuration, or give the right one"
@@ -134,7 +149,6 @@ class Connection:
 
     def _connect_options(self, options: dict[str, Any]) -> dict[str, Any]:
         return {
-            "servers": self.url.split(","),
             "name": str(self.identity),
             "inbox_prefix": self._inbox,
             "error_cb": self._on_error,
@@ -143,6 +157,7 @@ class Connection:
             "closed_cb": self._on_closed,
             "reconnect_to_server_handler": self._next_server,
             "max_reconnect_attempts": 1,
+            "allow_reconnect": False,  # a server that refuses is not asked twice in a row
             "reconnect_time_wait": 0,
             "connect_timeout": CONNECT_SECONDS,
             "ping_interval": PING_SECONDS,
@@ -169,7 +184,8 @@ class Connection:
     def unready_reason(self) -> str | None:
         """Return why nothing is sent or received, or None."""
         if not self.link.is_up:
-            return f"NATS at {self.url} is unreachable"
+            why = self._failures.reason
+            return f"NATS at {self.url} is unreachable" + (f": {why}" if why else "")
         if not self._client.is_reading:
             return f"nothing is read from NATS at {self.url}"
         return None
@@ -191,18 +207,34 @@ class Connection:
                 if self._client.is_connected and not self._client.is_reading:
                     log.warning("stopped reading from NATS at %s: reconnecting", self.url)
                     await self._client.force_reconnect()
+                elif self._client.is_connected and await self._sign_in.is_renewal_due():
+                    await self._renew()
         if self._failure is not None:
             raise self._failure
+        error = self._client.reconnect_error
+        why = describe_error(error) if error else self._last_error or "no reason given"
         raise BusUnavailable(
-            f"the connection to NATS at {self.url} as {self.identity} was closed permanently:"
-            f" {self._last_error or 'no reason given'}"
+            f"the connection to NATS at {self.url} as {self.identity} was closed permanently: {why}"
         )
+
+    async def _renew(self) -> None:
+        """Sign in again; what was sent before is processed first, unless that takes too long."""
+        log.info("signing in to NATS at %s again, because the token was renewed", self.url)
+        with suppress(NatsError, OSError, TimeoutError):
+            await self._client.flush(FLUSH_SECONDS)
+        if self._client.is_connected:
+            self._renewing = True
+            await self._client.force_reconnect()
+
+    def _set_up(self) -> None:
+        self._failures.ended()
+        self._connected_at = self.clock.monotonic()
+        self.link.set(True)
 
     # Called by nats-py.
 
     async def _on_error(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
-        self._last_error = text
         violation = _VIOLATION.search(text)
         if isinstance(error, SlowConsumerError):
             log.warning("a subscriber is too slow, a message was dropped: %s", text)
@@ -210,9 +242,17 @@ class Connection:
             self._on_violation(violation.group(1).lower(), violation.group(2))
             log.warning("NATS forbids %s: %s", self.identity, text)
         else:
-            if "authorization violation" in text.lower():
-                self._unauthorized = True
-            log.debug("NATS at %s: %s", self.url, text)
+            self._on_broken(error, text)
+
+    def _on_broken(self, error: Exception, text: str) -> None:
+        """Keep why the session ended, or why a try to connect failed."""
+        self._ended_by_server |= isinstance(error, ServerError)
+        if "authorization violation" in text.lower():
+            self._unauthorized = True
+            text = self._sign_in.explain_refusal(text)
+        self._last_error = text
+        if not self.link.is_up:
+            self._failures.failed(self.identity, self.url, text)
 
     def _on_violation(self, operation: str, subject: str) -> None:
         if operation != "subscription":
@@ -226,26 +266,33 @@ class Connection:
 
     async def _on_disconnected(self) -> None:
         self._client.discard_unsent()
-        if self._opened and not self._closing:
-            log.warning(
-                "NATS at %s is unreachable: %s", self.url, self._last_error or "connection broken"
-            )
+        if self._opened and not self._closing and not self._renewing:
+            what = "ended the session" if self._ended_by_server else "is unreachable"
+            why = self._last_error or "connection broken"
+            log.warning("NATS at %s %s: %s", self.url, what, why)
+        lasted = self.clock.monotonic() - self._connected_at
+        if not self._ended_by_server or lasted >= LASTING_SECONDS:
+            self._backoff.reset()
         self.link.set(False)
         self._requests.fail_all("the connection broke before the answer")
 
     async def _on_reconnected(self) -> None:
-        self._backoff.reset()
         self._subscriptions.server_responds = True
+        self._ended_by_server = False
+        self._last_error = ""
         log.info("reconnected to NATS at %s", self.url)
-        self.link.set(True)
+        self._set_up()
 
     async def _on_closed(self) -> None:
-        self._last_error = str(self._client.last_error or self._last_error)
+        self._last_error = self._last_error or str(self._client.last_error or "")
         self.link.set(False)
         if self._opened and not self._closing:
             self._closed.set()
 
     def _next_server(self, servers: list[Any], _info: dict[str, Any]) -> tuple[Any, float]:
+        if self._renewing:  # the sessions of a fleet are renewed at random times
+            self._renewing = False
+            return self._random.choice(servers), 0.0
         first = self._random.uniform(0.0, self._spread)
         return self._random.choice(servers), max(first, self._backoff.next())
 
@@ -257,7 +304,7 @@ class Connection:
         try:
             await self._client.publish(subject, data)
             if self._client.pending_data_size > SEND_BUFFER:
-                await self._client.flush(CONNECT_SECONDS)
+                await self._client.flush(FLUSH_SECONDS)
         except (NatsError, OSError, TimeoutError) as error:
             raise BusUnavailable(f"{subject}: not sent: {error or type(error).__name__}") from None
 

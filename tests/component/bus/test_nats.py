@@ -2,9 +2,8 @@
 
 import asyncio
 import os
-import subprocess
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import nkeys
@@ -18,7 +17,7 @@ from libs.bus.nats.connection import DRAIN_SECONDS
 from libs.bus.port import BusMisconfigured, BusUnavailable, LastPerSubject, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.subjects import COMMANDS, STATE
+from libs.contracts.subjects import COMMANDS
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
 from libs.testing.simulation import make_env
@@ -64,26 +63,6 @@ def nkey() -> tuple[str, str]:
     return seed.decode(), bytes(nkeys.from_seed(seed).public_key).decode()
 
 
-@asynccontextmanager
-async def scripted_server(first: bytes, later: bytes = b"") -> AsyncGenerator[str]:
-    """Serve a scripted NATS server: `first` answers the first PING, and `later` each PUB."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"version":"2.15.1","max_payload":1048576,"headers":true}\r\n')
-        pings = 0
-        while line := await reader.readline():
-            if line.startswith(b"PING"):
-                pings += 1
-                writer.write(first if pings == 1 else b"PONG\r\n")
-            elif line.startswith(b"PUB"):
-                writer.write(later)
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
 def users(*rules: str) -> str:
     return "authorization { users: [" + ", ".join(rules) + "] }"
 
@@ -120,24 +99,6 @@ async def test_a_silent_server_fails_the_connect(connected: Connect) -> None:
         proxy.drop()
         with pytest.raises(BusUnavailable, match="no connection to NATS"):
             await connected(proxy.url, wait=0.5)
-
-
-async def test_a_client_that_gave_up_ends_the_guard(connected: Connect) -> None:
-    """nats-py closes permanently on most errors of the server, such as an expired user."""
-    async with scripted_server(b"PONG\r\n", b"-ERR 'User Authentication Expired'\r\n") as url:
-        bus = await connected(url)
-        guard = asyncio.create_task(bus.guard())
-        await bus.publish("anything", b"")
-        with pytest.raises(BusUnavailable, match=r"closed permanently: .*expired"):
-            await asyncio.wait_for(guard, 30)
-        assert not bus.link.is_up
-
-
-async def test_a_connect_that_returns_unconnected_is_a_failure(connected: Connect) -> None:
-    """If a server sends its PING before its PONG, nats-py keeps connecting forever."""
-    async with scripted_server(b"PING\r\n") as url:
-        with pytest.raises(BusUnavailable, match="no connection to NATS"):
-            await connected(url, wait=5.0)
 
 
 async def test_permission_violations_raise(connected: Connect) -> None:
@@ -226,44 +187,6 @@ async def test_a_lost_stream_is_recreated_by_the_process_that_ensured_it(
     await server.lose_stream("COMMANDS")
     await eventually(lambda: bus.link.is_up)
     assert await bus.store(COMMANDS, SLOT, b"{}", expect=0) > first + 1
-
-
-async def test_tls_with_a_certificate_of_the_client(connected: Connect, tmp_path: Path) -> None:
-    await asyncio.to_thread(make_certificates, tmp_path)
-    tls = (
-        f'tls {{ cert_file: "{tmp_path}/server.pem", key_file: "{tmp_path}/server.key",'
-        f' ca_file: "{tmp_path}/ca.pem", verify: true }}'
-    )
-    async with NatsServer(config=tls) as server:
-        url = server.url.replace("nats://", "tls://")
-        own = Credentials(
-            ca_file=f"{tmp_path}/ca.pem",
-            cert_file=f"{tmp_path}/client.pem",
-            key_file=f"{tmp_path}/client.key",
-        )
-        bus = await connected(url, credentials=own)
-        await bus.ensure(STATE)
-        stranger = Credentials(ca_file=f"{tmp_path}/client.pem")
-        with pytest.raises(BusUnavailable, match="certificate verify failed"):
-            await connected(url, credentials=stranger, wait=1.0)
-
-
-def make_certificates(folder: Path) -> None:
-    """Create a CA, and certificates of a server and a client."""
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
-    for name in ("server", "client"):
-        out = ("-keyout", f"{name}.key", "-out", f"{name}.csr")
-        openssl("req", *key, *out, "-subj", f"/CN={name}")
-        (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
-        openssl(
-            *("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
-            *("-CAcreateserial", "-out", f"{name}.pem", "-extfile", "names"),
-        )
 
 
 async def test_a_handler_that_raises_ends_the_guard_with_its_error(

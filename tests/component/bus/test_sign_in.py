@@ -1,0 +1,360 @@
+"""Sign-in with a token: slow verdicts, refusals, sessions that the server ends, and renewal."""
+
+import asyncio
+import base64
+import json
+import logging
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from libs.bus.credentials import Credentials
+from libs.bus.nats import connection
+from libs.bus.nats.bus import NatsBus, connect
+from libs.bus.nats.client import PatchedClient
+from libs.bus.port import BusUnavailable
+from libs.contracts import subjects
+from libs.contracts.identities import Identity, Writer
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
+from tests.component.bus.fake_server import ACCEPT, REFUSE, FakeServer, running
+from tests.component.bus.recorders import RecordingHandler
+from tests.support import eventually
+
+T = TypeVar("T")
+
+AGENT = Identity(writer=Writer.DRIVER, node="a")
+BEAT = str(subjects.Beat(cluster="default", node="a", component="driver"))
+LIFE = 1000.0
+
+
+class Impatient(random.Random):
+    """Records the longest pause of each draw and waits a thousandth of it."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.pauses: list[float] = []
+        self.servers: list[int] = []
+
+    def uniform(self, a: float, b: float) -> float:
+        if a > 0.0:  # the part of a token's life
+            return a
+        if b > 0.0:
+            self.pauses.append(b)
+        return b / 1000.0
+
+    def choice(self, seq: Sequence[T]) -> T:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.servers.append(len(seq))
+        return seq[0]
+
+
+class MovedClock(SystemClock):
+    """The machine's clock, with a wall time that a test moves."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+def jwt(issued: float, expires: float) -> str:
+    """Return an unsigned token with these times."""
+    claims = json.dumps({"iat": issued, "exp": expires}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.x"
+
+
+class TokenFile:
+    """A token that is replaced while it is used."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.write("abc")
+
+    def write(self, token: str) -> None:
+        self.path.write_text(token)
+
+    def remove(self) -> None:
+        self.path.unlink()
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> TokenFile:
+    return TokenFile(tmp_path / "token")
+
+
+@pytest.fixture
+def impatient() -> Impatient:
+    return Impatient()
+
+
+@asynccontextmanager
+async def connected(
+    url: str, token: TokenFile, chance: random.Random, *, clock: SystemClock | None = None
+) -> AsyncGenerator[NatsBus]:
+    """A connection of an agent with the token, and its guard."""
+    async with connect(
+        url=url,
+        identity=AGENT,
+        env=make_env(random=chance, clock=clock),
+        credentials=Credentials(token_file=str(token.path)),
+    ) as bus:
+        guard = asyncio.create_task(bus.guard())
+        try:
+            yield bus
+            assert not guard.done()
+        finally:
+            guard.cancel()
+            await asyncio.gather(guard, return_exceptions=True)
+
+
+def warnings(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    """Return the warnings that contain these words."""
+    messages = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    return [message for message in messages if words in message]
+
+
+async def test_pings_during_the_first_sign_in_are_answered(
+    token: TokenFile, impatient: Impatient
+) -> None:
+    async with (
+        running(FakeServer(ACCEPT, pings=3)) as server,
+        connected(server.url, token, impatient) as bus,
+    ):
+        assert bus.link.is_up
+        assert (server.answered_pings, len(server.connects)) == (3, 1)
+        assert server.connects[0]["auth_token"] == "abc"
+
+
+async def test_a_late_refusal_at_a_reconnect_is_tried_again(
+    token: TokenFile, impatient: Impatient
+) -> None:
+    verdicts = (ACCEPT, REFUSE, REFUSE, ACCEPT)
+    async with (
+        running(FakeServer(*verdicts, pings=1)) as server,
+        connected(server.url, token, impatient) as bus,
+    ):
+        changes: list[bool] = []
+        bus.link.watch(changes.append)
+        server.end_sessions(b"")
+        await eventually(lambda: len(server.connects) == 4 and bus.link.is_up)
+        assert changes == [False, True]
+        assert server.answered_pings == 4
+
+
+async def test_a_refused_token_is_tried_again_and_told_once(
+    token: TokenFile, impatient: Impatient, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        running(FakeServer(*[REFUSE] * 5, ACCEPT)) as server,
+        connected(server.url, token, impatient),
+    ):
+        assert len(server.connects) == 6
+    told = warnings(caplog, "refused the token")
+    assert len(told) == 1
+    assert str(token.path) in told[0]
+    assert "the sign-in service is away or slow" in told[0]
+    assert "its log" in told[0]
+    assert impatient.pauses[:5] == [1.0, 2.0, 4.0, 8.0, 10.0]
+
+
+async def test_a_refusal_that_lasts_is_in_the_error_and_in_the_readiness(
+    token: TokenFile, impatient: Impatient
+) -> None:
+    async with (
+        running(FakeServer(ACCEPT, REFUSE)) as server,
+        connected(server.url, token, impatient) as bus,
+    ):
+        server.end_sessions(b"")
+        await eventually(lambda: len(server.connects) > 3)
+        assert "refused the token" in (bus.unready_reason() or "")
+        with pytest.raises(BusUnavailable, match=r"within 0\.5 s: the server refused the token"):
+            async with connect(
+                url=server.url,
+                identity=AGENT,
+                env=make_env(),
+                credentials=Credentials(token_file=str(token.path)),
+                wait=0.5,
+            ):
+                pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "User Authentication Expired",
+        "Authorization Violation",
+        "Authentication Revoked",
+        "Maximum Connections Exceeded",
+    ],
+)
+async def test_a_session_that_the_server_ends_is_followed_by_another(
+    token: TokenFile, impatient: Impatient, error: str
+) -> None:
+    async with (
+        running(FakeServer(ACCEPT)) as server,
+        connected(server.url, token, impatient) as bus,
+    ):
+        token.write("renewed")
+        server.end_sessions(f"-ERR '{error}'\r\n".encode())
+        await eventually(lambda: len(server.connects) == 2 and bus.link.is_up)
+        assert server.connects[1]["auth_token"] == "renewed"
+
+
+async def test_sessions_that_are_ended_at_once_are_retried_ever_more_slowly(
+    token: TokenFile, impatient: Impatient
+) -> None:
+    async with (
+        running(FakeServer(ACCEPT)) as server,
+        connected(server.url, token, impatient) as bus,
+    ):
+        for number in range(1, 6):
+            server.end_sessions(b"-ERR 'Maximum Subscriptions Exceeded'\r\n")
+            await eventually(lambda n=number: len(server.connects) == n + 1 and bus.link.is_up)
+        assert impatient.pauses == [1.0, 2.0, 4.0, 8.0, 16.0]
+
+
+async def test_a_server_without_a_verdict_is_given_up_and_tried_again(
+    token: TokenFile, impatient: Impatient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.3)
+    async with running(FakeServer(ACCEPT, pings=1)) as server:
+        server.is_silent = True
+        opening = connected(server.url, token, impatient)
+        connecting = asyncio.create_task(opening.__aenter__())
+        await eventually(lambda: len(server.connects) == 3)
+        server.is_silent = False
+        bus = await connecting
+        assert bus.link.is_up
+        await opening.__aexit__(None, None, None)
+
+
+async def test_servers_that_are_not_configured_get_no_token(
+    token: TokenFile, impatient: Impatient
+) -> None:
+    async with (
+        running(FakeServer(ACCEPT, connect_urls=["192.0.2.1:4222"])) as server,
+        connected(server.url, token, impatient) as bus,
+    ):
+        server.end_sessions(b"")
+        await eventually(lambda: len(server.connects) == 2 and bus.link.is_up)
+        assert impatient.servers == [1]
+
+
+async def test_a_reload_that_ends_all_sessions_is_survived(
+    token: TokenFile, impatient: Impatient
+) -> None:
+    async with (
+        NatsServer(config="authorization { token: abc }") as server,
+        connected(server.url, token, impatient) as bus,
+    ):
+        handler = RecordingHandler()
+        await bus.subscribe(BEAT, handler)
+        await server.reload("authorization { token: def }")
+        await eventually(lambda: "refused the token" in (bus.unready_reason() or ""))
+        token.write("def")
+        await eventually(lambda: bus.link.is_up)
+        await bus.publish(BEAT, b"after")
+        await eventually(lambda: handler.received == [(BEAT, b"after")])
+
+
+async def test_a_client_that_gave_up_ends_the_guard(
+    token: TokenFile, impatient: Impatient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def defect(*_: object) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(connection, "WATCH_SECONDS", 0.1)
+    credentials = Credentials(token_file=str(token.path))
+    async with running(FakeServer(ACCEPT)) as server:
+        env = make_env(random=impatient)
+        async with connect(url=server.url, identity=AGENT, env=env, credentials=credentials) as bus:
+            monkeypatch.setattr(PatchedClient, "_connect_to_server", defect)
+            server.end_sessions(b"")
+            with pytest.raises(BusUnavailable, match="closed permanently: ValueError: a defect"):
+                await asyncio.wait_for(bus.guard(), 30)
+
+
+async def test_a_session_is_renewed_with_a_newer_token(
+    token: TokenFile,
+    impatient: Impatient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(connection, "WATCH_SECONDS", 0.02)
+    reads = 0
+    read = Credentials.token
+
+    def counted(credentials: Credentials) -> str:
+        nonlocal reads
+        reads += 1
+        return read(credentials)
+
+    monkeypatch.setattr(Credentials, "token", counted)
+    clock = MovedClock()
+    began = clock.now()
+    first, second = jwt(began, began + LIFE), jwt(began + 800, began + 800 + LIFE)
+    token.write(first)
+    async with (
+        running(FakeServer(ACCEPT)) as server,
+        connected(server.url, token, impatient, clock=clock) as bus,
+    ):
+        token.write(second)
+        clock.ahead = 0.84 * LIFE
+        await asyncio.sleep(0.1)
+        assert (reads, len(server.connects)) == (1, 1)
+
+        token.write(first)
+        clock.ahead = 0.86 * LIFE
+        await eventually(lambda: reads > 3)
+        assert len(server.connects) == 1
+        assert len(warnings(caplog, "no newer token")) == 1
+
+        token.remove()
+        await eventually(lambda: reads > 6)
+        token.write(second)
+        await eventually(lambda: len(server.connects) == 2 and bus.link.is_up)
+        assert [each["auth_token"] for each in server.connects] == [first, second]
+        assert impatient.pauses == []
+        assert warnings(caplog, "NATS at") == []
+        await asyncio.sleep(0.1)
+        assert (len(server.connects), server.sessions) == (2, 1)
+
+
+async def test_what_was_published_before_a_renewal_arrives(
+    token: TokenFile, impatient: Impatient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "WATCH_SECONDS", 0.02)
+    clock = MovedClock()
+    began = clock.now()
+    token.write(jwt(began, began + LIFE))
+    async with (
+        NatsServer() as server,
+        connected(server.url, token, impatient, clock=clock) as bus,
+        connect(url=server.url, identity=AGENT, env=make_env()) as other,
+    ):
+        handler = RecordingHandler()
+        await other.subscribe(BEAT, handler)
+        changes: list[bool] = []
+        bus.link.watch(changes.append)
+        token.write(jwt(began + 800, began + 800 + LIFE))
+        clock.ahead = 0.9 * LIFE
+        sent = 0
+        while not changes:
+            try:
+                await bus.publish(BEAT, str(sent).encode())
+            except BusUnavailable:
+                break
+            sent += 1
+            await asyncio.sleep(0)
+        await eventually(lambda: changes == [False, True])
+        await bus.publish(BEAT, b"last")
+        await eventually(lambda: handler.received[-1:] == [(BEAT, b"last")])
+        assert [data for _, data in handler.received[:-1]] == [
+            str(number).encode() for number in range(sent)
+        ]
