@@ -184,6 +184,26 @@ def test_a_request_to_other_keys_is_not_answered() -> None:
     play(story)
 
 
+@pytest.mark.parametrize("ahead", [-3600, 3600])
+def test_a_wrong_clock_of_the_servers_machine_is_logged(ahead: int) -> None:
+    async def story(world: World) -> None:
+        agent = await world.agent()
+        await world.settled()
+        for _ in range(100):
+            data = world.nats.ask(world.keys, agent.token(), clock_ahead=ahead)
+            world.responder.received(data, world.nats.xkey, "reply")
+        await world.settled()
+        assert "reply" not in world.answers
+        reason = "old" if ahead < 0 else "unreadable"
+        assert world.value("dropped_total", reason=reason) == 100
+        assert (await world.sign_in(agent.token())).error == ""
+
+    event = "a request of nats-server cannot be answered"
+    (line,) = [line for line in play(story) if line["event"] == event]
+    assert "3600.0 s" in line["why"]
+    assert "clock" in line["why"]
+
+
 def test_a_request_that_fails_does_not_end_the_process() -> None:
     async def story(world: World) -> None:
         agent = await world.agent()

@@ -171,11 +171,18 @@ class World:
 
     # Signing in.
 
-    def ask(self, token: str, *, keys: CalloutKeys | None = None, **client: str) -> str:
+    def ask(
+        self,
+        token: str,
+        *,
+        keys: CalloutKeys | None = None,
+        host: str = "10.0.3.9",
+        kind: str = "nats",
+    ) -> str:
         """Send the request of a client, and return where its answer will be."""
         self._asked += 1
         reply = f"$SYS._INBOX.{self._asked}"
-        data = self.nats.ask(keys or self.keys, token, **client)
+        data = self.nats.ask(keys or self.keys, token, host=host, kind=kind)
         self.responder.received(data, self.nats.xkey, reply)
         return reply
 
