@@ -144,7 +144,11 @@ async def test_files_that_cannot_be_used_leave_the_keys_as_they_are(files: Files
     assert all(seed not in str(logs) for pair in (A, B, C) for seed in pair)
 
 
-@pytest.mark.parametrize("content", [None, "", "SUAIBDPBAUTW", B[0], A[0][:-1] + "A"])
+@pytest.mark.parametrize(
+    "content",
+    [None, "", "SUAIBDPBAUTW", B[0], A[1][:-1] + "1"],
+    ids=["missing", "empty", "short", "a signing key", "changed"],
+)
 async def test_the_first_reading_needs_seeds(files: Files, content: str | None) -> None:
     files.write(A, B)
     files.write_next_xkey(content)

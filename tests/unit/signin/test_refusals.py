@@ -188,6 +188,12 @@ def test_a_token_of_another_pods_account_or_node() -> None:
         node = {"name": "gpu-2", "uid": agent.node.uid}
         return world.server.issuer.sign(rebound(agent.claims(), node=node))
 
+    def other_name(world: World, agent: Agent) -> str:
+        pod = {"name": "another", "uid": agent.pod.uid}
+        return world.server.issuer.sign(rebound(agent.claims(), pod=pod))
+
+    cause, reason = refused_token(other_name)
+    assert (cause, "but its uid is that of driver-on-gpu-1" in reason) == ("pod", True)
     assert refused_token(other_account)[0] == "pod"
     cause, reason = refused_token(other_node)
     assert (cause, "names the node gpu-2, but the pod" in reason) == ("node", True)
