@@ -142,7 +142,7 @@ class _NodeOwnership(msgspec.Struct):
     known: bool
     """Whether the node ever was ours."""
     own_paths: set[str]
-    """Paths that we wrote last; of a node that was ours at the start, all of them."""
+    """Paths that we wrote last; of a node that was ours at the start, all that had a value."""
     record_lost: bool = False
     malformed_record: bool = False
     reverts: dict[int, list[int]] = {}
@@ -150,8 +150,14 @@ class _NodeOwnership(msgspec.Struct):
 
     @classmethod
     def at_start(cls, history: NodeHistory) -> "_NodeOwnership":
-        ours = history.was_ours
-        return cls(known=ours, own_paths=set(_OWNERSHIP_PATHS) if ours else set())
+        ours, first = history.was_ours, history.at(-1)
+        values = {
+            STATE: first.state,
+            DRIVER: first.driver,
+            LEASE: first.lease,
+            RECORD: first.record,
+        }
+        return cls(known=ours, own_paths={path for path in values if ours and values[path]})
 
     def observe(self, change: NodeChange) -> None:
         for path in _OWNERSHIP_PATHS & change.revision.changed.keys():

@@ -168,11 +168,14 @@ def is_broken(record: NodeRecord) -> bool:
 
 
 def _outside(node: NodeView, record: NodeRecord | None, target: str) -> bool:
-    """Whether the node started on an earlier target and has had no proven driver since."""
+    """Whether the node failed on an earlier target and has had no proven driver since.
+
+    The record of an adopted node does not show that: it was started only as far as its labels say.
+    """
     if record is None or (record.evidence is not None and record.evidence.passed):
         return False
-    moved = record.started or (record.unproven and bool(node.driver_label))
-    return record.outside or (moved and record.target != target)
+    has_failed = record.unproven and (record.started or bool(node.driver_label))
+    return record.outside or (has_failed and record.target != target)
 
 
 def _blocked_wait(

@@ -128,10 +128,7 @@ def _tokens(node: NodeView, pool: PoolView) -> Iterator[int]:
             yield entries[node.uid].token
     if isinstance(node.record, NodeRecord) and node.record.node_uid == node.uid:
         yield node.record.token
-    for component in node.components.values():
-        yield component.highest_order.token
-        if component.slot is not None and component.slot.node_uid == node.uid:
-            yield component.slot.token
+    yield node.highest_order.token
 
 
 def _record_problem(node: NodeView) -> str:
@@ -141,8 +138,12 @@ def _record_problem(node: NodeView) -> str:
 
 
 def _was_ours(node: NodeView, pool: PoolView) -> bool:
-    """Whether anything on the node or in the Rollout shows that Sluice managed the node."""
-    if upgrade_lease(node) is not None or _has_begun(node, pool):
+    """Whether the node, the Rollout or a command shows that Sluice managed the node.
+
+    Commands alone show it only beside an unreadable record: a node that was forgotten, or whose
+    driver was removed, has had commands too.
+    """
+    if upgrade_lease(node) is not None or _has_begun(node, pool) or node.has_damaged_record:
         return True
     if isinstance(node.record, NodeRecord):
         return False
@@ -159,17 +160,7 @@ def _was_ours(node: NodeView, pool: PoolView) -> bool:
 def _has_begun(node: NodeView, pool: PoolView) -> bool:
     """Whether its entry in flight is of an operation that an agent has received."""
     entry = pool.constraints.in_flight.get(node.uid)
-    if entry is None:
-        return False
-    return any(
-        component.highest_order.token >= entry.token
-        or (
-            component.slot is not None
-            and component.slot.node_uid == node.uid
-            and component.slot.token >= entry.token
-        )
-        for component in node.components.values()
-    )
+    return entry is not None and node.highest_order.token >= entry.token
 
 
 def _adopt(node: NodeView, pool: PoolView, now: Instant) -> Step:

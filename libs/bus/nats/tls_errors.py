@@ -19,7 +19,8 @@ def is_wrong_name(error: ssl.SSLError) -> bool:
 
 def describe_tls_error(error: ssl.SSLError, *, asked: str = "", names: Sequence[str] = ()) -> str:
     """Return what is wrong and what to do; `names` are those in the server's certificate."""
-    code, reason = _code(error), error.reason or str(error)
+    # An error that Python itself raises has no reason.
+    code, reason = _code(error), getattr(error, "reason", None) or str(error)
     if code == _EXPIRED:
         return (
             "the server's certificate, or the one of its CA, has expired: renew it and reload"

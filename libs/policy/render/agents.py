@@ -48,6 +48,7 @@ STATE_DIR: Final = "/var/lib/sluice"
 """The host directory of an agent's journal, which survives the pod and reboots."""
 
 _TOKEN_SECONDS: Final = 3600
+_CA_FILE: Final = "ca.crt"
 _POD: Final = {
     "SLUICE_NODE": "spec.nodeName",
     "SLUICE_POD_UID": "metadata.uid",
@@ -173,7 +174,7 @@ def _pod(
             "securityContext": common.pod_security_context,
             "imagePullSecrets": pull_secrets((*secrets, *settings.pull_secrets)),
             "containers": [_container(agent, parts, settings)],
-            "volumes": [*(volume for volume, _ in parts.volumes), _state(agent), _token()],
+            "volumes": [*(volume for volume, _ in parts.volumes), _state(agent), _token(settings)],
         }
     )
 
@@ -188,6 +189,8 @@ def _container(
         "SLUICE_STATE_DIR": STATE_DIR,
         "SLUICE_TOKEN_FILE": f"{TOKEN_DIR}/token",
     }
+    if settings.bus_ca:
+        paths["SLUICE_NATS_CA_FILE"] = f"{TOKEN_DIR}/{_CA_FILE}"
     merged = merge_env((*settings.env, *defaults), without=(*_POD, *paths))
     fixed = [EnvVar(name=name, value=value) for name, value in paths.items()]
     return drop_empty(
@@ -227,9 +230,14 @@ def _state(agent: AgentDaemonSet) -> JsonObject:
     return host_volume("state", f"{STATE_DIR}/{agent.component.value}", "DirectoryOrCreate")
 
 
-def _token() -> JsonObject:
+def _token(settings: RenderSettings) -> JsonObject:
+    """Return the volume of what an agent connects to the bus with."""
     token = {"audience": AUDIENCE, "expirationSeconds": _TOKEN_SECONDS, "path": "token"}
-    return {"name": "bus-token", "projected": {"sources": [{"serviceAccountToken": token}]}}
+    sources: list[JsonObject] = [{"serviceAccountToken": token}]
+    if settings.bus_ca:
+        items = [{"key": _CA_FILE, "path": _CA_FILE}]
+        sources.append({"configMap": {"name": settings.bus_ca, "items": items}})
+    return {"name": "bus-token", "projected": {"sources": sources}}
 
 
 def _strategy(common: Daemonsets) -> JsonObject:

@@ -94,3 +94,5 @@ class RenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Added to every pod."""
     env: tuple[EnvVar, ...] = ()
     """Variables of every agent, such as the address of the bus."""
+    bus_ca: str = ""
+    """The ConfigMap whose `ca.crt` agents verify the bus with; empty without TLS."""

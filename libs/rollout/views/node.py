@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
+from libs.contracts.commands import Order
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest
 from libs.contracts.reports import Evidence, Usage
@@ -127,8 +128,28 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name in self.field_managers.get(field, ()) if name != MANAGER)
 
     @property
+    def highest_order(self) -> Order:
+        """The highest order of a command for this Node that is stored, or that an agent reported.
+
+        The scheduler alone sends commands, and no edit of the Node changes them.
+        """
+        highest = Order(0, 0)
+        for component in self.components.values():
+            highest = max(highest, component.highest_order)
+            if component.slot is not None and component.slot.node_uid == self.uid:
+                highest = max(highest, component.slot.order)
+        return highest
+
+    @property
+    def has_damaged_record(self) -> bool:
+        """Whether the record is unreadable, on a node that has had a command of ours."""
+        return isinstance(self.record, MalformedAnnotation) and any(self.highest_order)
+
+    @property
     def is_managed(self) -> bool:
-        """Whether we own a field of the node, or it has a lease."""
-        return self.lease is not None or any(
-            MANAGER in managers for managers in self.field_managers.values()
+        """Whether we own a field of the node, or it has a lease or a damaged record."""
+        return (
+            self.lease is not None
+            or any(MANAGER in managers for managers in self.field_managers.values())
+            or self.has_damaged_record
         )

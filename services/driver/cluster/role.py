@@ -35,6 +35,8 @@ class DriverClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     pull_secrets: tuple[str, ...] = ()
     agent_env: tuple[str, ...] = ()
     """`NAME=value` each, for every agent: how to connect to the bus."""
+    agent_bus_ca: str = ""
+    """The ConfigMap whose `ca.crt` agents verify the bus with; empty without TLS."""
 
     def render_settings(self) -> RenderSettings:
         pairs = [entry.partition("=") for entry in self.agent_env]
@@ -44,6 +46,7 @@ class DriverClusterSettings(ClusterSettings, frozen=True, kw_only=True):
             pull_policy=self.pull_policy,
             pull_secrets=self.pull_secrets,
             env=tuple(EnvVar(name=name, value=value) for name, _, value in pairs),
+            bus_ca=self.agent_bus_ca,
         )
 
 

@@ -357,6 +357,24 @@ def test_managed_fields_show_whether_a_node_was_ours_at_the_start(
     assert len(i4_messages(builder)) == problems
 
 
+@cases(
+    "story problems",
+    all_that_had_a_value=("lose_record; label_driver theirs; label_state theirs", 0),
+    all_but_the_state=("lose_record; label_driver theirs", 1),
+    all_but_the_driver_label=("lose_record; label_state theirs", 1),
+)
+def test_a_node_that_was_ours_at_the_start_is_like_a_new_one_once_all_is_overwritten(
+    story: str, problems: int
+) -> None:
+    builder = JournalBuilder("n1").play("upgrade")
+    fields = {"f:metadata": {"f:labels": {f"f:{STATE_LABEL}": {}}}}
+    builder.objects["Node", "n1"]["metadata"]["managedFields"] = [
+        {"manager": MANAGER, "fieldsV1": fields}
+    ]
+    builder.play(f"begin; {story}; require")
+    assert i4_messages(builder).count(LOST) == problems
+
+
 @pytest.mark.parametrize(
     ("owner", "key", "problems"),
     [

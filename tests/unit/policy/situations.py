@@ -28,6 +28,7 @@ SETTINGS = RenderSettings(
         telemetry="r.example/sluice/telemetry:1.0",
     ),
     env=(EnvVar(name="SLUICE_NATS_URL", value="tls://nats.gpu-operator.svc:4222"),),
+    bus_ca="sluice-nats-ca",
 )
 FILES: Mapping[str, Sequence[str]] = {
     "apt-sources": ["ubuntu.list"],

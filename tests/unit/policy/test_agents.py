@@ -1,9 +1,13 @@
 """The agents' DaemonSets: selectors, environment, and disabled operands."""
 
+import json
+
+import msgspec
 import pytest
 
 from libs.policy.render.rendered import Operand
 from tests.unit.policy.situations import (
+    SETTINGS,
     SITUATIONS,
     Situation,
     cluster_policy,
@@ -39,12 +43,14 @@ def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) ->
             continue
         pod = pod_of(rendering, app)
         assert pod["automountServiceAccountToken"] is False
-        tokens = [
-            source["serviceAccountToken"]["audience"]
+        sources = [
+            source
             for volume in pod["volumes"]
             for source in volume.get("projected", {}).get("sources", [])
         ]
-        assert tokens == ["sluice"]
+        token, ca = sources
+        assert token["serviceAccountToken"]["audience"] == "sluice"
+        assert ca["configMap"]["name"] == "sluice-nats-ca"
         (container,) = pod["containers"]
         directory = env_of(container)["SLUICE_STATE_DIR"]
         (mount,) = [item for item in container["volumeMounts"] if item["mountPath"] == directory]
@@ -53,6 +59,20 @@ def test_agents_have_their_own_state_and_a_token_for_the_bus_alone(name: str) ->
         assert volume["hostPath"]["type"] == "DirectoryOrCreate"
         directories.append(volume["hostPath"]["path"])
     assert len(set(directories)) == len(directories) >= 3
+
+
+def test_agents_without_tls_have_no_ca() -> None:
+    without = msgspec.structs.replace(SETTINGS, bus_ca="")
+    rendering = Situation([cluster_policy()]).rendering(without)
+    for app, name in zip(APPS, NAMES, strict=True):
+        if ("DaemonSet", name) not in rendered_names(rendering):
+            continue
+        pod = pod_of(rendering, app)
+        (container,) = pod["containers"]
+        assert "SLUICE_NATS_CA_FILE" not in env_of(container)
+        assert "configMap" not in json.dumps(
+            [volume for volume in pod["volumes"] if "projected" in volume]
+        )
 
 
 def test_empty_paths_and_names_mean_the_defaults() -> None:

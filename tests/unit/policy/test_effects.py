@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.bus.connect import NatsSettings
 from libs.policy.digest import target_digest
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.strategy import StrategySpec
@@ -209,5 +210,8 @@ def test_every_variable_of_an_agent_is_a_setting_that_is_read(service: str, vari
     assert prefix == "SLUICE"
     read = attributes_read(f"services/{service}/node", "libs/bus")
     code = (ROOT / "services/agent_role.py").read_text()
-    setting = name.lower().removesuffix("_url")
-    assert setting in read or f"settings.{setting}" in code
+    setting = name.lower()
+    if setting.startswith("nats_"):
+        assert setting.removeprefix("nats_") in NatsSettings.__struct_fields__
+    else:
+        assert setting in read or f"settings.{setting}" in code

@@ -99,8 +99,11 @@ def is_in_place(node: NodeView, fleet: Fleet) -> bool:
         return False
     pool = fleet.pools.get(node.pool)
     if pool is None or node.excluded:
-        return node.record is None and not any(
-            map(node.has_our_value, (NodeField.STATE, NodeField.DRIVER))
+        # An unreadable record on a node that was never ours is somebody else's note.
+        return not (
+            isinstance(node.record, NodeRecord)
+            or node.has_damaged_record
+            or any(map(node.has_our_value, (NodeField.STATE, NodeField.DRIVER, NodeField.RECORD)))
         )
     never_upgraded = not pool.upgrade.auto_upgrade and not node.state and node.record is None
     if never_upgraded or (pool.gone and not node.state):

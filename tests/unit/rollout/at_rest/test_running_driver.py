@@ -256,7 +256,11 @@ def test_an_upgraded_node_does_not_join() -> None:
 # Outside the counts of bounded harm: only nodes that are broken already.
 
 OUTSIDE: dict[str, tuple[dict[str, Any], bool]] = {
-    "failed on an earlier target": ({"started": True, "target": OLD}, True),
+    "failed on an earlier target": ({"started": True, "unproven": True, "target": OLD}, True),
+    "adopted, with labels that say it was moving to an earlier target": (
+        {"started": True, "target": OLD},
+        False,
+    ),
     "failed on an earlier target, was retried, and released": (
         {"unproven": True, "target": OLD},
         True,
@@ -265,9 +269,9 @@ OUTSIDE: dict[str, tuple[dict[str, Any], bool]] = {
         {"unproven": True, "target": OLD, "evidence": evidence(OLD)},
         False,
     ),
-    "failed on this target": ({"started": True, "target": NEW}, False),
+    "failed on this target": ({"started": True, "unproven": True, "target": NEW}, False),
     "failed on this target, and before on an earlier target": (
-        {"started": True, "target": NEW, "outside": True},
+        {"started": True, "unproven": True, "target": NEW, "outside": True},
         True,
     ),
     "failed on an earlier target before the start": ({"target": OLD}, False),
@@ -285,13 +289,25 @@ def test_only_a_node_broken_by_an_earlier_target_is_outside_the_counts(case: str
     assert candidate_of(step_at_rest(wanting, pool(), instant())).outside is outside
 
 
-def test_a_node_without_a_driver_of_ours_is_inside_the_counts() -> None:
-    gave_up = record(state="upgrade-required", label=label_of(OLD), target=OLD, unproven=True)
-    joining = node(record=gave_up, state="upgrade-required", loaded=LOADED)
-    outcome = candidate_of(
-        step_at_rest(replace(joining, components=idle_components()), pool(), instant())
+@pytest.mark.parametrize(
+    ("started", "expected"),
+    [(False, (Operation.TAKE_OVER, False)), (True, (Operation.UPGRADE, True))],
+)
+def test_a_node_that_never_got_a_driver_of_ours_is_inside_the_counts(
+    expected: tuple[Operation, bool], *, started: bool
+) -> None:
+    stored = record(
+        state="upgrade-required",
+        label=label_of(OLD),
+        target=OLD,
+        unproven=True,
+        started=started,
     )
-    assert (outcome.operation, outcome.outside) == (Operation.TAKE_OVER, False)
+    unlabelled = node(record=stored, state="upgrade-required", loaded=LOADED)
+    outcome = candidate_of(
+        step_at_rest(replace(unlabelled, components=idle_components()), pool(), instant())
+    )
+    assert (outcome.operation, outcome.outside) == expected
 
 
 @pytest.mark.parametrize(

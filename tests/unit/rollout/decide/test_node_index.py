@@ -5,14 +5,15 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import MANAGER, UpgradeState, WaitCode
+from libs.contracts.node import MANAGER, NodeRequest, UpgradeState, WaitCode
 from libs.rollout.decide import NodeIndex
 from libs.rollout.pool.pool_decider import PoolDecider
-from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from tests.unit.rollout.allocate.builders import code_of, decided, of_target, open_pool
 from tests.unit.rollout.builders import (
     NEW,
     OLD,
+    apply_step,
     done,
     in_flight_node,
     label_of,
@@ -122,3 +123,32 @@ def test_an_unselected_node_without_a_record_reports_the_loss(label: str) -> Non
     lost = replace(done(OLD, pool=""), record=None, driver_label=label)
     decision = decided(POOL, lost)
     assert code_of(decision, lost.name) is WaitCode.RECORD_LOST
+
+
+DAMAGED = done(
+    "n",
+    OLD,
+    pool="",
+    state="",
+    driver_label="",
+    record=MalformedAnnotation("{"),
+    field_managers={NodeField.RECORD: ("kubectl",)},
+)
+"""Only its agents show that the node was ours."""
+
+
+@pytest.mark.parametrize("label", ["", label_of(OLD)])
+def test_an_unselected_node_with_a_damaged_record_reports_the_loss(label: str) -> None:
+    decision = decided(POOL, replace(DAMAGED, driver_label=label))
+    assert code_of(decision, "n") is WaitCode.RECORD_LOST
+
+
+def test_a_note_on_an_unselected_node_that_never_had_a_command_is_left_alone() -> None:
+    decision = decided(POOL, replace(DAMAGED, components={}))
+    assert (decision.steps, decision.waits) == ({}, {})
+
+
+@pytest.mark.parametrize("request_", [NodeRequest.ADOPT, NodeRequest.FORGET])
+def test_adopt_and_forget_end_the_loss_on_an_unselected_node(request_: NodeRequest) -> None:
+    step = decided(POOL, replace(DAMAGED, request=request_)).steps["n"]
+    assert decided(POOL, apply_step(DAMAGED, step)).waits == {}

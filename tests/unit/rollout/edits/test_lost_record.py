@@ -18,6 +18,7 @@ from libs.contracts.reports import Progress
 from libs.contracts.rollout import InFlight
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import (
+    Candidate,
     NodeApplyConfiguration,
     Notice,
     NoticeKind,
@@ -81,6 +82,8 @@ def with_token(view: NodeView, token: int) -> NodeView:
 IN_FLIGHT = granted(pool(), node())
 """The grant of node-1 has token 1."""
 
+ALL_OVERWRITTEN = dict.fromkeys((NodeField.RECORD, NodeField.STATE, NodeField.DRIVER), (PERSON,))
+
 LOST: dict[str, tuple[NodeView, PoolView]] = {
     "gone, done": (no_record(done(target=OLD)), pool()),
     "gone, failed": (no_record(failed()), pool()),
@@ -108,6 +111,18 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
             record=MalformedAnnotation("{"),
             state="",
             field_managers={NodeField.RECORD: (PERSON,), NodeField.DRIVER: (MANAGER,)},
+        ),
+        pool(),
+    ),
+    "garbled by a person, who overwrote the labels too": (
+        done(record=MalformedAnnotation("{"), field_managers=ALL_OVERWRITTEN),
+        pool(),
+    ),
+    "garbled by a person, on a node whose agents alone know of a command": (
+        node(
+            record=MalformedAnnotation("{"),
+            field_managers=ALL_OVERWRITTEN,
+            components={"driver": component(highest_order=Order(0, 1))},
         ),
         pool(),
     ),
@@ -235,6 +250,22 @@ NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
         node(record=MalformedAnnotation("hello"), field_managers={NodeField.RECORD: (PERSON,)}),
         pool(),
     ),
+    "a foreign note in place of a record, where an earlier Node of that name had commands": (
+        node(
+            record=MalformedAnnotation("hello"),
+            field_managers={NodeField.RECORD: (PERSON,)},
+            components={
+                "driver": component(
+                    replace(command(Idle()), node_uid="another"), highest_order=Order(0, 0)
+                )
+            },
+        ),
+        pool(),
+    ),
+    "gone with all that was ours: only commands are left": (
+        node(components=done().components),
+        pool(),
+    ),
     "left over from what was cleared": (
         node(field_managers={NodeField.REQUEST: (MANAGER,)}),
         pool(),
@@ -350,6 +381,40 @@ def test_a_node_adopted_as_done_is_validated() -> None:
     quiet = step_of(step_at_rest(later, pool(), instant()))
     outcome = candidate_of(step_at_rest(apply_step(later, quiet), pool(), instant()))
     assert outcome.operation is Operation.VALIDATE
+
+
+def start_of(view: NodeView) -> Candidate:
+    """Return the start of a node at rest, after the steps that come before it."""
+    outcome = step_at_rest(view, pool(), instant())
+    while isinstance(outcome, Step):
+        view = apply_step(view, outcome)
+        outcome = step_at_rest(view, pool(), instant())
+    return candidate_of(outcome)
+
+
+@pytest.mark.parametrize("writer", [MANAGER, PERSON])
+@pytest.mark.parametrize(
+    "state",
+    [
+        "upgrade-required",
+        "pod-restart-required",
+        "validation-required",
+        "uncordon-required",
+        "upgrade-failed",
+        "upgrade-done",
+    ],
+)
+def test_an_adopted_node_counts_in_bounded_harm_whatever_its_state_label(
+    state: str, writer: str
+) -> None:
+    """Only a record shows that a node failed on an earlier target."""
+    lost = no_record(done(target=OLD, state=state))
+    owners = {**lost.field_managers, NodeField.STATE: (writer,)}
+    _, _, adopted = answer(
+        with_request(replace(lost, field_managers=owners), NodeRequest.ADOPT), pool()
+    )
+    start = start_of(adopted)
+    assert (start.operation, start.target, start.outside) == (Operation.UPGRADE, NEW, False)
 
 
 def test_adoption_finds_the_target_of_the_label() -> None:

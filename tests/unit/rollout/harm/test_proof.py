@@ -26,8 +26,10 @@ from tests.unit.rollout.builders import (
     OLD,
     done,
     failed,
+    idle_components,
     in_flight_node,
     node,
+    required,
     with_record,
     with_status,
 )
@@ -233,6 +235,23 @@ def test_nodes_that_failed_on_an_earlier_target_start_first_and_outside_the_coun
     assert write.status.in_flight["uid-z-1"].outside
     assert code_of(decision, "z-2") is WaitCode.BUDGET
     assert code_of(decision, "a") is WaitCode.PROOF
+
+
+def test_an_adopted_node_takes_a_place_of_the_proof() -> None:
+    """Its labels say that it was moving to an earlier target, but nothing proves that it failed."""
+    view = required("adopted", components=idle_components("adopted"))
+    adopted = checked(with_record(view, started=True, evidence=None))
+    pool = open_pool(
+        upgrade=ALL,
+        base=9,
+        record=TargetRecord(threshold=1, accepted=1, failed=("uid-failed",)),
+        spec=RolloutSpec(release=Release(target=NEW, failures=1)),
+    )
+    decision = decided(pool, adopted, candidate("healthy"))
+    (write,) = decision.rollouts
+    assert write.granted == ("adopted",)
+    assert not write.status.in_flight["uid-adopted"].outside
+    assert code_of(decision, "healthy") is WaitCode.PROOF
 
 
 def test_a_failure_outside_the_counts_is_no_harm() -> None:

@@ -329,9 +329,12 @@ def test_an_entry_counts_for_its_target(changes: dict[str, Any], counted: tuple[
         ),
         (node(state="upgrade-done", field_managers={NodeField.STATE: ("gpu-operator",)}), False),
         (node(field_managers={NodeField.STATE: ()}), False),
+        (node(record=MalformedAnnotation("{"), components=done().components), True),
+        (node(record=MalformedAnnotation("{")), False),
+        (node(components=done().components), False),
     ],
 )
-def test_a_lease_or_any_owned_field_marks_a_managed_node(view: NodeView, *, ours: bool) -> None:
+def test_what_marks_a_managed_node(view: NodeView, *, ours: bool) -> None:
     assert view.is_managed is ours
 
 
