@@ -48,13 +48,13 @@ class TokenSignIn:
         )
 
     @asynccontextmanager
-    async def run(self, url: str) -> AsyncGenerator[NatsBus]:
+    async def run(self, url: str, *, ca_file: str = "") -> AsyncGenerator[NatsBus]:
         """Answer requests until the end of the block; yield the connection."""
         async with connect(
             url=url,
             identity=SIGN_IN,
             env=make_env(),
-            credentials=Credentials(nkey_seed=self.nkey.seed),
+            credentials=Credentials(nkey_seed=self.nkey.seed, ca_file=ca_file),
         ) as bus:
 
             def received(data: bytes, server_xkey: str, reply: str) -> None:
