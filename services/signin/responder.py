@@ -23,6 +23,7 @@ from services.signin.gate import Gate, Unreviewed
 from services.signin.key_files import KeyFiles
 from services.signin.metrics import SignInMetrics
 from services.signin.refusal_log import RefusalLog
+from services.signin.session_tags import SessionTag
 from services.signin.signatures import UnknownKey, unverified_payload
 
 MAX_AGE: Final = 9.0
@@ -216,6 +217,6 @@ def _grant(keys: CalloutKeys, request: SignInRequest, holder: Holder) -> bytes:
     return keys.grant(
         request,
         holder.identity,
-        session=session_name(holder.identity, holder.pod_uid or holder.token_id),
+        session=session_name(holder.identity, str(SessionTag.of(holder))),
         expires=holder.expires + int(LEEWAY),
     )

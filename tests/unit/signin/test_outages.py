@@ -74,15 +74,16 @@ def test_unknown_holders_are_reviewed_first() -> None:
 def test_a_review_that_refuses_closes_the_session_that_was_admitted_without_it() -> None:
     async def story(world: World, _known: Agent, unknown: Agent) -> None:
         fault = world.server.faults.add(Fault(effect=RefuseRequest(503), kind="TokenReview"))
-        token = unknown.token()
+        token = unknown.token(jti="refused")
         assert (await world.sign_in(token)).error == ""
-        world.connections.open = [unknown.session()]
+        session, other = unknown.session("refused"), unknown.session("other")
+        world.connections.open = [session, other]
         await world.delete(unknown)
         await world.clock.sleep(30)
         assert world.connections.closed == []
         world.server.faults.remove(fault)
         await world.clock.sleep(60)
-        assert world.connections.closed == [unknown.session()]
+        assert world.connections.closed == [session]
         assert "refused this token before" in (await world.sign_in(token)).error
 
     logs = play(known_and_unknown(story))
