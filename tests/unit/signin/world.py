@@ -8,7 +8,6 @@ import structlog
 
 from libs.bus.callout import CalloutKeys, new_seeds
 from libs.bus.sessions import Session
-from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.kube.client import Kube
 from libs.kube.resources import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
@@ -186,7 +185,7 @@ class World:
     ) -> str:
         """Send the request of a client, and return where its answer will be."""
         self._asked += 1
-        reply = subjects.SIGN_IN_ANSWERS.replace(">", str(self._asked))
+        reply = f"reply.{self._asked}"
         data = self.nats.ask(keys or self.keys, token, host=host, kind=kind)
         self.responder.received(data, self.nats.xkey, reply)
         return reply
