@@ -18,7 +18,12 @@ INTERVAL = 1500.0
 RECORD, STATE, DRIVER, POOL = "set_record", "set_state", "set_driver_label", "move_to_next_pool"
 
 
-def play(*edits: tuple[str, str], budget: int, pool: str = "p") -> list[str]:
+def play(
+    *edits: tuple[str, str],
+    budget: int,
+    pool: str = "p",
+    method: InstallMethod = InstallMethod.CONTAINER,
+) -> list[str]:
     """Edit a node at intervals, each time at rest; return the log of the run.
 
     A node in the pool runs an old driver, and with a budget of 0 it does so until the repairs. A
@@ -31,7 +36,8 @@ def play(*edits: tuple[str, str], budget: int, pool: str = "p") -> list[str]:
         key="p",
         uid="uid-p",
         target=TARGETS[1],
-        builds={name: builds_of("p", name, InstallMethod.CONTAINER) for name in TARGETS[:2]},
+        method=method,
+        builds={name: builds_of("p", name, method) for name in TARGETS[:2]},
         upgrade=UpgradePolicy(auto_upgrade=True, max_unavailable=budget),
         strategy=StrategySpec(pool="p"),
     )
@@ -66,3 +72,18 @@ def test_a_damaged_record_of_a_node_that_left_its_pool_is_reported() -> None:
 
 def test_a_note_on_a_node_that_was_never_ours_needs_no_report() -> None:
     assert play((RECORD, "garbled"), budget=1, pool="")
+
+
+@pytest.mark.parametrize(
+    ("method", "removal"),
+    [
+        (InstallMethod.PRE_INSTALLED, "n1: the pre-installed driver stays"),
+        (InstallMethod.CONTAINER, "n1: the driver is removed; the node is no longer managed"),
+    ],
+)
+def test_a_driver_label_that_a_person_sets_on_an_excluded_node_is_removed_once(
+    method: InstallMethod, removal: str
+) -> None:
+    label = f"p-{TARGETS[1]}-{VARIANTS[0]}"
+    lines = play(("exclude", ""), (DRIVER, label), budget=1, method=method)
+    assert sum(text.startswith(removal) for text in lines) == 2
