@@ -93,12 +93,6 @@ class Tree:
                 return os.fsencode(os.readlink("", dir_fd=file)).decode(errors="replace")
         return None
 
-    def real_path(self, path: str) -> str | None:
-        """Return where a path leads to, in this process's own view; None if it is missing."""
-        with self._reading(path), self._opened(path, os.O_PATH) as file:
-            return os.readlink(f"/proc/self/fd/{file}")
-        return None
-
     def modified_at(self, path: str) -> float | None:
         """Return the modification time in unix seconds; None if the file is missing."""
         status = self.status(path)

@@ -156,9 +156,7 @@ def distinct(
     return tuple(result)
 
 
-def _migs(
-    found: Sequence[RawMig], memory: int | None, complaints: Complaints
-) -> tuple[Mig, ...]:
+def _migs(found: Sequence[RawMig], memory: int | None, complaints: Complaints) -> tuple[Mig, ...]:
     migs = (_mig(raw, memory, complaints) for raw in found)
     by_uuid = {mig.uuid: mig for mig in migs if mig.uuid}
     if len(by_uuid) < len(found):

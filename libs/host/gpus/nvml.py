@@ -7,50 +7,36 @@ reboot helps, and every call says so at once.
 """
 
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
-from libs.host.gpus import clean, library, problems, readings
-from libs.host.gpus.clean import Complaints
+from libs.host.gpus import library, problems
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.gpus.process import Ended, NvmlProcess
-from libs.host.gpus.protocol import (
-    MAX_GPUS,
-    Describe,
-    Described,
-    Failed,
-    Open,
-    Opened,
-    Reply,
-    Sample,
-    Sampled,
-)
+from libs.host.gpus.protocol import NO_GPU, Failed, Open, Opened, Reply
+from libs.host.gpus.session import Session, Silent
 from libs.host.tree import Tree
-from libs.runtime.logs import logger
 
-OPEN_SECONDS: Final = 60.0
-"""The time for opening NVML: without persistence mode, that initializes one GPU after another."""
-ANSWER_SECONDS: Final = 10.0
-"""The time for the answers of all GPUs, which answer in parallel."""
-KILL_SECONDS: Final = 2.0
-"""The time until a killed process counts as stuck in the driver."""
-
-_log = logger()
+T = TypeVar("T")
 
 
 class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     """In seconds."""
 
-    open: float = OPEN_SECONDS
-    answer: float = ANSWER_SECONDS
-    kill: float = KILL_SECONDS
+    open: float = 60.0
+    """For opening NVML: without persistence mode, that initializes one GPU after another."""
+    answer: float = 10.0
+    """For the answers of all GPUs, which answer in parallel."""
+    kill: float = 2.0
+    """Until a killed process counts as stuck in the driver."""
+
+
+_DEADLINES: Final = Deadlines()
 
 
 class NvmlGpus:
@@ -62,7 +48,7 @@ class NvmlGpus:
         *,
         nvml_library: str = "",
         driver_root: str = library.DRIVER_ROOT,
-        deadlines: Deadlines = Deadlines(),
+        deadlines: Deadlines = _DEADLINES,
         start: Callable[[str], NvmlProcess] = NvmlProcess,
     ) -> None:
         self._tree = tree
@@ -70,58 +56,140 @@ class NvmlGpus:
         self._driver_root = driver_root
         self._deadlines = deadlines
         self._start = start
-        self._lock = threading.RLock()
-        self._closings = 0
+        self._lock = threading.Lock()
+        self._close_requests = _Counter()
         self._process: NvmlProcess | None = None
         self._stuck: NvmlProcess | None = None
-        self._library: DriverLibrary | None = None
-        self._ids = count(1)
-        self._indices: tuple[int, ...] = ()
-        self._known: dict[int, Gpu] = {}
-        self._before: dict[int, Sampled] = {}
-        self._xids: dict[str, list[int]] = {}
-        self._complained = set[tuple[str, str]]()
+        self._session: Session | None = None
+        self._errors: dict[str, list[int]] = {}
 
     def open(self) -> DriverLibrary:
         with self._lock:
-            if self._process is not None and self._library is not None:
-                return self._library
+            if self._session is not None:
+                return self._session.library
             self._require_no_stuck_process()
             is_loaded = library.is_driver_loaded(self._tree)
             if is_loaded is False:
                 raise GpusUnavailable(GpuProblem.DRIVER_NOT_LOADED)
-            return self._open(is_loaded=bool(is_loaded))
+            reply = self._start_process()
+            if isinstance(reply, Opened):
+                self._session = Session(
+                    self._running(), reply, answer_seconds=self._deadlines.answer
+                )
+                return self._session.library
+            self._end()
+            if not isinstance(reply, Failed):
+                raise GpusUnavailable(GpuProblem.NO_ANSWER)
+            problem = problems.open_problem(
+                reply.code, is_loaded=bool(is_loaded), control_errno=reply.control_errno
+            )
+            raise GpusUnavailable(problem, reply.detail or f"NVML's error {reply.code}")
 
     def close(self) -> None:
-        self._closings += 1
-        try:
+        with self._close_requests:
             if (process := self._process) is not None:
-                process.kill()
+                process.kill()  # another thread may wait for its answer
             with self._lock:
                 self._end()
                 self._require_no_stuck_process()
-        finally:
-            self._closings -= 1
 
     def describe(self) -> tuple[Gpu, ...]:
-        with self._lock:
-            process = self._require_open()
-            answers = self._ask_gpus(process, Describe)
-            return self._describe(answers, process.hung)
+        return self._query(Session.describe)
 
     def sample(self) -> tuple[GpuSample, ...]:
-        with self._lock:
-            process = self._require_open()
-            if len(self._known) < len(self._indices):
-                self.describe()
-            answers = self._ask_gpus(process, Sample)
-            return tuple(self._sample(index, answers.get(index)) for index in self._indices)
+        return self._query(Session.sample)
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
+        self._query(self._take_errors)
+        errors, self._errors = self._errors, {}
+        return {uuid: tuple(codes) for uuid, codes in errors.items()}
+
+    def _query(self, query: Callable[[Session], T]) -> T:
         with self._lock:
-            process = self._require_open()
-            self._attempt(process.take_late_answers)
-            self._take_events(process)
-            errors = {uuid: tuple(codes) for uuid, codes in self._xids.items()}
-            self._xids = {}
-            return errors
+            if self._session is None:
+                self._require_no_stuck_process()
+                raise GpusUnavailable(None, "the GPUs are not open")
+            try:
+                return query(self._session)
+            except Silent:
+                self._end()
+                raise GpusUnavailable(GpuProblem.NO_ANSWER) from None
+            except Ended as error:
+                reason = self._running().end_reason()
+                self._end()
+                raise GpusUnavailable(GpuProblem.NO_ANSWER, f"{error}: {reason}") from None
+
+    def _start_process(self) -> Reply | None:
+        """Start a process and open NVML in it; return its answer, if there is one."""
+        path = library.find_library(
+            self._tree, setting=self._setting, driver_root=self._driver_root
+        )
+        try:
+            self._process = self._start(path)
+        except OSError as error:
+            raise GpusUnavailable(GpuProblem.NO_ANSWER, f"it did not start: {error}") from None
+        try:
+            if self._close_requests.any:
+                raise Ended("it was closed")
+            return self._process.ask([Open(1)], seconds=self._deadlines.open).get(NO_GPU)
+        except Ended as error:
+            reason = self._process.end_reason()
+            self._end()
+            raise GpusUnavailable(GpuProblem.NO_ANSWER, f"{error}: {reason}") from None
+
+    def _running(self) -> NvmlProcess:
+        if self._process is None:
+            raise RuntimeError("there is no NVML process")
+        return self._process
+
+    def _take_errors(self, session: Session) -> None:
+        session.process.take_late_answers()
+        if session.process.events:
+            session.require_described()
+        self._keep_errors(session)
+
+    def _keep_errors(self, session: Session) -> None:
+        for uuid, codes in session.take_errors().items():
+            self._errors.setdefault(uuid, []).extend(codes)
+
+    def _end(self) -> None:
+        """End the process, if there is one, and keep the XIDs that it reported."""
+        process, self._process = self._process, None
+        session, self._session = self._session, None
+        if process is None:
+            return
+        process.kill()
+        if not process.has_ended(within=self._deadlines.kill):
+            self._stuck = process
+        else:
+            process.close()
+        if session is not None:
+            self._keep_errors(session)
+
+    def _require_no_stuck_process(self) -> None:
+        if self._stuck is None:
+            return
+        if not self._stuck.has_ended():
+            raise GpusUnavailable(GpuProblem.DRIVER_HUNG, f"process {self._stuck.pid}")
+        self._stuck.close()
+        self._stuck = None
+
+
+class _Counter:
+    """Counts the threads within it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def any(self) -> bool:
+        return self._count > 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._count += 1
+
+    def __exit__(self, *_raised: object) -> None:
+        with self._lock:
+            self._count -= 1

@@ -20,11 +20,14 @@ class DriverLibrary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpusUnavailable(Exception):
-    """There is no driver, or it does not answer. The text is the reason, for people."""
+    """There is no driver, or it does not answer. The text is the reason, for people.
 
-    def __init__(self, problem: GpuProblem, detail: str = "") -> None:
-        remedy = REMEDIES.get(problem, problem.value)
-        super().__init__(f"{remedy} ({detail})" if detail else remedy)
+    `problem` is None if nothing is wrong with the machine.
+    """
+
+    def __init__(self, problem: GpuProblem | None, detail: str = "") -> None:
+        remedy = "" if problem is None else REMEDIES.get(problem, problem.value)
+        super().__init__(f"{remedy} ({detail})" if remedy and detail else remedy or detail)
         self.problem = problem
 
 
@@ -90,6 +93,7 @@ class GpuHandle:
             if self.is_quiesced:
                 self.unavailable_reason = "the GPUs are released while the driver changes"
                 self.problem = None
+                self._close()  # not the first time, if the kernel held a device open then
                 return None
             try:
                 library = self.gpus.open()

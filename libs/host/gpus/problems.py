@@ -5,6 +5,7 @@ from typing import Final
 
 from libs.contracts.gpus import GpuProblem
 
+UNINITIALIZED: Final = 1
 NO_PERMISSION: Final = 4
 INSUFFICIENT_POWER: Final = 8
 DRIVER_NOT_LOADED: Final = 9

@@ -69,7 +69,7 @@ class NvmlProcess:
             if left <= 0:
                 break
             answers |= self._receive(left) or {}
-        return {gpus[id]: reply for id, reply in answers.items() if id in gpus}
+        return {gpus[key]: reply for key, reply in answers.items() if key in gpus}
 
     def take_late_answers(self) -> None:
         """Find out which GPUs answer again; their old answers are dropped."""

@@ -78,9 +78,7 @@ _RATIOS: Final = (
 )
 
 
-def sample(
-    gpu: Gpu, now: Sampled, before: Sampled | None, complaints: Complaints
-) -> GpuSample:
+def sample(gpu: Gpu, now: Sampled, before: Sampled | None, complaints: Complaints) -> GpuSample:
     """Return the sample; `before` is the GPU's measurement of the last sweep."""
     values = now.values
     found: dict[str, Any] = {

@@ -122,10 +122,10 @@ class Sampler:
         self._metrics.count_sweep(measured=result.sweep is not None)
 
     async def release(self) -> None:
-        """Release the GPUs until `resume`."""
+        """Release the GPUs until `resume`; raise `GpusUnavailable` if a device stays open."""
         async with self._lock:
-            await self._machine.offload.run(self._hold.release)
             self._sweep = None
+            await self._machine.offload.run(self._hold.release)
         await self.sweep()
 
     async def resume(self) -> None:
