@@ -7,12 +7,17 @@
 
 from libs.testing.nvml import profiles
 from libs.testing.nvml.build import NAME, NotBuilt, library
+from libs.testing.nvml.codes import EventType, FabricState, RecoveryAction, Return
 from libs.testing.nvml.stand_in import VARIABLE, StandIn, StandInGpu
 
 __all__ = [
     "NAME",
     "VARIABLE",
+    "EventType",
+    "FabricState",
     "NotBuilt",
+    "RecoveryAction",
+    "Return",
     "StandIn",
     "StandInGpu",
     "library",

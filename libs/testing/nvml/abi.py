@@ -1,7 +1,6 @@
-"""What a caller of NVML and the library exchange: codes, and the structures of its calls."""
+"""The structures that NVML's calls exchange with their callers; those about MIG: `abi_mig`."""
 
 import ctypes
-from enum import IntEnum
 from typing import Annotated
 
 from libs.testing.nvml.structures import (
@@ -12,77 +11,11 @@ from libs.testing.nvml.structures import (
     Double,
     Pointer,
     String,
+    Text16,
+    Text32,
     Uuid,
     structure,
 )
-
-Text16 = Annotated[bytes, ctypes.c_char * 16]
-Text32 = Annotated[bytes, ctypes.c_char * 32]
-Text96 = Annotated[bytes, ctypes.c_char * 96]
-
-
-class Return(IntEnum):
-    """What a call returns."""
-
-    SUCCESS = 0
-    UNINITIALIZED = 1
-    INVALID_ARGUMENT = 2
-    NOT_SUPPORTED = 3
-    NO_PERMISSION = 4
-    NOT_FOUND = 6
-    INSUFFICIENT_SIZE = 7
-    INSUFFICIENT_POWER = 8
-    DRIVER_NOT_LOADED = 9
-    TIMEOUT = 10
-    IRQ_ISSUE = 11
-    FUNCTION_NOT_FOUND = 13
-    CORRUPTED_INFOROM = 14
-    GPU_IS_LOST = 15
-    RESET_REQUIRED = 16
-    OPERATING_SYSTEM = 17
-    LIB_RM_VERSION_MISMATCH = 18
-    IN_USE = 19
-    MEMORY = 20
-    INSUFFICIENT_RESOURCES = 23
-    ARGUMENT_VERSION_MISMATCH = 25
-    UNKNOWN = 999
-
-
-class ValueType(IntEnum):
-    """The member of a field's value that is set."""
-
-    DOUBLE = 0
-    UNSIGNED_INT = 1
-    UNSIGNED_LONG_LONG = 3
-
-
-class RecoveryAction(IntEnum):
-    """What the driver says must be done about a GPU: field 230."""
-
-    NONE = 0
-    GPU_RESET = 1
-    NODE_REBOOT = 2
-    DRAIN_P2P = 3
-    DRAIN_AND_RESET = 4
-
-
-class FabricState(IntEnum):
-    """How far a GPU has joined its NVLink fabric."""
-
-    NOT_SUPPORTED = 0
-    NOT_STARTED = 1
-    IN_PROGRESS = 2
-    COMPLETED = 3
-
-
-class EventType(IntEnum):
-    """Bits that name kinds of events."""
-
-    SINGLE_BIT_ECC = 1
-    DOUBLE_BIT_ECC = 2
-    PSTATE = 4
-    XID = 8
-    CLOCK = 16
 
 
 @structure
@@ -233,110 +166,6 @@ class FabricInfoV3(ctypes.Structure):
 
 
 @structure
-class DeviceAttributes(ctypes.Structure):
-    __slots__ = ()
-    multiprocessors: U32
-    copy_engines: U32
-    decoders: U32
-    encoders: U32
-    jpeg_engines: U32
-    ofa_engines: U32
-    gpu_slices: U32
-    compute_slices: U32
-    memory_mib: U64
-
-
-@structure
-class Placement(ctypes.Structure):
-    __slots__ = ()
-    start: U32
-    size: U32
-
-
-@structure
-class GpuInstanceInfo(ctypes.Structure):
-    __slots__ = ()
-    device: Pointer
-    id: U32
-    profile: U32
-    placement: Annotated[Placement, Placement]
-
-
-@structure
-class GpuInstanceProfile(ctypes.Structure):
-    __slots__ = ()
-    id: U32
-    p2p: U32
-    slices: U32
-    instances: U32
-    multiprocessors: U32
-    copy_engines: U32
-    decoders: U32
-    encoders: U32
-    jpeg_engines: U32
-    ofa_engines: U32
-    memory_mib: U64
-
-
-@structure
-class GpuInstanceProfileV2(ctypes.Structure):
-    __slots__ = ()
-    version: U32
-    id: U32
-    p2p: U32
-    slices: U32
-    instances: U32
-    multiprocessors: U32
-    copy_engines: U32
-    decoders: U32
-    encoders: U32
-    jpeg_engines: U32
-    ofa_engines: U32
-    memory_mib: U64
-    name: Text96
-
-
-@structure
-class ComputeInstanceInfo(ctypes.Structure):
-    __slots__ = ()
-    device: Pointer
-    gpu_instance: Pointer
-    id: U32
-    profile: U32
-    placement: Annotated[Placement, Placement]
-
-
-@structure
-class ComputeInstanceProfile(ctypes.Structure):
-    __slots__ = ()
-    id: U32
-    slices: U32
-    instances: U32
-    multiprocessors: U32
-    copy_engines: U32
-    decoders: U32
-    encoders: U32
-    jpeg_engines: U32
-    ofa_engines: U32
-
-
-@structure
-class ComputeInstanceProfileV2(ctypes.Structure):
-    __slots__ = ()
-    version: U32
-    id: U32
-    slices: U32
-    instances: U32
-    multiprocessors: U32
-    copy_engines: U32
-    decoders: U32
-    encoders: U32
-    jpeg_engines: U32
-    ofa_engines: U32
-    name: Text96
-
-
-@structure
 class GpmSupport(ctypes.Structure):
     __slots__ = ()
     version: U32
@@ -365,8 +194,6 @@ class GpmMetricsGet(ctypes.Structure):
     second: Pointer
 
 
-ENUMS: tuple[type[IntEnum], ...] = (Return, ValueType, RecoveryAction, FabricState, EventType)
-
 STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     PciInfo,
     MemoryInfo,
@@ -382,14 +209,6 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     FabricInfo,
     FabricInfoV2,
     FabricInfoV3,
-    DeviceAttributes,
-    Placement,
-    GpuInstanceInfo,
-    GpuInstanceProfile,
-    GpuInstanceProfileV2,
-    ComputeInstanceInfo,
-    ComputeInstanceProfile,
-    ComputeInstanceProfileV2,
     GpmSupport,
     GpmMetric,
     GpmMetricsGet,

@@ -3,8 +3,9 @@
 import hashlib
 import uuid
 
-from libs.testing.nvml.abi import FabricState, Return
-from libs.testing.nvml.layout import DIGEST, Gpu, Machine, MigProfile
+from libs.testing.nvml.codes import FabricState, Return
+from libs.testing.nvml.layout import DIGEST, Gpu, Machine
+from libs.testing.nvml.layout_mig import MigProfile
 from libs.testing.nvml.products import MIB, MigKind, Product
 from libs.testing.nvml.profiles import Profile
 

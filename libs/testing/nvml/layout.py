@@ -4,26 +4,31 @@ import ctypes
 import hashlib
 from typing import Annotated
 
-from libs.testing.nvml import abi
-from libs.testing.nvml.structures import I32, U32, U64, Double, Uuid, c_header, structure
+from libs.testing.nvml import abi, abi_mig, layout_mig
+from libs.testing.nvml.codes import ENUMS
+from libs.testing.nvml.layout_mig import Mig
+from libs.testing.nvml.structures import (
+    I32,
+    U32,
+    U64,
+    Double,
+    Text32,
+    Text64,
+    Text96,
+    Text256,
+    Uuid,
+    c_header,
+    structure,
+)
 
 MAX_GPUS = 16
 MAX_LINKS = 18
 MAX_EVENTS = 64
 MAX_FAULTS = 16
 MAX_PROCESSES = 16
-MAX_INSTANCES = 8
-"""GPU instances of a GPU, and compute instances of all of them."""
-MAX_PROFILES = 12
-COMPUTE_SLICES = 7
 EVERY_GPU = 0xFFFFFFFF
 NO_INSTANCE = 0xFFFFFFFF
 FOREVER = 0xFFFFFFFFFFFFFFFF
-
-Text32 = Annotated[bytes, ctypes.c_char * 32]
-Text64 = Annotated[bytes, ctypes.c_char * 64]
-Text96 = Annotated[bytes, ctypes.c_char * 96]
-Text256 = Annotated[bytes, ctypes.c_char * 256]
 
 
 @structure
@@ -206,70 +211,6 @@ class Fabric(ctypes.Structure):
 
 
 @structure
-class MigProfile(ctypes.Structure):
-    """A kind of GPU instance, and where on the GPU it may lie: slices of memory."""
-
-    __slots__ = ()
-    constant: U32
-    """The number by which NVML's callers ask for it."""
-    id: U32
-    name: Text32
-    slices: U32
-    instances: U32
-    multiprocessors: U32
-    copy_engines: U32
-    decoders: U32
-    encoders: U32
-    jpeg_engines: U32
-    ofa_engines: U32
-    memory_mib: U64
-    size: U32
-    start_count: U32
-    starts: Annotated[ctypes.Array[ctypes.c_uint32], ctypes.c_uint32 * MAX_INSTANCES]
-
-
-@structure
-class GpuInstance(ctypes.Structure):
-    __slots__ = ()
-    serial: U32
-    """Never given twice while the machine exists; 0 is an empty place."""
-    id: U32
-    profile: U32
-    """Index of its profile."""
-    start: U32
-    memory_used: U64
-
-
-@structure
-class ComputeInstance(ctypes.Structure):
-    __slots__ = ()
-    serial: U32
-    id: U32
-    gpu_instance: U32
-    """Serial of the GPU instance that it is part of."""
-    profile: U32
-    slices: U32
-    start: U32
-
-
-@structure
-class Mig(ctypes.Structure):
-    __slots__ = ()
-    mode: U32
-    pending_mode: U32
-    activation: U32
-    """What prevents a change of the mode from taking effect: SUCCESS, IN_USE, RESET_REQUIRED."""
-    mode_persists: U32
-    """Whether the mode outlives the driver."""
-    serials: U32
-    """How many instances there ever were."""
-    profile_count: U32
-    profiles: Annotated[ctypes.Array[MigProfile], MigProfile * MAX_PROFILES]
-    gpu_instances: Annotated[ctypes.Array[GpuInstance], GpuInstance * MAX_INSTANCES]
-    compute_instances: Annotated[ctypes.Array[ComputeInstance], ComputeInstance * MAX_INSTANCES]
-
-
-@structure
 class Process(ctypes.Structure):
     """A process that computes on a GPU."""
 
@@ -337,7 +278,10 @@ class Machine(ctypes.Structure):
     gpus: Annotated[ctypes.Array[Gpu], Gpu * MAX_GPUS]
 
 
-_STATE: tuple[type[ctypes.Structure], ...] = (
+_STRUCTURES: tuple[type[ctypes.Structure], ...] = (
+    *abi.STRUCTURES,
+    *abi_mig.STRUCTURES,
+    *layout_mig.STRUCTURES,
     Identity,
     Limits,
     Features,
@@ -348,10 +292,6 @@ _STATE: tuple[type[ctypes.Structure], ...] = (
     Link,
     Links,
     Fabric,
-    MigProfile,
-    GpuInstance,
-    ComputeInstance,
-    Mig,
     Process,
     Gpu,
     Event,
@@ -360,13 +300,16 @@ _STATE: tuple[type[ctypes.Structure], ...] = (
 )
 
 _CONSTANTS = {
-    name: globals()[name]
-    for name in ("MAX_GPUS", "MAX_LINKS", "MAX_EVENTS", "MAX_INSTANCES", "COMPUTE_SLICES")
+    "MAX_GPUS": MAX_GPUS,
+    "MAX_LINKS": MAX_LINKS,
+    "MAX_EVENTS": MAX_EVENTS,
+    "MAX_INSTANCES": layout_mig.MAX_INSTANCES,
+    "COMPUTE_SLICES": layout_mig.COMPUTE_SLICES,
 }
 
 
 def _declarations() -> str:
-    return c_header(enums=abi.ENUMS, constants=_CONSTANTS, structures=(*abi.STRUCTURES, *_STATE))
+    return c_header(enums=ENUMS, constants=_CONSTANTS, structures=_STRUCTURES)
 
 
 DIGEST = int.from_bytes(hashlib.sha256(_declarations().encode()).digest()[:8])

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from libs.testing.errors import SimError
-from libs.testing.nvml.abi import EventType, RecoveryAction, Return
+from libs.testing.nvml.codes import EventType, RecoveryAction, Return
 from libs.testing.nvml.filling import fill_machine, set_driver
 from libs.testing.nvml.layout import (
     DIGEST,

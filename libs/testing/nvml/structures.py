@@ -13,6 +13,11 @@ U64 = Annotated[int, ctypes.c_uint64]
 Double = Annotated[float, ctypes.c_double]
 Pointer = Annotated[int | None, ctypes.c_void_p]
 String = Annotated[bytes | None, ctypes.c_char_p]
+Text16 = Annotated[bytes, ctypes.c_char * 16]
+Text32 = Annotated[bytes, ctypes.c_char * 32]
+Text64 = Annotated[bytes, ctypes.c_char * 64]
+Text96 = Annotated[bytes, ctypes.c_char * 96]
+Text256 = Annotated[bytes, ctypes.c_char * 256]
 Uuid = Annotated[ctypes.Array[ctypes.c_uint8], ctypes.c_uint8 * 16]
 
 _C_TYPES: dict[type, str] = {

@@ -8,12 +8,6 @@ const struct mig_profile *profile_of(const struct gpu *gpu, const struct gpu_ins
     return &gpu->mig.profiles[instance->profile];
 }
 
-/* Compute profiles are numbered by their slices; 5 to 7 are of other products. */
-uint32_t compute_constant(uint32_t slices)
-{
-    return slices == 7 ? 4 : slices - 1;
-}
-
 /* A compute instance of all slices has all multiprocessors of its GPU instance. */
 uint32_t compute_multiprocessors(const struct gpu *gpu, const struct mig_profile *profile,
                                  uint32_t slices)
@@ -34,9 +28,9 @@ void mig_name(const struct gpu *gpu, const struct compute_instance *instance, ch
         if (mig->gpu_instances[i].serial == instance->gpu_instance)
             profile = profile_of(gpu, &mig->gpu_instances[i]);
     if (!profile || instance->slices == profile->slices)
-        snprintf(text, 96, "%.60s MIG %.31s", gpu->identity.name, profile ? profile->name : "");
+        snprintf(text, 96, "%.48s MIG %.16s", gpu->identity.name, profile ? profile->name : "");
     else
-        snprintf(text, 96, "%.60s MIG %uc.%.28s", gpu->identity.name, instance->slices,
+        snprintf(text, 96, "%.48s MIG %uc.%.16s", gpu->identity.name, instance->slices,
                  profile->name);
 }
 

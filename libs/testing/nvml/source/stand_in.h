@@ -87,4 +87,3 @@ void mig_name(const struct gpu *gpu, const struct compute_instance *instance, ch
 bool instance_is_used(const struct gpu *gpu, uint32_t gpu_instance, uint32_t compute_instance);
 uint32_t compute_multiprocessors(const struct gpu *gpu, const struct mig_profile *profile,
                                  uint32_t slices);
-uint32_t compute_constant(uint32_t slices);
