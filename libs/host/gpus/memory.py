@@ -59,7 +59,12 @@ class MemoryGpus:
 
     def sample(self) -> tuple[GpuSample, ...]:
         self._require_open()
-        return tuple(self._samples(gpu) for gpu in self._gpus)
+        return tuple(
+            self._samples(gpu)
+            if gpu.problem is None
+            else GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci)
+            for gpu in self.describe()
+        )
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
         self._require_open()

@@ -4,6 +4,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -37,6 +38,8 @@ class NvmlProcess:
         os.set_blocking(self._stdin.fileno(), False)
         os.set_blocking(self._stdout.fileno(), False)
         self._killed = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._closing = threading.Lock()
+        self._is_closed = False
         self._poll = select.poll()
         self._poll.register(self._stdout, select.POLLIN)
         self._poll.register(self._killed, select.POLLIN)
@@ -79,8 +82,10 @@ class NvmlProcess:
 
     def kill(self) -> None:
         """End the process, and the wait of a thread for its answer."""
-        self._process.kill()
-        os.eventfd_write(self._killed, 1)
+        with self._closing:
+            if not self._is_closed:
+                self._process.kill()
+                os.eventfd_write(self._killed, 1)
 
     def has_ended(self, *, within: float = 0.0) -> bool:
         """Wait for the end of a killed process, whose device files are closed then.
@@ -106,9 +111,11 @@ class NvmlProcess:
                 self._sort(data)
         except (BlockingIOError, Ended):
             pass
-        self._stdin.close()
-        self._stdout.close()
-        os.close(self._killed)
+        with self._closing:
+            self._is_closed = True
+            self._stdin.close()
+            self._stdout.close()
+            os.close(self._killed)
 
     def _write(self, data: bytes) -> None:
         try:

@@ -1,6 +1,7 @@
 """GPUs in memory, and an agent's handle of them."""
 
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import REMEDIES, GpuProblem
@@ -30,7 +31,7 @@ class MemoryGpuFixture:
         self.gpus = MemoryGpus(
             [gpu(0), gpu(1)],
             driver=lambda: self.driver,
-            samples=lambda gpu: GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci),
+            samples=lambda gpu: GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=40),
             held=self._held,
         )
 
@@ -48,6 +49,14 @@ class MemoryGpuFixture:
 
     def fail(self, uuid: str, xid: int) -> None:
         self.gpus.fail(uuid, xid)
+
+    def set_problem(self, index: int, problem: GpuProblem | None) -> None:
+        gpus = [gpu(0), gpu(1)]
+        gpus[index] = replace(gpus[index], problem=problem, hung=problem is GpuProblem.HUNG)
+        self.gpus.change(gpus)
+
+    def hold_back(self, *, stuck: bool) -> None:
+        self.gpus.is_stuck = stuck
 
 
 @pytest.fixture
@@ -72,15 +81,6 @@ def test_is_open_follows_open_and_close(bench: MemoryGpuFixture) -> None:
     states.append(bench.gpus.is_open)
     bench.gpus.close()
     assert [*states, bench.gpus.is_open] == [False, True, False]
-
-
-def test_a_gpu_that_hangs_is_one_item(bench: MemoryGpuFixture) -> None:
-    bench.gpus.open()
-    hung = Gpu(
-        uuid="GPU-1", index=1, minor=1, pci="p", name="H100", memory_mib=0, problem=GpuProblem.HUNG
-    )
-    bench.gpus.change([gpu(0), hung])
-    assert [each.problem for each in bench.gpus.describe()] == [None, GpuProblem.HUNG]
 
 
 def test_a_handle_keeps_the_reason_and_can_be_released(bench: MemoryGpuFixture) -> None:

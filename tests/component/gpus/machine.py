@@ -1,0 +1,116 @@
+"""A machine whose GPUs the real pynvml reads from a stand-in for NVIDIA's library."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from libs.contracts.gpus import GpuProblem
+from libs.host.gpus.nvml import Deadlines, NvmlGpus
+from libs.host.gpus.process import NvmlProcess
+from libs.host.tree import Tree
+from libs.testing.nvml import VARIABLE, Return, StandIn, library, profiles
+from tests.unit.host.builders import put
+from tests.unit.host.gpus_suite import LONGEST_WAIT
+
+CONDITIONS = {
+    GpuProblem.LOST: Return.GPU_IS_LOST,
+    GpuProblem.RESET_REQUIRED: Return.RESET_REQUIRED,
+    GpuProblem.INSUFFICIENT_POWER: Return.INSUFFICIENT_POWER,
+}
+
+
+class HeldProcess(NvmlProcess):
+    """A process that outlives its kill while `is_held`, as one does that waits in a driver."""
+
+    is_held = False
+
+    def kill(self) -> None:
+        if not self.is_held:
+            super().kill()
+
+    def has_ended(self, *, within: float = 0.0) -> bool:
+        return not self.is_held and super().has_ended(within=within)
+
+
+class StandInMachine:
+    """The fixture of the suite. It has as many GPUs as its profile."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        profile: str = "H100-80GB",
+        deadlines: Deadlines = Deadlines(answer=0.5, kill=0.2),
+        patch: pytest.MonkeyPatch,
+    ) -> None:
+        self.devices = root / "dev"
+        self.devices.mkdir()
+        for name in ("nvidiactl", *(f"nvidia{minor}" for minor in range(16))):
+            (self.devices / name).touch()
+        self.root = root / "host"
+        self.stand_in = StandIn.create(
+            root / "gpus", profiles.ALL[profile], device_folder=self.devices
+        )
+        patch.setenv(VARIABLE, str(self.stand_in.path))
+        self.processes: list[HeldProcess] = []
+        self.gpus = NvmlGpus(
+            Tree(self.root),
+            nvml_library=str(library()),
+            deadlines=deadlines,
+            start=self._start,
+        )
+        self._set_modules("nvidia 1 0 - Live 0x0\n")
+
+    def _start(self, path: str) -> NvmlProcess:
+        self.processes.append(HeldProcess(path))
+        return self.processes[-1]
+
+    def _set_modules(self, modules: str) -> None:
+        put(self.root, "/proc/modules", modules)
+
+    def load(self, version: str) -> None:
+        self.stand_in.load(version)
+        self._set_modules("nvidia 1 0 - Live 0x0\n")
+
+    def unload(self) -> None:
+        self.stand_in.unload()
+        self._set_modules("")
+
+    def held(self) -> bool:
+        """Whether the newest process has a device file open, or an older one still lives."""
+        return any(self._has_device(process.pid) for process in self.processes)
+
+    def _has_device(self, pid: int) -> bool:
+        folder = Path(f"/proc/{pid}/fd")
+        try:
+            return any(
+                os.readlink(file).startswith(f"{self.devices}/") for file in folder.iterdir()
+            )
+        except FileNotFoundError:
+            return False
+
+    def fail(self, uuid: str, xid: int) -> None:
+        gpu = next(gpu for gpu in self.stand_in.gpus if gpu.uuid == uuid)
+        gpu.report_xid(xid)
+
+    def set_problem(self, index: int, problem: GpuProblem | None) -> None:
+        gpu = self.stand_in.gpus[index]
+        if problem is GpuProblem.HUNG:
+            gpu.hang()
+        else:
+            gpu.release()
+            gpu.health.condition = Return.SUCCESS if problem is None else CONDITIONS[problem]
+
+    def hold_back(self, *, stuck: bool) -> None:
+        process = self.processes[-1]
+        process.is_held = stuck
+        if not stuck:
+            process.kill()
+            assert process.has_ended(within=LONGEST_WAIT)
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.is_held = False
+            process.kill()
+        self.gpus.close()
