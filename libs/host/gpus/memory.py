@@ -67,7 +67,6 @@ class MemoryGpus:
         )
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
-        self._require_open()
         errors = {uuid: tuple(codes) for uuid, codes in self._xids.items()}
         self._xids = {}
         return errors

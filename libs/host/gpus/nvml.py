@@ -8,6 +8,7 @@ reboot helps, and every call says so at once.
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import msgspec
@@ -16,10 +17,12 @@ from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import library, problems
+from libs.host.gpus.errors import GpuErrors
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.gpus.process import Ended, NvmlProcess
 from libs.host.gpus.protocol import NO_GPU, Failed, Open, Opened, Reply
 from libs.host.gpus.session import Session, Silent
+from libs.host.kernel_log import KernelLog
 from libs.host.tree import Tree
 
 T = TypeVar("T")
@@ -61,7 +64,7 @@ class NvmlGpus:
         self._process: NvmlProcess | None = None
         self._stuck: NvmlProcess | None = None
         self._session: Session | None = None
-        self._errors: dict[str, list[int]] = {}
+        self._errors = GpuErrors(KernelLog(tree))
 
     def open(self) -> DriverLibrary:
         with self._lock:
@@ -100,9 +103,13 @@ class NvmlGpus:
         return self._query(Session.sample)
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
-        self._query(self._take_errors)
-        errors, self._errors = self._errors, {}
-        return {uuid: tuple(codes) for uuid, codes in errors.items()}
+        with self._lock:
+            if self._session is not None:
+                # The next query finds the reason of an error, and says it.
+                with suppress(Ended, Silent, GpusUnavailable):
+                    self._receive_events(self._session)
+                self._keep_errors(self._session)
+            return self._errors.take()
 
     def _query(self, query: Callable[[Session], T]) -> T:
         with self._lock:
@@ -142,15 +149,14 @@ class NvmlGpus:
             raise RuntimeError("there is no NVML process")
         return self._process
 
-    def _take_errors(self, session: Session) -> None:
+    def _receive_events(self, session: Session) -> None:
         session.process.take_late_answers()
         if session.process.events:
             session.require_described()
-        self._keep_errors(session)
 
     def _keep_errors(self, session: Session) -> None:
-        for uuid, codes in session.take_errors().items():
-            self._errors.setdefault(uuid, []).extend(codes)
+        self._errors.learn(session.known.values())
+        self._errors.add(session.take_events(), session.known)
 
     def _end(self) -> None:
         """End the process, if there is one, and keep the XIDs that it reported."""

@@ -34,7 +34,7 @@ class GpusUnavailable(Exception):
 class Gpus(Protocol):
     """All GPUs of a machine. Calls block, for a limited time; `close` ends those of other threads.
 
-    All methods raise `GpusUnavailable`; queries do so unless the library is open.
+    All methods but `errors` raise `GpusUnavailable`; queries do so unless the library is open.
     """
 
     def open(self) -> DriverLibrary:
@@ -57,7 +57,10 @@ class Gpus(Protocol):
         ...
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the XIDs since the last call, by UUID."""
+        """Return the XIDs since the last call, by UUID, also while the library is not open.
+
+        A GPU whose UUID is not known is named by its PCI slot, such as `0000:41:00`.
+        """
         ...
 
 

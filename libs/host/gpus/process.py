@@ -53,6 +53,11 @@ class NvmlProcess:
         return self._process.pid
 
     @property
+    def replies(self) -> int:
+        """The descriptor from which replies are read."""
+        return self._stdout.fileno()
+
+    @property
     def hung(self) -> frozenset[int]:
         """The GPUs that owe an answer."""
         return frozenset(self._unanswered.values())
@@ -107,7 +112,7 @@ class NvmlProcess:
     def close(self) -> None:
         """Read what an ended process left, and close its pipes."""
         try:
-            while data := os.read(self._stdout.fileno(), _CHUNK):
+            while data := os.read(self.replies, _CHUNK):
                 self._sort(data)
         except (BlockingIOError, Ended):
             pass
@@ -132,7 +137,7 @@ class NvmlProcess:
             raise Ended("it was killed")
         if not ready:
             return None
-        data = os.read(self._stdout.fileno(), _CHUNK)
+        data = os.read(self.replies, _CHUNK)
         if not data:
             raise Ended("it ended")
         return self._sort(data)

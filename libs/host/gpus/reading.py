@@ -328,5 +328,5 @@ def _vgpu_licensed(gpu: Any) -> int | None:
 
 
 def monotonic() -> float:
-    """Return the clock of samples and events, which agrees with that of the kernel log."""
-    return time.monotonic()
+    """Return the clock of samples and events. Like that of the kernel log, no one adjusts it."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)

@@ -1,6 +1,6 @@
 """One run of the NVML process: the GPUs that it knows, and what they answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final
 
@@ -17,6 +17,7 @@ from libs.host.gpus.protocol import (
     MAX_GPUS,
     Describe,
     Described,
+    Event,
     Failed,
     Opened,
     Reply,
@@ -43,7 +44,6 @@ class Session:
         self._seconds = answer_seconds
         self._ids = count(opened.id + 1)
         self._known: dict[int, Gpu] = {}
-        """The GPUs by index as they were last described without a problem."""
         self._gpus: dict[int, Gpu] = {}
         """The GPUs by index as they were last described."""
         self._measured: dict[int, Sampled] = {}
@@ -80,21 +80,24 @@ class Session:
         answers = self._ask(Sample)
         return tuple(self._sample(gpu, answers.get(index)) for index, gpu in self._gpus.items())
 
-    def take_errors(self) -> dict[str, list[int]]:
-        """Return the XIDs since the last call, by UUID; empty for a GPU that was never known."""
-        errors: dict[str, list[int]] = {}
+    @property
+    def known(self) -> Mapping[int, Gpu]:
+        """The GPUs by index as they were last described without a problem."""
+        return self._known
+
+    def take_events(self) -> list[Event]:
+        """Return the XIDs that NVML reported since the last call."""
         events, self.process.events = self.process.events, []
-        for event in events:
-            complaints = Complaints(f"GPU {event.gpu}")
-            xid = complaints.integer("xid", event.xid, low=1, high=MAX_XID)
-            self._log_new(complaints)
-            if xid is not None:
-                known = self._known.get(event.gpu)
-                errors.setdefault("" if known is None else known.uuid, []).append(xid)
         if lost := self.process.lost_events:
             self.process.lost_events = 0
             _log.warning("XIDs were not kept, because too many arrived", lost=lost)
-        return errors
+        return [event for event in events if self._is_possible(event)]
+
+    def _is_possible(self, event: Event) -> bool:
+        complaints = Complaints(f"GPU {event.gpu}")
+        xid = complaints.integer("xid", event.xid, low=1, high=MAX_XID)
+        self._log_new(complaints)
+        return xid is not None
 
     def _ask(self, question: Callable[[int, int], Request]) -> dict[int, Reply]:
         """Ask all GPUs that owe no answer. Raise `Silent` if none answers."""

@@ -134,12 +134,11 @@ class Sampler:
 
     def _measure(self) -> _SweepResult:
         library = self._hold.acquire()
-        if library is None:
-            return _SweepResult()
         gpus = self._hold.gpus
-        errors: Mapping[str, tuple[int, ...]] = {}
+        errors = gpus.errors()
+        if library is None:
+            return _SweepResult(errors=errors)
         try:
-            errors = gpus.errors()
             sweep = Sweep(
                 driver_version=library.driver_version,
                 gpus=gpus.describe(),

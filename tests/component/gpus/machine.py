@@ -1,6 +1,7 @@
 """A machine whose GPUs the real pynvml reads from a stand-in for NVIDIA's library."""
 
 import os
+import select
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ CONDITIONS = {
     GpuProblem.RESET_REQUIRED: Return.RESET_REQUIRED,
     GpuProblem.INSUFFICIENT_POWER: Return.INSUFFICIENT_POWER,
 }
+
+
+DEADLINES = Deadlines(answer=0.5, kill=0.2)
 
 
 class HeldProcess(NvmlProcess):
@@ -41,7 +45,7 @@ class StandInMachine:
         root: Path,
         *,
         profile: str = "H100-80GB",
-        deadlines: Deadlines = Deadlines(answer=0.5, kill=0.2),
+        deadlines: Deadlines = DEADLINES,
         patch: pytest.MonkeyPatch,
     ) -> None:
         self.devices = root / "dev"
@@ -93,6 +97,11 @@ class StandInMachine:
     def fail(self, uuid: str, xid: int) -> None:
         gpu = next(gpu for gpu in self.stand_in.gpus if gpu.uuid == uuid)
         gpu.report_xid(xid)
+
+    def settle(self) -> None:
+        """Wait until the process has sent something that nobody has read."""
+        process = self.processes[-1]
+        assert select.select([process.replies], [], [], LONGEST_WAIT)[0]
 
     def set_problem(self, index: int, problem: GpuProblem | None) -> None:
         gpu = self.stand_in.gpus[index]

@@ -45,6 +45,10 @@ class GpuFixture(ReadOnlyGpuFixture, Protocol):
         """Let a GPU report an error."""
         ...
 
+    def settle(self) -> None:
+        """Wait until what the GPUs reported has left the driver."""
+        ...
+
     def set_problem(self, index: int, problem: GpuProblem | None) -> None:
         """Let a GPU have a problem, or none any more."""
         ...
@@ -81,7 +85,7 @@ class ReadOnlyGpusSuite:
     """The tests that change nothing; a subclass provides the fixture `bench`."""
 
     def test_queries_fail_unless_open(self, bench: ReadOnlyGpuFixture) -> None:
-        for ask in (bench.gpus.describe, bench.gpus.sample, bench.gpus.errors):
+        for ask in (bench.gpus.describe, bench.gpus.sample):
             with pytest.raises(GpusUnavailable):
                 ask()
 
@@ -131,6 +135,15 @@ class GpusSuite(ReadOnlyGpusSuite):
         bench.fail(uuid, 79)
         bench.fail(uuid, 48)
         assert errors_of(bench.gpus, count=2) == {uuid: (79, 48)}
+        assert bench.gpus.errors() == {}
+
+    def test_an_error_from_before_a_close_is_returned_after_it(self, bench: GpuFixture) -> None:
+        bench.gpus.open()
+        uuid = bench.gpus.describe()[0].uuid
+        bench.fail(uuid, 79)
+        bench.settle()
+        bench.gpus.close()
+        assert bench.gpus.errors() == {uuid: (79,)}
         assert bench.gpus.errors() == {}
 
     def test_the_library_opens_again_under_the_next_driver(self, bench: GpuFixture) -> None:

@@ -50,6 +50,9 @@ class MemoryGpuFixture:
     def fail(self, uuid: str, xid: int) -> None:
         self.gpus.fail(uuid, xid)
 
+    def settle(self) -> None:
+        pass
+
     def set_problem(self, index: int, problem: GpuProblem | None) -> None:
         gpus = [gpu(0), gpu(1)]
         gpus[index] = replace(gpus[index], problem=problem, hung=problem is GpuProblem.HUNG)
