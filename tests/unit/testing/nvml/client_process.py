@@ -8,6 +8,8 @@ import importlib
 import os
 import pickle
 import sys
+import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +51,22 @@ def open_files() -> list[str]:
     return sorted(files)
 
 
+def begin(name: str, *arguments: Any) -> None:
+    """Start a call in a thread of its own."""
+
+    def run() -> None:
+        RESULTS.append(answer(name, arguments))
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def finish() -> Any:
+    """Wait for the result of the call that `begin` started."""
+    while not RESULTS:
+        time.sleep(0.001)
+    return RESULTS.pop()
+
+
 def filled(function: str, handle: Any, structure: Any) -> Any:
     """Call a function that fills a structure, and return the structure."""
     getattr(pynvml, function)(handle, ctypes.byref(structure))
@@ -80,6 +98,16 @@ def create_at(handle: Any, profile: int, start: int, size: int) -> Any:
     return pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile, ctypes.byref(placement))
 
 
+def create_all(handle: Any, profile: int) -> int:
+    """Create GPU instances until one is refused, and return how many there were."""
+    for count in range(99):
+        try:
+            pynvml.nvmlDeviceCreateGpuInstance(handle, profile)
+        except pynvml.NVMLError:
+            return count
+    return 99
+
+
 def gpu_instances(handle: Any, profile: int) -> list[Any]:
     count = ctypes.c_uint()
     found = (pynvml.c_nvmlGpuInstance_t * 8)()
@@ -103,16 +131,21 @@ def measure(first: Any, second: Any, metrics: list[int], version: int = 1) -> li
     return [(item.nvmlReturn, item.value) for item in request.metrics[: len(metrics)]]
 
 
+RESULTS: list[Any] = []
+
 OWN = {
     function.__name__: function
     for function in (
         use,
         open_files,
+        begin,
+        finish,
         filled,
         raw,
         processes,
         placements,
         create_at,
+        create_all,
         gpu_instances,
         compute_instances,
         measure,
@@ -140,10 +173,12 @@ def sent(result: Any) -> Any:
         return {name: sent(getattr(result, name)) for name, *_ in result._fields_}
     if isinstance(result, ctypes.Array | list | tuple):
         return [sent(item) for item in result]
+    if isinstance(result, ctypes.c_uint):
+        return result.value
     for kind, pointer in HANDLES.items():
         if isinstance(result, pointer):
             return Handle(kind, ctypes.cast(result, ctypes.c_void_p).value or 0)
-    return result if isinstance(result, int | float | str | bytes | None) else str(result)
+    return result
 
 
 HANDLES: dict[str, Any] = {
