@@ -13,7 +13,11 @@ import msgspec
 from libs.host.tree import Tree
 
 PATH: Final = "/dev/kmsg"
-_MAX_RECORD: Final = re.compile(rb"([0-9]{1,9}),([0-9]{1,19}),([0-9]{1,19})[^;]{0,200};([^\n]*)")
+_LONGEST: Final = 8192
+"""Bytes of a record; the kernel gives none out to a buffer that is too small."""
+_RECORDS_AT_ONCE: Final = 20_000
+
+_RECORD: Final = re.compile(rb"([0-9]{1,9}),([0-9]{1,19}),([0-9]{1,19})[^;]{0,200};([^\n]*)")
 _ADDRESS: Final = rb"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
 _XID: Final = re.compile(rb"NVRM: Xid \((?:PCI:)?" + _ADDRESS + rb"[^)]{0,40}\): ([0-9]{1,6})\b")
 _SXID: Final = re.compile(
@@ -101,7 +105,7 @@ class KernelLog:
         errors: list[Xid | SwitchError] = []
         for _ in range(_RECORDS_AT_ONCE):
             try:
-                data = os.read(self._file, _MAX_RECORD)
+                data = os.read(self._file, _LONGEST)
             except BlockingIOError:
                 break
             except OSError as error:

@@ -36,7 +36,7 @@ def open_problem(code: int, *, is_loaded: bool, control_errno: int) -> GpuProble
     Where the kernel has the driver but its device file cannot be opened, NVML says that no driver
     is loaded, or that the error is unknown.
     """
-    if code in (LIBRARY_NOT_FOUND, LIB_RM_VERSION_MISMATCH):
+    if code in _CODES and code not in (NO_PERMISSION, DRIVER_NOT_LOADED):
         return _CODES[code]
     if is_loaded and control_errno in (errno.EACCES, errno.EPERM):
         return GpuProblem.NO_PERMISSION

@@ -13,6 +13,8 @@ from libs.host.gpus.protocol import Event, Frames, MalformedFrame, Reply, Reques
 
 _CHUNK: Final = 1 << 16
 _CHUNKS_AT_ONCE: Final = 64
+_REASON_SECONDS: Final = 1.0
+"""Its pipes are closed a moment before a process has ended."""
 MAX_EVENTS: Final = 10_000
 """Events that are kept until they are taken; later ones are only counted."""
 
@@ -104,9 +106,9 @@ class NvmlProcess:
         return True
 
     def end_reason(self) -> str:
-        code = self._process.poll()
-        if code is None:
+        if not self.has_ended(within=_REASON_SECONDS):
             return "it stopped answering"
+        code = self._process.returncode
         return f"it was ended by signal {-code}" if code < 0 else f"it ended with code {code}"
 
     def close(self) -> None:

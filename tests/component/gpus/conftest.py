@@ -13,14 +13,11 @@ from tests.component.gpus.machine import StandInMachine
 def bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[StandInMachine]:
-    """A machine; the marker `machine` has the arguments of another one."""
+    """A machine; the parameter has the arguments of another one."""
     try:
         library()
     except NotBuilt as error:
         pytest.skip(str(error))
-    marker = request.node.get_closest_marker("machine")
-    machine = StandInMachine(
-        tmp_path, patch=monkeypatch, **({} if marker is None else marker.kwargs)
-    )
+    machine = StandInMachine(tmp_path, patch=monkeypatch, **getattr(request, "param", {}))
     yield machine
     machine.close()

@@ -2,7 +2,9 @@
 
 import os
 import select
+import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +16,9 @@ from libs.testing.nvml import VARIABLE, Return, StandIn, library, profiles
 from tests.unit.host.builders import put
 from tests.unit.host.gpus_suite import LONGEST_WAIT
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 CONDITIONS = {
     GpuProblem.LOST: Return.GPU_IS_LOST,
     GpuProblem.RESET_REQUIRED: Return.RESET_REQUIRED,
@@ -21,13 +26,22 @@ CONDITIONS = {
 }
 
 
-DEADLINES = Deadlines(answer=0.5, kill=0.2)
+DEADLINES = Deadlines(answer=2.0, kill=20.0)
+
+
+def with_machine(**arguments: object) -> pytest.MarkDecorator:
+    """Let a test's machine be another one."""
+    return pytest.mark.parametrize("bench", [arguments], indirect=True, ids=["other machine"])
 
 
 class HeldProcess(NvmlProcess):
     """A process that outlives its kill while `is_held`, as one does that waits in a driver."""
 
     is_held = False
+
+    def forget_agent(self) -> None:
+        """Close the process's input, as the end of its agent does."""
+        self._stdin.close()
 
     def kill(self) -> None:
         if not self.is_held:
@@ -58,6 +72,8 @@ class StandInMachine:
         )
         patch.setenv(VARIABLE, str(self.stand_in.path))
         self.processes: list[HeldProcess] = []
+        self._freezes_next = False
+        self.command: Sequence[str] = ()
         self.gpus = NvmlGpus(
             Tree(self.root),
             nvml_library=str(library()),
@@ -67,8 +83,16 @@ class StandInMachine:
         self._set_modules("nvidia 1 0 - Live 0x0\n")
 
     def _start(self, path: str) -> NvmlProcess:
-        self.processes.append(HeldProcess(path))
-        return self.processes[-1]
+        process = HeldProcess(path, command=self.command)
+        if self._freezes_next:
+            self._freezes_next = False
+            os.kill(process.pid, signal.SIGSTOP)
+        self.processes.append(process)
+        return process
+
+    def freeze_next(self) -> None:
+        """Let the next process stop before it does anything."""
+        self._freezes_next = True
 
     def _set_modules(self, modules: str) -> None:
         put(self.root, "/proc/modules", modules)
