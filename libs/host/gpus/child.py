@@ -5,7 +5,7 @@ by the end of its process: so NVML is used here, and never in the agent. One thr
 and never waits for anything else. One thread per GPU, and one for calls that name none, answer
 them; another waits for XIDs. The process ends with its standard input.
 
-It must stay small: beside the standard library it imports msgspec, pynvml and `reading` alone.
+It must stay small: beside the standard library it imports msgspec and pynvml alone.
 """
 
 import ctypes
@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO, Final
 
 from libs.host.gpus import reading
+from libs.host.gpus.measuring import Measuring
 from libs.host.gpus.protocol import (
     LENGTH,
     MAX_FRAME,
@@ -36,7 +37,7 @@ from libs.host.gpus.protocol import (
     frame,
     requests,
 )
-from libs.host.gpus.reading import Measuring, NvmlError, nvml
+from libs.host.gpus.reading import NvmlError, nvml
 
 STACK: Final = 1 << 20
 """Bytes of a thread's stack, of which only what is used takes memory."""

@@ -147,7 +147,7 @@ def distinct(
         changed = before is not None and before.uuid not in ("", each.uuid)
         if each.uuid and (changed or counts[each.uuid] > 1):
             complaints[each.index].add("uuid", each.uuid)
-            refused = before.uuid if before is not None and changed else ""
+            refused = "" if before is None else before.uuid
             result.append(
                 msgspec.structs.replace(each, uuid=refused, problem=GpuProblem.UNIDENTIFIED)
             )

@@ -80,9 +80,9 @@ class NvmlGpus:
                     self._running(), reply, answer_seconds=self._deadlines.answer
                 )
                 return self._session.library
-            self._end()
             if not isinstance(reply, Failed):
-                raise GpusUnavailable(GpuProblem.NO_ANSWER)
+                raise self._given_up()
+            self._end()
             problem = problems.open_problem(
                 reply.code, is_loaded=bool(is_loaded), control_errno=reply.control_errno
             )
@@ -119,12 +119,9 @@ class NvmlGpus:
             try:
                 return query(self._session)
             except Silent:
-                self._end()
-                raise GpusUnavailable(GpuProblem.NO_ANSWER) from None
+                raise self._given_up() from None
             except Ended as error:
-                reason = self._running().end_reason()
-                self._end()
-                raise GpusUnavailable(GpuProblem.NO_ANSWER, f"{error}: {reason}") from None
+                raise self._given_up(error) from None
 
     def _start_process(self) -> Reply | None:
         """Start a process and open NVML in it; return its answer, if there is one."""
@@ -140,9 +137,13 @@ class NvmlGpus:
                 raise Ended("it was closed")
             return self._process.ask([Open(1)], seconds=self._deadlines.open).get(NO_GPU)
         except Ended as error:
-            reason = self._process.end_reason()
-            self._end()
-            raise GpusUnavailable(GpuProblem.NO_ANSWER, f"{error}: {reason}") from None
+            raise self._given_up(error) from None
+
+    def _given_up(self, error: Ended | None = None) -> GpusUnavailable:
+        """End a process that does not answer, or has ended; return the reason."""
+        detail = "" if error is None else f"{error}: {self._running().end_reason()}"
+        self._end()
+        return self._stuck_problem() or GpusUnavailable(GpuProblem.NO_ANSWER, detail)
 
     def _running(self) -> NvmlProcess:
         if self._process is None:
@@ -173,12 +174,18 @@ class NvmlGpus:
             self._keep_errors(session)
 
     def _require_no_stuck_process(self) -> None:
+        if (problem := self._stuck_problem()) is not None:
+            raise problem
+
+    def _stuck_problem(self) -> GpusUnavailable | None:
+        """Return the problem of an earlier process that could not be killed, until it ends."""
         if self._stuck is None:
-            return
+            return None
         if not self._stuck.has_ended():
-            raise GpusUnavailable(GpuProblem.DRIVER_HUNG, f"process {self._stuck.pid}")
+            return GpusUnavailable(GpuProblem.DRIVER_HUNG, f"process {self._stuck.pid}")
         self._stuck.close()
         self._stuck = None
+        return None
 
 
 class _Counter:

@@ -53,8 +53,8 @@ class Session:
             driver_version=clean.driver_version(opened.driver_version, complaints),
             cuda=clean.cuda_version(opened.cuda, complaints),
         )
-        found = complaints.integer("number of GPUs", opened.count, high=MAX_GPUS)
-        self._count = min(opened.count, MAX_GPUS) if found is None else found
+        complaints.integer("number of GPUs", opened.count, high=MAX_GPUS)
+        self._count = max(0, min(opened.count, MAX_GPUS))
         self._log_new(complaints)
 
     def require_described(self) -> None:

@@ -39,8 +39,8 @@ class XidMerge:
 
     def take_unreported(self, now: float) -> list[Xid]:
         """Return the XIDs of the kernel log that NVML did not report."""
-        due = [xid for xid in self._waiting if xid.at <= now - WINDOW]
-        self._waiting = [xid for xid in self._waiting if xid.at > now - WINDOW]
+        due = [xid for xid in self._waiting if xid.at < now - WINDOW]
+        self._waiting = [xid for xid in self._waiting if xid.at >= now - WINDOW]
         found = [xid for xid in due if self._is_another(xid)]
         oldest = now - REMEMBERED
         self._reported = {

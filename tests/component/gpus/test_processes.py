@@ -50,6 +50,7 @@ def test_the_process_loads_pynvml_and_msgspec_alone() -> None:
         "libs.host",
         "libs.host.gpus",
         "libs.host.gpus.child",
+        "libs.host.gpus.measuring",
         "libs.host.gpus.protocol",
         "libs.host.gpus.reading",
     ]
@@ -118,6 +119,18 @@ def test_a_process_that_answers_nothing_is_replaced(bench: StandInMachine) -> No
     bench.gpus.open()
     assert bench.gpus.describe() == before
     assert len(bench.processes) == 2
+
+
+@with_machine(profile="T4")
+def test_a_process_that_answers_nothing_and_cannot_be_killed_is_named(
+    bench: StandInMachine,
+) -> None:
+    bench.gpus.open()
+    bench.stand_in.gpus[0].hang()
+    bench.hold_back(stuck=True)
+    with pytest.raises(GpusUnavailable, match="must be rebooted"):
+        bench.gpus.describe()
+    bench.hold_back(stuck=False)
 
 
 def test_a_lock_of_the_whole_driver_makes_all_gpus_silent(bench: StandInMachine) -> None:

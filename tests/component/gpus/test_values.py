@@ -1,9 +1,9 @@
 """What is read of a GPU: every value, values that the driver lacks, and values that are false."""
 
+import inspect
 import re
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pynvml
 import pytest
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
 from libs.contracts.telemetry import GpuSample
-from libs.host.gpus import reading
+from libs.host.gpus import measuring, reading
 from libs.testing.nvml import Return, StandInGpu, library
 from libs.testing.nvml.products import A100, H100, Product
 from tests.component.gpus.machine import StandInMachine, with_machine
@@ -191,7 +191,7 @@ def test_an_older_gpu_has_retired_pages_and_no_profiling(bench: StandInMachine) 
 
 def functions() -> list[str]:
     """Return the functions of NVML that are asked for one value."""
-    text = Path(reading.__file__).read_text()
+    text = inspect.getsource(reading) + inspect.getsource(measuring)
     used = set(re.findall(r"nvml\.(nvml(?:Device|Gpm)[A-Za-z]+)", text))
     return sorted(used - {"nvmlDeviceGetUUID"})
 
