@@ -21,6 +21,9 @@ from libs.testing.nvml.structures import (
     structure,
 )
 
+VARIABLE = "SLUICE_STAND_IN_NVML"
+"""The environment variable that names the library's state file."""
+
 MAX_GPUS = 16
 MAX_LINKS = 18
 MAX_EVENTS = 64
@@ -300,11 +303,14 @@ _STRUCTURES: tuple[type[ctypes.Structure], ...] = (
 )
 
 _CONSTANTS = {
-    "MAX_GPUS": MAX_GPUS,
-    "MAX_LINKS": MAX_LINKS,
-    "MAX_EVENTS": MAX_EVENTS,
-    "MAX_INSTANCES": layout_mig.MAX_INSTANCES,
-    "COMPUTE_SLICES": layout_mig.COMPUTE_SLICES,
+    "STATE_VARIABLE": f'"{VARIABLE}"',
+    "MAX_GPUS": f"{MAX_GPUS}",
+    "MAX_LINKS": f"{MAX_LINKS}",
+    "MAX_EVENTS": f"{MAX_EVENTS}",
+    "MAX_INSTANCES": f"{layout_mig.MAX_INSTANCES}",
+    "COMPUTE_SLICES": f"{layout_mig.COMPUTE_SLICES}",
+    "EVERY_GPU": f"{EVERY_GPU:#x}u",
+    "NO_INSTANCE": f"{NO_INSTANCE:#x}u",
 }
 
 

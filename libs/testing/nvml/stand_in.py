@@ -21,15 +21,13 @@ from libs.testing.nvml.layout import (
     MAX_FAULTS,
     MAX_PROCESSES,
     NO_INSTANCE,
+    VARIABLE,
     EccCounts,
     Gpu,
     Machine,
     Process,
 )
 from libs.testing.nvml.profiles import Profile
-
-VARIABLE = "SLUICE_STAND_IN_NVML"
-"""The environment variable that names the library's state file."""
 
 DRIVER = "580.95.05"
 

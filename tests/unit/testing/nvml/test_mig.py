@@ -1,6 +1,7 @@
 """Partitioned GPUs: modes, geometries, and what their instances are."""
 
 import random
+import time
 from collections.abc import Callable
 
 import pynvml
@@ -9,7 +10,7 @@ import pytest
 from libs.testing.nvml import Return, StandIn, profiles
 from libs.testing.nvml.products import A100, GB200, H100, MIB, Product
 from libs.testing.nvml.profiles import Profile
-from tests.unit.testing.nvml.client import Client, Refused, refused
+from tests.unit.testing.nvml.client import Client, Refused, refused, waits_for_a_lock
 from tests.unit.testing.nvml.client_process import Handle
 
 ONE = pynvml.NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE
@@ -331,6 +332,17 @@ def test_two_processes_see_and_share_one_gpu(
     created = [each.finish() for each in clients]
     assert sum(created) == 7
     assert [len(each.gpu_instances(mig_gpu, wanted)) for each in clients] == [7, 7]
+
+
+def test_instances_change_only_under_their_lock(
+    mig_gpu: Handle, h100: StandIn, client: Client
+) -> None:
+    with h100.instances():
+        client.send("nvmlDeviceCreateGpuInstance", mig_gpu, profile_id(H100, "7g.80gb"))
+        while not waits_for_a_lock(h100):
+            time.sleep(0.001)
+        assert h100.gpus[0].mig.serials == 0
+    assert layout(client, [client.receive()]) == [(0, 8)]
 
 
 def test_two_processes_see_the_same_mig_devices(
