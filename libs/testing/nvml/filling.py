@@ -4,7 +4,8 @@ import hashlib
 import uuid
 
 from libs.testing.nvml.codes import FabricState, Return
-from libs.testing.nvml.layout import DIGEST, Gpu, Machine
+from libs.testing.nvml.layout import DIGEST, Machine
+from libs.testing.nvml.layout_gpu import Gpu
 from libs.testing.nvml.layout_mig import MigProfile
 from libs.testing.nvml.products import MIB, MigKind, Product
 from libs.testing.nvml.profiles import Profile

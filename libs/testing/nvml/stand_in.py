@@ -19,14 +19,11 @@ from libs.testing.nvml.layout import (
     FOREVER,
     MAX_EVENTS,
     MAX_FAULTS,
-    MAX_PROCESSES,
     NO_INSTANCE,
     VARIABLE,
-    EccCounts,
-    Gpu,
     Machine,
-    Process,
 )
+from libs.testing.nvml.layout_gpu import MAX_PROCESSES, EccCounts, Gpu, Process
 from libs.testing.nvml.profiles import Profile
 
 DRIVER = "580.95.05"
