@@ -8,7 +8,8 @@
 from libs.testing.nvml import profiles
 from libs.testing.nvml.build import NAME, NotBuilt, library
 from libs.testing.nvml.codes import EventType, FabricState, RecoveryAction, Return
-from libs.testing.nvml.stand_in import VARIABLE, StandIn, StandInGpu
+from libs.testing.nvml.layout import VARIABLE
+from libs.testing.nvml.stand_in import StandIn, StandInGpu
 
 __all__ = [
     "NAME",

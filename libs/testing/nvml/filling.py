@@ -4,7 +4,8 @@ import hashlib
 import uuid
 
 from libs.testing.nvml.codes import FabricState, Return
-from libs.testing.nvml.layout import DIGEST, Gpu, Machine
+from libs.testing.nvml.layout import DIGEST, Machine
+from libs.testing.nvml.layout_gpu import Gpu
 from libs.testing.nvml.layout_mig import MigProfile
 from libs.testing.nvml.products import MIB, MigKind, Product
 from libs.testing.nvml.profiles import Profile
@@ -14,6 +15,9 @@ _CUDA = {"535": 12020, "550": 12040, "560": 12060, "570": 12080, "575": 12090, "
 
 _GPU_IDLE = 1
 """The reason for low clocks of a GPU without work."""
+
+_NVIDIA = 14
+"""The brand of all of them, among Quadro, GeForce and others."""
 
 _IDLE_STATE = 8
 _IDLE_TEMPERATURE = 30
@@ -59,7 +63,7 @@ def _fill_identity(gpu: Gpu, product: Product, random: bytes) -> None:
     identity.pci_device_id = product.pci_device_id
     identity.pci_subsystem_id = product.pci_subsystem_id
     identity.architecture = product.architecture
-    identity.brand = product.brand
+    identity.brand = _NVIDIA
     identity.compute_major, identity.compute_minor = product.compute_capability
     identity.cores = product.cores
     identity.memory_total = product.memory_mib * MIB

@@ -1,10 +1,8 @@
 """What each product is: figures of its data sheet and of what the driver reports about it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 MIB = 1 << 20
-
-NVIDIA_BRAND = 14
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +62,6 @@ class Product:
     mig: tuple[MigKind, ...] = ()
     mig_mode_needs_reset: bool = False
     """A change of the MIG mode waits for a reset; it then outlives the driver."""
-    brand: int = field(default=NVIDIA_BRAND)
 
 
 def _mig_kinds(

@@ -19,17 +19,12 @@ from libs.testing.nvml.layout import (
     FOREVER,
     MAX_EVENTS,
     MAX_FAULTS,
-    MAX_PROCESSES,
     NO_INSTANCE,
-    EccCounts,
-    Gpu,
+    VARIABLE,
     Machine,
-    Process,
 )
+from libs.testing.nvml.layout_gpu import MAX_PROCESSES, EccCounts, Gpu, Process
 from libs.testing.nvml.profiles import Profile
-
-VARIABLE = "SLUICE_STAND_IN_NVML"
-"""The environment variable that names the library's state file."""
 
 DRIVER = "580.95.05"
 

@@ -49,7 +49,7 @@ def structure(cls: StructureType) -> StructureType:
 def c_header(
     *,
     enums: Iterable[type[IntEnum]],
-    constants: dict[str, int],
+    constants: dict[str, str],
     structures: Iterable[type[ctypes.Structure]],
 ) -> str:
     """Return declarations, and assertions that the compiler's layout is that of ctypes."""

@@ -34,7 +34,7 @@ int fault_result(const struct machine *machine, const char *function, uint32_t g
 {
     for (uint32_t i = 0; i < machine->fault_count; i++) {
         const struct fault *fault = &machine->faults[i];
-        bool concerned = fault->gpu == NO_GPU || fault->gpu == gpu;
+        bool concerned = fault->gpu == EVERY_GPU || fault->gpu == gpu;
         if (concerned && strcmp(fault->function, function) == 0)
             return (int)fault->result;
     }
@@ -48,13 +48,13 @@ bool call_is_stale(const struct call *call)
 
 void call_enter(struct call *call, const char *function)
 {
-    call->index = NO_GPU;
+    call->index = EVERY_GPU;
     call->result = session_enter(call);
     if (call->result)
         return;
     if (call->machine->one_lock)
         lock_driver(call);
-    call->result = fault_result(call->machine, function, NO_GPU);
+    call->result = fault_result(call->machine, function, EVERY_GPU);
 }
 
 /* Block while the GPU hangs. */

@@ -74,7 +74,7 @@ API int nvmlEventSetWait_v2(struct event_set *set, struct event_data *data, unsi
     uint64_t deadline = monotonic_ns() + timeout_ms * 1000000ull;
     call.result = session_enter(&call);
     CHECKED;
-    call.result = fault_result(call.machine, __func__, NO_GPU);
+    call.result = fault_result(call.machine, __func__, EVERY_GPU);
     CHECKED;
     REQUIRE(set && data, INVALID_ARGUMENT);
     for (;; pause_briefly()) {

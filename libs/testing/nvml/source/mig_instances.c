@@ -1,7 +1,7 @@
 /* GPU instances: parts of a GPU with memory of their own.
  *
  * A GPU has seven compute slices and eight memory slices. A profile says how many of each an
- * instance takes, and at which memory slices it may begin.
+ * instance takes, and at which memory slices it may begin: where memory fits, compute does too.
  */
 #include <stdio.h>
 
@@ -116,20 +116,15 @@ static bool is_free(uint32_t taken, const struct mig_profile *profile, uint32_t 
     return !(taken & ((1u << profile->size) - 1) << start);
 }
 
-/* How many more of a profile the compute slices and its own limit allow. */
+/* How many more of a profile its own limit allows. */
 static uint32_t allowed(const struct gpu *gpu, const struct mig_profile *profile)
 {
-    uint32_t slices = 0, same = 0;
+    uint32_t same = 0;
     for (int i = 0; i < MAX_INSTANCES; i++) {
         const struct gpu_instance *instance = &gpu->mig.gpu_instances[i];
-        if (!instance->serial)
-            continue;
-        slices += profile_of(gpu, instance)->slices;
-        same += profile_of(gpu, instance) == profile;
+        same += instance->serial && profile_of(gpu, instance) == profile;
     }
-    uint32_t left = (COMPUTE_SLICES - slices) / profile->slices;
-    uint32_t limit = profile->instances > same ? profile->instances - same : 0;
-    return left < limit ? left : limit;
+    return profile->instances > same ? profile->instances - same : 0;
 }
 
 /* How many placements of any profile are possible. */

@@ -13,8 +13,6 @@
 
 #include "stand_in.h"
 
-#define STATE_VARIABLE "SLUICE_STAND_IN_NVML"
-
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t driver_guard = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t instances_guard = PTHREAD_MUTEX_INITIALIZER;
@@ -98,7 +96,7 @@ static int open_session(void)
     if (!machine)
         return RETURN_UNKNOWN;
     wait_for_driver_lock(machine, file);
-    int result = fault_result(machine, "nvmlInitWithFlags", NO_GPU);
+    int result = fault_result(machine, "nvmlInitWithFlags", EVERY_GPU);
     if (!result)
         result = driver_state(machine, machine->driver_loads);
     if (!result && strcmp(machine->driver_version, machine->library_version) != 0)

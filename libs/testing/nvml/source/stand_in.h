@@ -8,9 +8,6 @@
 
 #define API __attribute__((visibility("default")))
 
-#define NO_GPU UINT32_MAX
-#define NO_INSTANCE UINT32_MAX
-#define FOREVER UINT64_MAX
 #define VERSION(kind, number) ((uint32_t)(sizeof(kind) | ((number) << 24)))
 
 enum handle_kind { HANDLE_DEVICE = 1, HANDLE_GPU_INSTANCE, HANDLE_COMPUTE_INSTANCE };

@@ -34,6 +34,13 @@ def refused(code: Return) -> Generator[None]:
     assert Return(caught.value.code) is code
 
 
+def waits_for_a_lock(stand_in: StandIn) -> bool:
+    """Whether a call of some process waits for a lock of the state file."""
+    file = f":{stand_in.path.stat().st_ino} "
+    locks = Path("/proc/locks").read_text().splitlines()
+    return any("->" in line and file in line for line in locks)
+
+
 class Client:
     """A process that loads the library as the system's loader finds it, and its pynvml.
 
@@ -41,10 +48,15 @@ class Client:
     """
 
     def __init__(self, library: Path) -> None:
+        self._library = library
+        self._start()
+
+    def _start(self) -> None:
+        self._calls = 0
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM],
             cwd=ROOT,
-            env={**os.environ, "LD_LIBRARY_PATH": str(library)},
+            env={**os.environ, "LD_LIBRARY_PATH": str(self._library)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -59,12 +71,14 @@ class Client:
     def send(self, name: str, *arguments: Any) -> None:
         """Begin a call; `receive` returns its result."""
         assert self._process.stdin
+        self._calls += 1
         pickle.dump((name, arguments), self._process.stdin)
         self._process.stdin.flush()
 
     def receive(self) -> Any:
         assert self._process.stdout
         result = pickle.load(self._process.stdout)
+        self._calls -= 1
         if isinstance(result, Failure):
             raise Refused(result.code)
         return result
@@ -76,6 +90,14 @@ class Client:
 
     def gpu(self, index: int) -> Handle:
         return self.nvmlDeviceGetHandleByIndex(index)
+
+    def clean(self) -> None:
+        """Close the library for the next test; a process that still waits is replaced."""
+        if self._calls:
+            self.end()
+            self._start()
+        else:
+            self.close_library()
 
     def close_library(self) -> None:
         """Shut the library down as often as it was initialised."""

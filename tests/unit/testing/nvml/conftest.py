@@ -30,7 +30,7 @@ def shared_client(folder: Path) -> Generator[Client]:
 def client(shared_client: Client) -> Generator[Client]:
     """A process with the library; it is closed at the end of the test."""
     yield shared_client
-    shared_client.close_library()
+    shared_client.clean()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from libs.testing.errors import SimError
 from libs.testing.nvml import RecoveryAction, Return, StandIn, profiles
-from tests.unit.testing.nvml.client import Client, refused
+from tests.unit.testing.nvml.client import Client, refused, waits_for_a_lock
 
 Clients = Callable[[], Client]
 
@@ -19,13 +19,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
     """Wait as long as the test may take."""
     while not condition():
         time.sleep(0.001)
-
-
-def waits_for_the_driver(stand_in: StandIn) -> bool:
-    """Whether a call of some process waits for the lock of the driver."""
-    file = f":{stand_in.path.stat().st_ino} "
-    locks = Path("/proc/locks").read_text().splitlines()
-    return any("->" in line and file in line for line in locks)
 
 
 def hang(client: Client, stand_in: StandIn, gpu: int) -> None:
@@ -64,7 +57,7 @@ def test_under_one_lock_a_hanging_gpu_blocks_every_process(
     h100.machine.one_lock = 1
     hang(client, h100, 0)
     other.send("nvmlDeviceGetTemperature", handle, 0)
-    wait_for(lambda: waits_for_the_driver(h100))
+    wait_for(lambda: waits_for_a_lock(h100))
     h100.gpus[1].readings.temperature_c = 55
     h100.gpus[0].release()
     assert other.receive() == 55

@@ -1,6 +1,7 @@
 """Partitioned GPUs: modes, geometries, and what their instances are."""
 
 import random
+import time
 from collections.abc import Callable
 
 import pynvml
@@ -9,42 +10,11 @@ import pytest
 from libs.testing.nvml import Return, StandIn, profiles
 from libs.testing.nvml.products import A100, GB200, H100, MIB, Product
 from libs.testing.nvml.profiles import Profile
-from tests.unit.testing.nvml.client import Client, Refused, refused
+from tests.unit.testing.nvml.client import Client, Refused, refused, waits_for_a_lock
 from tests.unit.testing.nvml.client_process import Handle
+from tests.unit.testing.nvml.geometry import WHOLE, layout, mig_devices, partition, profile_id
 
 ONE = pynvml.NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE
-WHOLE = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
-"""The compute profile of a whole GPU instance, by its slices."""
-
-
-def profile_id(product: Product, name: str) -> int:
-    return next(kind.id for kind in product.mig if kind.name == name)
-
-
-def partition(client: Client, gpu: Handle, product: Product, *names: str) -> list[Handle]:
-    """Create GPU instances, each with one compute instance, as operators do."""
-    created: list[Handle] = []
-    for name in names:
-        instance = client.nvmlDeviceCreateGpuInstance(gpu, profile_id(product, name))
-        client.nvmlGpuInstanceCreateComputeInstance(instance, WHOLE[int(name[0])])
-        created.append(instance)
-    return created
-
-
-def mig_devices(client: Client, gpu: Handle) -> list[Handle]:
-    """Return the MIG devices as clients enumerate them."""
-    found: list[Handle] = []
-    for index in range(client.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-        try:
-            found.append(client.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))
-        except Refused as refusal:
-            assert refusal.code == Return.NOT_FOUND  # noqa: PT017
-    return found
-
-
-def layout(client: Client, instances: list[Handle]) -> list[tuple[int, int]]:
-    placements = [client.nvmlGpuInstanceGetInfo(item)["placement"] for item in instances]
-    return [(place["start"], place["size"]) for place in placements]
 
 
 @pytest.fixture
@@ -331,6 +301,17 @@ def test_two_processes_see_and_share_one_gpu(
     created = [each.finish() for each in clients]
     assert sum(created) == 7
     assert [len(each.gpu_instances(mig_gpu, wanted)) for each in clients] == [7, 7]
+
+
+def test_instances_change_only_under_their_lock(
+    mig_gpu: Handle, h100: StandIn, client: Client
+) -> None:
+    with h100.instances():
+        client.send("nvmlDeviceCreateGpuInstance", mig_gpu, profile_id(H100, "7g.80gb"))
+        while not waits_for_a_lock(h100):
+            time.sleep(0.001)
+        assert h100.gpus[0].mig.serials == 0
+    assert layout(client, [client.receive()]) == [(0, 8)]
 
 
 def test_two_processes_see_the_same_mig_devices(

@@ -252,6 +252,7 @@ def test_another_version_of_a_request_is_refused(client: Client, h100: StandIn) 
 def test_xid_events(client: Client, h100: StandIn) -> None:
     h100.gpus[1].report_xid(13)
     events = client.nvmlEventSetCreate()
+    h100.gpus[2].report_xid(14)
     for index in (1, 2):
         client.nvmlDeviceRegisterEvents(client.gpu(index), EventType.XID, events)
     h100.gpus[2].report_xid(63)
