@@ -235,7 +235,7 @@ async def test_a_telemetry_agent_without_a_driver_serves_pages_and_is_unready(
 
         async def is_unready() -> bool:
             status, _, text = await get(f"{probes}/readyz")
-            return status == 503 and "gpus: the GPUs of a real machine cannot be queried" in text
+            return status == 503 and "gpus: no NVIDIA driver is loaded" in text
 
         await eventually(is_unready)
         status, _, text = await get(f"{metrics}/metrics")

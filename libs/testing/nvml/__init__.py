@@ -2,7 +2,7 @@
 
 `library()` builds it from the C sources beside this file. A process that loads it as
 `libnvidia-ml.so.1` sees the machine in the file that the environment variable
-`SLUICE_STAND_IN_NVML` names, and holds that machine's device files open while it is initialised.
+`STAND_IN_NVML` names, and holds that machine's device files open while it is initialised.
 """
 
 from libs.testing.nvml import profiles

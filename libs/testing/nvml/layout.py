@@ -9,7 +9,7 @@ from libs.testing.nvml.codes import ENUMS
 from libs.testing.nvml.layout_gpu import Gpu
 from libs.testing.nvml.structures import I32, U32, U64, Text64, Text256, c_header, structure
 
-VARIABLE = "SLUICE_STAND_IN_NVML"
+VARIABLE = "STAND_IN_NVML"
 """The environment variable that names the library's state file."""
 
 MAX_GPUS = 16

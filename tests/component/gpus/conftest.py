@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from libs.testing.nvml import NotBuilt, library
+from tests.component.gpus.freezer import Freezer
 from tests.component.gpus.machine import StandInMachine
 
 
@@ -21,3 +22,13 @@ def bench(
     machine = StandInMachine(tmp_path, patch=monkeypatch, **getattr(request, "param", {}))
     yield machine
     machine.close()
+
+
+@pytest.fixture
+def freezer() -> Iterator[Freezer]:
+    try:
+        freezer = Freezer()
+    except OSError as error:
+        pytest.skip(f"there is no freezer of control groups v1 here: {error}")
+    yield freezer
+    freezer.remove()

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,11 +14,9 @@ import pytest
 from libs.contracts.gpus import GpuProblem
 from libs.host.gpus.nvml import Deadlines
 from libs.host.gpus.port import GpusUnavailable
+from tests.component.gpus.freezer import Freezer
 from tests.component.gpus.machine import StandInMachine, with_machine
 from tests.unit.host.gpus_suite import LONGEST_WAIT, errors_of, is_measured, wait_for
-
-FREEZER = Path("/sys/fs/cgroup/freezer")
-"""The first version of control groups: a frozen process is not ended by SIGKILL."""
 
 LOADED = """
 import json, sys
@@ -202,37 +199,18 @@ def test_the_process_ends_with_its_agent_even_while_a_gpu_hangs(bench: StandInMa
     assert process.has_ended(within=LONGEST_WAIT)
 
 
-@pytest.fixture
-def frozen(bench: StandInMachine) -> Iterator[Path]:
-    """A control group that freezes what is in it."""
-    group = FREEZER / f"sluice-test-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no freezer of control groups v1 here: {error}")
-    yield group
-    (group / "freezer.state").write_text("THAWED")
-    if bench.processes:
-        bench.processes[0].kill()
-        bench.processes[0].has_ended(within=LONGEST_WAIT)
-    for pid in (group / "cgroup.procs").read_text().split():
-        (FREEZER / "cgroup.procs").write_text(pid)
-    group.rmdir()
-
-
 @with_machine(deadlines=Deadlines(kill=1.0))
 def test_a_process_that_cannot_be_killed_is_named_and_nothing_waits_for_it(
-    bench: StandInMachine, frozen: Path
+    bench: StandInMachine, freezer: Freezer
 ) -> None:
     bench.gpus.open()
     (process,) = bench.processes
-    (frozen / "cgroup.procs").write_text(str(process.pid))
-    (frozen / "freezer.state").write_text("FROZEN")
+    freezer.freeze(process.pid)
     for call in (bench.gpus.close, bench.gpus.close, bench.gpus.open, bench.gpus.describe):
         with pytest.raises(GpusUnavailable, match=f"must be rebooted.*process {process.pid}"):
             call()
     assert bench.held()
-    (frozen / "freezer.state").write_text("THAWED")
+    freezer.thaw()
     assert process.has_ended(within=LONGEST_WAIT)
     bench.gpus.close()
     assert not bench.held()

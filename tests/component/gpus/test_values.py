@@ -18,7 +18,7 @@ from libs.testing.nvml.products import A100, H100, Product
 from tests.component.gpus.machine import StandInMachine, with_machine
 from tests.unit.host.gpus_suite import is_measured
 from tests.unit.testing.nvml.client import Client
-from tests.unit.testing.nvml.test_mig import partition
+from tests.unit.testing.nvml.geometry import partition
 
 MIB = 1 << 20
 

@@ -36,7 +36,7 @@ class Struct:
 
 
 def use(state_file: str) -> None:
-    os.environ["SLUICE_STAND_IN_NVML"] = state_file
+    os.environ["STAND_IN_NVML"] = state_file
 
 
 def open_files() -> list[str]:
