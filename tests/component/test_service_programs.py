@@ -215,9 +215,13 @@ async def test_a_telemetry_agent_without_a_driver_serves_pages_and_is_unready(
     programs: Programs,
 ) -> None:
     machine = FakeMachine(programs.folder / "machine")
-    exporter_settings = {"exporter_host": "127.0.0.1", "exporter_port": "0"}
     agent = await programs.start_agent(
-        "telemetry", host=machine.root, node="a", node_uid="uid-1", **exporter_settings
+        "telemetry",
+        host=machine.root,
+        node="a",
+        node_uid="uid-1",
+        exporter_host="127.0.0.1",
+        exporter_port="0",
     )
     exporter, metrics, probes = [
         await address_of(agent, name) for name in ("exporter", "metrics server", "probe server")

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from libs.contracts.gpus import GpuProblem
 from libs.forecast.world import ValidationEnd
-from libs.host.gpus.port import Gpus, GpusUnavailable
+from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.port import GpusUnavailable
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
 from libs.host.machine import Machine as HostMachine
@@ -25,7 +28,9 @@ class SimulatedBench:
     def __init__(self, world: SimulatedMachine, *, proves: bool) -> None:
         self._machine = world
         self._state = world._state  # pyright: ignore[reportPrivateUsage]
-        self.gpus: Gpus = world.host(InlineOffload(), proves=proves).gpus
+        gpus = world.host(InlineOffload(), proves=proves).gpus
+        assert isinstance(gpus, MemoryGpus)
+        self.gpus = gpus
 
     def load(self, version: str) -> None:
         self._state.install(InstalledDriver(version=version))
@@ -39,6 +44,17 @@ class SimulatedBench:
     def fail(self, uuid: str, xid: int) -> None:
         index = [gpu.uuid for gpu in self._state.gpus].index(uuid)
         self._machine.report(index, xid)
+
+    def settle(self) -> None:
+        pass
+
+    def set_problem(self, index: int, problem: GpuProblem | None) -> None:
+        gpus = list(self._state.gpus)
+        gpus[index] = replace(gpus[index], problem=problem, hung=problem is GpuProblem.HUNG)
+        self.gpus.change(gpus)
+
+    def hold_back(self, *, stuck: bool) -> None:
+        self.gpus.is_stuck = stuck
 
 
 @pytest.fixture(params=["agent", "validator"])
