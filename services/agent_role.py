@@ -9,9 +9,9 @@ from libs.bus.connect import connect_bus
 from libs.bus.journal import FileJournal, Journal
 from libs.bus.port import Bus
 from libs.contracts.identities import Writer
-from libs.host.gpus.port import UnsupportedGpus
+from libs.host.gpus.nvml import NvmlGpus
 from libs.host.linux import Linux
-from libs.host.machine import Machine, ThreadOffload
+from libs.host.machine import Machine, ThreadOffload, closed_at_end
 from libs.host.tree import Tree
 from libs.runtime.env import Env
 from libs.runtime.process import Process
@@ -58,11 +58,14 @@ def agent_role(
         bus = await connect_bus(
             process=process, service=service, settings=settings.nats_settings, writer=writer
         )
+        # Entered last, so that it is closed first: calls that wait for the driver end with it.
+        nvml = NvmlGpus(tree, nvml_library=settings.nvml_library, driver_root=settings.driver_root)
+        gpus = await service.enter("gpus", closed_at_end(nvml, offload))
         await run(
             settings,
             env=process.env,
             bus=bus,
-            host=Machine(tree=tree, offload=offload, gpus=UnsupportedGpus(), linux=linux),
+            host=Machine(tree=tree, offload=offload, gpus=gpus, linux=linux),
             journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
             service=service,
         )

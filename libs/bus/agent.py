@@ -44,6 +44,10 @@ class AgentSettings(ProcessSettings, frozen=True, kw_only=True):
     token_file: str = ""
     state_dir: Path = Path("/var/lib/sluice")
     """The directory of the journal, on the machine, so that it outlives the pod."""
+    nvml_library: str = ""
+    """The driver's library NVML, or its folder; if empty, it is searched for."""
+    driver_root: str = "/run/nvidia/driver"
+    """Where a driver container mounts its root on the machine."""
 
     @property
     def nats_settings(self) -> NatsSettings:

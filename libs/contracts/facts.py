@@ -2,6 +2,7 @@
 
 import msgspec
 
+from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
 from libs.contracts.message import Data
 from libs.contracts.numbers import Count, Integer
 
@@ -69,12 +70,21 @@ class Mig(Data, frozen=True, kw_only=True):
     gpu_instance: Count = 0
     compute_instance: Count = 0
     memory_mib: Count = 0
+    multiprocessors: Count = 0
+    gpu_slices: Count = 0
+    compute_slices: Count = 0
+    copy_engines: Count = 0
+    decoders: Count = 0
+    encoders: Count = 0
+    jpeg_engines: Count = 0
+    ofa_engines: Count = 0
 
 
 class Gpu(Data, frozen=True, kw_only=True):
-    """One GPU, as NVML describes it."""
+    """One GPU, as NVML describes it. A GPU that fails is described by what was known of it."""
 
     uuid: str
+    """Empty if it was never known."""
     index: Count
     minor: Integer
     pci: str
@@ -87,6 +97,18 @@ class Gpu(Data, frozen=True, kw_only=True):
     fabric: str = ""
     """`<cluster uuid>.<clique id>` once the fabric manager has finished."""
     hung: bool = False
+    problem: GpuProblem | None = None
+    """Why the GPU cannot be used; None if it can."""
+    serial: str = ""
+    mig_pending: bool | None = None
+    """The MIG mode after the next reset of the GPU; None if the GPU has no MIG."""
+    fabric_state: FabricState | None = None
+    nvlinks: Count = 0
+    """The number of NVLinks of the GPU."""
+    nvlinks_down: tuple[Count, ...] = ()
+    """The numbers of the NVLinks that are not active."""
+    recovery: RecoveryAction | None = None
+    """None if the driver does not say."""
 
 
 class LoadedDriver(Data, frozen=True, kw_only=True):
@@ -125,3 +147,5 @@ class Facts(Data, frozen=True, kw_only=True):
     driver: LoadedDriver | None = None
     gate: Gate | None = None
     nvml_error: str = ""
+    """Why NVML cannot be used, for people; empty if it can."""
+    nvml_problem: GpuProblem | None = None

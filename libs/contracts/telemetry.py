@@ -39,6 +39,34 @@ class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ecc_volatile_uncorrected: Integer | None = None
     clock_reasons: Integer | None = None
     pod_uid: str | None = None
+    ecc_volatile_corrected: Integer | None = None
+    ecc_aggregate_corrected: Integer | None = None
+    ecc_aggregate_uncorrected: Integer | None = None
+    retired_corrected: Integer | None = None
+    """Pages retired because of single-bit errors; Ampere and later remap rows instead."""
+    retired_uncorrected: Integer | None = None
+    retired_pending: Integer | None = None
+    remap_pending: Integer | None = None
+    power_limit_w: float | None = None
+    performance_state: Integer | None = None
+    power_violation_ns: Integer | None = None
+    """Total time for which clocks were reduced to keep the power limit."""
+    thermal_violation_ns: Integer | None = None
+    sync_boost_violation_ns: Integer | None = None
+    board_limit_violation_ns: Integer | None = None
+    low_utilization_violation_ns: Integer | None = None
+    reliability_violation_ns: Integer | None = None
+    nvlink_flit_errors: Integer | None = None
+    nvlink_data_errors: Integer | None = None
+    nvlink_replay_errors: Integer | None = None
+    nvlink_recovery_errors: Integer | None = None
+    vgpu_licensed: Integer | None = None
+    """1 with a valid vGPU licence, 0 without; None if that cannot be asked."""
+    sm_active: float | None = None
+    sm_occupancy: float | None = None
+    fp64_active: float | None = None
+    fp32_active: float | None = None
+    fp16_active: float | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):

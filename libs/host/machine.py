@@ -4,8 +4,9 @@ A process makes these calls in threads. A virtual event loop has no threads and 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Protocol, Self, TypeVar
 
 import msgspec
@@ -49,6 +50,15 @@ class ThreadOffload:
 
     async def __aexit__(self, *_raised: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+@asynccontextmanager
+async def closed_at_end(gpus: Gpus, offload: Offload) -> AsyncGenerator[Gpus]:
+    """Close the GPUs at the end, which ends calls that wait for the driver."""
+    try:
+        yield gpus
+    finally:
+        await offload.run(gpus.close)
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

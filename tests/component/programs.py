@@ -3,7 +3,7 @@
 import random
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
 
 NAMESPACE = "here"
+NOTHING: Mapping[str, str] = {}
 ENVIRON = {
     "SLUICE_METRICS_HOST": "127.0.0.1",
     "SLUICE_METRICS_PORT": "0",
@@ -57,17 +58,25 @@ class Programs:
         kubeconfig = http.kubeconfig(self.folder, f"{service}-cluster")
         return await self._start(service, "cluster", {"kubeconfig": str(kubeconfig), **settings})
 
-    async def start_agent(self, service: str, *, host: Path, **settings: str) -> ChildProcess:
-        """Start an agent on the machine below `host`."""
+    async def start_agent(
+        self, service: str, *, host: Path, environ: Mapping[str, str] = NOTHING, **settings: str
+    ) -> ChildProcess:
+        """Start an agent on the machine below `host`; `environ` are no settings."""
         folders = {"host_root": str(host), "state_dir": str(self.folder / "state")}
-        return await self._start(service, "agent", {**folders, **settings})
+        return await self._start(service, "agent", {**folders, **settings}, environ)
 
-    async def _start(self, service: str, role: str, settings: dict[str, str]) -> ChildProcess:
+    async def _start(
+        self,
+        service: str,
+        role: str,
+        settings: Mapping[str, str],
+        more: Mapping[str, str] = NOTHING,
+    ) -> ChildProcess:
         environ = {f"SLUICE_{name.upper()}": value for name, value in settings.items()}
         child = await ChildProcess.start(
             f"{service} {role}",
             *(sys.executable, "-W", "error", "-m", f"services.{service}", role),
-            environ={**ENVIRON, "SLUICE_NATS_URL": self.nats.url, **environ},
+            environ={**ENVIRON, "SLUICE_NATS_URL": self.nats.url, **environ, **more},
         )
         self._stack.push_async_callback(child.destroy)
         return child

@@ -215,9 +215,13 @@ async def test_a_telemetry_agent_without_a_driver_serves_pages_and_is_unready(
     programs: Programs,
 ) -> None:
     machine = FakeMachine(programs.folder / "machine")
-    exporter_settings = {"exporter_host": "127.0.0.1", "exporter_port": "0"}
     agent = await programs.start_agent(
-        "telemetry", host=machine.root, node="a", node_uid="uid-1", **exporter_settings
+        "telemetry",
+        host=machine.root,
+        node="a",
+        node_uid="uid-1",
+        exporter_host="127.0.0.1",
+        exporter_port="0",
     )
     exporter, metrics, probes = [
         await address_of(agent, name) for name in ("exporter", "metrics server", "probe server")
@@ -235,7 +239,7 @@ async def test_a_telemetry_agent_without_a_driver_serves_pages_and_is_unready(
 
         async def is_unready() -> bool:
             status, _, text = await get(f"{probes}/readyz")
-            return status == 503 and "gpus: the GPUs of a real machine cannot be queried" in text
+            return status == 503 and "gpus: no NVIDIA driver is loaded" in text
 
         await eventually(is_unready)
         status, _, text = await get(f"{metrics}/metrics")

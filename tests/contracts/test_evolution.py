@@ -145,7 +145,8 @@ def test_shorter_telemetry_of_an_older_sender_is_decoded() -> None:
 
 def test_longer_telemetry_of_a_newer_sender_is_decoded() -> None:
     *head, (sample,), xids = msgspec.msgpack.decode(path_of("telemetry@xids").read_bytes())
-    newer = msgspec.msgpack.encode([*head, [[*sample, 1, {"x": []}]], xids, "new", [None]])
+    absent = [None] * (len(telemetry.GpuSample.__struct_fields__) - len(sample))
+    newer = msgspec.msgpack.encode([*head, [[*sample, *absent, 1, {"x": []}]], xids, "new", [None]])
     assert telemetry.decode(newer) == EXAMPLES["telemetry@xids"].message
 
 

@@ -22,9 +22,17 @@ def test_a_golden_file_is_decoded_and_encoded_to_the_same_bytes(name: str) -> No
         assert msgspec.json.encode(example.body) == bytes(example.message.body)
     if form.is_binary:
         # Arrays also encode fields at their defaults; new fields are appended at the end.
-        before = msgspec.msgpack.decode(data)
-        data = msgspec.msgpack.encode([*before, *msgspec.msgpack.decode(written)[len(before) :]])
+        before, after = msgspec.msgpack.decode(data), msgspec.msgpack.decode(written)
+        data = msgspec.msgpack.encode(_with_new_fields(before, after))
     assert written == data
+
+
+def _with_new_fields(before: Any, after: Any) -> Any:
+    """Return `before` with what the arrays of `after` have beyond its own."""
+    if not isinstance(before, list) or not isinstance(after, list):
+        return before
+    grown = [_with_new_fields(*pair) for pair in zip(before, after, strict=False)]
+    return [*grown, *after[len(before) :]]
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form.body], ids=lambda form: form.name)
@@ -40,6 +48,8 @@ def test_telemetry_fields_keep_their_positions() -> None:
     """Arrays name no fields, so that a changed order would still encode to the same bytes."""
     assert EXAMPLES["telemetry"].message == BATCH
     assert EXAMPLES["telemetry@xids"].message == msgspec.structs.replace(BATCH, xids=3)
+    grown = msgspec.structs.replace(SAMPLE, **ADDED)
+    assert EXAMPLES["telemetry@errors"].message == msgspec.structs.replace(BATCH, gpus=[grown])
 
 
 SAMPLE = GpuSample(
@@ -74,6 +84,35 @@ SAMPLE = GpuSample(
     clock_reasons=4,
     pod_uid="0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03",
 )
+
+ADDED: dict[str, Any] = {
+    "ecc_volatile_corrected": 6,
+    "ecc_aggregate_corrected": 7,
+    "ecc_aggregate_uncorrected": 8,
+    "retired_corrected": 9,
+    "retired_uncorrected": 10,
+    "retired_pending": 11,
+    "remap_pending": 1,
+    "power_limit_w": 700.0,
+    "performance_state": 2,
+    "power_violation_ns": 12_000,
+    "thermal_violation_ns": 13_000,
+    "sync_boost_violation_ns": 14_000,
+    "board_limit_violation_ns": 15_000,
+    "low_utilization_violation_ns": 16_000,
+    "reliability_violation_ns": 17_000,
+    "nvlink_flit_errors": 18,
+    "nvlink_data_errors": 19,
+    "nvlink_replay_errors": 20,
+    "nvlink_recovery_errors": 21,
+    "vgpu_licensed": 1,
+    "sm_active": 0.625,
+    "sm_occupancy": 0.375,
+    "fp64_active": 0.0625,
+    "fp32_active": 0.3125,
+    "fp16_active": 0.1875,
+}
+"""The fields that were appended to a sample first."""
 
 BATCH = Batch(
     v=1,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libs.contracts.facts import Gpu
+from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host import driver_files, gate
 from libs.host.gate import GateRequest
@@ -56,7 +57,7 @@ class FakeDriver:
 
     def _read(self, gpu: Gpu) -> GpuSample:
         if self.fails_reads:
-            raise GpusUnavailable("the driver's library does not answer")
+            raise GpusUnavailable(GpuProblem.NO_ANSWER)
         temperature = None if gpu.index in self.silent else 40 + gpu.index
         return GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=temperature)
 

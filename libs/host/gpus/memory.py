@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from libs.contracts.facts import Gpu
+from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 
@@ -26,12 +27,16 @@ class MemoryGpus:
         self._samples = samples
         self._held = held
         self._is_open = False
+        self.is_stuck = False
+        """Whether the devices cannot be closed, because a call hangs in the driver."""
         self._xids: dict[str, list[int]] = {}
 
     def open(self) -> DriverLibrary:
         library = self._driver()
+        if self.is_stuck:
+            raise GpusUnavailable(GpuProblem.DRIVER_HUNG)
         if library is None:
-            raise GpusUnavailable("no NVIDIA driver is loaded")
+            raise GpusUnavailable(GpuProblem.DRIVER_NOT_LOADED)
         if not self._is_open:
             self._held(True)
         self._is_open = True
@@ -39,6 +44,8 @@ class MemoryGpus:
 
     def close(self) -> None:
         if self._is_open:
+            if self.is_stuck:
+                raise GpusUnavailable(GpuProblem.DRIVER_HUNG)
             self._is_open = False
             self._held(False)
 
@@ -52,10 +59,14 @@ class MemoryGpus:
 
     def sample(self) -> tuple[GpuSample, ...]:
         self._require_open()
-        return tuple(self._samples(gpu) for gpu in self._gpus)
+        return tuple(
+            self._samples(gpu)
+            if gpu.problem is None
+            else GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci)
+            for gpu in self.describe()
+        )
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
-        self._require_open()
         errors = {uuid: tuple(codes) for uuid, codes in self._xids.items()}
         self._xids = {}
         return errors
@@ -69,7 +80,11 @@ class MemoryGpus:
         self._gpus = tuple(gpus)
 
     def _require_open(self) -> None:
+        if self.is_stuck:
+            raise GpusUnavailable(GpuProblem.DRIVER_HUNG)
         if not self._is_open:
-            raise GpusUnavailable("the GPUs are not open")
+            raise GpusUnavailable(None, "the GPUs are not open")
         if self._driver() is None:
-            raise GpusUnavailable("the driver was unloaded while its library was open")
+            raise GpusUnavailable(
+                GpuProblem.DRIVER_NOT_LOADED, "it was unloaded while its library was open"
+            )

@@ -1,11 +1,13 @@
 """The interface to the GPUs of a machine."""
 
+import threading
 from collections.abc import Mapping
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import msgspec
 
 from libs.contracts.facts import Gpu
+from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.telemetry import GpuSample
 
 
@@ -18,13 +20,21 @@ class DriverLibrary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpusUnavailable(Exception):
-    """There is no driver, or it does not answer. The text is the reason, for people."""
+    """There is no driver, or it does not answer. The text is the reason, for people.
+
+    `problem` is None if nothing is wrong with the machine.
+    """
+
+    def __init__(self, problem: GpuProblem | None, detail: str = "") -> None:
+        remedy = "" if problem is None else REMEDIES.get(problem, problem.value)
+        super().__init__(f"{remedy} ({detail})" if remedy and detail else remedy or detail)
+        self.problem = problem
 
 
 class Gpus(Protocol):
-    """All GPUs of a machine. Calls may block, for a limited time.
+    """All GPUs of a machine. Calls block, for a limited time; `close` ends those of other threads.
 
-    All methods but `close` raise `GpusUnavailable`; queries do so unless the library is open.
+    All methods but `errors` raise `GpusUnavailable`; queries do so unless the library is open.
     """
 
     def open(self) -> DriverLibrary:
@@ -32,11 +42,14 @@ class Gpus(Protocol):
         ...
 
     def close(self) -> None:
-        """Close every device, if any is open."""
+        """Close every device, if any is open.
+
+        Raise `GpusUnavailable` (driver-hung) if the kernel still holds one open.
+        """
         ...
 
     def describe(self) -> tuple[Gpu, ...]:
-        """Return the GPUs by index; a GPU that hangs is marked as such."""
+        """Return the GPUs by index; one that cannot be used has a problem."""
         ...
 
     def sample(self) -> tuple[GpuSample, ...]:
@@ -44,68 +57,62 @@ class Gpus(Protocol):
         ...
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the XIDs since the last call, by UUID."""
+        """Return the XIDs since the last call, by UUID, also while the library is not open.
+
+        A GPU whose UUID is not known is named by its PCI slot, such as `0000:41:00`.
+        """
         ...
 
 
 class GpuHandle:
-    """One agent's access to the GPUs of its machine. Calls block."""
+    """One agent's access to the GPUs of its machine, for several threads. Calls block."""
 
     def __init__(self, gpus: Gpus) -> None:
         self.gpus = gpus
         self.is_quiesced = False
         self.unavailable_reason = ""
         """Why the GPUs cannot be queried now; empty if they can."""
+        self.problem: GpuProblem | None = None
+        self._lock = threading.Lock()
 
     def release(self) -> None:
-        """Close the GPUs, and keep them closed until `resume`."""
+        """Close the GPUs, and keep them closed until `resume`.
+
+        Raise `GpusUnavailable` if the kernel still holds a device open.
+        """
         self.is_quiesced = True
-        self.gpus.close()
+        self._close()
+        # Another thread may have found before that it may open them.
+        with self._lock:
+            self.gpus.close()
 
     def resume(self) -> None:
         """Allow the GPUs to be opened again."""
         self.is_quiesced = False
 
     def acquire(self) -> DriverLibrary | None:
-        """Open the library; return None and set `why` where that is impossible."""
-        if self.is_quiesced:
-            self.unavailable_reason = "the GPUs are released while the driver changes"
-            return None
-        try:
-            library = self.gpus.open()
-        except GpusUnavailable as error:
-            self.mark_lost(error)
-            return None
-        self.unavailable_reason = ""
-        return library
+        """Open the library; return None and set `unavailable_reason` where that is impossible."""
+        with self._lock:
+            if self.is_quiesced:
+                self.unavailable_reason = "the GPUs are released while the driver changes"
+                self.problem = None
+                self._close()  # not the first time, if the kernel held a device open then
+                return None
+            try:
+                library = self.gpus.open()
+            except GpusUnavailable as error:
+                self.mark_lost(error)
+                return None
+            self.unavailable_reason, self.problem = "", None
+            return library
 
     def mark_lost(self, error: GpusUnavailable) -> None:
         """Close the GPUs after a call failed, because the driver may be gone."""
-        self.unavailable_reason = str(error)
-        self.gpus.close()
+        self.unavailable_reason, self.problem = str(error), error.problem
+        self._close()
 
-
-class UnsupportedGpus:
-    """The GPUs of a real machine, which this release cannot query: every query is refused."""
-
-    def open(self) -> DriverLibrary:
-        _refuse()
-
-    def close(self) -> None:
-        pass
-
-    def describe(self) -> tuple[Gpu, ...]:
-        _refuse()
-
-    def sample(self) -> tuple[GpuSample, ...]:
-        _refuse()
-
-    def errors(self) -> Mapping[str, tuple[int, ...]]:
-        _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise GpusUnavailable(
-        "the GPUs of a real machine cannot be queried: this release does not read the driver's"
-        " library, so nothing is measured or validated there; only simulated machines have GPUs"
-    )
+    def _close(self) -> None:
+        try:
+            self.gpus.close()
+        except GpusUnavailable as error:
+            self.unavailable_reason, self.problem = str(error), error.problem

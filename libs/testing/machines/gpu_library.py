@@ -6,6 +6,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
+from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.forecast.world import VALIDATION_STEPS, ValidationEnd
 from libs.host import modules
@@ -45,7 +46,7 @@ class AgentGpus(MemoryGpus):
     def describe(self) -> tuple[Gpu, ...]:
         """Return the GPUs by index; broken ones are hung. Raises `GpusUnavailable` unless open."""
         broken = self.state.broken_gpus
-        return tuple(replace(gpu, hung=gpu.index in broken) for gpu in super().describe())
+        return tuple(_broken(gpu) if gpu.index in broken else gpu for gpu in super().describe())
 
 
 class ValidatorGpus(AgentGpus):
@@ -65,7 +66,7 @@ class ValidatorGpus(AgentGpus):
         verdict = self.state.model.validation(self.state.name, installed.label, attempt)
         self.process.set_duration(verdict.after)
         if verdict.failed == VALIDATION_STEPS[0]:
-            raise GpusUnavailable("the driver's library does not match its kernel module")
+            raise GpusUnavailable(GpuProblem.VERSION_MISMATCH)
         library = super().open()
         self._verdict = verdict
         return library
@@ -80,7 +81,11 @@ class ValidatorGpus(AgentGpus):
         library = super().describe()
         if self._verdict is None or not self._verdict.failed:
             return library
-        return tuple(replace(gpu, hung=gpu.hung or gpu.index == 0) for gpu in library)
+        return tuple(_broken(gpu) if gpu.index == 0 else gpu for gpu in library)
+
+
+def _broken(gpu: Gpu) -> Gpu:
+    return replace(gpu, hung=True, problem=GpuProblem.HUNG)
 
 
 def driver_library(state: MachineState) -> DriverLibrary | None:

@@ -6,13 +6,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from libs.bus.agent import Agent, AgentSettings
-from libs.bus.commands.executor import Op, OpDone
+from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
 from libs.contracts.commands import CommandKind
 from libs.contracts.events import FactsEvent
 from libs.contracts.facts import Facts, Gpu, PciDevice
+from libs.contracts.gpus import GpuProblem
 from libs.host import pci, system
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
@@ -24,6 +25,10 @@ from libs.runtime.service import Service
 
 MAX_MISSED: Final = 3
 """Consecutive scans without a device after which it is gone."""
+
+
+_OF_ONE_SCAN: Final = frozenset(("nvml_problem",))
+"""Sections of which None is a value, too."""
 
 
 T = TypeVar("T")
@@ -42,7 +47,7 @@ class KnownFacts(msgspec.Struct, frozen=True, kw_only=True):
         lacking = {
             name: getattr(self.facts, name)
             for name in Facts.__struct_fields__
-            if getattr(scan, name) is None
+            if name not in _OF_ONE_SCAN and getattr(scan, name) is None
         }
         facts = msgspec.structs.replace(scan, **{**lacking, "pci": pci})
         return KnownFacts(facts=facts, missed=missed)
@@ -117,7 +122,7 @@ class MachineReporter:
 
     def _scan(self) -> Facts:
         tree = self._machine.tree
-        gpus, error = self._gpus()
+        gpus, error, problem = self._gpus()
         return Facts(
             pci=_readable(pci.devices, tree),
             kernel=_readable(system.kernel, tree),
@@ -127,19 +132,21 @@ class MachineReporter:
             machine=_readable(system.machine, tree),
             gpus=gpus,
             nvml_error=error,
+            nvml_problem=problem,
         )
 
-    def _gpus(self) -> tuple[tuple[Gpu, ...] | None, str]:
+    def _gpus(self) -> tuple[tuple[Gpu, ...] | None, str, GpuProblem | None]:
         """Return the GPUs, or None and why NVML cannot be used."""
-        if self._hold is None:
-            return None, ""
-        if self._hold.acquire() is None:
-            return None, self._hold.unavailable_reason
+        hold = self._hold
+        if hold is None:
+            return None, "", None
+        if hold.acquire() is None:
+            return None, hold.unavailable_reason, hold.problem
         try:
-            return self._hold.gpus.describe(), ""
+            return hold.gpus.describe(), "", None
         except GpusUnavailable as error:
-            self._hold.mark_lost(error)
-            return None, self._hold.unavailable_reason
+            hold.mark_lost(error)
+            return None, hold.unavailable_reason, hold.problem
 
 
 async def run(
@@ -162,8 +169,11 @@ async def run(
             message=f"changed: {', '.join(sections)}",
         )
 
-    async def quiesce(_op: Op) -> OpDone:
-        await host.offload.run(hold.release)
+    async def quiesce(_op: Op) -> OpDone | OpFailed:
+        try:
+            await host.offload.run(hold.release)
+        except GpusUnavailable as error:
+            return OpFailed("devices-open", str(error))
         return OpDone()
 
     async def idle(_op: Op) -> OpDone:

@@ -9,13 +9,13 @@ from typing import Any, Final, Literal
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.bus.agent import Agent, AgentSettings
-from libs.bus.commands.executor import Op, OpDone
+from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.telemetry import TelemetrySender
 from libs.contracts.commands import CommandKind
 from libs.host import system
-from libs.host.gpus.port import GpuHandle
+from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
@@ -57,10 +57,14 @@ class SweepPublisher:
             await self._send()
             await self._clock.sleep(INTERVAL)
 
-    async def quiesce(self, _op: Op) -> OpDone:
+    async def quiesce(self, _op: Op) -> OpDone | OpFailed:
         """Release the GPUs, and send an empty batch at once."""
-        await self._sampler.release()
-        await self._send()
+        try:
+            await self._sampler.release()
+        except GpusUnavailable as error:
+            return OpFailed("devices-open", str(error))
+        finally:
+            await self._send()
         return OpDone()
 
     async def idle(self, _op: Op) -> OpDone:

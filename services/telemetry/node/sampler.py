@@ -122,10 +122,10 @@ class Sampler:
         self._metrics.count_sweep(measured=result.sweep is not None)
 
     async def release(self) -> None:
-        """Release the GPUs until `resume`."""
+        """Release the GPUs until `resume`; raise `GpusUnavailable` if a device stays open."""
         async with self._lock:
-            await self._machine.offload.run(self._hold.release)
             self._sweep = None
+            await self._machine.offload.run(self._hold.release)
         await self.sweep()
 
     async def resume(self) -> None:
@@ -134,12 +134,11 @@ class Sampler:
 
     def _measure(self) -> _SweepResult:
         library = self._hold.acquire()
-        if library is None:
-            return _SweepResult()
         gpus = self._hold.gpus
-        errors: Mapping[str, tuple[int, ...]] = {}
+        errors = gpus.errors()
+        if library is None:
+            return _SweepResult(errors=errors)
         try:
-            errors = gpus.errors()
             sweep = Sweep(
                 driver_version=library.driver_version,
                 gpus=gpus.describe(),

@@ -7,6 +7,7 @@ names its meaning and the remedy. All functions block.
 import msgspec
 
 from libs.contracts.commands import Validate
+from libs.contracts.gpus import REMEDIES
 from libs.host import driver_files, holders, modules, pci, system
 from libs.host.gpus.port import Gpus, GpusUnavailable
 from libs.host.tree import Tree, Unreadable
@@ -90,11 +91,12 @@ def _probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
         started=_start(tree, request),
     )
     try:
-        problem = _library_problem(tree, gpus, module.version)
+        try:
+            problem = _library_problem(tree, gpus, module.version)
+        finally:
+            gpus.close()
     except GpusUnavailable as error:
-        problem = f"NVML does not answer ({error}): see the kernel log for Xid"
-    finally:
-        gpus.close()
+        problem = f"NVML cannot be used: {error}"
     return msgspec.structs.replace(probe, problem=problem)
 
 
@@ -123,7 +125,10 @@ def _library_problem(tree: Tree, gpus: Gpus, version: str) -> str:
             f"the driver has {len(found)} of {len(expected)} GPUs; {', '.join(missing)} are"
             " missing: see the kernel log for that address"
         )
-    hung = [gpu.uuid for gpu in found if gpu.hung]
-    if hung:
-        return f"{', '.join(hung)} does not answer: reset the GPU or reboot the machine"
+    broken = {gpu: gpu.problem for gpu in found if gpu.problem is not None}
+    if broken:
+        return "; ".join(
+            f"{gpu.uuid or f'GPU {gpu.index}'}: {REMEDIES.get(problem, problem.value)}"
+            for gpu, problem in broken.items()
+        )
     return "" if found else "the driver has no GPU: see the kernel log"

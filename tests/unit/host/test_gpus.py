@@ -1,11 +1,13 @@
-"""GPUs in memory, and those of real machines, which cannot be queried yet."""
+"""GPUs in memory, and an agent's handle of them."""
 
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
+from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus.memory import MemoryGpus
-from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable, UnsupportedGpus
+from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable
 from tests.unit.host.gpus_suite import GpusSuite
 
 
@@ -29,7 +31,7 @@ class MemoryGpuFixture:
         self.gpus = MemoryGpus(
             [gpu(0), gpu(1)],
             driver=lambda: self.driver,
-            samples=lambda gpu: GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci),
+            samples=lambda gpu: GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=40),
             held=self._held,
         )
 
@@ -47,6 +49,17 @@ class MemoryGpuFixture:
 
     def fail(self, uuid: str, xid: int) -> None:
         self.gpus.fail(uuid, xid)
+
+    def settle(self) -> None:
+        pass
+
+    def set_problem(self, index: int, problem: GpuProblem | None) -> None:
+        gpus = [gpu(0), gpu(1)]
+        gpus[index] = replace(gpus[index], problem=problem, hung=problem is GpuProblem.HUNG)
+        self.gpus.change(gpus)
+
+    def hold_back(self, *, stuck: bool) -> None:
+        self.gpus.is_stuck = stuck
 
 
 @pytest.fixture
@@ -73,24 +86,31 @@ def test_is_open_follows_open_and_close(bench: MemoryGpuFixture) -> None:
     assert [*states, bench.gpus.is_open] == [False, True, False]
 
 
-def test_a_gpu_that_hangs_is_one_item(bench: MemoryGpuFixture) -> None:
-    bench.gpus.open()
-    hung = Gpu(uuid="GPU-1", index=1, minor=1, pci="p", name="H100", memory_mib=0, hung=True)
-    bench.gpus.change([gpu(0), hung])
-    assert [each.hung for each in bench.gpus.describe()] == [False, True]
-
-
-def test_every_query_of_a_real_machine_is_refused_with_a_reason() -> None:
-    gpus = UnsupportedGpus()
-    for query in (gpus.open, gpus.describe, gpus.sample, gpus.errors):
-        with pytest.raises(GpusUnavailable, match="does not read the driver's library"):
-            query()
-
-
-def test_a_handle_keeps_the_reason_and_can_be_released() -> None:
-    handle = GpuHandle(UnsupportedGpus())
+def test_a_handle_keeps_the_reason_and_can_be_released(bench: MemoryGpuFixture) -> None:
+    handle = GpuHandle(bench.gpus)
+    bench.unload()
     assert handle.acquire() is None
-    assert handle.unavailable_reason.startswith("the GPUs of a real machine cannot be queried")
+    assert handle.unavailable_reason == REMEDIES[GpuProblem.DRIVER_NOT_LOADED]
+    assert handle.problem is GpuProblem.DRIVER_NOT_LOADED
+    bench.load("570.86.15")
+    assert handle.acquire() is not None
+    assert (handle.unavailable_reason, handle.problem) == ("", None)
     handle.release()
+    assert not bench.held()
     assert handle.acquire() is None
     assert "released while the driver changes" in handle.unavailable_reason
+    assert handle.problem is None
+
+
+def test_a_handle_is_not_released_while_the_kernel_holds_a_device(bench: MemoryGpuFixture) -> None:
+    handle = GpuHandle(bench.gpus)
+    handle.acquire()
+    bench.gpus.is_stuck = True
+    with pytest.raises(GpusUnavailable, match="must be rebooted"):
+        handle.release()
+    assert handle.acquire() is None
+    assert handle.problem is GpuProblem.DRIVER_HUNG
+    bench.gpus.is_stuck = False
+    assert handle.acquire() is None
+    assert handle.problem is None
+    assert not bench.held()

@@ -7,7 +7,9 @@ import pytest
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.events import FactsEvent
 from libs.contracts.facts import Facts, Kernel, PciDevice
+from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.identities import Writer
+from libs.contracts.reports import Outcome
 from services.discovery.node import agent
 from services.discovery.node.agent import MAX_MISSED, DiscoverySettings, KnownFacts
 from tests.support import played_by
@@ -47,7 +49,8 @@ async def test_facts_are_reported_once_and_after_each_change(world: World) -> No
     assert second.os is not None
     assert second.os.id == "ubuntu"
     assert first.kernel == second.kernel
-    assert first.nvml_error == "no NVIDIA driver is loaded"
+    assert first.nvml_error == REMEDIES[GpuProblem.DRIVER_NOT_LOADED]
+    assert first.nvml_problem is GpuProblem.DRIVER_NOT_LOADED
     (event,) = world.events
     assert event.open() == FactsEvent(changed=("os",))
     assert (event.message, event.node, event.node_uid) == ("changed: os", NODE, UID)
@@ -62,7 +65,7 @@ async def test_gpus_are_reported_with_a_driver_and_stay_known_without_it(world: 
         assert (world.last.gpus, world.last.nvml_error) == (GPUS, "")
         world.driver.set_version("")
         await world.clock.sleep(120)
-        assert (world.last.gpus, world.last.nvml_error) == (GPUS, "no NVIDIA driver is loaded")
+        assert (world.last.gpus, world.last.nvml_problem) == (GPUS, GpuProblem.DRIVER_NOT_LOADED)
 
 
 @in_world
@@ -82,6 +85,18 @@ async def test_quiesce_releases_the_gpus_and_survives_a_restart(world: World) ->
         await world.wait_for_result(await world.send_command(Idle()))
         assert driver.held == 1
         assert world.last.nvml_error == ""
+
+
+@in_world
+async def test_quiesce_fails_while_the_kernel_holds_a_device_open(world: World) -> None:
+    world.driver.set_version(VERSION)
+    async with world.agent():
+        await world.until(lambda: world.driver.held)
+        world.driver.gpus.is_stuck = True
+        result = await world.wait_for_result(await world.send_command(Quiesce()))
+        assert (result.outcome, result.code) == (Outcome.FAILED, "devices-open")
+        assert "the node must be rebooted" in result.message
+        assert world.driver.held == 1
 
 
 @in_world

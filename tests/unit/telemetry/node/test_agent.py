@@ -1,6 +1,8 @@
 """The telemetry agent: it exports current values only, and releases the GPUs on command."""
 
 from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.gpus import REMEDIES, GpuProblem
+from libs.contracts.reports import Outcome
 from services.telemetry.node.sampler import INTERVAL, STALE_AFTER
 from tests.unit.agent_world import BOOT, NODE, UID
 from tests.unit.fake_machine import VERSION, gpu
@@ -37,7 +39,9 @@ async def test_without_a_driver_the_agent_is_unready_and_starts_once_one_is_load
     world.driver.set_version("")
     async with world.received_batches() as batches, world.agent() as service:
         await world.clock.sleep(1)
-        assert service.unready_reasons() == ["telemetry: gpus: no NVIDIA driver is loaded"]
+        assert service.unready_reasons() == [
+            f"telemetry: gpus: {REMEDIES[GpuProblem.DRIVER_NOT_LOADED]}"
+        ]
         assert world.page().body == b""
         assert (batches[-1].driver_version, batches[-1].gpus) == ("", [])
         world.driver.set_version(VERSION)
@@ -75,6 +79,21 @@ async def test_quiesce_releases_the_gpus_and_drops_the_last_sweep(world: World) 
             assert world.driver.held == 1
             assert world.values(TEMPERATURE) == {"0": 40, "1": 41}
             assert len(batches[-1].gpus) == 2
+
+
+@in_world
+async def test_quiesce_fails_while_the_kernel_holds_a_device_open(world: World) -> None:
+    async with world.agent() as service:
+        await world.clock.sleep(5)
+        world.driver.gpus.is_stuck = True
+        result = await world.wait_for_result(await world.send_command(Quiesce()))
+        assert (result.outcome, result.code) == (Outcome.FAILED, "devices-open")
+        assert world.page().body == b""
+        await world.clock.sleep(INTERVAL)
+        assert service.unready_reasons() == [f"telemetry: gpus: {REMEDIES[GpuProblem.DRIVER_HUNG]}"]
+        world.driver.gpus.is_stuck = False
+        await world.clock.sleep(INTERVAL)
+        assert world.driver.held == 0
 
 
 @in_world
@@ -122,9 +141,7 @@ async def test_an_xid_counts_although_no_reading_succeeds_afterwards(world: Worl
         world.driver.fails_reads = True
         await world.clock.sleep(INTERVAL)
         assert world.page().body == b""
-        assert service.unready_reasons() == [
-            "telemetry: gpus: the driver's library does not answer"
-        ]
+        assert service.unready_reasons() == [f"telemetry: gpus: {REMEDIES[GpuProblem.NO_ANSWER]}"]
         world.driver.fails_reads = False
         await world.clock.sleep(INTERVAL)
         assert world.values(XID) == {"1": 79}

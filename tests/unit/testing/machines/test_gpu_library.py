@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from libs.contracts.gpus import GpuProblem
 from libs.forecast.world import ValidationEnd
-from libs.host.gpus.port import Gpus, GpusUnavailable
+from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.port import GpusUnavailable
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
 from libs.host.machine import Machine as HostMachine
@@ -25,7 +28,9 @@ class SimulatedBench:
     def __init__(self, world: SimulatedMachine, *, proves: bool) -> None:
         self._machine = world
         self._state = world._state  # pyright: ignore[reportPrivateUsage]
-        self.gpus: Gpus = world.host(InlineOffload(), proves=proves).gpus
+        gpus = world.host(InlineOffload(), proves=proves).gpus
+        assert isinstance(gpus, MemoryGpus)
+        self.gpus = gpus
 
     def load(self, version: str) -> None:
         self._state.install(InstalledDriver(version=version))
@@ -39,6 +44,17 @@ class SimulatedBench:
     def fail(self, uuid: str, xid: int) -> None:
         index = [gpu.uuid for gpu in self._state.gpus].index(uuid)
         self._machine.report(index, xid)
+
+    def settle(self) -> None:
+        pass
+
+    def set_problem(self, index: int, problem: GpuProblem | None) -> None:
+        gpus = list(self._state.gpus)
+        gpus[index] = replace(gpus[index], problem=problem, hung=problem is GpuProblem.HUNG)
+        self.gpus.change(gpus)
+
+    def hold_back(self, *, stuck: bool) -> None:
+        self.gpus.is_stuck = stuck
 
 
 @pytest.fixture(params=["agent", "validator"])
@@ -113,4 +129,4 @@ def test_only_the_validator_finds_a_driver_that_computes_wrongly(tmp_path: Path)
 def test_a_library_of_another_version_is_refused(tmp_path: Path) -> None:
     ((seconds, result),) = validator_run(tmp_path, ValidationEnd(7.0, "driver")).run_checks()
     assert seconds == 7.0
-    assert "does not match" in result
+    assert "NVML is of another version" in result

@@ -10,6 +10,7 @@ import pytest
 
 from libs.contracts.commands import Idle, Order, Validate
 from libs.contracts.events import CommandEvent, EvidenceEvent
+from libs.contracts.gpus import GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Evidence, Outcome, Progress, Result
 from libs.host import driver_files
@@ -133,10 +134,10 @@ def load_library(version: str) -> Change:
     return lambda world: world.driver.set_version(version)
 
 
-def set_gpus(*indices: int, hung: bool = False) -> Change:
+def set_gpus(*indices: int, problem: GpuProblem | None = None) -> Change:
     """Set the GPUs that the driver has; the last one may hang."""
     gpus = [gpu(index) for index in indices]
-    gpus[-1:] = [msgspec.structs.replace(each, hung=hung) for each in gpus[-1:]]
+    gpus[-1:] = [msgspec.structs.replace(each, problem=problem) for each in gpus[-1:]]
     return lambda world: world.driver.gpus.change(gpus)
 
 
@@ -179,11 +180,12 @@ def test_a_driver_on_the_host_is_named_by_the_load_of_its_module() -> None:
     [
         (remove(driver_files.READY), "the driver container is not ready"),
         (unload, "module nvidia is not loaded"),
-        (load_library(""), "NVML does not answer (no NVIDIA driver is loaded)"),
+        (load_library(""), "NVML cannot be used: no NVIDIA driver is loaded"),
         (load_library("550.54"), "NVML is of driver 550.54, but the kernel has 570.86.15"),
         (set_gpus(0), "1 of 2 GPUs; 0000:01:00.0 are missing"),
         (set_gpus(), "0 of 2 GPUs"),
-        (set_gpus(0, 1, hung=True), "GPU-1 does not answer"),
+        (set_gpus(0, 1, problem=GpuProblem.HUNG), "GPU-1: the GPU does not answer"),
+        (set_gpus(0, 1, problem=GpuProblem.LOST), "GPU-1: the GPU fell off the bus"),
         (install_another, "was installed from i-1"),
         (remove(driver_files.STATE), "from an unknown source, but i-2 is wanted"),
     ],

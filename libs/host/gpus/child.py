@@ -1,0 +1,245 @@
+"""The NVML process of an agent: `python -m libs.host.gpus.child [library]`.
+
+A call that hangs in the driver cannot be interrupted, and a device file is closed for certain only
+by the end of its process: so NVML is used here, and never in the agent. One thread reads questions
+and never waits for anything else. One thread per GPU, and one for calls that name none, answer
+them; another waits for XIDs. The process ends with its standard input.
+
+It must stay small: beside the standard library it imports msgspec and pynvml alone.
+"""
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, BinaryIO, Final
+
+from libs.host.gpus import reading
+from libs.host.gpus.measuring import Measuring
+from libs.host.gpus.protocol import (
+    LENGTH,
+    MAX_FRAME,
+    MAX_GPUS,
+    NO_GPU,
+    Ask,
+    Describe,
+    Described,
+    Event,
+    Failed,
+    Open,
+    Opened,
+    Reply,
+    Sample,
+    Sampled,
+    frame,
+    requests,
+)
+from libs.host.gpus.reading import NvmlError, nvml
+
+STACK: Final = 1 << 20
+"""Bytes of a thread's stack, of which only what is used takes memory."""
+EVENT_WAIT: Final = 1.0
+"""Seconds for which a wait for XIDs lasts."""
+START_WAIT: Final = 5.0
+"""Seconds that the wait for XIDs leaves to the GPUs for their registration."""
+MAX_DETAIL: Final = 500
+"""Characters of an error's text."""
+CONTROL: Final = "/dev/nvidiactl"
+"""The device file that the library opens first."""
+
+
+class Answers:
+    """Writes replies to the agent, one at a time."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+
+    def send(self, reply: Reply) -> None:
+        data = memoryview(frame(reply))
+        with self._lock:
+            while data:
+                data = data[os.write(self._file, data) :]
+
+
+class GpuThread:
+    """Answers the questions about one GPU."""
+
+    def __init__(self, index: int, *, answers: Answers, events: "Events") -> None:
+        self.questions = SimpleQueue[Ask]()
+        self._index = index
+        self._answers = answers
+        self._events = events
+        self._gpu: Any = None
+        self._measuring: Measuring | None = None
+
+    def run(self) -> None:
+        try:
+            self._handle()
+        except NvmlError:
+            pass  # the answer to the first question says so
+        finally:
+            self._events.count_prepared()
+        while True:
+            question = self.questions.get()
+            self._answers.send(_guarded(question, self._answer))
+
+    def _answer(self, question: Ask) -> Reply:
+        gpu = self._handle()
+        if isinstance(question, Describe):
+            return Described(question.id, reading.describe(gpu))
+        if self._measuring is None:
+            self._measuring = Measuring(gpu)
+        return Sampled(question.id, reading.monotonic(), self._measuring.sample())
+
+    def _handle(self) -> Any:
+        if self._gpu is None:
+            gpu = nvml.nvmlDeviceGetHandleByIndex(self._index)
+            self._events.register(self._index, gpu)
+            self._gpu = gpu
+        return self._gpu
+
+
+class Events:
+    """Waits for XIDs, and sends each at once."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._set: Any = None
+        self._gpus: dict[int | None, int] = {}
+        self._prepared = threading.Semaphore(0)
+
+    def open(self) -> None:
+        self._set = reading.ask(nvml.nvmlEventSetCreate)
+
+    def register(self, index: int, gpu: Any) -> None:
+        """Let a GPU report its XIDs; a GPU without events is not an error."""
+        self._gpus[_address(gpu)] = index
+        if self._set is not None:
+            reading.ask(
+                nvml.nvmlDeviceRegisterEvents, gpu, nvml.nvmlEventTypeXidCriticalError, self._set
+            )
+
+    def count_prepared(self) -> None:
+        """Tell that one more GPU has registered, or failed to."""
+        self._prepared.release()
+
+    def run(self, gpus: int) -> None:
+        # A registration may have to wait for a wait, so the GPUs go first, but a hung one not long.
+        end = time.monotonic() + START_WAIT
+        for _ in range(gpus):
+            self._prepared.acquire(timeout=max(0.0, end - time.monotonic()))
+        while self._set is not None:
+            started = time.monotonic()
+            try:
+                event = nvml.nvmlEventSetWait(self._set, int(EVENT_WAIT * 1000))
+            except NvmlError:  # mostly that there was none
+                time.sleep(max(0.0, EVENT_WAIT - (time.monotonic() - started)))
+                continue
+            gpu = self._gpus.get(_address(event.device), NO_GPU)
+            if event.eventType & nvml.nvmlEventTypeXidCriticalError:
+                self._answers.send(Event(gpu, event.eventData, reading.monotonic()))
+
+
+class Library:
+    """Answers the questions that name no GPU: it opens NVML, and starts the threads of the GPUs."""
+
+    def __init__(self, path: str, *, answers: Answers) -> None:
+        self.questions = SimpleQueue[Ask]()
+        self.gpus: list[GpuThread] = []
+        self._path = path
+        self._answers = answers
+
+    def run(self) -> None:
+        while True:
+            question = self.questions.get()
+            self._answers.send(_guarded(question, self._open))
+
+    def _open(self, question: Ask) -> Reply:
+        if self._path:
+            try:
+                nvml.nvmlLib = ctypes.CDLL(self._path)
+            except OSError as error:
+                detail = str(error)[:MAX_DETAIL]
+                return Failed(question.id, nvml.NVML_ERROR_LIBRARY_NOT_FOUND, detail)
+        try:
+            nvml.nvmlInit()
+        except NvmlError as error:
+            return Failed(question.id, reading.code_of(error), control_errno=_control_errno())
+        version = reading.undecoded(nvml.nvmlSystemGetDriverVersion)()
+        cuda = reading.ask(nvml.nvmlSystemGetCudaDriverVersion_v2) or 0
+        count = nvml.nvmlDeviceGetCount()
+        self._start_gpus(min(count, MAX_GPUS))
+        return Opened(question.id, version, cuda, count)
+
+    def _start_gpus(self, count: int) -> None:
+        events = Events(self._answers)
+        events.open()
+        for index in range(count):
+            gpu = GpuThread(index, answers=self._answers, events=events)
+            self.gpus.append(gpu)
+            _start(f"gpu {index}", gpu.run)
+        _start("events", events.run, count)
+
+
+def _control_errno() -> int:
+    """Return the error of opening the driver's first device file; 0 if there is none."""
+    try:
+        os.close(os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno or 0
+    return 0
+
+
+def _guarded(question: Ask, answer: Callable[[Ask], Reply]) -> Reply:
+    """Return the answer, or why there is none: a defect must end no thread."""
+    try:
+        return answer(question)
+    except NvmlError as error:
+        return Failed(question.id, reading.code_of(error))
+    except Exception as error:  # noqa: BLE001
+        return Failed(question.id, 0, f"{type(error).__name__}: {error}"[:MAX_DETAIL])
+
+
+def _address(gpu: Any) -> int | None:
+    return ctypes.cast(gpu, ctypes.c_void_p).value
+
+
+def _start(name: str, run: Callable[..., object], *args: object) -> None:
+    threading.Thread(target=run, args=args, name=name, daemon=True).start()
+
+
+def _read_requests(source: BinaryIO, library: Library) -> None:
+    """Pass questions on until the input ends."""
+    while head := source.read(LENGTH.size):
+        (length,) = LENGTH.unpack(head)
+        if length > MAX_FRAME:
+            return
+        question = requests.decode(source.read(length))
+        match question:
+            case Open():
+                library.questions.put(question)
+            case Describe() | Sample() if 0 <= question.gpu < len(library.gpus):
+                library.gpus[question.gpu].questions.put(question)
+            case _:
+                return
+
+
+def main() -> None:
+    # The library may print: replies get a descriptor of their own, and its prints go to the log.
+    answers = Answers(os.dup(1))
+    os.dup2(2, 1)
+    threading.stack_size(STACK)
+    library = Library(sys.argv[1] if len(sys.argv) > 1 else "", answers=answers)
+    _start("library", library.run)
+    try:
+        _read_requests(sys.stdin.buffer, library)
+    finally:
+        os._exit(0)  # no thread is waited for, because it may hang
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Where the driver's library is on a machine."""
+
+import os
+from typing import Final
+
+from libs.host import modules
+from libs.host.tree import Tree
+
+NAME: Final = "libnvidia-ml.so.1"
+DRIVER_ROOT: Final = "/run/nvidia/driver"
+"""Where a driver container mounts its root on the machine."""
+_FOLDERS: Final = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/lib",
+)
+_VERSION: Final = "/proc/driver/nvidia/version"
+
+
+def find_library(tree: Tree, *, setting: str, driver_root: str) -> str:
+    """Return the library's path in this process's own view; empty for the dynamic linker's choice.
+
+    A driver container's own library goes before that of the machine: it is the one that belongs to
+    the loaded driver. `setting` is a path to the library or to its folder, and is final.
+    """
+    if setting:
+        return os.path.join(setting, NAME) if os.path.isdir(setting) else setting
+    for root in (driver_root.rstrip("/"), ""):
+        for folder in _FOLDERS:
+            if path := tree.real_path(f"{root}{folder}/{NAME}"):
+                return path
+    return ""
+
+
+def is_driver_loaded(tree: Tree) -> bool | None:
+    """Return whether the kernel has the driver; None where the machine does not show it."""
+    if tree.exists(_VERSION) or tree.exists(f"/sys/module/{modules.DRIVER}"):
+        return True
+    text = tree.text(modules.PROC_MODULES)
+    if text is None:
+        return None
+    return any(line.startswith(f"{modules.DRIVER} ") for line in text.splitlines())

@@ -1,0 +1,208 @@
+"""The GPUs of a real machine, read through NVML in a process of its own (`child`).
+
+The agent never waits for the driver: each question has a deadline. A GPU that misses it is hung
+until it answers, while the others go on. When none answers, the process is killed, and the next
+`open` starts another. A process that survives its kill waits in the driver: then nothing but a
+reboot helps, and every call says so at once.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import msgspec
+
+from libs.contracts.facts import Gpu
+from libs.contracts.gpus import GpuProblem
+from libs.contracts.telemetry import GpuSample
+from libs.host.gpus import library, problems
+from libs.host.gpus.errors import GpuErrors
+from libs.host.gpus.port import DriverLibrary, GpusUnavailable
+from libs.host.gpus.process import Ended, NvmlProcess
+from libs.host.gpus.protocol import NO_GPU, Failed, Open, Opened, Reply
+from libs.host.gpus.session import Session, Silent
+from libs.host.kernel_log import KernelLog
+from libs.host.tree import Tree
+
+T = TypeVar("T")
+
+
+class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
+    """In seconds."""
+
+    open: float = 60.0
+    """For opening NVML: without persistence mode, that initializes one GPU after another."""
+    answer: float = 10.0
+    """For the answers of all GPUs, which answer in parallel."""
+    kill: float = 2.0
+    """Until a killed process counts as stuck in the driver."""
+
+
+_DEADLINES: Final = Deadlines()
+
+
+class NvmlGpus:
+    """The port `Gpus` of a real machine."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        nvml_library: str = "",
+        driver_root: str = library.DRIVER_ROOT,
+        deadlines: Deadlines = _DEADLINES,
+        start: Callable[[str], NvmlProcess] = NvmlProcess,
+    ) -> None:
+        self._tree = tree
+        self._setting = nvml_library
+        self._driver_root = driver_root
+        self._deadlines = deadlines
+        self._start = start
+        self._lock = threading.Lock()
+        self._close_requests = _Counter()
+        self._process: NvmlProcess | None = None
+        self._stuck: NvmlProcess | None = None
+        self._session: Session | None = None
+        self._errors = GpuErrors(KernelLog(tree))
+
+    def open(self) -> DriverLibrary:
+        with self._lock:
+            if self._session is not None:
+                return self._session.library
+            self._require_no_stuck_process()
+            is_loaded = library.is_driver_loaded(self._tree)
+            if is_loaded is False:
+                raise GpusUnavailable(GpuProblem.DRIVER_NOT_LOADED)
+            reply = self._start_process()
+            if isinstance(reply, Opened):
+                self._session = Session(
+                    self._running(), reply, answer_seconds=self._deadlines.answer
+                )
+                return self._session.library
+            if not isinstance(reply, Failed):
+                raise self._given_up()
+            self._end()
+            problem = problems.open_problem(
+                reply.code, is_loaded=bool(is_loaded), control_errno=reply.control_errno
+            )
+            raise GpusUnavailable(problem, reply.detail or f"NVML's error {reply.code}")
+
+    def close(self) -> None:
+        with self._close_requests:
+            if (process := self._process) is not None:
+                process.kill()  # another thread may wait for its answer
+            with self._lock:
+                self._end()
+                self._require_no_stuck_process()
+
+    def describe(self) -> tuple[Gpu, ...]:
+        return self._query(Session.describe)
+
+    def sample(self) -> tuple[GpuSample, ...]:
+        return self._query(Session.sample)
+
+    def errors(self) -> Mapping[str, tuple[int, ...]]:
+        with self._lock:
+            if self._session is not None:
+                # The next query finds the reason of an error, and says it.
+                with suppress(Ended, Silent, GpusUnavailable):
+                    self._receive_events(self._session)
+                self._keep_errors(self._session)
+            return self._errors.take()
+
+    def _query(self, query: Callable[[Session], T]) -> T:
+        with self._lock:
+            if self._session is None:
+                self._require_no_stuck_process()
+                raise GpusUnavailable(None, "the GPUs are not open")
+            try:
+                return query(self._session)
+            except Silent:
+                raise self._given_up() from None
+            except Ended as error:
+                raise self._given_up(error) from None
+
+    def _start_process(self) -> Reply | None:
+        """Start a process and open NVML in it; return its answer, if there is one."""
+        path = library.find_library(
+            self._tree, setting=self._setting, driver_root=self._driver_root
+        )
+        try:
+            self._process = self._start(path)
+        except OSError as error:
+            raise GpusUnavailable(GpuProblem.NO_ANSWER, f"it did not start: {error}") from None
+        try:
+            if self._close_requests.any:
+                raise Ended("it was closed")
+            return self._process.ask([Open(1)], seconds=self._deadlines.open).get(NO_GPU)
+        except Ended as error:
+            raise self._given_up(error) from None
+
+    def _given_up(self, error: Ended | None = None) -> GpusUnavailable:
+        """End a process that does not answer, or has ended; return the reason."""
+        detail = "" if error is None else f"{error}: {self._running().end_reason()}"
+        self._end()
+        return self._stuck_problem() or GpusUnavailable(GpuProblem.NO_ANSWER, detail)
+
+    def _running(self) -> NvmlProcess:
+        if self._process is None:
+            raise RuntimeError("there is no NVML process")
+        return self._process
+
+    def _receive_events(self, session: Session) -> None:
+        session.process.take_late_answers()
+        if session.process.events:
+            session.require_described()
+
+    def _keep_errors(self, session: Session) -> None:
+        self._errors.learn(session.known.values())
+        self._errors.add(session.take_events(), session.known)
+
+    def _end(self) -> None:
+        """End the process, if there is one, and keep the XIDs that it reported."""
+        process, self._process = self._process, None
+        session, self._session = self._session, None
+        if process is None:
+            return
+        process.kill()
+        if not process.has_ended(within=self._deadlines.kill):
+            self._stuck = process
+        else:
+            process.close()
+        if session is not None:
+            self._keep_errors(session)
+
+    def _require_no_stuck_process(self) -> None:
+        if (problem := self._stuck_problem()) is not None:
+            raise problem
+
+    def _stuck_problem(self) -> GpusUnavailable | None:
+        """Return the problem of an earlier process that could not be killed, until it ends."""
+        if self._stuck is None:
+            return None
+        if not self._stuck.has_ended():
+            return GpusUnavailable(GpuProblem.DRIVER_HUNG, f"process {self._stuck.pid}")
+        self._stuck.close()
+        self._stuck = None
+        return None
+
+
+class _Counter:
+    """Counts the threads within it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def any(self) -> bool:
+        return self._count > 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._count += 1
+
+    def __exit__(self, *_raised: object) -> None:
+        with self._lock:
+            self._count -= 1

@@ -1,0 +1,176 @@
+"""What an agent and its NVML process say to each other, over two pipes.
+
+A frame is its length, in four bytes, and a msgpack array. Values are as NVML returned them: the
+agent's side cleans them (`clean`). Either side refuses a frame that is too long.
+"""
+
+import struct
+from typing import Final
+
+import msgspec
+
+LENGTH: Final = struct.Struct(">I")
+MAX_FRAME: Final = 1 << 20
+"""Bytes. The description of a GPU with all MIG devices has about 4,000."""
+MAX_GPUS: Final = 64
+"""The most GPUs that are asked; a machine has 16 at most today."""
+
+MAX_MIGS: Final = 64
+"""The most MIG devices of a GPU that are read; a GPU has 8 at most today."""
+NO_GPU: Final = -1
+"""Stands for the thread of the calls that name no GPU."""
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A question to the thread of one GPU, or of none."""
+
+    id: int
+    gpu: int = NO_GPU
+
+
+class Open(Ask, frozen=True, array_like=True, tag=0):
+    """Load and initialize NVML, and start a thread per GPU."""
+
+
+class Describe(Ask, frozen=True, array_like=True, tag=1):
+    """Describe one GPU."""
+
+
+class Sample(Ask, frozen=True, array_like=True, tag=2):
+    """Measure one GPU."""
+
+
+Request = Open | Describe | Sample
+
+
+class RawMig(msgspec.Struct, frozen=True, array_like=True):
+    """A MIG device."""
+
+    uuid: bytes
+    name: bytes
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    profile: int | None = None
+    """The number of the GPU instance's profile in NVML's enum; None if that may not be asked."""
+    memory_mib: int | None = None
+    multiprocessors: int | None = None
+    gpu_slices: int | None = None
+    compute_slices: int | None = None
+    copy_engines: int | None = None
+    decoders: int | None = None
+    encoders: int | None = None
+    jpeg_engines: int | None = None
+    ofa_engines: int | None = None
+
+
+class RawFabric(msgspec.Struct, frozen=True, array_like=True):
+    """A GPU's registration with the fabric manager."""
+
+    cluster: bytes
+    clique: int
+    state: int
+    status: int
+
+
+class RawGpu(msgspec.Struct, frozen=True, array_like=True):
+    """One GPU. Values that the driver does not have are None."""
+
+    uuid: bytes | None = None
+    pci: bytes | None = None
+    name: bytes | None = None
+    serial: bytes | None = None
+    minor: int | None = None
+    memory: int | None = None
+    """Bytes."""
+    compute_capability: tuple[int, int] | None = None
+    mig: tuple[int, int] | None = None
+    """The current and the pending mode."""
+    migs: list[RawMig] = []
+    fabric: RawFabric | None = None
+    nvlinks: list[int] = []
+    """By number of the link: 0 if it is not active."""
+    recovery: int | None = None
+
+
+class Opened(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """NVML is initialized."""
+
+    id: int
+    driver_version: bytes
+    cuda: int
+    count: int
+
+
+class Described(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    id: int
+    gpu: RawGpu
+
+
+class Sampled(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    id: int
+    at: float
+    """The process's monotonic clock."""
+    values: dict[str, int | float]
+    """By name; values that the driver does not have are absent."""
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """NVML refused, or the library cannot be loaded."""
+
+    id: int
+    code: int
+    """NVML's error code; 0 for a defect."""
+    detail: str = ""
+    control_errno: int = 0
+    """Why the driver's first device file cannot be opened; 0 if it can, or was not tried."""
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A GPU reported an XID. Sent at once, so that none is lost when the process is killed."""
+
+    gpu: int
+    xid: int
+    at: float
+
+
+Reply = Opened | Described | Sampled | Failed | Event
+
+_encoder = msgspec.msgpack.Encoder()
+requests: Final = msgspec.msgpack.Decoder(Request)
+replies: Final = msgspec.msgpack.Decoder(Reply)
+
+
+class MalformedFrame(Exception):
+    """The other side sent no frame of this protocol."""
+
+
+def frame(content: Request | Reply) -> bytes:
+    data = _encoder.encode(content)
+    if len(data) > MAX_FRAME:
+        raise MalformedFrame(f"a frame of {len(data)} bytes is too long")
+    return LENGTH.pack(len(data)) + data
+
+
+class Frames:
+    """Cuts a stream of bytes into replies."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[Reply]:
+        """Return the replies that are complete; raise `MalformedFrame`."""
+        self._data += data
+        found: list[Reply] = []
+        while len(self._data) >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._data)
+            if length > MAX_FRAME:
+                raise MalformedFrame(f"a frame of {length} bytes is too long")
+            end = LENGTH.size + length
+            if len(self._data) < end:
+                break
+            try:
+                found.append(replies.decode(self._data[LENGTH.size : end]))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise MalformedFrame(f"not a readable frame: {error}") from None
+            del self._data[:end]
+        return found

@@ -1,0 +1,191 @@
+"""Read GPUs through NVML. Only the NVML process imports this: every call may hang for ever.
+
+A value that the driver does not have, or may not tell, is None or absent. Other errors of NVML
+leave as `NVMLError`, because they concern the whole GPU.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
+
+import pynvml
+
+from libs.host.gpus.protocol import MAX_MIGS, RawFabric, RawGpu, RawMig
+
+nvml: Final = cast(Any, pynvml)
+"""The module has no types."""
+
+NvmlError: Final[type[Exception]] = nvml.NVMLError
+
+_OF_THE_GPU: Final = frozenset(
+    (
+        nvml.NVML_ERROR_UNINITIALIZED,
+        nvml.NVML_ERROR_INSUFFICIENT_POWER,
+        nvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        nvml.NVML_ERROR_GPU_IS_LOST,
+        nvml.NVML_ERROR_RESET_REQUIRED,
+        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    )
+)
+"""Errors that concern the GPU or the driver as a whole, whatever was asked."""
+_FIELD_VALUES: Final = {
+    nvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
+    nvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+    nvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+    nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+    nvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
+    nvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
+    nvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: "usVal",
+}
+
+
+def ask(function: Callable[..., Any], *args: Any) -> Any:
+    """Call NVML; return None for a value that the driver does not have."""
+    try:
+        return function(*args)
+    except NvmlError as error:
+        if code_of(error) in _OF_THE_GPU:
+            raise
+        return None
+
+
+def code_of(error: Exception) -> int:
+    return int(cast(Any, error).value)
+
+
+def undecoded(function: Callable[..., Any]) -> Callable[..., bytes]:
+    """Return a function of pynvml that returns bytes: pynvml fails on a text that is not UTF-8."""
+    return cast(Any, function).__wrapped__
+
+
+def text(function: Callable[..., Any], gpu: Any) -> bytes | None:
+    return ask(undecoded(function), gpu)
+
+
+def describe(gpu: Any) -> RawGpu:
+    """Describe one GPU; its UUID is required, so that an error of it concerns the whole GPU."""
+    pci = ask(nvml.nvmlDeviceGetPciInfo, gpu)
+    memory = ask(nvml.nvmlDeviceGetMemoryInfo, gpu)
+    mode = ask(nvml.nvmlDeviceGetMigMode, gpu)
+    return RawGpu(
+        uuid=undecoded(nvml.nvmlDeviceGetUUID)(gpu),
+        pci=None if pci is None else _bytes(nvml.nvmlPciInfo_t.busId, pci),
+        name=text(nvml.nvmlDeviceGetName, gpu),
+        serial=text(nvml.nvmlDeviceGetSerial, gpu),
+        minor=ask(nvml.nvmlDeviceGetMinorNumber, gpu),
+        memory=None if memory is None else memory.total,
+        compute_capability=ask(nvml.nvmlDeviceGetCudaComputeCapability, gpu),
+        mig=None if mode is None else (mode[0], mode[1]),
+        migs=list(_migs(gpu)) if mode is not None and mode[0] else [],
+        fabric=_fabric(gpu),
+        nvlinks=_nvlinks(gpu),
+        recovery=fields(gpu, {"recovery": nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION}).get(
+            "recovery"
+        ),
+    )
+
+
+def _bytes(field: Any, structure: Any) -> bytes:
+    """Return the bytes of a text in a structure, up to its first NUL, undecoded."""
+    start = ctypes.addressof(structure) + field.offset
+    return ctypes.string_at(start, field.size).partition(b"\0")[0]
+
+
+def _migs(gpu: Any) -> Iterator[RawMig]:
+    numbers: dict[int, int] | None = None
+    count: int = ask(nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
+    for index in range(min(count, MAX_MIGS)):
+        device = ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, index)
+        if device is None:
+            continue
+        if numbers is None:
+            numbers = _profile_numbers(gpu)
+        yield _mig(gpu, device, numbers)
+
+
+def _mig(gpu: Any, device: Any, numbers: dict[int, int]) -> RawMig:
+    attributes = ask(nvml.nvmlDeviceGetAttributes, device)
+    gpu_instance = ask(nvml.nvmlDeviceGetGpuInstanceId, device)
+    profile = _profile_of(gpu, gpu_instance)
+    return RawMig(
+        uuid=text(nvml.nvmlDeviceGetUUID, device) or b"",
+        name=text(nvml.nvmlDeviceGetName, device) or b"",
+        gpu_instance=gpu_instance,
+        compute_instance=ask(nvml.nvmlDeviceGetComputeInstanceId, device),
+        profile=None if profile is None else numbers.get(profile),
+        **({} if attributes is None else _attributes(attributes)),
+    )
+
+
+def _attributes(found: Any) -> dict[str, int]:
+    return {
+        "memory_mib": found.memorySizeMB,
+        "multiprocessors": found.multiprocessorCount,
+        "gpu_slices": found.gpuInstanceSliceCount,
+        "compute_slices": found.computeInstanceSliceCount,
+        "copy_engines": found.sharedCopyEngineCount,
+        "decoders": found.sharedDecoderCount,
+        "encoders": found.sharedEncoderCount,
+        "jpeg_engines": found.sharedJpegCount,
+        "ofa_engines": found.sharedOfaCount,
+    }
+
+
+def _profile_of(gpu: Any, gpu_instance: int | None) -> int | None:
+    """Return the id of a GPU instance's profile; only root may ask."""
+    if gpu_instance is None:
+        return None
+    handle = ask(nvml.nvmlDeviceGetGpuInstanceById, gpu, gpu_instance)
+    found = None if handle is None else ask(nvml.nvmlGpuInstanceGetInfo, handle)
+    return None if found is None else int(found.profileId)
+
+
+def _profile_numbers(gpu: Any) -> dict[int, int]:
+    """Return the numbers of the GPU's profiles in NVML's enum by the ids that this GPU uses."""
+    numbers: dict[int, int] = {}
+    for number in range(nvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        found = ask(nvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu, number, 1)
+        if found is not None:
+            numbers.setdefault(int(found.id), number)
+    return numbers
+
+
+def _fabric(gpu: Any) -> RawFabric | None:
+    found = nvml.c_nvmlGpuFabricInfo_v2_t()
+    found.version = nvml.nvmlGpuFabricInfo_v2
+    if ask(nvml.nvmlDeviceGetGpuFabricInfoV, gpu, ctypes.byref(found)) is None:
+        found = nvml.c_nvmlGpuFabricInfo_t()
+        if ask(nvml.nvmlDeviceGetGpuFabricInfo, gpu, ctypes.byref(found)) is None:
+            return None
+    return RawFabric(
+        cluster=bytes(found.clusterUuid),
+        clique=found.cliqueId,
+        state=found.state,
+        status=found.status,
+    )
+
+
+def _nvlinks(gpu: Any) -> list[int]:
+    links: list[int] = []
+    for number in range(nvml.NVML_NVLINK_MAX_LINKS):
+        state = ask(nvml.nvmlDeviceGetNvLinkState, gpu, number)
+        if state is None:
+            break
+        links.append(state)
+    return links
+
+
+def fields(gpu: Any, wanted: dict[str, int | tuple[int, int]]) -> dict[str, Any]:
+    found = ask(nvml.nvmlDeviceGetFieldValues, gpu, list(wanted.values()))
+    values: dict[str, Any] = {}
+    for name, field in zip(wanted, found or (), strict=False):
+        kind = _FIELD_VALUES.get(field.valueType)
+        if field.nvmlReturn == nvml.NVML_SUCCESS and kind is not None:
+            values[name] = getattr(field.value, kind)
+    return values
+
+
+def monotonic() -> float:
+    """Return the clock of samples and events. Like that of the kernel log, no one adjusts it."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)

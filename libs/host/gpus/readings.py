@@ -1,0 +1,139 @@
+"""From one measurement of a GPU to its sample. Pure.
+
+A value that cannot be true is left out, and complained about.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from libs.contracts.facts import Gpu
+from libs.contracts.numbers import LIMIT
+from libs.contracts.telemetry import GpuSample
+from libs.host.gpus.clean import MIB, Complaints
+from libs.host.gpus.protocol import Sampled
+
+_HOTTEST: Final = 200
+"""Degrees Celsius; dcgm-exporter leaves out values above it, too."""
+_FASTEST: Final = 1_000_000
+"""MHz."""
+_STRONGEST: Final = 100_000
+"""Watts."""
+
+_INTEGERS: Final = {
+    "sm_clock_mhz": ("sm_clock", _FASTEST),
+    "memory_clock_mhz": ("memory_clock", _FASTEST),
+    "memory_temperature_c": ("memory_temperature", _HOTTEST),
+    "temperature_c": ("temperature", _HOTTEST),
+    "energy_mj": ("energy", LIMIT),
+    "pcie_replays": ("pcie_replays", LIMIT),
+    "gpu_utilization": ("gpu_utilization", 100),
+    "memory_utilization": ("memory_utilization", 100),
+    "encoder_utilization": ("encoder_utilization", 100),
+    "decoder_utilization": ("decoder_utilization", 100),
+    "remapped_uncorrectable": ("remapped_uncorrectable", LIMIT),
+    "remapped_correctable": ("remapped_correctable", LIMIT),
+    "remap_failure": ("remap_failure", 1),
+    "remap_pending": ("remap_pending", 1),
+    "ecc_volatile_corrected": ("ecc_volatile_corrected", LIMIT),
+    "ecc_volatile_uncorrected": ("ecc_volatile_uncorrected", LIMIT),
+    "ecc_aggregate_corrected": ("ecc_aggregate_corrected", LIMIT),
+    "ecc_aggregate_uncorrected": ("ecc_aggregate_uncorrected", LIMIT),
+    "retired_corrected": ("retired_corrected", LIMIT),
+    "retired_uncorrected": ("retired_uncorrected", LIMIT),
+    "retired_pending": ("retired_pending", LIMIT),
+    "clock_reasons": ("clock_reasons", LIMIT),
+    "performance_state": ("performance_state", 15),
+    "power_violation_ns": ("power_violation", LIMIT),
+    "thermal_violation_ns": ("thermal_violation", LIMIT),
+    "sync_boost_violation_ns": ("sync_boost_violation", LIMIT),
+    "board_limit_violation_ns": ("board_limit_violation", LIMIT),
+    "low_utilization_violation_ns": ("low_utilization_violation", LIMIT),
+    "reliability_violation_ns": ("reliability_violation", LIMIT),
+    "nvlink_flit_errors": ("nvlink_flit_errors", LIMIT),
+    "nvlink_data_errors": ("nvlink_data_errors", LIMIT),
+    "nvlink_replay_errors": ("nvlink_replay_errors", LIMIT),
+    "nvlink_recovery_errors": ("nvlink_recovery_errors", LIMIT),
+    "vgpu_licensed": ("vgpu_licensed", 1),
+}
+"""By field: the name of the reading, and the highest value that can be true."""
+_UNKNOWN_STATE: Final = 32
+"""NVML's performance state of a GPU whose state it does not know."""
+
+_MEBIBYTES: Final = {
+    "framebuffer_free_mib": "memory_free",
+    "framebuffer_used_mib": "memory_used",
+    "framebuffer_reserved_mib": "memory_reserved",
+}
+_WATTS: Final = {"power_w": "power_mw", "power_limit_w": "power_limit_mw"}
+_RATIOS: Final = (
+    "graphics_active",
+    "sm_active",
+    "sm_occupancy",
+    "tensor_active",
+    "dram_active",
+    "fp64_active",
+    "fp32_active",
+    "fp16_active",
+)
+
+
+def sample(gpu: Gpu, now: Sampled, before: Sampled | None, complaints: Complaints) -> GpuSample:
+    """Return the sample; `before` is the GPU's measurement of the last sweep."""
+    values = now.values
+    found: dict[str, Any] = {
+        field: complaints.integer(name, _known(name, values), high=high)
+        for field, (name, high) in _INTEGERS.items()
+    }
+    for field, name in _MEBIBYTES.items():
+        bytes_ = complaints.integer(name, values.get(name))
+        found[field] = None if bytes_ is None else bytes_ // MIB
+    for field, name in _WATTS.items():
+        milliwatts = complaints.integer(name, values.get(name), high=_STRONGEST * 1000)
+        found[field] = None if milliwatts is None else milliwatts / 1000
+    for name in _RATIOS:
+        found[name] = _ratio(name, values, complaints)
+    found["pcie_tx_bytes_per_s"] = _pcie_rate("pcie_tx", values, complaints)
+    found["pcie_rx_bytes_per_s"] = _pcie_rate("pcie_rx", values, complaints)
+    found["nvlink_mb_per_s"] = _nvlink_rate(now, before, complaints)
+    return GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci, **found)
+
+
+def _known(name: str, values: Mapping[str, float]) -> float | None:
+    value = values.get(name)
+    return None if name == "performance_state" and value == _UNKNOWN_STATE else value
+
+
+def _ratio(name: str, values: Mapping[str, float], complaints: Complaints) -> float | None:
+    """Return a share from 0 to 1; NaN means that there is nothing to compare."""
+    percent = values.get(name)
+    if percent is None or math.isnan(percent):
+        return None
+    if not 0 <= percent <= 101:
+        complaints.add(name, percent)
+        return None
+    return min(percent / 100, 1.0)
+
+
+def _pcie_rate(name: str, values: Mapping[str, float], complaints: Complaints) -> int | None:
+    """Return bytes per second, from profiling in MiB or from the older counter in KB."""
+    profiled = values.get(f"{name}_mib")
+    if profiled is not None:
+        bytes_ = None if math.isnan(profiled) else profiled * MIB
+    else:
+        counted = values.get(f"{name}_kb")
+        bytes_ = None if counted is None else counted * 1000
+    return complaints.integer(name, bytes_)
+
+
+def _nvlink_rate(now: Sampled, before: Sampled | None, complaints: Complaints) -> int | None:
+    """Return what all links carried per second, in thousands of KiB as dcgm-exporter has it."""
+    total, last = _nvlink_total(now), None if before is None else _nvlink_total(before)
+    if before is None or total is None or last is None or now.at <= before.at or total < last:
+        return None
+    return complaints.integer("nvlink", (total - last) / (now.at - before.at) / 1000)
+
+
+def _nvlink_total(of: Sampled) -> float | None:
+    tx, rx = of.values.get("nvlink_tx_kib"), of.values.get("nvlink_rx_kib")
+    return None if tx is None or rx is None else tx + rx

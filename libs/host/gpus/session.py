@@ -1,0 +1,157 @@
+"""One run of the NVML process: the GPUs that it knows, and what they answer."""
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from libs.contracts.facts import Gpu
+from libs.contracts.gpus import GpuProblem
+from libs.contracts.telemetry import GpuSample
+from libs.host.gpus import clean, problems, readings
+from libs.host.gpus.clean import Complaints
+from libs.host.gpus.port import DriverLibrary, GpusUnavailable
+from libs.host.gpus.process import NvmlProcess
+from libs.host.gpus.protocol import (
+    MAX_GPUS,
+    Describe,
+    Described,
+    Event,
+    Failed,
+    Opened,
+    Reply,
+    Request,
+    Sample,
+    Sampled,
+)
+from libs.runtime.logs import logger
+
+MAX_XID: Final = 100_000
+
+_log = logger()
+
+
+class Silent(Exception):
+    """No GPU answered."""
+
+
+class Session:
+    """The GPUs of one run; `process` has NVML open. Calls raise `Ended` if it has not any more."""
+
+    def __init__(self, process: NvmlProcess, opened: Opened, *, answer_seconds: float) -> None:
+        self.process = process
+        self._seconds = answer_seconds
+        self._ids = count(opened.id + 1)
+        self._known: dict[int, Gpu] = {}
+        self._gpus: dict[int, Gpu] = {}
+        """The GPUs by index as they were last described."""
+        self._measured: dict[int, Sampled] = {}
+        self._complained = set[tuple[str, str]]()
+        complaints = Complaints("the driver")
+        self.library = DriverLibrary(
+            driver_version=clean.driver_version(opened.driver_version, complaints),
+            cuda=clean.cuda_version(opened.cuda, complaints),
+        )
+        complaints.integer("number of GPUs", opened.count, high=MAX_GPUS)
+        self._count = max(0, min(opened.count, MAX_GPUS))
+        self._log_new(complaints)
+
+    def require_described(self) -> None:
+        if not self._gpus:
+            self.describe()
+
+    def describe(self) -> tuple[Gpu, ...]:
+        answers = self._ask(Describe)
+        complaints = {index: Complaints(f"GPU {index}") for index in range(self._count)}
+        gpus = clean.distinct(
+            [self._gpu(index, answers.get(index), complaints[index]) for index in complaints],
+            self._known,
+            complaints,
+        )
+        for each in complaints.values():
+            self._log_new(each)
+        self._gpus = {gpu.index: gpu for gpu in gpus}
+        self._known |= {gpu.index: gpu for gpu in gpus if gpu.problem is None}
+        return gpus
+
+    def sample(self) -> tuple[GpuSample, ...]:
+        self.require_described()
+        answers = self._ask(Sample)
+        return tuple(self._sample(gpu, answers.get(index)) for index, gpu in self._gpus.items())
+
+    @property
+    def known(self) -> Mapping[int, Gpu]:
+        """The GPUs by index as they were last described without a problem."""
+        return self._known
+
+    def take_events(self) -> list[Event]:
+        """Return the XIDs that NVML reported since the last call."""
+        events, self.process.events = self.process.events, []
+        if lost := self.process.lost_events:
+            self.process.lost_events = 0
+            _log.warning("XIDs were not kept, because too many arrived", lost=lost)
+        return [event for event in events if self._is_possible(event)]
+
+    def _is_possible(self, event: Event) -> bool:
+        complaints = Complaints(f"GPU {event.gpu}")
+        xid = complaints.integer("xid", event.xid, low=1, high=MAX_XID)
+        self._log_new(complaints)
+        return xid is not None
+
+    def _ask(self, question: Callable[[int, int], Request]) -> dict[int, Reply]:
+        """Ask all GPUs that owe no answer. Raise `Silent` if none answers."""
+        self.process.take_late_answers()
+        gpus = sorted(set(range(self._count)) - self.process.hung)
+        asked = [question(next(self._ids), gpu) for gpu in gpus]
+        answers = self.process.ask(asked, seconds=self._seconds) if asked else {}
+        if self._count and not answers:
+            raise Silent
+        for gpu, reply in answers.items():
+            if isinstance(reply, Failed):
+                self._judge(gpu, reply)
+        return answers
+
+    def _judge(self, gpu: int, failed: Failed) -> None:
+        """Raise `GpusUnavailable` if the driver is gone for all GPUs; log a defect."""
+        if failed.code in (problems.UNINITIALIZED, problems.DRIVER_NOT_LOADED):
+            raise GpusUnavailable(GpuProblem.DRIVER_NOT_LOADED)
+        if not failed.code:
+            complaints = Complaints(f"GPU {gpu}")
+            complaints.add("answer", failed.detail)
+            self._log_new(complaints)
+
+    def _gpu(self, index: int, reply: Reply | None, complaints: Complaints) -> Gpu:
+        if isinstance(reply, Described):
+            return clean.gpu(index, reply.gpu, complaints)
+        is_hung = not isinstance(reply, Failed)
+        return msgspec.structs.replace(
+            self._known.get(index) or _unknown_gpu(index),
+            hung=is_hung,
+            problem=GpuProblem.HUNG if is_hung else problems.gpu_problem(reply.code),
+        )
+
+    def _sample(self, gpu: Gpu, reply: Reply | None) -> GpuSample:
+        if not isinstance(reply, Sampled) or gpu.problem is GpuProblem.UNIDENTIFIED:
+            return GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci)
+        complaints = Complaints(f"GPU {gpu.index}")
+        sample = readings.sample(gpu, reply, self._measured.get(gpu.index), complaints)
+        self._measured[gpu.index] = reply
+        self._log_new(complaints)
+        return sample
+
+    def _log_new(self, complaints: Complaints) -> None:
+        """Log each kind of complaint once per run."""
+        for name, value in complaints.found.items():
+            if (complaints.who, name) not in self._complained:
+                self._complained.add((complaints.who, name))
+                _log.warning(
+                    "NVML returned a value that cannot be true",
+                    source=complaints.who,
+                    name=name,
+                    value=value,
+                )
+
+
+def _unknown_gpu(index: int) -> Gpu:
+    return Gpu(uuid="", index=index, minor=-1, pci="", name="", memory_mib=0)

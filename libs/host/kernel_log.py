@@ -1,0 +1,141 @@
+"""The errors of GPUs and NVSwitches in the kernel log: XIDs and SXids.
+
+Only the kernel's own records count, not those that a process wrote to `/dev/kmsg`.
+"""
+
+import errno
+import os
+import re
+from typing import Final
+
+import msgspec
+
+from libs.host.tree import Tree
+
+PATH: Final = "/dev/kmsg"
+_LONGEST: Final = 8192
+"""Bytes of a record; the kernel gives none out to a buffer that is too small."""
+_RECORDS_AT_ONCE: Final = 20_000
+
+_RECORD: Final = re.compile(rb"([0-9]{1,9}),([0-9]{1,19}),([0-9]{1,19})[^;]{0,200};([^\n]*)")
+_ADDRESS: Final = rb"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
+_XID: Final = re.compile(rb"NVRM: Xid \((?:PCI:)?" + _ADDRESS + rb"[^)]{0,40}\): ([0-9]{1,6})\b")
+_SXID: Final = re.compile(
+    rb"nvidia-nvswitch[0-9]{1,4}: SXid \(PCI:"
+    + _ADDRESS
+    + rb"\): ([0-9]{1,6}), (Fatal|Non-fatal), (.{0,200})"
+)
+"""The driver follows each error with lines of detail, which name no such severity."""
+
+
+class Xid(msgspec.Struct, frozen=True):
+    """An error of a GPU."""
+
+    slot: str
+    """Its PCI slot, as `slot_of` returns it."""
+    code: int
+    at: float
+    """Seconds since boot, by the kernel log's clock."""
+
+
+class SwitchError(msgspec.Struct, frozen=True):
+    """An error of an NVSwitch (SXid)."""
+
+    slot: str
+    code: int
+    is_fatal: bool
+    text: str
+    at: float
+
+
+class Record(msgspec.Struct, frozen=True):
+    sequence: int
+    error: Xid | SwitchError | None
+
+
+def slot_of(address: str) -> str:
+    """Return a PCI address without its function, as the kernel writes it: `0000:41:00`."""
+    domain, bus, device = address.lower().split(":")
+    return f"{int(domain, 16):04x}:{bus}:{device[:2]}"
+
+
+def parse(data: bytes) -> Record | None:
+    """Return a record of `/dev/kmsg`; None for what is none."""
+    found = _RECORD.match(data)
+    if found is None:
+        return None
+    level, sequence, microseconds = (int(found[number]) for number in (1, 2, 3))
+    is_of_the_kernel = level >> 3 == 0
+    error = _error(found[4], microseconds / 1e6) if is_of_the_kernel else None
+    return Record(sequence, error)
+
+
+def _error(text: bytes, at: float) -> Xid | SwitchError | None:
+    if xid := _XID.match(text):
+        return Xid(slot_of(xid[1].decode()), int(xid[2]), at)
+    if sxid := _SXID.match(text):
+        return SwitchError(
+            slot=slot_of(sxid[1].decode()),
+            code=int(sxid[2]),
+            is_fatal=sxid[3] == b"Fatal",
+            text=sxid[4].decode(errors="replace"),
+            at=at,
+        )
+    return None
+
+
+class KernelLog:
+    """Reads what is new in the kernel log, without waiting.
+
+    It begins after the record `after`, if that is known from an earlier run in the same boot, and
+    otherwise with the next record.
+    """
+
+    def __init__(self, tree: Tree, *, after: int | None = None) -> None:
+        self._tree = tree
+        self._file: int | None = None
+        self.sequence = after
+        self.missed = 0
+        """Records that the kernel overwrote before they were read."""
+
+    def read(self) -> list[Xid | SwitchError]:
+        """Return the errors since the last call; raise `OSError` if the log cannot be read."""
+        if self._file is None:
+            self._file = self._open()
+        errors: list[Xid | SwitchError] = []
+        for _ in range(_RECORDS_AT_ONCE):
+            try:
+                data = os.read(self._file, _LONGEST)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno != errno.EPIPE:
+                    self.close()
+                    raise
+                continue  # records were overwritten; the next read returns the oldest one
+            if not data:
+                break
+            if (record := parse(data)) is not None and self._is_new(record) and record.error:
+                errors.append(record.error)
+        return errors
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _open(self) -> int:
+        path = self._tree.real_path(PATH)
+        if path is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), PATH)
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        if self.sequence is None:
+            os.lseek(file, 0, os.SEEK_END)
+        return file
+
+    def _is_new(self, record: Record) -> bool:
+        last, self.sequence = self.sequence, max(record.sequence, self.sequence or 0)
+        if last is None:
+            return True
+        self.missed += max(0, record.sequence - last - 1)
+        return record.sequence > last

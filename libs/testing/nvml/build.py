@@ -1,0 +1,102 @@
+"""Build the stand-in for `libnvidia-ml.so.1`, once, into a cache outside the checkout.
+
+The folder is named by what it is built from, and appears complete: a build ends with a rename, and
+of several at once the first stays.
+"""
+
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from libs.testing.errors import SimError
+from libs.testing.nvml.layout import header
+
+NAME = "libnvidia-ml.so.1"
+
+SOURCES = Path(__file__).parent / "source"
+
+FLAGS = ("-std=c11", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")
+
+_COMPILERS = ("cc", "gcc", "clang")
+_FIRST_LINES = 12
+
+
+class NotBuilt(SimError):
+    """The library could not be built; the message says why, and what to do."""
+
+
+def library(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder with the library, building it first if needed."""
+    folder = cache_folder(environ)
+    if not (folder / NAME).is_file():
+        _build(folder, find_compiler(environ))
+    return folder
+
+
+def find_compiler(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command of a C compiler: the system's, or that of the package ziglang."""
+    for name in _COMPILERS:
+        if found := shutil.which(name, path=environ.get("PATH", "")):
+            return (found,)
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "cc")
+    raise NotBuilt(
+        f"the stand-in for NVML is written in C, and there is no {', '.join(_COMPILERS)} on the "
+        "PATH: install a C compiler, or the Python package ziglang"
+    )
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of the library, named by its sources and platform."""
+    base = Path(environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():  # the XDG specification ignores a relative path
+        base = Path(environ.get("HOME") or Path.home()) / ".cache"
+    digest = hashlib.sha256(header().encode())
+    for text in (*FLAGS, *(source.read_text() for source in _sources("*"))):
+        digest.update(text.encode() + b"\0")
+    platform_name = f"{sys.platform}-{platform.machine()}"
+    return base / "sluice" / "nvml" / f"{digest.hexdigest()[:16]}-{platform_name}"
+
+
+def compile_library(compiler: tuple[str, ...], target: Path, *flags: str) -> None:
+    """Compile all sources; raises `NotBuilt` with what the compiler says."""
+    (target.parent / "layout.h").write_text(header())
+    files = [str(source) for source in _sources("*.c")]
+    command = [*compiler, *FLAGS, *flags, "-shared", f"-Wl,-soname,{NAME}"]
+    command += [f"-I{target.parent}", f"-I{SOURCES}", "-o", str(target), *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        first = "\n".join(f"  {line}" for line in done.stderr.splitlines()[:_FIRST_LINES])
+        raise NotBuilt(
+            f"{' '.join(compiler)} cannot build the stand-in for NVML (exit code "
+            f"{done.returncode}): check that it builds other programs. Its first lines:\n{first}"
+        )
+
+
+def _sources(pattern: str) -> list[Path]:
+    return sorted(SOURCES.glob(pattern))
+
+
+def _build(folder: Path, compiler: tuple[str, ...]) -> None:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise NotBuilt(
+            f"{folder} cannot be created: {error}; set XDG_CACHE_HOME to a folder to write in"
+        ) from error
+    try:
+        compile_library(compiler, partial / NAME)
+        partial.rename(folder)
+    except OSError:
+        if not (folder / NAME).is_file():
+            raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

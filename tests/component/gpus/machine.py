@@ -1,0 +1,149 @@
+"""A machine whose GPUs the real pynvml reads from a stand-in for NVIDIA's library."""
+
+import os
+import select
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from libs.contracts.gpus import GpuProblem
+from libs.host.gpus.nvml import Deadlines, NvmlGpus
+from libs.host.gpus.process import NvmlProcess
+from libs.host.tree import Tree
+from libs.testing.nvml import VARIABLE, Return, StandIn, library, profiles
+from tests.unit.host.builders import put
+from tests.unit.host.gpus_suite import LONGEST_WAIT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONDITIONS = {
+    GpuProblem.LOST: Return.GPU_IS_LOST,
+    GpuProblem.RESET_REQUIRED: Return.RESET_REQUIRED,
+    GpuProblem.INSUFFICIENT_POWER: Return.INSUFFICIENT_POWER,
+}
+
+
+DEADLINES = Deadlines(answer=2.0, kill=20.0)
+
+
+def with_machine(**arguments: object) -> pytest.MarkDecorator:
+    """Let a test's machine be another one."""
+    return pytest.mark.parametrize("bench", [arguments], indirect=True, ids=["other machine"])
+
+
+class HeldProcess(NvmlProcess):
+    """A process that outlives its kill while `is_held`, as one does that waits in a driver."""
+
+    is_held = False
+
+    def forget_agent(self) -> None:
+        """Close the process's input, as the end of its agent does."""
+        self._stdin.close()
+
+    def kill(self) -> None:
+        if not self.is_held:
+            super().kill()
+
+    def has_ended(self, *, within: float = 0.0) -> bool:
+        return not self.is_held and super().has_ended(within=within)
+
+
+class StandInMachine:
+    """The fixture of the suite. It has as many GPUs as its profile."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        profile: str = "H100-80GB",
+        deadlines: Deadlines = DEADLINES,
+        patch: pytest.MonkeyPatch,
+    ) -> None:
+        self.devices = root / "dev"
+        self.devices.mkdir()
+        for name in ("nvidiactl", *(f"nvidia{minor}" for minor in range(16))):
+            (self.devices / name).touch()
+        self.root = root / "host"
+        self.stand_in = StandIn.create(
+            root / "gpus", profiles.ALL[profile], device_folder=self.devices
+        )
+        patch.setenv(VARIABLE, str(self.stand_in.path))
+        self.processes: list[HeldProcess] = []
+        self._freezes_next = False
+        self.command: Sequence[str] = ()
+        self.gpus = NvmlGpus(
+            Tree(self.root),
+            nvml_library=str(library()),
+            deadlines=deadlines,
+            start=self._start,
+        )
+        self._set_modules("nvidia 1 0 - Live 0x0\n")
+
+    def _start(self, path: str) -> NvmlProcess:
+        process = HeldProcess(path, command=self.command)
+        if self._freezes_next:
+            self._freezes_next = False
+            os.kill(process.pid, signal.SIGSTOP)
+        self.processes.append(process)
+        return process
+
+    def freeze_next(self) -> None:
+        """Let the next process stop before it does anything."""
+        self._freezes_next = True
+
+    def _set_modules(self, modules: str) -> None:
+        put(self.root, "/proc/modules", modules)
+
+    def load(self, version: str) -> None:
+        self.stand_in.load(version)
+        self._set_modules("nvidia 1 0 - Live 0x0\n")
+
+    def unload(self) -> None:
+        self.stand_in.unload()
+        self._set_modules("")
+
+    def held(self) -> bool:
+        """Whether the newest process has a device file open, or an older one still lives."""
+        return any(self._has_device(process.pid) for process in self.processes)
+
+    def _has_device(self, pid: int) -> bool:
+        folder = Path(f"/proc/{pid}/fd")
+        try:
+            return any(
+                os.readlink(file).startswith(f"{self.devices}/") for file in folder.iterdir()
+            )
+        except FileNotFoundError:
+            return False
+
+    def fail(self, uuid: str, xid: int) -> None:
+        gpu = next(gpu for gpu in self.stand_in.gpus if gpu.uuid == uuid)
+        gpu.report_xid(xid)
+
+    def settle(self) -> None:
+        """Wait until the process has sent something that nobody has read."""
+        process = self.processes[-1]
+        assert select.select([process.replies], [], [], LONGEST_WAIT)[0]
+
+    def set_problem(self, index: int, problem: GpuProblem | None) -> None:
+        gpu = self.stand_in.gpus[index]
+        if problem is GpuProblem.HUNG:
+            gpu.hang()
+        else:
+            gpu.release()
+            gpu.health.condition = Return.SUCCESS if problem is None else CONDITIONS[problem]
+
+    def hold_back(self, *, stuck: bool) -> None:
+        process = self.processes[-1]
+        process.is_held = stuck
+        if not stuck:
+            process.kill()
+            assert process.has_ended(within=LONGEST_WAIT)
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.is_held = False
+            process.kill()
+        self.gpus.close()

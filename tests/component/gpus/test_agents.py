@@ -1,0 +1,145 @@
+"""The agents' programs on a machine whose driver hangs: they report, answer and end."""
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from libs.bus.reports import ReportCache
+from libs.bus.slots import SlotWriter
+from libs.contracts import subjects
+from libs.contracts.commands import Command, Order, Quiesce
+from libs.contracts.gpus import REMEDIES, GpuProblem
+from libs.contracts.identities import Writer
+from libs.contracts.reports import Outcome, Result, StateKind
+from libs.runtime.clock import SystemClock
+from libs.testing.child_process import ChildProcess
+from libs.testing.nvml import library
+from tests.component.gpus.freezer import Freezer
+from tests.component.gpus.machine import StandInMachine
+from tests.component.programs import Programs, address_of, run_programs
+from tests.support import eventually
+from tests.unit.fake_machine import BOOT, FakeMachine
+
+NODE = {"node": "a", "node_uid": "uid-1"}
+
+
+@asynccontextmanager
+async def agent_on(bench: StandInMachine, folder: Path) -> AsyncGenerator["Agent"]:
+    """Run the telemetry agent on the machine."""
+    async with run_programs(folder) as programs:
+        FakeMachine(bench.root).set_modules("nvidia")
+        await programs.create_streams()
+        child = await programs.start_agent(
+            "telemetry",
+            host=bench.root,
+            exporter_host="127.0.0.1",
+            exporter_port="0",
+            nvml_library=str(library()),
+            environ=bench.stand_in.environment,
+            **NODE,
+        )
+        async with aiohttp.ClientSession() as session:
+            yield Agent(programs, child, session)
+
+
+class Agent:
+    def __init__(
+        self, programs: Programs, child: ChildProcess, session: aiohttp.ClientSession
+    ) -> None:
+        self.programs = programs
+        self.child = child
+        self._session = session
+
+    async def get(self, server: str, page: str) -> str:
+        url = await address_of(self.child, server)
+        async with self._session.get(f"{url}/{page}") as response:
+            return await response.text()
+
+    async def measures(self, count: int) -> None:
+        async def is_measured() -> bool:
+            page = await self.get("exporter", "metrics")
+            return page.count("\nDCGM_FI_DEV_GPU_TEMP{") == count
+
+        await eventually(is_measured, within=60, every=0.1)
+
+    async def says(self, text: str) -> None:
+        async def is_said() -> bool:
+            return text in await self.get("probe server", "readyz")
+
+        await eventually(is_said, within=60, every=0.1)
+
+    async def quiesce(self) -> Result:
+        """Send the command, and return the result that the agent reports."""
+        clock = SystemClock()
+        command = Command.of(
+            Quiesce(), boot_id=BOOT, epoch=1, order=Order(1, 1), deadline=clock.now() + 60.0, **NODE
+        )
+        slot = subjects.Command(cluster="default", node="a", component=Writer.TELEMETRY)
+        async with self.programs.connect(Writer.SCHEDULER) as bus:
+            await SlotWriter(bus=bus, clock=clock).write(slot, command)
+            async with ReportCache(bus=bus, clock=clock, cluster="default") as reports:
+                while True:
+                    found = reports.get("a", Writer.TELEMETRY, StateKind.RESULT)
+                    if found is not None and isinstance(result := found.open(), Result):
+                        return result
+                    await asyncio.sleep(0.05)
+
+    async def ends_before(self, freezer: Freezer) -> None:
+        """Stop the agent, whose frozen process lives on."""
+        process = Path(f"/proc/{self.child.pid}")
+        end = asyncio.create_task(self.child.end(signal.SIGTERM, code=0))
+        await eventually(lambda: not process.exists(), within=60, every=0.05)
+        freezer.thaw()  # it has the agent's standard error, for the end of which a test waits
+        await end
+
+    def nvml_processes(self) -> list[int]:
+        children = Path(f"/proc/{self.child.pid}/task/{self.child.pid}/children")
+        tasks = Path(f"/proc/{self.child.pid}/task").glob("*/children")
+        assert children.exists()
+        return [int(pid) for file in tasks for pid in file.read_text().split()]
+
+
+async def test_gpus_are_served_while_one_hangs_and_the_agent_ends(
+    bench: StandInMachine, tmp_path: Path
+) -> None:
+    bench.stand_in.gpus[3].hang()
+    async with agent_on(bench, tmp_path) as agent:
+        await agent.measures(7)
+        assert len(agent.nvml_processes()) == 1
+        await agent.child.end(signal.SIGTERM, code=0)
+
+
+async def test_an_agent_whose_library_does_not_open_answers_and_ends(
+    bench: StandInMachine, tmp_path: Path, freezer: Freezer
+) -> None:
+    async with agent_on(bench, tmp_path) as agent:
+        while not agent.nvml_processes():
+            await asyncio.sleep(0.01)
+        freezer.freeze(*agent.nvml_processes())
+        await agent.says("have not been sampled yet")
+        await agent.ends_before(freezer)
+
+
+async def test_a_driver_that_hangs_fails_the_quiesce_and_not_the_agent(
+    bench: StandInMachine, tmp_path: Path, freezer: Freezer
+) -> None:
+    async with agent_on(bench, tmp_path) as agent:
+        await agent.measures(8)
+        freezer.freeze(*agent.nvml_processes())
+        result = await agent.quiesce()
+        assert (result.outcome, result.code) == (Outcome.FAILED, "devices-open")
+        assert result.message.startswith(REMEDIES[GpuProblem.DRIVER_HUNG])
+        await agent.ends_before(freezer)
+
+
+async def test_quiesce_closes_every_device(bench: StandInMachine, tmp_path: Path) -> None:
+    async with agent_on(bench, tmp_path) as agent:
+        await agent.measures(8)
+        assert len(agent.nvml_processes()) == 1
+        assert (await agent.quiesce()).outcome is Outcome.DONE
+        assert agent.nvml_processes() == []
+        await agent.child.end(signal.SIGTERM, code=0)

@@ -1,0 +1,48 @@
+"""The part of the suite that changes nothing, on this machine's own GPUs, if it has any."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from libs.host.gpus.nvml import NvmlGpus
+from libs.host.gpus.process import NvmlProcess
+from libs.host.tree import Tree
+from tests.unit.host.gpus_suite import ReadOnlyGpusSuite
+
+CONTROL = "/dev/nvidiactl"
+
+pytestmark = pytest.mark.skipif(
+    not os.path.exists(CONTROL), reason=f"this machine has no NVIDIA driver: no {CONTROL}"
+)
+
+
+class RealMachine:
+    """This machine."""
+
+    def __init__(self) -> None:
+        self.processes: list[NvmlProcess] = []
+        self.gpus = NvmlGpus(Tree("/"), start=self._start)
+
+    def _start(self, library: str) -> NvmlProcess:
+        self.processes.append(NvmlProcess(library))
+        return self.processes[-1]
+
+    def held(self) -> bool:
+        return any(
+            os.readlink(file).startswith("/dev/nvidia")
+            for process in self.processes
+            for file in Path(f"/proc/{process.pid}/fd").glob("*")
+        )
+
+
+@pytest.fixture
+def bench() -> Iterator[RealMachine]:
+    machine = RealMachine()
+    yield machine
+    machine.gpus.close()
+
+
+class TestRealGpus(ReadOnlyGpusSuite):
+    """The tests that change nothing."""

@@ -1,0 +1,344 @@
+"""What is read of a GPU: every value, values that the driver lacks, and values that are false."""
+
+import inspect
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import pynvml
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.facts import Gpu
+from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
+from libs.contracts.telemetry import GpuSample
+from libs.host.gpus import measuring, reading
+from libs.testing.nvml import Return, StandInGpu, library
+from libs.testing.nvml.products import A100, H100, Product
+from tests.component.gpus.machine import StandInMachine, with_machine
+from tests.unit.host.gpus_suite import is_measured
+from tests.unit.testing.nvml.client import Client
+from tests.unit.testing.nvml.geometry import partition
+
+MIB = 1 << 20
+
+
+def test_a_gpu_is_described_as_the_driver_knows_it(bench: StandInMachine) -> None:
+    bench.gpus.open()
+    gpu, stand_in = bench.gpus.describe()[1], bench.stand_in.gpus[1]
+    identity = stand_in.state.identity
+    assert gpu == Gpu(
+        uuid=stand_in.uuid,
+        index=1,
+        minor=1,
+        pci="00000000:43:00.0",
+        name="NVIDIA H100 80GB HBM3",
+        memory_mib=81559,
+        compute_capability=(9, 0),
+        serial=identity.serial.decode(),
+        mig_capable=True,
+        mig_mode=False,
+        mig_pending=False,
+        fabric_state=FabricState.COMPLETED,
+        nvlinks=18,
+        recovery=RecoveryAction.NONE,
+    )
+
+
+@with_machine(profile="GB200")
+def test_a_gpu_of_a_fabric_of_several_machines_names_its_clique(bench: StandInMachine) -> None:
+    bench.gpus.open()
+    fabric = "6f1d2c3b-8a47-4e59-9b1e-0c5d7a2f4e61.32766"
+    assert {gpu.fabric for gpu in bench.gpus.describe()} == {fabric}
+    for state, status, expected in (
+        (1, 0, FabricState.NOT_STARTED),
+        (2, 0, FabricState.IN_PROGRESS),
+        (3, Return.UNKNOWN, FabricState.FAILED),
+    ):
+        bench.stand_in.gpus[0].fabric.state = state
+        bench.stand_in.gpus[0].fabric.status = status
+        first, second, *_ = bench.gpus.describe()
+        assert (first.fabric, first.fabric_state) == ("", expected)
+        assert second.fabric == fabric
+
+
+def test_links_that_are_down_and_a_recovery_are_described(bench: StandInMachine) -> None:
+    bench.gpus.open()
+    before = bench.gpus.describe()[0]
+    for number in (3, 17):
+        bench.stand_in.gpus[0].links.link[number].active = 0
+    bench.stand_in.gpus[0].health.recovery_action = 4
+    assert bench.gpus.describe()[0] == replace(
+        before, nvlinks_down=(3, 17), recovery=RecoveryAction.DRAIN_AND_RESET
+    )
+
+
+def set_all(gpu: StandInGpu) -> None:
+    """Give each reading a value of its own."""
+    readings, health = gpu.readings, gpu.health
+    readings.sm_clock_mhz, readings.memory_clock_mhz = 1980, 2619
+    readings.memory_temperature_c, readings.temperature_c = 58, 51
+    readings.power_mw, readings.power_limit_mw, readings.energy_mj = 412_500, 650_000, 9_876_543_210
+    readings.pcie_replays, readings.performance_state, readings.clock_reasons = 2, 2, 0x24
+    readings.gpu_utilization, readings.memory_utilization = 97, 61
+    readings.encoder_utilization, readings.decoder_utilization = 3, 4
+    readings.memory_used = 70_000 * MIB
+    health.remapped_uncorrected, health.remapped_corrected = 1, 2
+    health.remap_failure = health.remap_pending = 1
+    health.ecc_volatile.corrected_dram, health.ecc_volatile.uncorrected_dram = 6, 5
+    health.ecc_aggregate.corrected_dram, health.ecc_aggregate.uncorrected_dram = 7, 8
+    for name in ("graphics", "sm", "sm_occupancy", "tensor", "dram", "fp64", "fp32", "fp16"):
+        setattr(gpu.profiling, name, 50.0 + len(name))
+    gpu.profiling.pcie_tx, gpu.profiling.pcie_rx = 1.5, 2.5
+
+
+def test_every_value_is_measured(bench: StandInMachine) -> None:
+    bench.gpus.open()
+    set_all(bench.stand_in.gpus[1])
+    bench.gpus.sample()
+    sample = bench.gpus.sample()[1]
+    unread = {name for name in GpuSample.__struct_fields__ if getattr(sample, name) is None}
+    assert sample == GpuSample(
+        uuid=bench.stand_in.gpus[1].uuid,
+        index=1,
+        pci="00000000:43:00.0",
+        sm_clock_mhz=1980,
+        memory_clock_mhz=2619,
+        memory_temperature_c=58,
+        temperature_c=51,
+        power_w=412.5,
+        energy_mj=9_876_543_210,
+        pcie_replays=2,
+        gpu_utilization=97,
+        memory_utilization=61,
+        encoder_utilization=3,
+        decoder_utilization=4,
+        framebuffer_free_mib=81559 - 70_000 - 552,
+        framebuffer_used_mib=70_000,
+        framebuffer_reserved_mib=552,
+        nvlink_mb_per_s=0,
+        remapped_uncorrectable=1,
+        remapped_correctable=2,
+        remap_failure=1,
+        remap_pending=1,
+        graphics_active=0.58,
+        tensor_active=0.56,
+        dram_active=0.54,
+        pcie_tx_bytes_per_s=MIB * 3 // 2,
+        pcie_rx_bytes_per_s=MIB * 5 // 2,
+        ecc_volatile_uncorrected=5,
+        ecc_volatile_corrected=6,
+        ecc_aggregate_corrected=7,
+        ecc_aggregate_uncorrected=8,
+        clock_reasons=0x24,
+        power_limit_w=650.0,
+        performance_state=2,
+        nvlink_flit_errors=0,
+        nvlink_data_errors=0,
+        nvlink_replay_errors=0,
+        nvlink_recovery_errors=0,
+        sm_active=0.52,
+        sm_occupancy=0.62,
+        fp64_active=0.54,
+        fp32_active=0.54,
+        fp16_active=0.54,
+    )
+    assert unread == {
+        "xid",
+        "pod_uid",
+        "vgpu_licensed",
+        "retired_corrected",
+        "retired_uncorrected",
+        "retired_pending",
+        *(name for name in GpuSample.__struct_fields__ if name.endswith("_violation_ns")),
+    }
+
+
+def test_the_first_sample_has_no_rates(bench: StandInMachine) -> None:
+    bench.gpus.open()
+    first = bench.gpus.sample()[0]
+    assert (first.nvlink_mb_per_s, first.graphics_active, first.pcie_tx_bytes_per_s) == (
+        None,
+        None,
+        None,
+    )
+
+
+def test_what_the_links_carry_is_a_rate(bench: StandInMachine) -> None:
+    bench.gpus.open()
+    bench.gpus.sample()
+    bench.stand_in.gpus[0].links.link[5].tx_kib += 1 << 40
+    assert (bench.gpus.sample()[0].nvlink_mb_per_s or 0) > 1_000_000
+    assert bench.gpus.sample()[0].nvlink_mb_per_s == 0
+    bench.stand_in.gpus[0].links.link[5].tx_kib = 0
+    assert bench.gpus.sample()[0].nvlink_mb_per_s is None, "the counter began anew"
+
+
+@with_machine(profile="T4")
+def test_an_older_gpu_has_retired_pages_and_no_profiling(bench: StandInMachine) -> None:
+    gpu = bench.stand_in.gpus[0]
+    gpu.health.retired_single_bit, gpu.health.retired_double_bit = 3, 4
+    gpu.health.retirement_pending = 1
+    gpu.readings.pcie_tx_kb_per_s, gpu.readings.pcie_rx_kb_per_s = 7, 9
+    bench.gpus.open()
+    bench.gpus.sample()
+    (sample,) = bench.gpus.sample()
+    assert (sample.retired_corrected, sample.retired_uncorrected) == (3, 4)
+    assert (sample.retired_pending, sample.remapped_correctable) == (1, None)
+    assert (sample.pcie_tx_bytes_per_s, sample.pcie_rx_bytes_per_s) == (7000, 9000)
+    assert (sample.graphics_active, sample.nvlink_mb_per_s) == (None, None)
+
+
+def functions() -> list[str]:
+    """Return the functions of NVML that are asked for one value."""
+    text = inspect.getsource(reading) + inspect.getsource(measuring)
+    used = set(re.findall(r"nvml\.(nvml(?:Device|Gpm)[A-Za-z]+)", text))
+    return sorted(used - {"nvmlDeviceGetUUID"})
+
+
+MISSING = [
+    Return.NOT_SUPPORTED,
+    Return.FUNCTION_NOT_FOUND,
+    Return.NO_PERMISSION,
+    Return.UNKNOWN,
+]
+SYMBOLS = {
+    "nvmlDeviceGetPciInfo": "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetAttributes": "nvmlDeviceGetAttributes_v2",
+}
+"""By function of pynvml: its symbol in the library."""
+
+
+@pytest.mark.parametrize("result", MISSING)
+def test_a_value_that_the_driver_lacks_is_absent_and_costs_no_other(
+    bench: StandInMachine, result: Return
+) -> None:
+    for function in functions():
+        bench.stand_in.fail(SYMBOLS.get(function, function), result)
+        if "Gpm" in function:  # whether a GPU has it is asked once
+            bench.gpus.close()
+        bench.gpus.open()
+        described = bench.gpus.describe()
+        assert [gpu.problem for gpu in described] == [None] * 8, function
+        assert [gpu.uuid for gpu in described] == [gpu.uuid for gpu in bench.stand_in.gpus]
+        assert all(map(is_measured, bench.gpus.sample())), function
+        bench.stand_in.restore()
+
+
+def test_functions_of_nvml_are_found_in_the_source() -> None:
+    assert len(functions()) > 25
+    assert all(hasattr(pynvml, function) for function in functions())
+
+
+# MIG.
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    client = Client(library())
+    yield client
+    client.end()
+
+
+@pytest.fixture
+def split(bench: StandInMachine, client: Client) -> Callable[..., None]:
+    """Divide the first GPU."""
+
+    def split(product: Product, *names: str) -> None:
+        client.open(bench.stand_in)
+        client.nvmlDeviceSetMigMode(client.gpu(0), 1)
+        if product is A100:
+            bench.stand_in.gpus[0].reset()
+        partition(client, client.gpu(0), product, *names)
+
+    return split
+
+
+def test_mig_devices_are_described(bench: StandInMachine, split: Callable[..., None]) -> None:
+    split(H100, "1g.10gb", "3g.40gb", "1g.10gb+me")
+    bench.gpus.open()
+    gpu, other, *_ = bench.gpus.describe()
+    assert (gpu.mig_mode, gpu.mig_pending, other.mig_mode, other.migs) == (True, True, False, ())
+    assert {mig.profile for mig in gpu.migs} == {"1g.10gb", "3g.40gb", "1g.10gb+me"}
+    assert len({mig.uuid for mig in gpu.migs}) == 3
+    assert all(mig.uuid.startswith("MIG-") for mig in gpu.migs)
+    half = next(mig for mig in gpu.migs if mig.profile == "3g.40gb")
+    assert (half.gpu_slices, half.compute_slices, half.copy_engines) == (3, 3, 3)
+    assert half.multiprocessors == 60
+    assert half.memory_mib == 40448
+    sample = bench.gpus.sample()[0]
+    assert is_measured(sample)
+
+
+@with_machine(profile="A100-40GB")
+def test_without_the_right_to_ask_for_profiles_their_names_are_read(
+    bench: StandInMachine, split: Callable[..., None]
+) -> None:
+    split(A100, "1g.5gb+me", "2g.10gb")
+    for function in ("nvmlDeviceGetGpuInstanceById", "nvmlGpuInstanceGetInfo"):
+        bench.stand_in.fail(function, Return.NO_PERMISSION)
+    bench.gpus.open()
+    assert {mig.profile for mig in bench.gpus.describe()[0].migs} == {"1g.5gb+me", "2g.10gb"}
+    bench.stand_in.fail("nvmlDeviceGetAttributes_v2", Return.NOT_SUPPORTED)
+    assert {mig.profile for mig in bench.gpus.describe()[0].migs} == {"1g.5gb+me", "2g.10gb"}
+
+
+@with_machine(profile="A100-40GB")
+def test_a_mode_that_waits_for_a_reset_is_pending(bench: StandInMachine, client: Client) -> None:
+    client.open(bench.stand_in)
+    client.nvmlDeviceSetMigMode(client.gpu(0), 1)
+    bench.gpus.open()
+    gpu = bench.gpus.describe()[0]
+    assert (gpu.mig_mode, gpu.mig_pending) == (False, True)
+
+
+# What cannot be true.
+
+
+def test_two_gpus_with_one_uuid_are_refused_and_a_changed_one_too(bench: StandInMachine) -> None:
+    first, second, third, *_ = bench.stand_in.gpus
+    uuids = [first.uuid, second.uuid, third.uuid]
+    second.state.identity.uuid = first.state.identity.uuid
+    bench.gpus.open()
+    described = bench.gpus.describe()
+    refused = GpuProblem.UNIDENTIFIED
+    assert [gpu.problem for gpu in described] == [refused, refused, *[None] * 6]
+    assert [gpu.uuid for gpu in described[:3]] == ["", "", uuids[2]]
+    assert [is_measured(sample) for sample in bench.gpus.sample()] == [False] * 2 + [True] * 6
+    second.state.identity.uuid = uuids[1].encode()
+    third.state.identity.uuid = b"GPU-another"
+    described = bench.gpus.describe()
+    assert [gpu.problem for gpu in described] == [None, None, refused, *[None] * 5]
+    assert [gpu.uuid for gpu in described[:3]] == uuids
+
+
+def test_values_that_cannot_be_true_are_left_out(bench: StandInMachine) -> None:
+    gpu = bench.stand_in.gpus[0]
+    gpu.state.identity.name = b"NVIDIA \xff\x1b[31m"
+    gpu.state.identity.minor = 0xFFFFFFFF
+    gpu.readings.temperature_c = -1
+    gpu.readings.gpu_utilization = 101
+    gpu.readings.energy_mj = 1 << 63
+    gpu.profiling.sm = float("nan")
+    gpu.profiling.dram = float("inf")
+    gpu.profiling.pcie_tx = float("inf")
+    bench.gpus.open()
+    described = bench.gpus.describe()[0]
+    assert (described.name, described.problem) == ("NVIDIA \ufffd[31m", None)
+    bench.gpus.sample()
+    sample = bench.gpus.sample()[0]
+    assert (sample.temperature_c, sample.gpu_utilization, sample.energy_mj) == (None, None, None)
+    assert (sample.sm_active, sample.dram_active, sample.pcie_tx_bytes_per_s) == (None, None, None)
+    assert (sample.graphics_active, sample.memory_utilization) == (0.0, 0)
+
+
+def test_xids_in_a_row_keep_their_order(bench: StandInMachine) -> None:
+    bench.gpus.open()
+    uuid = bench.gpus.describe()[3].uuid
+    for number in range(60):
+        bench.stand_in.gpus[3].report_xid(31 + number % 3)
+    found: tuple[int, ...] = ()
+    while len(found) < 60:
+        found += bench.gpus.errors().get(uuid, ())
+        time.sleep(0.005)
+    assert found == tuple(31 + number % 3 for number in range(60))

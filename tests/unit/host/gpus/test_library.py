@@ -1,0 +1,67 @@
+"""Where the driver's library is found, and whether the kernel has a driver."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.host.gpus.library import NAME, find_library, is_driver_loaded
+from libs.host.tree import Tree
+from tests.unit.host.builders import link, put
+
+ROOT = "/run/nvidia/driver"
+FOLDERS = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/lib64"]
+
+
+def found(root: Path, *, setting: str = "", driver_root: str = ROOT) -> str:
+    return find_library(Tree(root), setting=setting, driver_root=driver_root)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("driver_root", [ROOT, f"{ROOT}/", ""])
+def test_the_usual_folders_are_searched(tmp_path: Path, folder: str, driver_root: str) -> None:
+    where = f"{driver_root.rstrip('/')}{folder}/{NAME}"
+    put(tmp_path, where, "")
+    assert found(tmp_path, driver_root=driver_root) == f"{tmp_path}{where}"
+
+
+def test_the_driver_container_goes_before_the_machine(tmp_path: Path) -> None:
+    put(tmp_path, f"/usr/lib64/{NAME}", "")
+    assert found(tmp_path) == f"{tmp_path}/usr/lib64/{NAME}"
+    put(tmp_path, f"{ROOT}/lib64/{NAME}", "")
+    assert found(tmp_path) == f"{tmp_path}{ROOT}/lib64/{NAME}"
+
+
+def test_links_are_followed_within_the_machine(tmp_path: Path) -> None:
+    put(tmp_path, "/usr/lib/nvidia/libnvidia-ml.so.580", "")
+    link(tmp_path, f"/etc/alternatives/{NAME}", "/usr/lib/nvidia/libnvidia-ml.so.580")
+    link(tmp_path, f"/usr/lib64/{NAME}", f"/etc/alternatives/{NAME}")
+    assert found(tmp_path) == f"{tmp_path}/usr/lib/nvidia/libnvidia-ml.so.580"
+
+
+def test_without_a_library_on_the_machine_the_linker_looks_for_one(tmp_path: Path) -> None:
+    link(tmp_path, f"/usr/lib64/{NAME}", "/nowhere")
+    assert found(tmp_path) == ""
+
+
+def test_a_setting_is_final_and_names_a_library_or_its_folder(tmp_path: Path) -> None:
+    put(tmp_path, f"/usr/lib64/{NAME}", "")
+    assert found(tmp_path, setting="/no/such.so") == "/no/such.so"
+    assert found(tmp_path, setting=str(tmp_path)) == f"{tmp_path}/{NAME}"
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "expected"),
+    [
+        ("/proc/modules", "nvidia 1 0 - Live 0x0\n", True),
+        ("/proc/modules", "nvidia_uvm 1 0 - Live 0x0\n", False),
+        ("/proc/modules", "", False),
+        ("/sys/module/nvidia/version", "580.95.05", True),
+        ("/proc/driver/nvidia/version", "NVRM version: 580.95.05", True),
+        ("/etc/hostname", "n1", None),
+    ],
+)
+def test_whether_the_kernel_has_a_driver(
+    tmp_path: Path, path: str, content: str, expected: bool | None
+) -> None:
+    put(tmp_path, path, content)
+    assert is_driver_loaded(Tree(tmp_path)) is expected

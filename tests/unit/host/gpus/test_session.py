@@ -1,0 +1,186 @@
+"""One run of the NVML process, whose answers a test writes."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from libs.contracts.gpus import GpuProblem
+from libs.host.gpus.port import GpusUnavailable
+from libs.host.gpus.process import MAX_EVENTS, Ended, NvmlProcess
+from libs.host.gpus.protocol import Event, Opened
+from libs.host.gpus.session import Session, Silent
+
+ROOT = Path(__file__).parents[4]
+SCRIPT = """
+import os, sys
+from libs.host.gpus.protocol import *
+
+def send(*replies):
+    data = b"".join(map(frame, replies))
+    while data:
+        data = data[os.write(1, data):]
+
+def read():
+    (length,) = LENGTH.unpack(sys.stdin.buffer.read(4))
+    return requests.decode(sys.stdin.buffer.read(length))
+
+def gpu(index, **more):
+    values = dict(uuid=b"GPU-%d" % index, pci=b"0000:%02x:00.0" % index, name=b"H", memory=1 << 30)
+    return RawGpu(**(values | more))
+
+def answer(question, **more):
+    if isinstance(question, Describe):
+        send(Described(question.id, gpu(question.gpu, **more)))
+    else:
+        send(Sampled(question.id, 1.0, {"temperature": 40}))
+
+"""
+LONG = 60.0
+"""Seconds; no test waits for so long."""
+
+Start = Callable[..., Session]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a process that runs a script after the definitions above."""
+    processes: list[NvmlProcess] = []
+
+    def start(body: str, *, count: int = 2, seconds: float = LONG) -> Session:
+        process = NvmlProcess("", command=(sys.executable, "-c", SCRIPT + body))
+        processes.append(process)
+        opened = Opened(0, b"580.95.05", 13010, count)
+        return Session(process, opened, answer_seconds=seconds)
+
+    yield start
+    for process in processes:
+        process.kill()
+        assert process.has_ended(within=LONG)
+        process.close()
+
+
+def test_sixty_four_gpus_are_described_and_more_are_complained_about(start: Start) -> None:
+    with capture_logs() as logs:
+        session = start("while True: answer(read())", count=1000)
+        assert [gpu.index for gpu in session.describe()] == list(range(64))
+        assert [sample.temperature_c for sample in session.sample()] == [40] * 64
+    (complaint,) = logs
+    assert (complaint["source"], complaint["name"]) == ("the driver", "number of GPUs")
+    assert complaint["value"] == "1000"
+
+
+@pytest.mark.parametrize("count", [-1, 0])
+def test_a_driver_without_gpus_is_asked_nothing(start: Start, count: int) -> None:
+    session = start("read()", count=count)
+    assert (session.describe(), session.sample()) == ((), ())
+
+
+def test_the_same_complaint_is_logged_once(start: Start) -> None:
+    session = start("while True: answer(read(), name=b'\\xff', minor=-1)")
+    with capture_logs() as logs:
+        for _ in range(3):
+            session.describe()
+    assert [(entry["source"], entry["name"]) for entry in logs] == [
+        ("GPU 0", "minor"),
+        ("GPU 0", "name"),
+        ("GPU 1", "minor"),
+        ("GPU 1", "name"),
+    ]
+
+
+LATE = """
+slow = []
+for number in range(100):
+    question = read()
+    if question.gpu == 1 and not slow:
+        slow.append(question)
+        continue
+    answer(question)
+    if number == 3:
+        answer(slow[0], uuid=b"GPU-of-an-old-answer")
+"""
+
+
+def test_a_late_answer_is_dropped_and_its_gpu_asked_again(start: Start) -> None:
+    session = start(LATE, seconds=1.0)
+    problems = [session.describe()[1].problem]
+    while problems[-1] is GpuProblem.HUNG:
+        problems.append(session.describe()[1].problem)
+    assert problems[-1] is None
+    assert set(problems[:-1]) == {GpuProblem.HUNG}
+    assert session.describe()[1].uuid == "GPU-1"
+
+
+def test_no_answer_at_all_is_silence(start: Start) -> None:
+    session = start("read(); read(); read()", seconds=0.2)
+    with pytest.raises(Silent):
+        session.describe()
+    with pytest.raises(Silent):
+        session.describe()
+
+
+def test_answers_to_questions_that_nobody_asked_change_nothing(start: Start) -> None:
+    session = start(
+        "send(Described(999, gpu(0, uuid=b'GPU-x')), Failed(998, 15))\nwhile True: answer(read())"
+    )
+    assert [gpu.uuid for gpu in session.describe()] == ["GPU-0", "GPU-1"]
+
+
+@pytest.mark.parametrize("code", [1, 9])
+def test_a_gpu_without_a_driver_means_that_there_is_none(start: Start, code: int) -> None:
+    session = start(f"answer(read()); send(Failed(read().id, {code}))")
+    with pytest.raises(GpusUnavailable) as raised:
+        session.describe()
+    assert raised.value.problem is GpuProblem.DRIVER_NOT_LOADED
+
+
+def test_a_defect_of_the_process_is_logged_and_concerns_one_gpu(start: Start) -> None:
+    session = start("answer(read()); send(Failed(read().id, 0, 'TypeError: x'))")
+    with capture_logs() as logs:
+        first, second = session.describe()
+    assert (first.problem, second.problem) == (None, GpuProblem.FAILED)
+    assert [entry["value"] for entry in logs] == ["'TypeError: x'"]
+
+
+def test_the_wrong_kind_of_answer_is_none(start: Start) -> None:
+    session = start("answer(read()); send(Sampled(read().id, 1.0, {}))")
+    assert [gpu.problem for gpu in session.describe()] == [None, GpuProblem.HUNG]
+
+
+def test_events_come_with_any_answer_and_impossible_ones_are_dropped(start: Start) -> None:
+    session = start(
+        "send(Event(0, 79, 1.0), Event(1, 0, 2.0), Event(1, 1 << 63, 3.0))\n"
+        "answer(read()); send(Event(-1, 48, 4.0)); answer(read())"
+    )
+    session.describe()
+    assert session.take_events() == [Event(0, 79, 1.0), Event(-1, 48, 4.0)]
+    assert session.take_events() == []
+
+
+def test_a_flood_of_events_is_counted_and_hides_no_answer(start: Start) -> None:
+    session = start(
+        f"send(*[Event(0, 31, 1.0)] * {MAX_EVENTS + 5})\nanswer(read()); answer(read())"
+    )
+    assert len(session.describe()) == 2
+    with capture_logs() as logs:
+        assert len(session.take_events()) == MAX_EVENTS
+    assert [entry["lost"] for entry in logs] == [5]
+
+
+@pytest.mark.parametrize("body", ["", "os.write(1, b'nonsense')", "read(); sys.exit(3)"])
+def test_the_end_of_the_process_ends_a_question(start: Start, body: str) -> None:
+    session = start(body)
+    with pytest.raises(Ended):
+        session.describe()
+
+
+def test_a_killed_process_may_be_closed_and_killed_again(start: Start) -> None:
+    process = start("read()").process
+    process.kill()
+    assert process.has_ended(within=LONG)
+    process.kill()
+    with pytest.raises(Ended, match="killed"):
+        process.take_late_answers()
