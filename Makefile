@@ -44,7 +44,7 @@ check: $(READY) ## format, lint, types, import rules, generated pages, unit test
 	@$(BIN)/python tools/crds.py --check
 
 .units:
-	@$(BIN)/python -m pytest -q $(UNIT) $(ARGS)
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 $(UNIT) $(ARGS)
 
 fix: $(READY) ## format, mend what the linter can, write the generated pages
 	@$(BIN)/ruff format --quiet .
@@ -61,6 +61,9 @@ lock: $(READY) ## renew requirements.lock (ARGS='--upgrade' for newer versions)
 kube: $(READY) ## build a real Kubernetes control plane for tests, once, into a cache (needs Go)
 	@$(BIN)/python -m libs.testing.realkube.build
 
+gpu: $(READY) ## read this machine's own GPUs through NVIDIA's library; changes nothing
+	@$(BIN)/python -m pytest -v -rs tests/component/gpus/test_real.py $(ARGS)
+
 demo: $(READY) ## one driver upgrade of a simulated fleet, by all services (ARGS='--once'; ARGS='--help')
 	@$(BIN)/python -m demo $(ARGS)
 
@@ -74,4 +77,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check .types .units fix lock kube demo bench soak clean
+.PHONY: help test check .types .units fix lock kube gpu demo bench soak clean

@@ -16,9 +16,9 @@ from libs.host.gpus import measuring, reading
 from libs.testing.nvml import Return, StandInGpu, library
 from libs.testing.nvml.products import A100, H100, Product
 from tests.component.gpus.machine import StandInMachine, with_machine
+from tests.component.testing.nvml.client import Client
+from tests.component.testing.nvml.geometry import partition
 from tests.unit.host.gpus_suite import is_measured
-from tests.unit.testing.nvml.client import Client
-from tests.unit.testing.nvml.geometry import partition
 
 MIB = 1 << 20
 

@@ -7,8 +7,8 @@ import pytest
 
 from libs.testing.nvml import EventType, Return, StandIn, profiles
 from libs.testing.nvml.layout import NO_INSTANCE
-from tests.unit.testing.nvml.client import Client, refused
-from tests.unit.testing.nvml.client_process import Struct
+from tests.component.testing.nvml.client import Client, refused
+from tests.component.testing.nvml.client_process import Struct
 
 SIMPLE = {
     "nvmlDeviceGetPowerUsage": "power_mw",

@@ -2,8 +2,8 @@
 
 from libs.testing.nvml import Return
 from libs.testing.nvml.products import Product
-from tests.unit.testing.nvml.client import Client, Refused
-from tests.unit.testing.nvml.client_process import Handle
+from tests.component.testing.nvml.client import Client, Refused
+from tests.component.testing.nvml.client_process import Handle
 
 WHOLE = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
 """The compute profile of a whole GPU instance, by its slices."""

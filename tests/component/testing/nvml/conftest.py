@@ -7,7 +7,7 @@ import pytest
 
 from libs.testing.nvml import NotBuilt, StandIn, library, profiles
 from libs.testing.nvml.profiles import Profile
-from tests.unit.testing.nvml.client import Client
+from tests.component.testing.nvml.client import Client
 
 
 @pytest.fixture(scope="session")

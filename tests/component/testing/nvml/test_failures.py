@@ -10,7 +10,7 @@ import pytest
 
 from libs.testing.errors import SimError
 from libs.testing.nvml import RecoveryAction, Return, StandIn, profiles
-from tests.unit.testing.nvml.client import Client, refused, waits_for_a_lock
+from tests.component.testing.nvml.client import Client, refused, waits_for_a_lock
 
 Clients = Callable[[], Client]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from libs.testing.nvml import Return, StandIn
-from tests.unit.testing.nvml.client_process import Failure, Handle
+from tests.component.testing.nvml.client_process import Failure, Handle
 
 ROOT = Path(__file__).parents[4]
-PROGRAM = "from tests.unit.testing.nvml.client_process import main; main()"
+PROGRAM = "from tests.component.testing.nvml.client_process import main; main()"
 
 
 class Refused(Exception):

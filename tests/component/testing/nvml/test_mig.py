@@ -10,9 +10,9 @@ import pytest
 from libs.testing.nvml import Return, StandIn, profiles
 from libs.testing.nvml.products import A100, GB200, H100, MIB, Product
 from libs.testing.nvml.profiles import Profile
-from tests.unit.testing.nvml.client import Client, Refused, refused, waits_for_a_lock
-from tests.unit.testing.nvml.client_process import Handle
-from tests.unit.testing.nvml.geometry import WHOLE, layout, mig_devices, partition, profile_id
+from tests.component.testing.nvml.client import Client, Refused, refused, waits_for_a_lock
+from tests.component.testing.nvml.client_process import Handle
+from tests.component.testing.nvml.geometry import WHOLE, layout, mig_devices, partition, profile_id
 
 ONE = pynvml.NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE
 

@@ -8,8 +8,8 @@ import pytest
 
 from libs.testing.nvml import Return, StandIn, profiles
 from libs.testing.nvml.profiles import Profile
-from tests.unit.testing.nvml.client import Client, refused
-from tests.unit.testing.nvml.client_process import Handle, Struct
+from tests.component.testing.nvml.client import Client, refused
+from tests.component.testing.nvml.client_process import Handle, Struct
 
 # Name, count, compute capability, MiB, PCI id, address of the last GPU.
 SEEN = {
