@@ -134,8 +134,13 @@ class NatsServer:
     async def kill(self) -> None:
         await self._end(signal.SIGKILL, code=-signal.SIGKILL)
 
-    async def restart(self) -> None:
+    async def restart(self, config: str | None = None) -> None:
+        """Stop and start, with another configuration if one is given.
+
+        A change of the auth callout needs this: nats-server refuses to reload it.
+        """
         await self.stop()
+        self._config = self._config if config is None else config
         await self.start()
 
     async def reload(self, config: str) -> None:

@@ -88,6 +88,8 @@ class World:
         self.connections = Connections()
         self.nats = CalloutServer(sim.clock)
         self.answers: dict[str, bytes] = {}
+        self.send_seconds = 0.0
+        """Seconds that sending an answer takes."""
         self._asked = 0
         self._wire(env)
 
@@ -120,6 +122,7 @@ class World:
         )
 
     async def _answered(self, reply: str, data: bytes) -> None:
+        await self.clock.sleep(self.send_seconds)
         self.answers[reply] = data
 
     def tasks(self) -> list[Coroutine[Any, Any, object]]:

@@ -1,0 +1,140 @@
+"""Sessions are closed when what they belong to is gone, and no others."""
+
+import pytest
+
+from libs.bus.sessions import Session
+from libs.contracts.identities import Identity, Writer
+from libs.kube.resources import NODES, SERVICE_ACCOUNTS
+from libs.testing.apiserver.faults import Fault, Hang
+from tests.unit.signin.tokens import NAMESPACE
+from tests.unit.signin.world import Agent, World, play
+
+WITHIN = 60.0
+
+
+async def two_agents(world: World) -> tuple[Agent, Agent]:
+    """Return two agents with sessions on nodes of their own."""
+    first = await world.agent("driver", "gpu-1")
+    second = await world.agent("telemetry", "gpu-2")
+    await world.settled()
+    world.connections.open = [first.session(), second.session()]
+    return first, second
+
+
+def test_a_deleted_pod() -> None:
+    async def story(world: World) -> None:
+        first, second = await two_agents(world)
+        await world.clock.sleep(120)
+        assert world.connections.closed == []
+        await world.delete(first)
+        await world.clock.sleep(WITHIN)
+        assert world.connections.closed == [first.session()]
+        assert world.connections.open == [second.session()]
+        assert world.value("revocations_total") == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_deleted_node(again: bool) -> None:
+    async def story(world: World) -> None:
+        first, second = await two_agents(world)
+        await world.kube.delete(NODES, first.node.name, uid=first.node.uid)
+        if again:
+            await world.node(first.node.name)
+        await world.clock.sleep(WITHIN)
+        assert world.connections.closed == [first.session()]
+        assert world.connections.open == [second.session()]
+
+    play(story)
+
+
+def test_sessions_of_a_node_that_came_back_stay_open() -> None:
+    """The pods may have survived; their renewed tokens name the new Node."""
+
+    async def story(world: World) -> None:
+        first, _ = await two_agents(world)
+        await world.kube.delete(NODES, first.node.name, uid=first.node.uid)
+        node = await world.node(first.node.name)
+        await world.clock.sleep(180)
+        renewed = Agent(world, first.pod, node, first.account)
+        assert (await world.sign_in(renewed.token())).error == ""
+        world.connections.open.append(renewed.session())
+        await world.clock.sleep(600)
+        assert renewed.session() in world.connections.open
+
+    play(story)
+
+
+def test_a_deleted_account() -> None:
+    async def story(world: World) -> None:
+        first, second = await two_agents(world)
+        person = Session(Identity(writer=Writer.CTL), "token-1")
+        world.connections.open.append(person)
+        account = first.account
+        await world.kube.delete(
+            SERVICE_ACCOUNTS, account.name, uid=account.uid, namespace=NAMESPACE
+        )
+        await world.clock.sleep(WITHIN)
+        assert world.connections.closed == [first.session()]
+        ctl = await world.account("ctl")
+        await world.clock.sleep(WITHIN)
+        assert person in world.connections.open
+        await world.kube.delete(SERVICE_ACCOUNTS, ctl.name, uid=ctl.uid, namespace=NAMESPACE)
+        await world.clock.sleep(WITHIN)
+        assert world.connections.open == [second.session()]
+
+    play(story)
+
+
+def test_a_pod_that_was_deleted_while_no_process_was_running() -> None:
+    async def story(world: World) -> None:
+        first, second = await two_agents(world)
+        gone = Session(first.session().identity, "deleted-long-ago")
+        world.connections.open.append(gone)
+        await world.clock.sleep(120)
+        assert world.connections.closed == [gone]
+        assert world.connections.open == [first.session(), second.session()]
+
+    play(story)
+
+
+def test_an_unknown_pod_is_not_gone_while_the_pods_are_not_proven_current() -> None:
+    async def story(world: World) -> None:
+        first, second = await two_agents(world)
+        world.server.faults.add(Fault(effect=Hang(), verbs=("list", "watch"), user="us"))
+        await world.server.restart()
+        new = await world.agent("validator", "gpu-3")
+        world.connections.open.append(new.session())
+        await world.clock.sleep(1800)
+        assert world.connections.closed == []
+        world.server.faults.clear()
+        await world.clock.sleep(900)
+        assert world.connections.open == [first.session(), second.session(), new.session()]
+
+    play(story)
+
+
+def test_sessions_that_are_not_bound_to_a_pod_or_belong_to_others_stay() -> None:
+    async def story(world: World) -> None:
+        others = [
+            Session(Identity(writer=Writer.CTL), "token-1"),
+            Session(Identity(cluster="other", writer=Writer.DRIVER, node="gpu-1"), "unknown"),
+            Session(Identity(writer=Writer.SCHEDULER), ""),
+        ]
+        world.connections.open = list(others)
+        await world.clock.sleep(600)
+        assert world.connections.open == others
+
+    play(story)
+
+
+def test_a_session_of_a_pod_on_another_node_is_closed() -> None:
+    async def story(world: World) -> None:
+        first, _ = await two_agents(world)
+        stolen = Session(Identity(writer=Writer.DRIVER, node="gpu-2"), first.pod.uid)
+        world.connections.open.append(stolen)
+        await world.clock.sleep(WITHIN)
+        assert world.connections.closed == [stolen]
+
+    play(story)
