@@ -33,6 +33,8 @@ class TokenSignIn:
         """The pod that each token was made for; it may be changed."""
         self.lifetime = 3600
         """Seconds after which the server closes a connection that was admitted."""
+        self.delay = 0.0
+        """Seconds before an answer is sent."""
         self.admitted: list[str] = []
         self.refused: list[SignInRequest] = []
         self.unreadable: list[str] = []
@@ -48,25 +50,29 @@ class TokenSignIn:
         )
 
     @asynccontextmanager
-    async def run(self, url: str) -> AsyncGenerator[NatsBus]:
+    async def run(self, url: str, *, ca_file: str = "") -> AsyncGenerator[NatsBus]:
         """Answer requests until the end of the block; yield the connection."""
         async with connect(
             url=url,
             identity=SIGN_IN,
             env=make_env(),
-            credentials=Credentials(nkey_seed=self.nkey.seed),
+            credentials=Credentials(nkey_seed=self.nkey.seed, ca_file=ca_file),
         ) as bus:
 
             def received(data: bytes, server_xkey: str, reply: str) -> None:
                 answer = self._answer(data, server_xkey)
                 if answer is not None:
-                    task = asyncio.create_task(send(bus, reply, answer))
+                    task = asyncio.create_task(self._send(bus, reply, answer))
                     self._sending.add(task)
                     task.add_done_callback(self._sending.discard)
 
             subscription = await answer_sign_ins(bus, received)
             yield bus
             await subscription.close()
+
+    async def _send(self, bus: NatsBus, reply: str, answer: bytes) -> None:
+        await asyncio.sleep(self.delay)
+        await send(bus, reply, answer)
 
     def _answer(self, data: bytes, server_xkey: str) -> bytes | None:
         now = time.time()

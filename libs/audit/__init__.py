@@ -49,6 +49,7 @@ _CHECKS: Final = (
     _Check("I2", ("revisions",), leases.leases),
     _Check("I2", ("entries",), leases.orders),
     _Check("I2", ("entries",), leases.epochs),
+    _Check("I2", ("entries",), leases.adoption),
     _Check("I2", ("entries",), leases.token_order),
     _Check("I2", ("revisions", "entries"), leases.under_lease),
     _Check("I3", ("revisions",), proof.proof),

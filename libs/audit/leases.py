@@ -2,10 +2,12 @@
 
 On Nodes: at most one lease, increasing tokens, and no change without a lease.
 
-On machines: an agent starts no op under an older epoch, order or token, or without a lease. `idle`
-is the command for a node without a lease and needs none. `quiesce` and `validate` change nothing,
-and an agent may start them if it read its slot just before the lease ended: they need the token of
-the latest lease. `swap` and `install` need the current lease.
+On machines: an agent starts no op under an older epoch, order or token, or without a lease. Once a
+new leader has sent a command of its own to a node, no agent of the node takes one of an earlier
+leader. `idle` is the command for a node without a lease: it needs none, and is not adopted.
+`quiesce` and `validate` change nothing, and an agent may start them if it read its slot just before
+the lease ended: they need the token of the latest lease. `swap` and `install` need the current
+lease.
 """
 
 from collections import defaultdict
@@ -26,6 +28,9 @@ from libs.audit.timeline import OURS, NodeChange
 from libs.contracts.commands import CommandKind, Order
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.node import LeaseOwner
+
+READ_SECONDS: Final = 5.0
+"""The longest time between a read of a slot at the bus and the entry of the agent that read it."""
 
 _EFFECTS: Final = frozenset({EntryPhase.STARTED, EntryPhase.STEP, EntryPhase.FINISHED})
 
@@ -111,25 +116,49 @@ def orders(case: AuditCase) -> Iterator[AuditFinding]:
 
 
 def epochs(case: AuditCase) -> Iterator[AuditFinding]:
-    """Check per node and boot that no op starts under an epoch older than an earlier entry's.
-
-    A new leader writes its epoch into one slot after another, so that an agent that starts
-    meanwhile may still find the `idle` of the former leader: `idle` is compared with the entries of
-    its own component only.
-    """
-    latest: dict[tuple[str, ...], tuple[int, str]] = {}
-    for entry in sorted(case.entries, key=lambda entry: entry.time):
+    """Check per node, boot and component that no op starts under an epoch older than an entry's."""
+    latest: dict[tuple[str, str, str], int] = {}
+    for entry in case.entries:
         if entry.phase not in _EFFECTS:
             continue
-        node = entry.node_uid, entry.boot_id
-        own = *node, entry.component
-        epoch, component = latest.get(node if _needs_token(entry) else own, (0, ""))
+        key = entry.node_uid, entry.boot_id, entry.component
+        epoch = latest.get(key, 0)
         if entry.phase == EntryPhase.STARTED and entry.epoch < epoch:
             yield _start_violation(
-                entry, f"under epoch {entry.epoch}, when {component} already had epoch {epoch}"
+                entry, f"under epoch {entry.epoch}, after it had seen epoch {epoch}"
             )
-        for key in (node, own):
-            latest[key] = max(latest.get(key, (0, "")), (entry.epoch, entry.component))
+        latest[key] = max(epoch, entry.epoch)
+
+
+def adoption(case: AuditCase) -> Iterator[AuditFinding]:
+    """Check per node and boot that a new leader adopted all slots before its own first command.
+
+    It writes its epoch into one slot after another, so that meanwhile other components may still
+    take a command of its predecessor. The first order that a component takes under an epoch may be
+    an adopted one; the second is the leader's own.
+    """
+    taken: dict[tuple[str, str, str, int], set[Order]] = defaultdict(set)
+    own_commands: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+    for entry in sorted(case.entries, key=lambda entry: entry.time):
+        node = entry.node_uid, entry.boot_id
+        orders = taken[*node, entry.component, entry.epoch]
+        if entry.phase not in _EFFECTS or entry.order in orders:
+            continue
+        orders.add(entry.order)
+        if entry.command != CommandKind.IDLE:
+            yield from _adoption_missed(entry, own_commands[node])
+        if len(orders) == 2:
+            own_commands[node].append(entry)
+
+
+def _adoption_missed(entry: Entry, own_commands: list[Entry]) -> Iterator[AuditFinding]:
+    for own in own_commands:
+        if own.epoch > entry.epoch and own.time + READ_SECONDS < entry.time:
+            command = f"{entry.component} of {entry.node} took {entry.command} {entry.order}"
+            later = f"{own.component} already had the command {own.order} of epoch {own.epoch}"
+            message = f"{command} under epoch {entry.epoch}, when {later}"
+            yield agent_violation("I2", entry, message)
+            return
 
 
 def token_order(case: AuditCase) -> Iterator[AuditFinding]:

@@ -44,6 +44,10 @@ class Unreadable(Exception):
     """These keys do not decrypt it, or it is not a request of a server."""
 
 
+class OtherKey(Unreadable):
+    """It is encrypted to none of these keys, or not at all: the server is configured otherwise."""
+
+
 class TooOld(Exception):
     """The server no longer waits for the answer."""
 
@@ -221,15 +225,13 @@ class CalloutKeys:
         if len(data) > MAX_REQUEST:
             raise Unreadable(f"it has {len(data)} bytes; a request has at most {MAX_REQUEST}")
         if not data.startswith(_MAGIC):
-            raise Unreadable(
-                "it is not encrypted: give the server this process's curve key (`xkey`)"
-            )
+            raise OtherKey("it is not encrypted: give the server this process's curve key (`xkey`)")
         try:
             return self._box(server_xkey).decrypt(data[len(_MAGIC) :])
         except NotAKey as error:
             raise Unreadable(f"the server's curve key: {error}") from None
         except (CryptoError, ValueError):
-            raise Unreadable(
+            raise OtherKey(
                 "it is encrypted to another curve key: the server and this process have different"
                 " ones"
             ) from None

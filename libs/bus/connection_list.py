@@ -83,31 +83,39 @@ def read_notice(data: bytes) -> Connection | None:
     )
 
 
-async def list_connections(bus: Bus) -> AsyncIterator[tuple[str, list[Connection]]]:
-    """Yield the connections of each server that answers, in pages. Raise `BusError`."""
+async def list_servers(bus: Bus) -> set[str]:
+    """Return the servers that answer. Raise `BusError`.
+
+    Their answers are of no other use: all but one list the asker's own account alone.
+    """
     subject = subjects.list_connections()
-    first = await bus.request_all(subject, _question(), within=ANSWERS_SECONDS)
-    if not first:
+    question = msgspec.json.encode({"limit": 1})
+    answers = await bus.request_all(subject, question, within=ANSWERS_SECONDS)
+    if not answers:
         raise BusUnavailable(f"{subject}: no server answered within {ANSWERS_SECONDS:g} s")
-    for answer in first:
-        page, offset = _decode(answer), 0
-        server = page.server.id
-        while True:
-            listed = page.data.connections
-            yield server, [_connection(server, each) for each in listed]
-            offset += len(listed)
-            if len(listed) < PAGE:
-                break
-            question = _question(offset=offset)
-            page = _decode(await bus.request(subjects.list_connections(server), question))
+    return {_decode(answer).server.id for answer in answers}
 
 
-async def find_inboxes(bus: Bus, *, account: str, user: str) -> list[str]:
-    """Return the subscriptions of a user's connections. Raise `BusError`."""
-    question = _question(subscriptions=True, acc=account, user=user)
-    answers = await bus.request_all(subjects.list_connections(), question, within=ANSWERS_SECONDS)
-    listed = (each for answer in answers for each in _decode(answer).data.connections)
-    return [subject for each in listed for subject in each.subscriptions_list]
+async def list_connections(bus: Bus, server: str) -> AsyncIterator[list[Connection]]:
+    """Yield the connections to a server in pages. Raise `BusError`."""
+    offset = 0
+    while True:
+        listed = await _ask(bus, server, offset=offset)
+        yield [
+            Connection(server, each.cid, each.account, each.authorized_user, each.ip, each.start)
+            for each in listed
+        ]
+        offset += len(listed)
+        if len(listed) < PAGE:
+            break
+
+
+async def list_subscriptions(bus: Bus, connection: Connection) -> tuple[str, ...]:
+    """Return the subscriptions of all of a user's connections to a server. Raise `BusError`."""
+    listed = await _ask(
+        bus, connection.server, subscriptions=True, acc=connection.account, user=connection.user
+    )
+    return tuple(subject for each in listed for subject in each.subscriptions_list)
 
 
 async def kick(bus: Bus, connection: Connection) -> None:
@@ -116,8 +124,9 @@ async def kick(bus: Bus, connection: Connection) -> None:
     await bus.request(subjects.kick(connection.server), question)
 
 
-def _question(**options: object) -> bytes:
-    return msgspec.json.encode({"auth": True, "limit": PAGE, **options})
+async def _ask(bus: Bus, server: str, **options: object) -> tuple[_Listed, ...]:
+    question = msgspec.json.encode({"auth": True, "limit": PAGE, **options})
+    return _decode(await bus.request(subjects.list_connections(server), question)).data.connections
 
 
 def _decode(answer: bytes) -> _Page:
@@ -125,9 +134,3 @@ def _decode(answer: bytes) -> _Page:
         return _page.decode(answer)
     except msgspec.DecodeError as error:
         raise BusUnavailable(f"not a list of connections: {error}") from None
-
-
-def _connection(server: str, listed: _Listed) -> Connection:
-    return Connection(
-        server, listed.cid, listed.account, listed.authorized_user, listed.ip, listed.start
-    )

@@ -172,11 +172,16 @@ class ConnectionMonitor:
         known = [each for of_owner in self._open.values() for each in of_owner.values()]
         servers = {each.server for each in known}
         answered, found = set[str](), set[_Key]()
-        async for server, connections in connection_list.list_connections(self._bus):
-            answered.add(server)
-            for each in connections:
-                found.add(each.key)
-                self._add(each)
+        for server in await connection_list.list_servers(self._bus):
+            try:
+                async for page in connection_list.list_connections(self._bus, server):
+                    found |= {each.key for each in page}
+                    for each in page:
+                        self._add(each)
+            except BusError as error:
+                _log.debug("connections to a server were not listed", server=server, why=str(error))
+            else:
+                answered.add(server)
         absent = (self._absences.keys() | servers) - answered
         absences = {server: self._absences.get(server, 0) + 1 for server in absent}
         gone = {server for server, count in absences.items() if count >= ABSENT}
@@ -205,7 +210,7 @@ class ConnectionMonitor:
                 with suppress(BusError):  # it was closed meanwhile, or is listed again
                     await connection_list.kick(self._bus, connection)
             for owner, connections in excess.items():
-                name = await self._name(owner)
+                name = await self._name(owner, connections[-1])
                 self.cut[name] += len(connections)
                 self._log(owner, name, connections)
 
@@ -223,18 +228,16 @@ class ConnectionMonitor:
             cut=self.cut[name],
         )
 
-    async def _name(self, owner: _Owner) -> str:
+    async def _name(self, owner: _Owner, connection: Connection) -> str:
         """Return the identity; of a key by the inbox to which only it may subscribe, or the key."""
-        if parse_session_name(f"{owner.name}#") is not None:
+        if parse_session_name(connection.user) is not None:
             return owner.name
         if owner not in self._names:
             try:
-                inboxes = await connection_list.find_inboxes(
-                    self._bus, account=owner.account, user=owner.name
-                )
+                subscribed = await connection_list.list_subscriptions(self._bus, connection)
             except BusError:
                 return owner.name
-            for subject in inboxes:
+            for subject in subscribed:
                 identity = subjects.owner_of_inbox(subject)
                 if identity is not None:
                     self._names[owner] = str(identity)

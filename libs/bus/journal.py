@@ -75,6 +75,8 @@ class FileJournal:
                 while not running.done():
                     with suppress(asyncio.CancelledError):
                         await asyncio.wait({running})
+                if not running.cancelled():
+                    running.exception()  # a cancelled caller does not see it
 
 
 def compact(entries: Iterable[Entry]) -> list[Entry]:

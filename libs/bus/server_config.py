@@ -120,11 +120,16 @@ def server_config(
         raise ValueError(f"{len(users)} users share {len(keys)} keys: create one key for each")
     if sign_in is None and any(user.identity.writer is Writer.SIGN_IN for user in users):
         raise ValueError(f"{Writer.SIGN_IN} is among the users: describe it with `sign_in`")
+    if cluster is not None and tls is None:
+        raise ValueError(
+            f"the cluster {cluster.name} has no TLS: whoever reaches {cluster.listen} could join it"
+            f" as a server; describe the certificates with `tls`"
+        )
     lines = [
         *_limits_and_accounts(users, sign_in, cluster),
         *(_callout(sign_in, sorted(keys)) if sign_in else ()),
         *(tls.lines("handshake_first: true") if tls else ()),
-        *(_cluster(cluster, tls) if cluster else ()),
+        *(_cluster(cluster, tls) if cluster and tls else ()),
     ]
     return "\n".join((*lines, ""))
 
@@ -160,12 +165,11 @@ def _callout(sign_in: SignIn, keys: list[str]) -> Iterable[str]:
     yield "}"
 
 
-def _cluster(cluster: ServerCluster, tls: Tls | None) -> Iterable[str]:
+def _cluster(cluster: ServerCluster, tls: Tls) -> Iterable[str]:
     yield "cluster {"
     yield f"  name: {json.dumps(cluster.name)}"
     yield f"  listen: {json.dumps(cluster.listen)}"
-    if tls is not None:
-        # Without this, whoever has any certificate of the CA could join as a server.
-        yield from (f"  {line}" for line in tls.lines("verify_cert_and_check_known_urls: true"))
+    # Without this, whoever has any certificate of the CA could join as a server.
+    yield from (f"  {line}" for line in tls.lines("verify_cert_and_check_known_urls: true"))
     yield from ("  routes: [", *(f"    {json.dumps(route)}" for route in cluster.routes), "  ]")
     yield "}"

@@ -1,9 +1,12 @@
 """Keep the streams as the contracts want them: one that was deleted is created again, empty."""
 
+from collections.abc import Iterable
 from typing import Final, NoReturn
 
+import msgspec
+
 from libs.bus.port import Bus, BusError
-from libs.contracts.subjects import STREAMS
+from libs.contracts.subjects import STREAMS, Stream
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 
@@ -13,11 +16,16 @@ PERIOD: Final = 30.0
 _log = logger()
 
 
-async def keep_streams(*, bus: Bus, clock: Clock) -> NoReturn:
+def streams_with(replicas: int) -> tuple[Stream, ...]:
+    """Return the streams with this number of replicas, which needs as many servers."""
+    return tuple(msgspec.structs.replace(stream, replicas=replicas) for stream in STREAMS)
+
+
+async def keep_streams(*, bus: Bus, clock: Clock, streams: Iterable[Stream]) -> NoReturn:
     """Ensure each stream again and again; log those that cannot be ensured."""
     while True:
         await clock.sleep(PERIOD)
-        for stream in STREAMS:
+        for stream in streams:
             try:
                 await bus.ensure(stream)
             except BusError as error:

@@ -314,6 +314,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """Republish stored messages from the first pattern to the second."""
     max_consumers: int
     """Set explicitly, because the server's default (1,000) may change."""
+    replicas: int = 1
+    """Servers that keep a copy; the deployment chooses it."""
 
 
 COMMANDS = Stream(

@@ -4,7 +4,7 @@ A new leader finds them synced.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from libs.bus.slot_cache import SlotCache
 from libs.bus.streams import keep_streams
 from libs.contracts import subjects
 from libs.contracts.node import DRIVER_LABEL
+from libs.contracts.subjects import Stream
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
 from libs.kube.informer import Informer, informers, missing_definitions
@@ -136,8 +137,11 @@ class WakeSignal:
 
 
 class Inputs:
-    def __init__(self, kube: Kube, bus: Bus, *, namespace: str, env: Env) -> None:
+    def __init__(
+        self, kube: Kube, bus: Bus, *, namespace: str, streams: Sequence[Stream], env: Env
+    ) -> None:
         self.bus = bus
+        self._streams = streams
         self.env = env
         self.namespace = namespace
         self.wake_signal = WakeSignal(env.clock)
@@ -164,7 +168,7 @@ class Inputs:
         """Ensure that the streams exist, and follow them from their start."""
         retry = BusRetry(env=self.env)
         service.ready_when("bus", lambda: retry.reason or None)
-        for stream in subjects.STREAMS:
+        for stream in self._streams:
             await retry.until_success(partial(self.bus.ensure, stream))
         await retry.until_success(lambda: service.enter("beats", self.heartbeats))
         await service.enter("reports", self.reports)
@@ -179,7 +183,9 @@ class Inputs:
         service.run_forever("pods", self.pod_cache.run())
         monitor = ConnectionMonitor(bus=self.bus, env=self.env)
         service.run_forever("connections", monitor.run())
-        service.run_forever("streams", keep_streams(bus=self.bus, clock=self.env.clock))
+        service.run_forever(
+            "streams", keep_streams(bus=self.bus, clock=self.env.clock, streams=self._streams)
+        )
         service.ready_when("sources", lambda: self.informers.why_not_synced() or None)
         service.ready_when("definitions", lambda: missing_definitions(self.informers.all()) or None)
         unwatch = self.bus.link.watch(lambda _up: self.wake_signal.notify())

@@ -8,10 +8,13 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from libs.bus.port import Bus, BusError
 from libs.bus.queries import QueryHandlers, QueryResponder
+from libs.bus.streams import streams_with
 from libs.contracts.identities import Writer
 from libs.contracts.node import MANAGER, NodeRecord
 from libs.kube.client import Kube
@@ -43,6 +46,8 @@ class SchedulerSettings(ClusterSettings, frozen=True, kw_only=True):
     """Namespace of the operands and of the lease."""
     pod_name: str = "scheduler"
     """Identity of this process in the lease."""
+    stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
+    """NATS servers that keep a copy of each stream; a cluster of three loses nothing with 3."""
 
 
 async def run(
@@ -63,7 +68,13 @@ async def run(
         identity=settings.pod_name,
         env=env,
     )
-    inputs = Inputs(candidate.kube, bus, namespace=settings.namespace, env=env)
+    inputs = Inputs(
+        candidate.kube,
+        bus,
+        namespace=settings.namespace,
+        streams=streams_with(settings.stream_replicas),
+        env=env,
+    )
 
     async def lead(fenced: Kube) -> None:
         await lead_term(inputs, kube=fenced, holder=candidate.holder, plan_runner=plan_runner)

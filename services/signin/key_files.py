@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.bus.callout import CalloutKeys, SignInRequest, Unreadable
+from libs.bus.callout import CalloutKeys, OtherKey, SignInRequest, TooOld, Unreadable
 from libs.bus.keys import NotAKey
 from libs.runtime.clock import Clock
 from libs.runtime.fatal import Fatal
@@ -88,17 +88,20 @@ class KeyFiles:
         self, data: bytes, *, server_xkey: str, max_age: float
     ) -> tuple[CalloutKeys, SignInRequest]:
         """Return the request and the pair that opened it; raise `Unreadable` or `TooOld`."""
-        problem = Unreadable("there are no keys")
+        problem = OtherKey("there are no keys")
         for pair in self.pairs:
             try:
                 request = pair.open(
                     data, server_xkey=server_xkey, now=self._clock.now(), max_age=max_age
                 )
-            except Unreadable as error:
+            except OtherKey as error:
                 problem = error
-                continue
-            self._state, self._unreadable = _State.CURRENT, 0
-            return pair, request
+            except (TooOld, Unreadable):
+                self._state, self._unreadable = _State.CURRENT, 0
+                raise
+            else:
+                self._state, self._unreadable = _State.CURRENT, 0
+                return pair, request
         self._count_unreadable(problem)
         raise problem
 
@@ -106,12 +109,12 @@ class KeyFiles:
         keys = ", ".join(pair.public_xkey for pair in self.pairs)
         files = ", ".join(each.xkey for each in self._files)
         return (
-            f"nats-server encrypts requests to another curve key than {keys}: put the seed of the"
-            f" key that its configuration names (auth_callout, xkey) into {files}, and the signing"
-            " seed beside it"
+            f"nats-server does not encrypt its requests to {keys}: put the seed of the key that its"
+            f" configuration names (auth_callout, xkey) into {files}, and the signing seed beside"
+            " it, or change the configuration"
         )
 
-    def _count_unreadable(self, problem: Unreadable) -> None:
+    def _count_unreadable(self, problem: OtherKey) -> None:
         self._unreadable += 1
         if self._unreadable < UNREADABLE or self._state in (_State.OUTDATED, _State.FAILED):
             return

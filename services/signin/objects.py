@@ -186,6 +186,9 @@ class ClusterObjects:
         found = self.pods.cache.by_index("uid", uid)
         return found[0] if found else None
 
+    def account(self, name: str) -> Named | None:
+        return self.accounts.cache.get(f"{self._namespace}/{name}")
+
     def node_of(self, pod_uid: str) -> str:
         """Return the node of a known pod, or an empty text."""
         pod = self.pod(pod_uid)
@@ -195,7 +198,7 @@ class ClusterObjects:
         return judge(
             holder,
             pod=self.pod(holder.pod_uid) if holder.pod_uid else None,
-            account=self.accounts.cache.get(f"{self._namespace}/{holder.service_account}"),
+            account=self.account(holder.service_account),
             node=self.nodes.cache.get(holder.node) if holder.node else None,
             gone=self.gone,
         )

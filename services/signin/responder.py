@@ -23,6 +23,7 @@ from services.signin.gate import Gate, Unreviewed
 from services.signin.key_files import KeyFiles
 from services.signin.metrics import SignInMetrics
 from services.signin.refusal_log import RefusalLog
+from services.signin.session_tags import SessionTag
 from services.signin.signatures import UnknownKey, unverified_payload
 
 MAX_AGE: Final = 9.0
@@ -33,6 +34,9 @@ MAX_QUEUED: Final = 64 << 20
 """Bytes of the requests that wait."""
 MAX_WAITING: Final = 1024
 """Clients that wait for the API server at the same time."""
+ON_ARRIVAL: Final = 1.0
+"""Seconds after its arrival in which a request is too old because of a wrong clock."""
+WARN_PERIOD: Final = 60.0
 TURN: Final = 0.02
 """Seconds for which requests are answered before the event loop does other work."""
 
@@ -69,6 +73,7 @@ class Responder:
         self._queued = 0
         self._added = asyncio.Event()
         self._waiting: dict[asyncio.Task[None], None] = {}
+        self._warned_at = -WARN_PERIOD
 
     def received(self, data: bytes, xkey: str, reply: str) -> None:
         """Queue a request; drop it if too much waits already."""
@@ -139,13 +144,23 @@ class Responder:
                 keys, request = self._keys.open(
                     received.data, server_xkey=received.xkey, max_age=MAX_AGE
                 )
-        except TooOld:
+        except TooOld as error:
             self._metrics.dropped("old")
-        except Unreadable:
+            if self._clock.monotonic() - received.at < ON_ARRIVAL:
+                self._warn(f"{error}: set the clocks of nats-server's machine and of this one")
+        except Unreadable as error:
             self._metrics.dropped("unreadable")
+            self._warn(str(error))
         else:
             return _Opened(received, keys, request)
         return None
+
+    def _warn(self, why: str) -> None:
+        """Log why a request cannot be answered, once a minute."""
+        now = self._clock.monotonic()
+        if now >= self._warned_at + WARN_PERIOD:
+            self._warned_at = now
+            _log.warning("a request of nats-server cannot be answered", why=why)
 
     async def _serve_later(self, opened: _Opened, missing: UnknownKey | Unreviewed) -> None:
         found = await self._gate.wait(opened.request, missing)
@@ -202,6 +217,6 @@ def _grant(keys: CalloutKeys, request: SignInRequest, holder: Holder) -> bytes:
     return keys.grant(
         request,
         holder.identity,
-        session=session_name(holder.identity, holder.pod_uid or holder.token_id),
+        session=session_name(holder.identity, str(SessionTag.of(holder))),
         expires=holder.expires + int(LEEWAY),
     )

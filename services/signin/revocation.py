@@ -1,8 +1,8 @@
 """Close the sessions whose pod, node, account or token has become void.
 
 `objects` refuses such holders from the moment of the deletion; this closes the sessions that they
-have, on all servers. A pod that is known no more, though the pods were just proven current, counts
-as deleted: it may have been while no process of sign-in was running.
+have, on all servers. What is known no more, though it was just proven current, counts as deleted:
+it may have been while no process of sign-in was running.
 """
 
 import asyncio
@@ -14,24 +14,24 @@ from libs.contracts.identities import Writer
 from libs.kube.views import Object
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
-from services.signin.claims import ACCOUNT_PREFIX, Holder, Refused
+from services.signin.claims import ACCOUNT_PREFIX, LEEWAY, Holder, Refused
 from services.signin.metrics import SignInMetrics
-from services.signin.objects import ClusterObjects, Named, Pod
+from services.signin.objects import ClusterObjects, Named
+from services.signin.session_tags import SessionTag, short
 
 PERIOD: Final = 30.0
-"""Seconds between two comparisons of all sessions with the pods."""
+"""Seconds between two comparisons of all sessions with the objects."""
 GATHERED: Final = 5.0
 """Seconds in which deletions are gathered: each comparison looks at all sessions."""
-MARKED: Final = 90.0
-"""Seconds in which sessions of a marked node, account or token are closed: until the monitor has
-listed all. Later sessions come from tokens that were judged after the deletion."""
+_FORGOTTEN: Final = 10
+"""Comparisons after which an unknown object is forgotten."""
 
 _log = logger()
 
 
 class Connections(Protocol):
     def close(self, matches: Callable[[Session], bool]) -> int:
-        """Cut the sessions that match, also those found within the next minute or two."""
+        """Cut the sessions that match, also those found soon after."""
         ...
 
 
@@ -51,22 +51,23 @@ class Revocation:
         self._clock = clock
         self._metrics = metrics
         self._changed = asyncio.Event()
-        self._marks: dict[tuple[str, str], float] = {}
-        """Until when sessions of nodes, writers and holders are closed, by kind and name."""
+        self._refused: dict[SessionTag, float] = {}
+        """Sessions whose token the API server refused, and when the token ends."""
         self._unknown: dict[str, int] = {}
-        """Pods that were not known, by the comparison that first found it."""
+        """Objects that were not known, by the comparison that first found it."""
         self._comparison = 0
         objects.on_departure(self._departed)
 
     def refuse(self, holder: Holder, refused: Refused) -> None:
-        """Close the sessions of a holder whose token the API server refused."""
+        """Close the session of a token that the API server refused."""
         _log.warning(
             "session closed: its token is refused",
             identity=str(holder.identity),
             pod=holder.pod_name,
             why=refused.reason,
         )
-        self._mark("holder", holder.pod_uid or holder.token_id)
+        self._refused[SessionTag.of(holder)] = holder.expires + LEEWAY
+        self._changed.set()
 
     async def run(self) -> None:
         """Compare sessions with the cluster's objects until cancelled."""
@@ -84,51 +85,61 @@ class Revocation:
             await self._compare()
 
     async def _compare(self) -> None:
-        if not self._objects.why_not_synced() and not await self._objects.pods.verify_current():
+        if await self._is_current():
             self._comparison += 1
-        now = self._clock.monotonic()
-        self._marks = {mark: until for mark, until in self._marks.items() if now < until}
+        now = self._clock.now()
+        self._refused = {tag: ends for tag, ends in self._refused.items() if now < ends}
         self._unknown = {
-            uid: first for uid, first in self._unknown.items() if first > self._comparison - 10
+            key: first
+            for key, first in self._unknown.items()
+            if first > self._comparison - _FORGOTTEN
         }
         closed = self._connections.close(self._is_void)
         if closed:
             self._metrics.revoked(closed)
             _log.info("sessions closed: what they belong to is gone", sessions=closed)
 
+    async def _is_current(self) -> bool:
+        if self._objects.why_not_synced():
+            return False
+        problems = [await informer.verify_current() for informer in self._objects.all()]
+        return not any(problems)
+
     def _is_void(self, session: Session) -> bool:
         identity = session.identity
-        if identity.cluster != self._cluster:
+        tag = SessionTag.read(session)
+        if tag is None or identity.cluster != self._cluster:
             return False
-        if self._is_marked(session):
+        if tag in self._refused or self._account_is_void(identity.writer, tag):
             return True
-        if identity.writer is Writer.CTL or not session.pod_uid:
+        if identity.writer is Writer.CTL:
             return False
-        pod = self._objects.pod(session.pod_uid)
+        pod = self._objects.pod(tag.holder)
         if pod is None:
-            return self._is_gone(session.pod_uid)
-        return bool(identity.node) and pod.spec.node_name != identity.node
+            return tag.holder in self._objects.gone or self._is_missing(f"pod/{tag.holder}")
+        if not identity.node:
+            return False
+        return pod.spec.node_name != identity.node or self._node_is_void(identity.node, tag)
 
-    def _is_gone(self, uid: str) -> bool:
-        if uid in self._objects.gone:
-            return True
-        return self._unknown.setdefault(uid, self._comparison) < self._comparison
+    def _account_is_void(self, writer: Writer, tag: SessionTag) -> bool:
+        name = f"{ACCOUNT_PREFIX}{writer}"
+        return self._is_replaced(self._objects.account(name), f"account/{name}", tag.account)
 
-    def _is_marked(self, session: Session) -> bool:
-        identity = session.identity
-        marks = (("node", identity.node), ("writer", identity.writer), ("holder", session.pod_uid))
-        now = self._clock.monotonic()
-        return any(name and now < self._marks.get((kind, name), now) for kind, name in marks)
+    def _node_is_void(self, name: str, tag: SessionTag) -> bool:
+        return self._is_replaced(self._objects.nodes.cache.get(name), f"node/{name}", tag.node)
+
+    def _is_replaced(self, found: Named | None, key: str, uid: str) -> bool:
+        """Return whether a session's object is another one by now, or is gone."""
+        if found is None:
+            return self._is_missing(f"{key}/{uid}")
+        return bool(uid) and short(found.metadata.uid) != uid
+
+    def _is_missing(self, key: str) -> bool:
+        return self._unknown.setdefault(key, self._comparison) < self._comparison
 
     def _departed(self, obj: Object) -> None:
-        name = obj.metadata.name
-        if isinstance(obj, Pod):
-            self._changed.set()
-        elif isinstance(obj, Named) and obj.metadata.namespace:
-            self._mark("writer", name.removeprefix(ACCOUNT_PREFIX))
-        else:
-            self._mark("node", name)
-
-    def _mark(self, kind: str, name: str) -> None:
-        self._marks[kind, name] = self._clock.monotonic() + MARKED
+        if isinstance(obj, Named):
+            kind = "account" if obj.metadata.namespace else "node"
+            for uid in (short(obj.metadata.uid), ""):
+                self._unknown[f"{kind}/{obj.metadata.name}/{uid}"] = self._comparison - 1
         self._changed.set()

@@ -13,7 +13,7 @@ from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect
 from libs.bus.nats.jetstream import configuration
 from libs.bus.port import SubjectForbidden
-from libs.bus.server_config import User, new_nkey, server_config
+from libs.bus.server_config import ServerCluster, Tls, User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
 from libs.contracts.senders import event_subjects, report_subjects
@@ -225,3 +225,47 @@ async def test_the_disk_of_the_server_is_limited(guarded: World) -> None:
             msgspec.json.encode({**configuration(stream), "max_bytes": 2 * reserved}),
         )
         assert "insufficient storage" in msgspec.json.decode(answer)["error"]["description"]
+
+
+TLS = Tls(cert_file="/tls/tls.crt", key_file="/tls/tls.key", ca_file="/tls/ca.crt")
+CLUSTER = ServerCluster(
+    name="sluice", listen="0.0.0.0:6222", routes=("nats-route://nats-0.nats:6222",), size=3
+)
+
+
+def test_tls_comes_first_for_clients_and_is_mutual_between_servers() -> None:
+    config = server_config(users(1), tls=TLS, cluster=CLUSTER)
+    of_clients, of_routes = (part.split("}")[0].split("\n") for part in config.split("tls {")[1:])
+    files = {f'{name}: "/tls/{file}"' for name, file in FILES.items()}
+    assert {line.strip() for line in of_clients} - {""} == {
+        *files,
+        "timeout: 10",
+        "handshake_first: true",
+    }
+    assert {line.strip() for line in of_routes} - {""} == {
+        *files,
+        "timeout: 10",
+        "verify_cert_and_check_known_urls: true",
+    }
+
+
+FILES = {"cert_file": "tls.crt", "key_file": "tls.key", "ca_file": "ca.crt"}
+
+
+def test_streams_with_three_copies_may_use_three_times_as_much_disk() -> None:
+    """The server counts every copy against the account."""
+    reserved = sum(stream.max_bytes for stream in STREAMS)
+    for size in (1, 3):
+        cluster = msgspec.structs.replace(CLUSTER, size=size)
+        config = server_config(users(1), tls=TLS, cluster=cluster)
+        assert f"max_file: {size * reserved}\n" in config
+
+
+def test_a_cluster_without_tls_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"whoever reaches 0\.0\.0\.0:6222 could join"):
+        server_config(users(1), cluster=CLUSTER)
+
+
+def test_a_stream_has_one_or_three_copies() -> None:
+    with pytest.raises(ValueError, match="1 or 3 copies, not 2"):
+        msgspec.structs.replace(CLUSTER, size=2)

@@ -57,7 +57,7 @@ _info = msgspec.json.Decoder(StreamInfo)
 
 
 def configuration(stream: Stream) -> dict[str, Any]:
-    """Return a stream's configuration for JetStream's API; the deployment chooses the replicas."""
+    """Return a stream's configuration for JetStream's API."""
     config: dict[str, Any] = {
         "name": stream.name,
         "description": stream.description,
@@ -76,6 +76,7 @@ def configuration(stream: Stream) -> dict[str, Any]:
         "deny_delete": True,
         "deny_purge": stream.deny_purge,
         "allow_direct": True,
+        "num_replicas": stream.replicas,
     }
     if stream.notify is not None:
         source, destination = stream.notify
@@ -152,9 +153,10 @@ class JetStream:
 
     async def recreate(self, stream: Stream) -> bool:
         """Recreate a lost stream; return False if this connection had not ensured it."""
-        if stream.name not in self._ensured:
+        ensured = self._ensured.get(stream.name)
+        if ensured is None:
             return False
-        await self.ensure(stream)
+        await self.ensure(ensured)
         return True
 
     async def store(

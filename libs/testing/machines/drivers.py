@@ -48,6 +48,9 @@ class GateProcess(SimulatedProcess):
         while not gate.is_open(state.tree, request):
             await self.wait(POLL_INTERVAL)
         state.admitted.add(request.pod_uid)
+        state.gate_answers += [
+            answer for answer in gate.list_answers(state.tree) if answer.pod_uid == request.pod_uid
+        ]
         return 0
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from libs.host import gate
+from libs.host.gate import GateAnswer, GateRequest
 from libs.host.machine import Machine as HostMachine
 from libs.host.machine import Offload
 from libs.runtime.env import Env
@@ -84,6 +86,17 @@ class SimulatedMachine:
     @property
     def driver(self) -> InstalledDriver | None:
         return self._state.installed
+
+    @property
+    def gate_answers(self) -> tuple[GateAnswer, ...]:
+        """The answers with which pods passed the gate, in order."""
+        return tuple(self._state.gate_answers)
+
+    @property
+    def gate_request(self) -> GateRequest | None:
+        """The request of the pod that waits at the gate, if any."""
+        tree = self._state.tree
+        return gate.waiting_request(gate.list_requests(tree), gate.list_answers(tree))
 
     def join(
         self, fleet: KubeletFleet, *, labels: Mapping[str, str] | None = None

@@ -15,6 +15,7 @@ from libs.testing.machines.kernel import SimulatedKernel
 from libs.testing.stage.worlds import MachineModel
 
 if TYPE_CHECKING:
+    from libs.host.gate import GateAnswer
     from libs.host.tree import Tree
 
 
@@ -77,6 +78,8 @@ class MachineState:
         self.incidents: list[Incident] = []
         self.admitted: set[str] = set()
         """Uids of pods that passed the gate in this boot."""
+        self.gate_answers: list[GateAnswer] = []
+        """The answers with which pods passed the gate, in all boots."""
         self.drivers: dict[str, str] = {}
         """Labels of running driver containers, by pod uid."""
         self.broken_gpus: set[int] = set()

@@ -10,10 +10,10 @@ import nkeys
 import pytest
 
 from libs.bus.credentials import Credentials
-from libs.bus.nats import connection, consumer
+from libs.bus.nats import base_connection, consumer
+from libs.bus.nats.base_connection import DRAIN_SECONDS
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.nats.client import PatchedClient
-from libs.bus.nats.connection import DRAIN_SECONDS
 from libs.bus.port import BusMisconfigured, BusUnavailable, LastPerSubject, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
@@ -215,7 +215,7 @@ async def test_a_bus_that_cannot_read_a_stream_is_unready_until_it_can(
             raise asyncio.CancelledError
         await original(client, sid, subject, *rest)
 
-    monkeypatch.setattr(connection, "WATCH_SECONDS", 0.3)
+    monkeypatch.setattr(base_connection, "WATCH_SECONDS", 0.3)
     monkeypatch.setattr(consumer, "BEHIND_SECONDS", 0.3)
     bus = await connected(server.url)
     guarding = asyncio.create_task(bus.guard())

@@ -234,3 +234,40 @@ async def test_the_link_reports_outages(make_bus: MakeBus, control: ServerContro
 async def test_a_bus_has_its_identity(make_bus: MakeBus) -> None:
     bus = await make_bus(SCHEDULER)
     assert bus.identity == SCHEDULER
+
+
+async def test_all_answers_to_a_request_are_gathered(make_bus: MakeBus) -> None:
+    asker, *answerers = [await make_bus(SCHEDULER) for _ in range(4)]
+    tasks: list[asyncio.Task[None]] = []
+    for number, answerer in enumerate(answerers):
+
+        def answer(
+            _subject: str, data: bytes, reply: str, bus: Bus = answerer, number: int = number
+        ) -> None:
+            for part in (b"a", b"b"):
+                answered = b"%d%s %s" % (number, part, data)
+                tasks.append(asyncio.create_task(bus.publish(reply, answered)))
+
+        await answerer.subscribe("test.ask", answer)
+
+    answers = await asker.request_all("test.ask", b"?", within=1.0)
+
+    assert sorted(answers) == [b"0a ?", b"0b ?", b"1a ?", b"1b ?", b"2a ?", b"2b ?"]
+    await asyncio.gather(*tasks)
+    with pytest.raises(NoResponders):
+        await asker.request_all("test.nobody", b"?", within=1.0)
+
+
+async def test_a_request_to_all_fails_when_the_link_breaks(
+    make_bus: MakeBus, control: ServerControl
+) -> None:
+    asker = await make_bus(SCHEDULER)
+    await asker.subscribe("test.ask", RecordingHandler())
+    asking = asyncio.create_task(asker.request_all("test.ask", b"?", within=60.0))
+    await asyncio.sleep(0.05)
+    await control.stop()
+    with pytest.raises(BusUnavailable):
+        await asking
+    with pytest.raises(BusUnavailable):
+        await asker.request_all("test.ask", b"?", within=1.0)
+    await control.start()

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from libs.bus.credentials import Credentials
-from libs.bus.nats import connection
+from libs.bus.nats import base_connection
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.nats.client import PatchedClient
 from libs.bus.port import BusUnavailable
@@ -222,7 +222,7 @@ async def test_sessions_that_are_ended_at_once_are_retried_ever_more_slowly(
 async def test_a_server_without_a_verdict_is_given_up_and_tried_again(
     token: TokenFile, impatient: Impatient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(base_connection, "CONNECT_SECONDS", 0.3)
     async with running(FakeServer(ACCEPT, pings=1)) as server:
         server.is_silent = True
         opening = connected(server.url, token, impatient)
@@ -269,7 +269,7 @@ async def test_a_client_that_gave_up_ends_the_guard(
     async def defect(*_: object) -> None:
         raise ValueError("a defect")
 
-    monkeypatch.setattr(connection, "WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(base_connection, "WATCH_SECONDS", 0.1)
     credentials = Credentials(token_file=str(token.path))
     async with running(FakeServer(ACCEPT)) as server:
         env = make_env(random=impatient)
@@ -286,7 +286,7 @@ async def test_a_session_is_renewed_with_a_newer_token(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(connection, "WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(base_connection, "WATCH_SECONDS", 0.02)
     reads = 0
     read = Credentials.token
 
@@ -329,7 +329,7 @@ async def test_a_session_is_renewed_with_a_newer_token(
 async def test_what_was_published_before_a_renewal_arrives(
     token: TokenFile, impatient: Impatient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(base_connection, "WATCH_SECONDS", 0.02)
     clock = MovedClock()
     began = clock.now()
     token.write(jwt(began, began + LIFE))

@@ -12,12 +12,13 @@ import msgspec
 from demo.verdict import with_report_delay
 from libs.audit import AuditJournal, judge
 from libs.contracts.events import WaitEvent
-from libs.contracts.journal import Revision
+from libs.contracts.journal import Entry, Revision
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
 from libs.contracts.paths import RECORD
 from services.scheduler import resources
+from tests.component.campaign.actions import ALL_ACTIONS
 from tests.component.campaign.admin import NEW, OLD, POOL
-from tests.component.campaign.fault_actions import ALL_ACTIONS
+from tests.component.campaign.gate_answers import unjustified_answers
 from tests.component.campaign.observers import BusObserver, FaultCounter
 from tests.component.campaign.recovery import FOR_PEOPLE, decode_record, record_of, recover
 from tests.component.campaign.scenario import ACTS_UNTIL, CampaignScenario
@@ -174,6 +175,7 @@ class _SeedRun:
         failures += [f"ended: {failure}" for failure in (*world.failures, *ended_by_themselves)]
         for role in world.roles:
             failures += [f"unguarded: {request}" for request in role.transport.unguarded]
+        failures += [f"gate: {text}" for text in self._unjustified_answers(entries)]
         failures += self._given_up_evictions(revisions)
         if ended:
             failures += [f"proof: {text}" async for text in self._without_evidence()]
@@ -192,6 +194,18 @@ class _SeedRun:
             lines=[f"{time - self._began:9.2f} {text}" for time, text in timeline],
             took_effect=self._fault_counter.counts(),
         )
+
+    def _unjustified_answers(self, entries: Iterable[Entry]) -> Iterator[str]:
+        world = self._world
+        for name, sim_node in world.nodes.items():
+            uids = {each.node_uid for each in entries if each.node == name}
+            for answer, reason in unjustified_answers(
+                sim_node.machine.gate_answers,
+                commands=self._observer.driver_commands.get(name, ()),
+                entries=[entry for entry in entries if entry.node == name],
+                lost_journals=[loss for loss in world.lost_journals if loss.node_uid in uids],
+            ):
+                yield f"{answer.at - self._began:.1f} s, {name}: {reason}"
 
     def _audit_failures(self, journal: AuditJournal) -> list[str]:
         calm = self._scenario.calm

@@ -270,4 +270,3 @@ FAULT_ACTIONS: Final[Mapping[str, ActionKind]] = {
     "evict-driver-pod": on_node(_evict_driver_pod),
     "hold-devices": on_node(_hold_devices, values=DURATION),
 }
-ALL_ACTIONS: Final[Mapping[str, ActionKind]] = {**FAULT_ACTIONS, **user_actions.USER_ACTIONS}

@@ -1,16 +1,19 @@
 """What the campaign reads from the bus: facts for the audit, and why nodes wait."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from demo.verdict import DriverlessNodes
 from libs.contracts import subjects
+from libs.contracts.commands import Command
 from libs.contracts.events import Event, EventKind, WaitEvent
+from libs.contracts.identities import Writer
 from libs.contracts.message import decode
 from libs.contracts.reports import Report
 from libs.testing.apiserver.faults import ActiveFault, Cut, Delay, Fault, Hang, RefuseRequest, Stale
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import TraceRecord
+from tests.component.campaign.gate_answers import StoredCommand
 from tests.component.campaign.roles import ROLES, user_of
 from tests.component.campaign.scenario import ApiFaultRates
 
@@ -20,11 +23,16 @@ class BusObserver:
         self.driverless = DriverlessNodes(pool=pool, max_unavailable=max_unavailable)
         self.waits: dict[str, Event] = {}
         """The last wait event of each node."""
+        self.driver_commands = defaultdict[str, list[StoredCommand]](list)
+        """The commands to each node's driver agent."""
 
     def observe(self, record: TraceRecord) -> None:
         subject = subjects.parse(record.subject) if record.action == "store" else None
         if isinstance(subject, subjects.State):
             self.driverless.observe(decode(Report, record.data), at=record.time)
+        if isinstance(subject, subjects.Command) and subject.component == Writer.DRIVER:
+            command = StoredCommand(record.time, decode(Command, record.data))
+            self.driver_commands[subject.node].append(command)
         if isinstance(subject, subjects.Event) and subject.kind == EventKind.WAIT:
             event = decode(Event, record.data)
             before = self.waits.get(event.node)

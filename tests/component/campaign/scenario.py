@@ -13,13 +13,15 @@ import msgspec
 from libs.forecast.world import ProcessEnd, TimeSpan, ValidationEnd
 from libs.testing.bus import BusFaults
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
-from tests.component.campaign.fault_actions import ALL_ACTIONS
+from tests.component.campaign.actions import ALL_ACTIONS
 from tests.component.campaign.user_actions import ScheduledAction
 
 ACTS_FROM: Final = 8.0
 PATCHED: Final = (45.0, 95.0)
 """Seconds from the start until the version changes, before or after the first rollout ends."""
 ACTS_UNTIL: Final = 180.0
+UNPROVED: Final = (100.0, 130.0)
+"""Seconds from the start until a proof is withdrawn in a scenario that has nothing else."""
 
 
 class ApiFaultRates(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +77,11 @@ class CampaignScenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scenario(seed: int) -> CampaignScenario:
-    """Return the scenario of a seed; every sixteenth is calm."""
+    """Return the scenario of a seed; every sixteenth is calm.
+
+    In another sixteenth, nothing happens but that a proof is withdrawn at the gate: among other
+    faults the moment in which the gate could open wrongly is often missed.
+    """
     random = Random(f"{seed}/ground")
     count = random.choice((*(3,) * 14, 4, 4, 4, 5, 6, 8))
     nodes = tuple(f"n{number}" for number in range(1, count + 1))
@@ -89,6 +95,8 @@ def scenario(seed: int) -> CampaignScenario:
     )
     if seed % 16 == 0:
         return result
+    if seed % 16 == 8:
+        return msgspec.structs.replace(result, actions=(_unprove(seed, nodes),))
     return msgspec.structs.replace(
         result,
         actions=_sorted((*_actions(seed, nodes), *_guard(seed, result.patched_at))),
@@ -181,6 +189,16 @@ def _actions(seed: int, nodes: tuple[str, ...]) -> tuple[ScheduledAction, ...]:
             value = round(random.uniform(*kind.values), 1)
             result.append(ScheduledAction(at=at, kind=what, node=node, value=value))
     return _sorted(result)
+
+
+def _unprove(seed: int, nodes: tuple[str, ...]) -> ScheduledAction:
+    random = Random(f"{seed}/unprove")
+    return ScheduledAction(
+        at=round(random.uniform(*UNPROVED), 2),
+        kind="unprove-at-gate",
+        node=random.choice(nodes),
+        value=round(random.uniform(*ALL_ACTIONS["unprove-at-gate"].values), 1),
+    )
 
 
 def _guard(seed: int, patched_at: float) -> tuple[ScheduledAction, ...]:

@@ -18,7 +18,6 @@ from libs.bus.port import Bus
 from libs.contracts.events import Event
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Entry, Revision
-from libs.host.machine import InlineOffload
 from libs.kube.client import Kube
 from libs.policy.crds import CEL_RULES
 from libs.runtime.service import Service
@@ -31,6 +30,7 @@ from libs.testing.simulation import Sim
 from libs.testing.simulation import run as simulate
 from libs.testing.stage.worlds import MachineModel
 from tests.component.campaign.admin import CampaignAdmin
+from tests.component.campaign.delayed_offload import DelayedOffload
 from tests.component.campaign.roles import ROLES, RoleProcess
 
 T = TypeVar("T")
@@ -53,6 +53,8 @@ class CampaignWorld(CampaignAdmin):
         super().__init__(self._kube_for("person", "kubectl"), self.server.transport(user="person"))
         self.cluster = SimulatedCluster(self._kube_for, model=model, env=sim.env("cluster"))
         self.nodes: dict[str, SimulatedNode] = {}
+        self.offloads: dict[str, DelayedOffload] = {}
+        """The blocking calls of the agents of each machine."""
         self.roles: list[RoleProcess] = []
         self.failures: list[str] = []
         """Cluster roles that ended by themselves, with the reason."""
@@ -73,13 +75,14 @@ class CampaignWorld(CampaignAdmin):
         machine = SimulatedMachine(
             self.root / name, name=name, model=self.model, env=sim.env(name), cache_reads=True
         )
+        offload = self.offloads[name] = DelayedOffload(sim.clock)
         sim_node = self.nodes[name] = SimulatedNode(
             machine,
             kube_for=self._kube_for,
             connect=self._join,
             cut=_cut,
             model=self.model,
-            access=InlineOffload(),
+            access=offload,
             env=sim.env(),
             random_for=sim.random_for,
         )

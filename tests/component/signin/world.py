@@ -133,8 +133,10 @@ class World:
 
     # Processes.
 
-    async def start(self, *, module: str = "services.signin", **settings: str) -> ChildProcess:
-        """Start a process of sign-in, and wait until it answers."""
+    async def start(
+        self, *, module: str = "services.signin", until: str = STARTED, **settings: str
+    ) -> ChildProcess:
+        """Start a process of sign-in, and wait until it answers, or until it logs something."""
         files = {name: str(self.folder / name) for name in ("signing", "xkey")}
         environ = {
             **ENVIRON,
@@ -149,7 +151,7 @@ class World:
             "sign-in", *(sys.executable, "-W", "error", "-m", module, "server"), environ=environ
         )
         self._stack.push_async_callback(child.destroy)
-        await child.wait_for_log(STARTED)
+        await child.wait_for_log(until)
         return child
 
     # Clients.

@@ -155,7 +155,7 @@ def test_a_token_is_known_until_lease_and_record_are_gone(losses: str, problems:
 
 
 LATER_OP = "driver of n1 started swap 1.2 after it had seen the later op 1.3"
-OLDER_EPOCH = "driver of n1 started swap 1.2 under epoch 2, when driver already had epoch 3"
+OLDER_EPOCH = "driver of n1 started swap 1.2 under epoch 2, after it had seen epoch 3"
 TWO_TOKENS = "lease token=1; release; lease token=2; started driver validate;"
 
 
@@ -167,13 +167,9 @@ TWO_TOKENS = "lease token=1; release; lease token=2; started driver validate;"
         [OLDER_EPOCH],
     ),
     an_older_op=("started op=3; started op=2", [LATER_OP]),
-    an_older_epoch_than_that_of_another_component=(
-        "started validator validate epoch=3; advance 1; started epoch=2",
-        ["driver of n1 started swap 1.1 under epoch 2, when validator already had epoch 3"],
-    ),
     an_older_epoch_of_idle=(
         "started discovery idle epoch=3; started driver idle epoch=2; started driver idle epoch=1",
-        ["driver of n1 started idle 1.1 under epoch 1, when driver already had epoch 2"],
+        ["driver of n1 started idle 1.1 under epoch 1, after it had seen epoch 2"],
     ),
     a_resumed_op=("started op=2 epoch=2; started op=2 epoch=2", []),
     a_refused_op=("started op=2 epoch=2; entry refused epoch=1; started op=2 epoch=2", []),
@@ -194,6 +190,54 @@ TWO_TOKENS = "lease token=1; release; lease token=2; started driver validate;"
 def test_an_agent_starts_no_older_op(story: str, texts: list[str]) -> None:
     builder = JournalBuilder("n1").play(f"lease; advance 10; {story}")
     assert messages(builder.journal()) == texts
+
+
+DEPOSED = "entry step driver swap op=2 epoch=3; entry step driver validate op=3 epoch=3"
+TOOK = "validator of n1 took validate 1.2 under epoch 2, when driver already had the command"
+
+
+@cases(
+    "story texts",
+    after_a_command_of_its_own=(
+        f"{DEPOSED}; advance 6; entry step validator validate op=2 epoch=2",
+        [f"{TOOK} 1.3 of epoch 3"],
+    ),
+    once_per_command=(
+        (
+            f"{DEPOSED}; advance 6; entry step validator validate op=2 epoch=2;"
+            "started validator validate op=2 epoch=2; finished validator validate op=2 epoch=2"
+        ),
+        [f"{TOOK} 1.3 of epoch 3"],
+    ),
+    taken_before=(
+        (
+            f"entry step validator validate op=2 epoch=2; {DEPOSED}; advance 6;"
+            "started validator validate op=2 epoch=2"
+        ),
+        [],
+    ),
+    read_just_before=(f"{DEPOSED}; advance 5; entry step validator validate op=2 epoch=2", []),
+    while_the_slots_are_adopted=(
+        (
+            "started driver swap op=2 epoch=2; entry step driver swap op=2 epoch=3; advance 6;"
+            "started validator validate op=2 epoch=2"
+        ),
+        [],
+    ),
+    idle=(f"{DEPOSED}; advance 6; started validator idle op=2 epoch=2", []),
+    of_the_same_leader=(f"{DEPOSED}; advance 6; started validator validate op=2 epoch=3", []),
+    refused=(f"{DEPOSED}; advance 6; entry refused validator validate op=2 epoch=2", []),
+    of_another_boot=(f"{DEPOSED}; reboot; advance 6; started validator validate op=2 epoch=2", []),
+    of_another_node=(
+        f"lease n2; {DEPOSED}; advance 6; started validator validate name=n2 op=2 epoch=2",
+        [],
+    ),
+)
+def test_no_command_of_an_earlier_leader_is_taken_after_a_later_leader_sent_its_own(
+    story: str, texts: list[str]
+) -> None:
+    builder = JournalBuilder("n1", "n2").play(f"lease; advance 10; {story}")
+    assert i2_messages(builder) == texts
 
 
 @cases(

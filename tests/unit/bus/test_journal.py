@@ -1,6 +1,7 @@
 """The journal: crashes, damage and compaction."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -233,3 +234,32 @@ def test_a_cancelled_append_waits_for_its_write(path: Path) -> None:
     asyncio.run(story())
     kept = asyncio.run(journal(path).open())
     assert kept == [entry(1, STARTED), entry(2, STARTED)]
+
+
+def test_the_failed_write_of_a_cancelled_append_is_not_reported_as_unhandled(path: Path) -> None:
+    def remove_file() -> None:
+        path.unlink()
+
+    async def story() -> list[str]:
+        reported: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _loop, context: reported.append(context["message"])
+        )
+
+        async def run_later(function: Callable[[], T]) -> T:
+            await asyncio.sleep(0)
+            return function()
+
+        failing = FileJournal(path, run=run_later)
+        await failing.open()
+        remove_file()
+        cancelled = asyncio.create_task(failing.append(entry(1, STARTED)))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        del cancelled
+        gc.collect()
+        return reported
+
+    assert asyncio.run(story()) == []

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from libs.bus.nats.jetstream import configuration
 from libs.bus.port import BusUnavailable
-from libs.bus.streams import PERIOD, keep_streams
+from libs.bus.streams import PERIOD, keep_streams, streams_with
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.subjects import STREAMS, Stream
 from libs.testing.bus import LocalServer
@@ -36,7 +37,7 @@ class World:
 async def enter_world(sim: Sim) -> AsyncGenerator[World]:
     world = World(sim)
     keeping = asyncio.create_task(
-        keep_streams(bus=world.scheduler, clock=sim.clock), name="keep streams"
+        keep_streams(bus=world.scheduler, clock=sim.clock, streams=STREAMS), name="keep streams"
     )
     try:
         yield world
@@ -68,3 +69,10 @@ async def test_an_outage_of_the_bus_is_survived(world: World) -> None:
     world.server.start()
     await world.clock.sleep(PERIOD + 1.0)
     assert [stream for stream in STREAMS if not await world.exists(stream)] == []
+
+
+def test_streams_with_replicas_differ_in_nothing_else() -> None:
+    assert streams_with(1) == STREAMS
+    assert [stream.replicas for stream in streams_with(3)] == [3, 3, 3]
+    for ours, stream in zip(streams_with(3), STREAMS, strict=True):
+        assert configuration(ours) == configuration(stream) | {"num_replicas": 3}

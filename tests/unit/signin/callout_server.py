@@ -32,13 +32,19 @@ class CalloutServer:
         self.xkey = encode_public(KeyKind.CURVE, bytes(self._curve.public_key))
 
     def ask(
-        self, keys: CalloutKeys, token: str, *, host: str = "10.0.3.9", kind: str = "nats"
+        self,
+        keys: CalloutKeys,
+        token: str,
+        *,
+        host: str = "10.0.3.9",
+        kind: str = "nats",
+        clock_ahead: int = 0,
     ) -> bytes:
         """Return the request for a client that presents this token."""
         user = SigningKey(next(self._users).to_bytes(32, "big")).verify_key
         claims = {
             "aud": "nats-authorization-request",
-            "iat": int(self._clock.now()),
+            "iat": int(self._clock.now()) + clock_ahead,
             "iss": self.id,
             "nats": {
                 "server_id": {"id": self.id, "xkey": self.xkey},

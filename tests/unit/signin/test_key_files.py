@@ -144,7 +144,11 @@ async def test_files_that_cannot_be_used_leave_the_keys_as_they_are(files: Files
     assert all(seed not in str(logs) for pair in (A, B, C) for seed in pair)
 
 
-@pytest.mark.parametrize("content", [None, "", "SUAIBDPBAUTW", B[0], A[0][:-1] + "A"])
+@pytest.mark.parametrize(
+    "content",
+    [None, "", "SUAIBDPBAUTW", B[0], A[1][:-1] + "1"],
+    ids=["missing", "empty", "short", "a signing key", "changed"],
+)
 async def test_the_first_reading_needs_seeds(files: Files, content: str | None) -> None:
     files.write(A, B)
     files.write_next_xkey(content)
@@ -195,6 +199,34 @@ async def test_one_request_that_opens_starts_the_count_again(files: Files) -> No
             assert files.opens(A)
         await asyncio.sleep(0.1)
         assert not task.done()
+
+
+async def test_requests_that_these_keys_open_prove_them_current(files: Files) -> None:
+    """However old they are: the server's clock may be wrong."""
+    files.write(A, B)
+    await files.keys.load()
+    async with files.running() as task:
+        for ahead in (-3600, 3600):
+            keys = CalloutKeys.from_seeds(*A)
+            data = files.server.ask(keys, "a.b.c", clock_ahead=ahead)
+            for _ in range(3 * UNREADABLE):
+                with pytest.raises(TooOld if ahead < 0 else Unreadable):
+                    files.keys.open(data, server_xkey=files.server.xkey, max_age=MAX_AGE)
+        await asyncio.sleep(0.1)
+        assert not task.done()
+
+
+async def test_a_server_that_does_not_encrypt_does_not_use_these_keys(files: Files) -> None:
+    files.write(A, B)
+    await files.keys.load()
+    async with files.running() as task:
+        for _ in range(2):
+            for _ in range(UNREADABLE):
+                with pytest.raises(Unreadable):
+                    files.keys.open(b"eyJ.eyJ.x", server_xkey="", max_age=MAX_AGE)
+            await asyncio.sleep(0.1)
+        with pytest.raises(Fatal, match="does not encrypt its requests to"):
+            await task
 
 
 async def test_an_old_request_is_too_old_for_the_pair_that_opens_it(files: Files) -> None:

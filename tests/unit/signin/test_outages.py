@@ -74,15 +74,16 @@ def test_unknown_holders_are_reviewed_first() -> None:
 def test_a_review_that_refuses_closes_the_session_that_was_admitted_without_it() -> None:
     async def story(world: World, _known: Agent, unknown: Agent) -> None:
         fault = world.server.faults.add(Fault(effect=RefuseRequest(503), kind="TokenReview"))
-        token = unknown.token()
+        token = unknown.token(jti="refused")
         assert (await world.sign_in(token)).error == ""
-        world.connections.open = [unknown.session()]
+        session, other = unknown.session("refused"), unknown.session("other")
+        world.connections.open = [session, other]
         await world.delete(unknown)
         await world.clock.sleep(30)
         assert world.connections.closed == []
         world.server.faults.remove(fault)
         await world.clock.sleep(60)
-        assert world.connections.closed == [unknown.session()]
+        assert world.connections.closed == [session]
         assert "refused this token before" in (await world.sign_in(token)).error
 
     logs = play(known_and_unknown(story))
@@ -182,6 +183,26 @@ def test_a_request_to_other_keys_is_not_answered() -> None:
         assert world.value("dropped_total", reason="unreadable") == 1
 
     play(story)
+
+
+@pytest.mark.parametrize("ahead", [-3600, 3600])
+def test_a_wrong_clock_of_the_servers_machine_is_logged(ahead: int) -> None:
+    async def story(world: World) -> None:
+        agent = await world.agent()
+        await world.settled()
+        for _ in range(100):
+            data = world.nats.ask(world.keys, agent.token(), clock_ahead=ahead)
+            world.responder.received(data, world.nats.xkey, "reply")
+        await world.settled()
+        assert "reply" not in world.answers
+        reason = "old" if ahead < 0 else "unreadable"
+        assert world.value("dropped_total", reason=reason) == 100
+        assert (await world.sign_in(agent.token())).error == ""
+
+    event = "a request of nats-server cannot be answered"
+    (line,) = [line for line in play(story) if line["event"] == event]
+    assert "3600.0 s" in line["why"]
+    assert "clock" in line["why"]
 
 
 def test_a_request_that_fails_does_not_end_the_process() -> None:

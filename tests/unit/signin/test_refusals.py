@@ -50,10 +50,11 @@ def test_a_genuine_agent_is_admitted_as_its_node_and_no_other() -> None:
         agent = await world.agent("driver", "gpu-1")
         await world.node("gpu-2")
         await world.settled()
-        answer = await world.sign_in(agent.token())
+        answer = await world.sign_in(agent.token(jti="token-of-agent"))
         assert answer.error == ""
         assert answer.user["aud"] == NODES_ACCOUNT
-        assert answer.user["name"] == f"default/gpu-1/driver#{agent.pod.uid}"
+        assert answer.user["name"] == str(agent.session("token-of-agent"))
+        assert answer.user["name"].startswith(f"default/gpu-1/driver#{agent.pod.uid}:")
         assert answer.user["exp"] == agent.claims()["exp"] + 60
         allowed = json.dumps(answer.user["nats"])
         assert ".gpu-1.driver." in allowed
@@ -70,7 +71,8 @@ def test_people_sign_in_with_a_token_of_their_own_account() -> None:
         claims = world.server.issuer.claims(namespace=NAMESPACE, account=account)
         answer = await world.sign_in(world.server.issuer.sign(claims))
         assert (answer.error, answer.user["aud"]) == ("", "SERVICES")
-        assert answer.user["name"] == f"default/-/ctl#{claims['jti']}"
+        token = claims["jti"]
+        assert answer.user["name"] == f"default/-/ctl#{token}:{account.uid[:8]}::{token[:8]}"
 
     (line,) = [line for line in play(story) if line["event"] == "signed in"]
     assert line["log_level"] == "info"
@@ -188,6 +190,12 @@ def test_a_token_of_another_pods_account_or_node() -> None:
         node = {"name": "gpu-2", "uid": agent.node.uid}
         return world.server.issuer.sign(rebound(agent.claims(), node=node))
 
+    def other_name(world: World, agent: Agent) -> str:
+        pod = {"name": "another", "uid": agent.pod.uid}
+        return world.server.issuer.sign(rebound(agent.claims(), pod=pod))
+
+    cause, reason = refused_token(other_name)
+    assert (cause, "but its uid is that of driver-on-gpu-1" in reason) == ("pod", True)
     assert refused_token(other_account)[0] == "pod"
     cause, reason = refused_token(other_node)
     assert (cause, "names the node gpu-2, but the pod" in reason) == ("node", True)

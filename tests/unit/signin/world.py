@@ -39,11 +39,13 @@ class Connections:
     def __init__(self) -> None:
         self.open: list[Session] = []
         self.closed: list[Session] = []
+        self.matches: list[Callable[[Session], bool]] = []
 
     def count(self, identity: Identity) -> int:
         return sum(session.identity == identity for session in self.open)
 
     def close(self, matches: Callable[[Session], bool]) -> int:
+        self.matches.append(matches)
         closed = [session for session in self.open if matches(session)]
         self.open = [session for session in self.open if session not in closed]
         self.closed += closed
@@ -68,10 +70,12 @@ class Agent:
     def token(self, **overrides: Any) -> str:
         return self._world.server.issuer.sign(self.claims(**overrides))
 
-    def session(self) -> Session:
+    def session(self, token_id: str = "1") -> Session:
+        """Return the session that a token opens."""
         writer = self.account.name.removeprefix("sluice-")
         identity: Any = {"cluster": CLUSTER, "writer": writer, "node": self.node.name}
-        return Session(Identity(**identity), self.pod.uid)
+        uids = [self.account.uid[:8], self.node.uid[:8], token_id[:8]]
+        return Session(Identity(**identity), ":".join([self.pod.uid, *uids]))
 
 
 class World:
@@ -171,11 +175,18 @@ class World:
 
     # Signing in.
 
-    def ask(self, token: str, *, keys: CalloutKeys | None = None, **client: str) -> str:
+    def ask(
+        self,
+        token: str,
+        *,
+        keys: CalloutKeys | None = None,
+        host: str = "10.0.3.9",
+        kind: str = "nats",
+    ) -> str:
         """Send the request of a client, and return where its answer will be."""
         self._asked += 1
         reply = f"$SYS._INBOX.{self._asked}"
-        data = self.nats.ask(keys or self.keys, token, **client)
+        data = self.nats.ask(keys or self.keys, token, host=host, kind=kind)
         self.responder.received(data, self.nats.xkey, reply)
         return reply
 

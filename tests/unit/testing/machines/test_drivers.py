@@ -106,6 +106,7 @@ def test_a_gate_waits_for_an_answer_to_its_pod_and_label(tmp_path: Path) -> None
         (request,) = gate.list_requests(scene.tree)
         assert (request.pod_uid, request.label) == (uid("new"), "d-2")
         assert request.started == scene.sim.clock.now() - 100
+        assert scene.world.gate_request == request
         assert len(containers(scene.tree, uid("new"))) == 1
         for answer in (
             GateAnswer(pod_uid=uid("old"), label="d-2", at=0.0),
@@ -114,10 +115,16 @@ def test_a_gate_waits_for_an_answer_to_its_pod_and_label(tmp_path: Path) -> None
             gate.put_answer(scene.tree, answer)
             await scene.sleep(10)
         assert running.exits == []
+        assert scene.world.gate_answers == ()
         scene.admit(pod)
+        admitted_at = scene.sim.clock.now()
         await scene.sleep(1)
         assert running.exits == [0]
         assert containers(scene.tree, uid("new")) == ()
+        assert scene.world.gate_request is None
+        assert scene.world.gate_answers == (
+            GateAnswer(pod_uid=uid("new"), label="d-2", at=admitted_at),
+        )
 
     run_scenario(tmp_path, act)
 
