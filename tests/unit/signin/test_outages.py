@@ -155,6 +155,21 @@ def test_a_request_that_waited_too_long_is_dropped_before_any_cryptography() -> 
     play(story)
 
 
+def test_a_verdict_that_comes_too_late_is_not_sent() -> None:
+    async def story(world: World, known: Agent, unknown: Agent) -> None:
+        world.server.faults.add(Fault(effect=Hang(), kind="TokenReview"))
+        world.send_seconds = MAX_AGE - 1.0
+        first = world.ask(known.token())
+        late = world.ask(unknown.token())
+        await world.clock.sleep(20.0)
+        assert world.answer(first) is not None
+        assert late not in world.answers
+        assert world.value("dropped_total", reason="old") == 1
+        assert world.value("answers_total", result="granted") == 1
+
+    play(known_and_unknown(story))
+
+
 def test_the_queue_is_bounded_by_requests_and_bytes() -> None:
     async def story(world: World) -> None:
         for _ in range(MAX_QUEUE + 5):

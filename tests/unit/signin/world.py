@@ -185,7 +185,7 @@ class World:
     ) -> str:
         """Send the request of a client, and return where its answer will be."""
         self._asked += 1
-        reply = f"$SYS._INBOX.{self._asked}"
+        reply = f"reply.{self._asked}"
         data = self.nats.ask(keys or self.keys, token, host=host, kind=kind)
         self.responder.received(data, self.nats.xkey, reply)
         return reply
