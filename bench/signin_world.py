@@ -19,7 +19,7 @@ import msgspec
 from bench.fleet import LineProcess
 from bench.signin_cluster import NAMESPACE
 from libs.bus.callout import CalloutKeys, new_seeds
-from libs.bus.server_config import SignIn, User, new_nkey, server_config
+from libs.bus.server_config import SignIn, Tls, User, new_nkey, server_config
 from libs.contracts.identities import COMPONENTS, Identity, Writer
 from libs.testing.certificates import CertificateAuthority
 from libs.testing.child_process import ChildProcess
@@ -68,13 +68,15 @@ class StormWorld:
         self._stack = stack
         self._seeds = new_seeds()
         self._nkey = new_nkey()
-        pair = None
         self._ca_file = ""
+        pair, tls = None, None
         if fleet.tls:
             authority = CertificateAuthority()
             self._ca_file = str(authority.write(folder / "ca.pem"))
             pair = authority.issue(folder, "server")
-        self.config = self._config()
+            files = {"cert_file": str(pair.cert_file), "key_file": str(pair.key_file)}
+            tls = Tls(**files, ca_file=self._ca_file)
+        self.config = self._config(tls)
         self.nats = NatsServer(config=self.config, tls=pair)
         self.replicas: list[ChildProcess] = []
         self._ended: dict[str, float] = {}
@@ -152,7 +154,7 @@ class StormWorld:
             found = _added(found, {"cpu": cpu_seconds(child.pid), **counted})
         return found
 
-    def _config(self) -> str:
+    def _config(self, tls: Tls | None) -> str:
         keys = CalloutKeys.from_seeds(*self._seeds)
         sign_in = Identity(writer=Writer.SIGN_IN)
         return server_config(
@@ -164,6 +166,7 @@ class StormWorld:
                 identities=self.fleet.agents,
                 timeout=self.fleet.timeout,
             ),
+            tls=tls,
         )
 
     async def _start_replica(self) -> ChildProcess:
