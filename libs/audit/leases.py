@@ -41,7 +41,9 @@ def leases(case: AuditCase) -> Iterator[AuditFinding]:
     for change in case.timeline.changes:
         uid, before, after = change.node.uid, change.before, change.after
         highest = max(highest_tokens[uid], _token(before))
-        problems = _own_write(change, highest) if change.by_scheduler else _foreign_lease(change)
+        problems = (
+            _own_write(case, change, highest) if change.by_scheduler else _foreign_lease(change)
+        )
         for problem in problems:
             yield write_violation("I2", change, f"{change.node.name}: {problem}")
         if (before.upgrade or before.record) and not (after.lease or after.record):
@@ -61,7 +63,7 @@ def _journaled_token(case: AuditCase, change: NodeChange) -> int:
     return max((entry.token for entry in entries), default=0)
 
 
-def _own_write(change: NodeChange, highest: int) -> Iterator[str]:
+def _own_write(case: AuditCase, change: NodeChange, highest: int) -> Iterator[str]:
     before, after = change.before.lease, change.after.lease
     if before != after:
         if before and before.owner != LeaseOwner.UPGRADE:
@@ -79,17 +81,25 @@ def _own_write(change: NodeChange, highest: int) -> Iterator[str]:
     elif lease and record and record.token != lease.token:
         yield f"its record has token {record.token}, but its lease has token {lease.token}"
     if not (change.before.upgrade or lease or change.before.request):
-        if change.label_moved and not _leaves_driver(change):
+        if change.label_moved and not _leaves_driver(case, change):
             labels = f"{change.before.driver!r} to {change.after.driver!r}"
             yield f"its driver label went from {labels} without a lease"
         if change.after.cordoned and not change.before.cordoned:
             yield "it was cordoned without a lease"
 
 
-def _leaves_driver(change: NodeChange) -> bool:
-    """Report whether a write only drops our label from a driver that came with the machine."""
+def _leaves_driver(case: AuditCase, change: NodeChange) -> bool:
+    """Report whether a write only drops the label, and no driver follows it.
+
+    Either the driver came with the machine, or the label without a record has no driver pod.
+    """
     record = change.before.record
-    if record is None or change.after.record or change.after.driver or record.started:
+    if change.after.record or change.after.driver:
+        return False
+    if record is None:
+        pods = (pod.at(change.position) for pod in case.timeline.pods.values())
+        return not any(pod.node == change.node.name and pod.label for pod in pods)
+    if record.started:
         return False
     return record.evidence is None or not record.evidence.driver_pod_uid
 

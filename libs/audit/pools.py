@@ -4,6 +4,7 @@ Replayed from the revisions and the `PoolFacts`. A node under a lease belongs to
 record names, any other node to the pool by the facts or else by the policies.
 """
 
+import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -233,10 +234,17 @@ class PoolAvailability:
 
 
 def limit_of(facts: PoolFacts, nodes: int) -> int:
-    """Return how many nodes of a pool of this size may be unavailable."""
-    if scaled_value(facts.max_unavailable, 100) == 0:
+    """Return how many nodes of a pool of this size may be unavailable.
+
+    100 % sets no limit: nodes that are leaving the pool count in it too.
+    """
+    maximum = facts.max_unavailable
+    percent = scaled_value(maximum, 100)
+    if percent == 0:
         return 0
-    return max(1, scaled_value(facts.max_unavailable, nodes))
+    if isinstance(maximum, str) and "%" in maximum and percent >= 100:
+        return sys.maxsize
+    return max(1, scaled_value(maximum, nodes))
 
 
 def in_journal_order(timeline: Timeline) -> Iterator[NodeChange | PolicyChange | RolloutWrite]:

@@ -31,16 +31,14 @@ from libs.rollout.lost_record import (
 from libs.rollout.node_writes import (
     current_lease,
     current_record,
-    edit_notice,
-    field_writer,
     mark_required,
     needs_cordon,
-    owned_label,
     record_for_restart,
     unchanged_cordon,
     upgrade_lease,
     write_step,
 )
+from libs.rollout.notices import edit_notice, field_writer
 from libs.rollout.requests import (
     ENDED_STATES,
     drop_needless_request,
@@ -118,7 +116,6 @@ def _restore_state_label(node: NodeView, record: NodeRecord, now: Instant) -> St
         because=f"restore the state label, edited by {field_writer(node, NodeField.STATE)}",
         lease=current_lease(node),
         cordon=True if leased and needs_cordon(record) else unchanged_cordon(node),
-        driver_label=None if leased else owned_label(node, record),
         notes=(
             edit_notice(
                 node, NodeField.STATE, before=record.state, after=node.state, message=message

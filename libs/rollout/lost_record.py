@@ -8,10 +8,7 @@ withdrawn.
 from collections.abc import Iterator
 
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
-    STATE_LABEL,
     NodeRecord,
     NodeRequest,
     UpgradeState,
@@ -21,13 +18,12 @@ from libs.rollout.at_rest import is_unwanted
 from libs.rollout.decision import Step, Wait
 from libs.rollout.node_writes import (
     current_lease,
-    edit_notice,
-    field_writer,
-    request_notice,
+    overwritten_keys,
     unchanged_cordon,
     upgrade_lease,
     write_step,
 )
+from libs.rollout.notices import edit_notice, field_writer, request_notice
 from libs.rollout.slots import withdraw_commands
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
@@ -56,12 +52,6 @@ _CORDONED = frozenset(UpgradeState) - {
     UpgradeState.UPGRADE_DONE,
 }
 """States in which the GPU Operator has cordoned the node. Others are not its states."""
-
-_KEYS = {
-    NodeField.STATE: STATE_LABEL,
-    NodeField.LEASE: LEASE_ANNOTATION,
-    NodeField.RECORD: RECORD_ANNOTATION,
-}
 
 
 def loss_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
@@ -189,7 +179,7 @@ def _adopt(node: NodeView, pool: PoolView, now: Instant) -> Step:
         because=f"adopted at the request of {manager}",
         lease=None,
         cordon=unchanged_cordon(node),
-        cleared=(REQUEST_ANNOTATION, *_overwritten_keys(node, NodeField.LEASE)),
+        cleared=(REQUEST_ANNOTATION, *overwritten_keys(node, NodeField.LEASE)),
         notes=(request_notice(node, NodeField.REQUEST, NodeRequest.ADOPT.value, message),),
     )
 
@@ -221,15 +211,10 @@ def forget(node: NodeView, pool: PoolView, now: Instant) -> Step:
         initially_cordoned=False,
         cleared=(
             REQUEST_ANNOTATION,
-            *_overwritten_keys(node, NodeField.STATE, NodeField.LEASE, NodeField.RECORD),
+            *overwritten_keys(node, NodeField.STATE, NodeField.LEASE, NodeField.RECORD),
         ),
         notes=(request_notice(node, NodeField.REQUEST, NodeRequest.FORGET.value, message),),
     )
-
-
-def _overwritten_keys(node: NodeView, *fields: NodeField) -> tuple[str, ...]:
-    """Return our keys that another manager overwrote: an apply without them would leave them."""
-    return tuple(_KEYS[field] for field in fields if node.other_managers(field))
 
 
 def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
@@ -258,7 +243,6 @@ def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | 
         because=message,
         lease=None,
         cordon=True if cordon_adopted else unchanged_cordon(node),
-        driver_label="",
         cleared=(REQUEST_ANNOTATION,) if node.request is NodeRequest.ADOPT else (),
         notes=(
             edit_notice(

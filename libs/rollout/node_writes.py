@@ -1,21 +1,30 @@
 """Writes to a Node: everything that we own on it, assembled in one place.
 
 Every step that writes goes through `write_step`, so that state, driver label, lease, record and
-cordon stay consistent. Notices name the field manager that an edit or a request came from.
+cordon stay consistent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.node import (
+    DRIVER_LABEL,
+    LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+)
 from libs.rollout import limits
 from libs.rollout.decision import (
     Action,
     NodeApplyConfiguration,
     Notice,
-    NoticeKind,
     Step,
     WriteNode,
 )
@@ -23,6 +32,13 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
+
+_KEYS: Final = {
+    NodeField.STATE: STATE_LABEL,
+    NodeField.DRIVER: DRIVER_LABEL,
+    NodeField.LEASE: LEASE_ANNOTATION,
+    NodeField.RECORD: RECORD_ANNOTATION,
+}
 
 NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
 """A lease for one of these operations does not make its node unavailable."""
@@ -144,25 +160,28 @@ def write_step(
 ) -> Step:
     """Build the step that writes the Node; the state label is the record's. None keeps a value.
 
+    An empty `driver_label` removes the label, whoever set it.
+
     `before` are actions that must succeed before the write. `lowers_capacity`: the write may make
     the node unavailable; the record then names the revisions it was decided on.
     """
     previous = current_record(node)
     if record is not None and previous is not None:
         record = msgspec.structs.replace(record, cordon_adopted=has_adopted_cordon(node, record))
+    removed = overwritten_keys(node, *_removed_fields(node, record, lease, driver_label))
     if lowers_capacity and record is not None:
         seen = {name: source.revision for name, source in now.visibility.sources.items()}
         record = msgspec.structs.replace(record, seen=seen)
     applied = NodeApplyConfiguration(
         state="" if record is None else record.state,
-        driver_label=node.driver_label if driver_label is None else driver_label,
+        driver_label=_kept_label(node, record, lease) if driver_label is None else driver_label,
         lease=lease,
         record=record,
         unschedulable=cordon,
         initially_cordoned=node.initially_cordoned
         if initially_cordoned is None
         else initially_cordoned,
-        cleared=cleared,
+        cleared=tuple(dict.fromkeys((*cleared, *removed))),
     )
     write = WriteNode(
         uid=node.uid, revision=node.revision, applied=applied, lowers_capacity=lowers_capacity
@@ -170,39 +189,29 @@ def write_step(
     return Step(actions=(*before, write, *notes), because=because)
 
 
-def field_writer(node: NodeView, field: NodeField) -> str:
-    """Return the manager that wrote this field last; a removal leaves no name."""
-    others = node.other_managers(field)
-    return node.last_managers.get(field) or (others[-1] if others else "an unknown manager")
-
-
-def edit_notice(
-    node: NodeView, field: NodeField, *, before: str, after: str, message: str
-) -> Notice:
-    return Notice(
-        kind=NoticeKind.EDIT,
-        field=field.value,
-        manager=field_writer(node, field),
-        before=before,
-        after=after,
-        message=message,
-    )
-
-
-def request_notice(node: NodeView, field: NodeField, asked: str, message: str) -> Notice:
-    return Notice(
-        kind=NoticeKind.REQUEST,
-        field=field.value,
-        manager=field_writer(node, field),
-        after=asked,
-        message=message,
-    )
-
-
-def owned_label(node: NodeView, record: NodeRecord) -> str:
+def _kept_label(node: NodeView, record: NodeRecord | None, lease: NodeLease | None) -> str:
     """Return the driver label if we may apply it; empty for a value of another manager."""
-    label = node.driver_label
-    return label if label == record.label or node.is_owned(NodeField.DRIVER) else ""
+    is_recorded = record is not None and node.driver_label == record.label
+    is_ours = lease is not None or is_recorded or node.is_owned(NodeField.DRIVER)
+    return node.driver_label if is_ours else ""
+
+
+def _removed_fields(
+    node: NodeView, record: NodeRecord | None, lease: NodeLease | None, driver_label: str | None
+) -> Iterator[NodeField]:
+    """Yield the fields that a write without them is meant to remove."""
+    if record is None and current_record(node) is not None:
+        yield NodeField.STATE
+        yield NodeField.RECORD
+    if lease is None and upgrade_lease(node) is not None:
+        yield NodeField.LEASE
+    if driver_label == "":
+        yield NodeField.DRIVER
+
+
+def overwritten_keys(node: NodeView, *fields: NodeField) -> tuple[str, ...]:
+    """Return our keys that another manager wrote: an apply without them would leave them."""
+    return tuple(_KEYS[field] for field in fields if node.other_managers(field))
 
 
 def mark_required(
@@ -232,7 +241,6 @@ def mark_required(
         because=because,
         lease=None,
         cordon=unchanged_cordon(node),
-        driver_label=owned_label(node, record),
         notes=notes,
         cleared=cleared,
     )

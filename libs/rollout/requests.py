@@ -15,14 +15,12 @@ from libs.rollout.decision import Notice, Step
 from libs.rollout.lost_record import forget
 from libs.rollout.node_writes import (
     current_lease,
-    field_writer,
     mark_required,
-    owned_label,
-    request_notice,
     unchanged_cordon,
     upgrade_lease,
     write_step,
 )
+from libs.rollout.notices import field_writer, request_notice
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
@@ -100,9 +98,6 @@ def drop_needless_request(
     reason = _needless_reason(node, record, pool)
     if not reason or node.request is None:
         return None
-    label = (
-        node.driver_label if record is None or upgrade_lease(node) else owned_label(node, record)
-    )
     return write_step(
         node,
         record,
@@ -110,7 +105,6 @@ def drop_needless_request(
         because=f"the request {node.request.value} is removed: {reason}",
         lease=current_lease(node),
         cordon=unchanged_cordon(node),
-        driver_label=label if record is not None or node.is_owned(NodeField.DRIVER) else "",
         cleared=(REQUEST_ANNOTATION,),
         notes=(request_notice(node, NodeField.REQUEST, node.request.value, reason),),
     )

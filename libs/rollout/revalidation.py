@@ -21,7 +21,6 @@ from libs.rollout.node_driver import (
     driver_pod_of,
 )
 from libs.rollout.node_writes import (
-    owned_label,
     unchanged_cordon,
     write_step,
 )
@@ -68,7 +67,6 @@ def _count_restart(
         because=f"the driver restarted ({len(restarts)} within an hour)",
         lease=None,
         cordon=unchanged_cordon(node),
-        driver_label=owned_label(node, record),
     )
 
 

@@ -77,7 +77,8 @@ def evaluate_pool(
     """Evaluate the pool; `before` allows to reuse sets that did not change."""
     stored, spec = stored_status(pool), spec_of(pool)
     base = 0 if stored.phase is RolloutPhase.COMPLETE else stored.base
-    limit = unavailable_limit(pool.upgrade, base=base, present=tally.present)
+    counted = len(tally.contributions)
+    limit = unavailable_limit(pool.upgrade, base=base, present=tally.present, counted=counted)
     records = _records(pool, spec, tally, base or tally.present, now)
     halted = {
         target: record.halted_because for target, record in records.items() if record.halted_because
@@ -279,11 +280,13 @@ def _grant_order(node: NodeContribution) -> tuple[float, str]:
     return (0.0 if node.entry is None else node.entry.since, node.name)
 
 
-def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
-    """Return how many nodes may be unavailable; without a base, of the nodes present."""
+def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int, counted: int) -> int:
+    """Return how many nodes may be unavailable; 100 % includes those that are leaving the pool."""
     maximum = upgrade.max_unavailable
     if scaled_value(maximum, 100) == 0:
         return 0
+    if isinstance(maximum, str) and "%" in maximum and scaled_value(maximum, 100) >= 100:
+        return max(1, counted)
     return max(1, scaled_value(maximum, min(base, present) if base else present))
 
 

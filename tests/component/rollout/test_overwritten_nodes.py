@@ -1,4 +1,4 @@
-"""I4 and I9: people overwrite everything that Sluice wrote to a node."""
+"""I4 and I9: people overwrite what Sluice wrote to a node, and change the pool meanwhile."""
 
 import pytest
 
@@ -15,34 +15,56 @@ from tests.component.rollout.simulation.scenario import KERNEL, Scenario
 
 INTERVAL = 1500.0
 """Seconds between two edits; an upgrade or the removal of a driver takes less."""
+SECONDS = 9e4
+"""How long a temporary edit lasts: beyond the repairs."""
+LABEL = f"p-{TARGETS[1]}-{VARIANTS[0]}"
 RECORD, STATE, DRIVER, POOL = "set_record", "set_state", "set_driver_label", "move_to_next_pool"
 
 
-def play(*edits: tuple[str, str], budget: int, pool: str = "p") -> list[str]:
-    """Edit a node at intervals, each time at rest; return the log of the run.
+def play(
+    *edits: tuple[str, str] | tuple[str, str, str],
+    budget: int | str,
+    pool: str = "p",
+    method: InstallMethod = InstallMethod.CONTAINER,
+    names: tuple[str, ...] = ("n1",),
+    never_loads: frozenset[str] = frozenset(),
+) -> list[str]:
+    """Edit a node, the first if none is named, at intervals; return the log of the run.
 
-    A node in the pool runs an old driver, and with a budget of 0 it does so until the repairs. A
-    node in no pool never had a driver.
+    Each time the nodes are at rest. A node in the pool runs an old driver, and with a budget of 0
+    it does so until the repairs. A node in no pool never had a driver.
     """
-    node = StageNodeSpec(
-        name="n1", pool=pool, variant=VARIANTS[0], kernel=KERNEL, target=TARGETS[0]
+    nodes = tuple(
+        StageNodeSpec(name=name, pool=pool, variant=VARIANTS[0], kernel=KERNEL, target=TARGETS[0])
+        for name in names
     )
     policy = PoolView(
         key="p",
         uid="uid-p",
         target=TARGETS[1],
-        builds={name: builds_of("p", name, InstallMethod.CONTAINER) for name in TARGETS[:2]},
+        method=method,
+        builds={name: builds_of("p", name, method) for name in TARGETS[:2]},
         upgrade=UpgradePolicy(auto_upgrade=True, max_unavailable=budget),
-        strategy=StrategySpec(pool="p"),
+        strategy=StrategySpec(pool="p", failure_threshold=3, retries=0),
     )
     disturbances = tuple(
-        Disturbance(at=number * INTERVAL, what=what, node="n1", pool="p", value=value, seconds=9e3)
-        for number, (what, value) in enumerate(edits, 1)
+        Disturbance(
+            at=number * INTERVAL,
+            what=what,
+            node="".join(name) or names[0],
+            pool="p",
+            value=value,
+            seconds=SECONDS,
+        )
+        for number, (what, value, *name) in enumerate(edits, 1)
     )
-    pools = (proven_before(policy, (node,)),)
-    result = run_scenario(Scenario(seed=3, pools=pools, nodes=(node,), disturbances=disturbances))
+    pools = (proven_before(policy, nodes),)
+    scene = Scenario(
+        seed=3, pools=pools, nodes=nodes, disturbances=disturbances, never_loads=never_loads
+    )
+    result = run_scenario(scene)
     assert result.failure is None
-    assert result.nodes_in_place == 1
+    assert result.nodes_in_place == len(nodes)
     return [text for _, text in result.stage.log_lines]
 
 
@@ -66,3 +88,38 @@ def test_a_damaged_record_of_a_node_that_left_its_pool_is_reported() -> None:
 
 def test_a_note_on_a_node_that_was_never_ours_needs_no_report() -> None:
     assert play((RECORD, "garbled"), budget=1, pool="")
+
+
+@pytest.mark.parametrize(
+    ("method", "removal"),
+    [
+        (InstallMethod.PRE_INSTALLED, "n1: the pre-installed driver stays"),
+        (InstallMethod.CONTAINER, "n1: the driver is removed; the node is no longer managed"),
+    ],
+)
+def test_a_driver_label_that_a_person_sets_on_an_excluded_node_is_removed_once(
+    method: InstallMethod, removal: str
+) -> None:
+    lines = play(("exclude", ""), (DRIVER, LABEL), budget=1, method=method)
+    assert sum(text.startswith(removal) for text in lines) == 2
+
+
+@pytest.mark.parametrize("budget", [1, "100%", 2])
+def test_a_node_can_leave_its_pool_while_the_other_is_cordoned(budget: int | str) -> None:
+    """With a budget of 1 it waits until that is raised to 100 %."""
+    lines = play(("cordon", ""), (POOL, "", "n2"), budget=budget, names=("n1", "n2"))
+    removed = "n2: the driver is removed; the node is no longer managed"
+    assert any(text.startswith(removed) for text in lines)
+
+
+def test_a_failed_node_uses_the_budget_although_a_person_removed_its_state() -> None:
+    lines = play(
+        (STATE, ""),
+        ("set_lease", "garbled"),
+        (STATE, ""),
+        ("set_skip", "", "n2"),
+        budget=1,
+        names=("n1", "n2"),
+        never_loads=frozenset({LABEL}),
+    )
+    assert sum(text.startswith("n1: restore the state label") for text in lines) == 1

@@ -137,6 +137,21 @@ def test_the_message_names_node_pool_limit_and_revision(story: str, text: str) -
         {"members": {"uid-n0", "uid-n1"}},
         0,
     ),
+    a_node_that_leaves_exceeds_the_limit=(
+        "cordon n1; lease n0",
+        {"members": {"uid-n1"}, "max_unavailable": "99%"},
+        1,
+    ),
+    all_nodes_include_one_that_leaves=(
+        "cordon n1; lease n0",
+        {"members": {"uid-n1"}, "max_unavailable": "100%"},
+        0,
+    ),
+    a_node_that_leaves_exceeds_a_number=(
+        "cordon n1; lease n0",
+        {"members": {"uid-n1"}, "max_unavailable": "1"},
+        1,
+    ),
     a_node_outside_the_members_counts_only_under_its_lease=(
         "lease n0; release n0; cordon n0; lease n1",
         {"members": {"uid-n1"}},

@@ -61,7 +61,14 @@ def i2_messages(builder: JournalBuilder) -> list[str]:
         "rewrite driver=other cordon=True",
         ["n1: it was cordoned without a lease", f"n1: {MOVED} 'other' without a lease"],
     ),
-    a_label_dropped_without_a_record=("rewrite driver=None", [f"n1: {MOVED} '' without a lease"]),
+    a_label_of_a_driver_pod_dropped_without_a_record=(
+        f"driver_pod label={OLD_LABEL}; rewrite driver=None",
+        [f"n1: {MOVED} '' without a lease"],
+    ),
+    a_label_changed_without_a_record=(
+        "rewrite driver=other",
+        [f"n1: {MOVED} 'other' without a lease"],
+    ),
     a_label_dropped_with_the_record_kept=(
         "require; rewrite driver=None",
         [f"n1: {MOVED} '' without a lease"],
@@ -94,6 +101,9 @@ def test_a_change_of_a_lease_or_without_one_is_a_violation(story: str, texts: li
     a_lease_rewritten_with_its_token="lease; advance 60; rewrite lease=1",
     a_node_deleted_with_its_lease="lease; delete Node n1 by=sluice-discovery",
     a_forget_request_drops_the_label="upgrade; ask forget; drop_record driver=None clears=True",
+    a_label_without_a_record_and_a_driver_pod_may_be_dropped=(
+        f"driver_pod n2 label={OLD_LABEL}; rewrite driver=None"
+    ),
     the_label_of_a_preinstalled_driver_may_be_dropped=(
         f"lease operation=validate label={OLD_LABEL}; prove; finish driver_pod_uid=;"
         "drop_record driver=None"

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from libs.contracts.commands import Command, CommandBody, Idle, Order, Proven
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import (
+    DRIVER_LABEL,
     INITIALLY_CORDONED_ANNOTATION,
     LEASE_ANNOTATION,
     MANAGER,
@@ -486,6 +487,7 @@ def on_host(pool: PoolView) -> PoolView:
 
 CLEARED = {
     STATE_LABEL: ("state", ""),
+    DRIVER_LABEL: ("driver_label", ""),
     LEASE_ANNOTATION: ("lease", None),
     RECORD_ANNOTATION: ("record", None),
     REQUEST_ANNOTATION: ("request", None),

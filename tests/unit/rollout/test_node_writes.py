@@ -19,6 +19,7 @@ from tests.unit.rollout.builders import (
     NEW,
     NOW,
     OLD,
+    PERSON,
     POOL,
     SOURCES,
     TOKEN,
@@ -63,6 +64,47 @@ def test_a_write_is_guarded_and_complete() -> None:
     assert applied.state == S.WAIT_FOR_JOBS_REQUIRED
     assert (applied.driver_label, applied.initially_cordoned) == (view.driver_label, True)
     assert (applied.lease, applied.record, applied.unschedulable) == (lease(), record(), True)
+
+
+def write_to(view: NodeView, **changes: Any) -> NodeView:
+    options: dict[str, Any] = {"lease": view.lease, "cordon": None, **changes}
+    record: Any = options.pop("record", view.record)
+    step = node_writes.write_step(view, record, instant(), because="so", **options)
+    return apply_step(view, step)
+
+
+OWNERS = dict.fromkeys(
+    (NodeField.STATE, NodeField.DRIVER, NodeField.LEASE, NodeField.RECORD), (MANAGER, PERSON)
+)
+
+
+def test_a_driver_label_is_kept_when_it_is_right_or_ours_or_the_node_is_in_flight() -> None:
+    view = done(field_managers={NodeField.DRIVER: (PERSON,)})
+    kept = (PERSON, MANAGER)
+    assert write_to(view).field_managers[NodeField.DRIVER] == kept
+    other = replace(view, driver_label="another")
+    assert write_to(other).field_managers[NodeField.DRIVER] == (PERSON,)
+    assert write_to(other, lease=lease()).field_managers[NodeField.DRIVER] == kept
+    shared = replace(other, field_managers=OWNERS)
+    assert write_to(shared).field_managers[NodeField.DRIVER] == kept
+
+
+@pytest.mark.parametrize("owners", [OWNERS, {**OWNERS, NodeField.DRIVER: (PERSON,)}])
+def test_what_a_write_removes_goes_though_another_manager_owns_it_too(
+    owners: dict[NodeField, tuple[str, ...]],
+) -> None:
+    view = replace(done(), field_managers=owners, lease=lease())
+    written = write_to(view, record=None, lease=None, driver_label="")
+    assert (written.state, written.driver_label) == ("", "")
+    assert (written.lease, written.record) == (None, None)
+
+
+def test_what_a_write_does_not_concern_stays_with_its_manager() -> None:
+    foreign = dict.fromkeys(OWNERS, (PERSON,))
+    repaired = lease(owner=LeaseOwner.REPAIR)
+    view = node(state="upgrade-done", driver_label="x", lease=repaired, field_managers=foreign)
+    written = write_to(view, record=None, lease=None)
+    assert (written.state, written.driver_label, written.lease) == ("upgrade-done", "x", repaired)
 
 
 def test_a_write_that_lowers_capacity_names_its_sources() -> None:

@@ -185,7 +185,8 @@ def has_lease_of_pool(node: NodeView) -> bool:
 
 def limit(fleet: Fleet, base: int) -> int:
     present = sum(node.pool == POOL for node in fleet.nodes.values())
-    return unavailable_limit(fleet.pools[POOL].upgrade, base=base, present=present)
+    upgrade, counted = fleet.pools[POOL].upgrade, len(fleet.nodes)
+    return unavailable_limit(upgrade, base=base, present=present, counted=counted)
 
 
 def granted_entries(write: WriteRollout, fleet: Fleet) -> dict[str, InFlight]:

@@ -147,9 +147,8 @@ def _contradiction(node: NodeView, fleet: Fleet, wait: Wait, time: float) -> str
         pools = counted_pools(node)
         closed = any(fleet.pools[key].upgrade.max_unavailable in {0, "0", "0%"}
                      for key in pools if key in fleet.pools)  # fmt: skip
-        unavailable = any(view.cordoned or not view.ready
-                          or view.state == UpgradeState.UPGRADE_FAILED or view.lease is not None
-                          or view.loaded is None
+        unavailable = any(view.cordoned or not view.ready or _has_failed(view)
+                          or view.lease is not None or view.loaded is None
                           for view in fleet.nodes.values() if view.pool in pools)  # fmt: skip
         return "" if closed or unavailable else "while all nodes are available"
     if wait.code is WaitCode.PROOF:
@@ -166,6 +165,13 @@ def _contradiction(node: NodeView, fleet: Fleet, wait: Wait, time: float) -> str
     if wait.code is WaitCode.FAILED and node.state != UpgradeState.UPGRADE_FAILED:
         return f"while its state is {node.state}"
     return ""
+
+
+def _has_failed(node: NodeView) -> bool:
+    """Whether state label or record says that the node failed: people may edit the label."""
+    record = current_record(node)
+    states = (node.state, "" if record is None else record.state)
+    return UpgradeState.UPGRADE_FAILED in states
 
 
 def counted_pools(node: NodeView) -> set[str]:

@@ -13,7 +13,6 @@ from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Wait
 from libs.rollout.eligibility import is_broken
-from libs.rollout.node_writes import owned_label
 from libs.rollout.preflight import build_check, needs_preflight
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
@@ -311,18 +310,6 @@ def test_a_broken_node_was_changed_and_has_no_proof(
 ) -> None:
     text: dict[str, Any] = {"evidence": None, **changes}
     assert is_broken(record(**text)) is expected
-
-
-def test_a_driver_label_is_kept_when_it_is_right_or_ours() -> None:
-    view = with_record(required(field_managers={}), label=label_of(OLD))
-    assert isinstance(view.record, NodeRecord)
-    assert owned_label(view, view.record) == label_of(OLD)
-    other = replace(view, driver_label="another")
-    assert owned_label(other, view.record) == ""
-    assert (
-        owned_label(replace(other, field_managers={NodeField.DRIVER: (MANAGER,)}), view.record)
-        == "another"
-    )
 
 
 @pytest.mark.parametrize(("passed", "outside"), [(True, False), (False, True)])

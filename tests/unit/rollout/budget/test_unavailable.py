@@ -102,25 +102,30 @@ def test_any_other_operation_costs_during_its_lease() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "base", "present", "expected"),
+    ("most", "base", "present", "counted", "expected"),
     [
-        ("25%", 10, 10, 3),  # rounded up
-        ("1%", 3, 3, 1),
-        ("100%", 8, 8, 8),
-        ("25%", 100, 10, 3),  # of those that are there
-        ("25%", 10, 100, 3),  # a node that joined counts later
-        ("25%", 0, 10, 3),  # no base yet
-        ("25%", 0, 0, 1),  # never less than 1
-        (0, 10, 10, 0),
-        ("0", 10, 10, 0),
-        ("0%", 10, 10, 0),
-        (20, 5, 5, 20),  # a number is no part of anything
-        (2, 10, 10, 2),
+        ("25%", 10, 10, 10, 3),  # rounded up
+        ("1%", 3, 3, 3, 1),
+        ("25%", 100, 10, 10, 3),  # of those that are there
+        ("25%", 10, 100, 100, 3),  # a node that joined counts later
+        ("25%", 0, 10, 10, 3),  # no base yet
+        ("25%", 0, 0, 0, 1),  # never less than 1
+        ("100%", 8, 8, 8, 8),
+        ("100%", 8, 1, 2, 2),  # also a node that is leaving
+        ("99%", 8, 1, 2, 1),
+        ("100%", 0, 0, 0, 1),
+        (0, 10, 10, 10, 0),
+        ("0", 10, 10, 10, 0),
+        ("0%", 10, 10, 10, 0),
+        (20, 5, 5, 5, 20),  # a number is no part of anything
+        (2, 10, 10, 10, 2),
+        (100, 200, 200, 200, 100),
+        ("100", 200, 200, 200, 100),
     ],
 )
-def test_the_limit(most: int | str, base: int, present: int, expected: int) -> None:
+def test_the_limit(most: int | str, base: int, present: int, counted: int, expected: int) -> None:
     upgrade = UpgradePolicy(max_unavailable=most)
-    assert unavailable_limit(upgrade, base=base, present=present) == expected
+    assert unavailable_limit(upgrade, base=base, present=present, counted=counted) == expected
 
 
 @pytest.mark.parametrize(
