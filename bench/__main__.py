@@ -21,6 +21,7 @@ BENCHES = (
     "prediction",
     "upgrade",
     "starts",
+    "signin",
     "scheduler",
 )
 

@@ -4,7 +4,8 @@
 services. The audit judges both. The first failure of each kind is reported in full; the exit status
 is 1 if any seed failed.
 
-`fuzz --seeds N` sends random bytes to NATS, HTTP and every decoder, `storm` runs the demo's real
+`fuzz --seeds N` sends random bytes to NATS, HTTP and every decoder, and forged tokens to sign-in
+(250 N), `storm` runs the demo's real
 processes under faults with a hostile node (its own options: `storm --help`).
 
 `explore --states N [--scene WORDS]` tries every order of events in scenarios that are too large for
@@ -74,7 +75,11 @@ PARTS: Final = {
     "campaign": SoakTarget(_campaign, _campaign_report),
 }
 
-FUZZ_TESTS: Final = ("tests/security/test_fuzz_bus.py", "tests/security/test_fuzz_http.py")
+FUZZ_TESTS: Final = (
+    "tests/security/test_fuzz_bus.py",
+    "tests/security/test_fuzz_http.py",
+    "tests/security/test_fuzz_signin.py",
+)
 
 
 def explore(task: tuple[str, int]) -> tuple[str, LongExplorationResult]:
