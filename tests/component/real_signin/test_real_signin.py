@@ -127,9 +127,6 @@ async def test_a_node_that_was_created_again_needs_new_tokens(world: RealWorld) 
         assert bus.link.is_up
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a recreated node's sessions are closed for 90 s, new ones too"
-)
 async def test_a_session_of_a_new_token_lasts(world: RealWorld) -> None:
     await world.start()
     node, other = await world.node(), await world.node("other")
