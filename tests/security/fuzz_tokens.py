@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from joserfc import jws
 
-from libs.testing.tokens import SigningKey, TokenIssuer, assemble
+from libs.bus.sessions import Session
+from libs.testing.tokens import ISSUER, SigningKey, TokenIssuer, assemble
 from tests.unit.signin.tokens import NAMESPACE
 from tests.unit.signin.world import Agent
 
@@ -38,6 +39,10 @@ _ALGORITHMS: Final = (
     *("none", "None", "NONE", "", "HS256", "HS512", "RS256", "RS512", "PS256", "ES256", "ES384"),
     *("EdDSA", "dir", "RSA-OAEP", "ES256K", "rs256", " RS256"),
 )
+_NAMES: Final = (
+    *("https://kubernetes.default.svc", f"{ISSUER}/", f"{ISSUER}.example", ISSUER.upper(), "me"),
+    *("system:serviceaccount:default:sluice-driver", "system:serviceaccount::", "system:admin"),
+)
 _SHIFTS: Final = (-4e3, -90.0, -30, 0, 30, 90.0, 4e3, 1e17)
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _CHARACTERS: Final = "ABCxyz019-_=.+/ \n\t\x00{}[]é€"
@@ -59,9 +64,9 @@ class Forger:
         self._own = [SigningKey("ES256"), SigningKey("RS256"), SigningKey("ES384")]
 
     def genuine(self, chance: random.Random) -> Forged:
-        agent = chance.choice(self._agents)
-        token = self._issuer.sign(agent.claims(), key=chance.choice(self._issuer.keys))
-        return Forged(token, str(agent.session()))
+        claims = chance.choice(self._agents).claims()
+        token = self._issuer.sign(claims, key=chance.choice(self._issuer.keys))
+        return Forged(token, self._session(claims))
 
     def forged(self, chance: random.Random) -> Forged:
         return chance.choice(_FORGERIES)(self, chance)
@@ -173,6 +178,9 @@ class Forger:
             name = chance.choice(("exp", "nbf", "iat"))
             place[name] = self._now() + chance.choice(_SHIFTS)
             return
+        if chance.random() < 0.1:
+            claims[chance.choice(("iss", "sub"))] = chance.choice(_NAMES)
+            return
         if isinstance(bound, dict) and chance.random() < 0.6:
             place, donor = bound, other["kubernetes.io"]
             inner = chance.choice(["serviceaccount", "pod", "node"])
@@ -191,7 +199,7 @@ class Forger:
 
     def _session(self, claims: Any) -> str:
         """Return the session of the agent of which the claims say everything that counts."""
-        found = [str(each.session()) for each in self._agents if self._fits(claims, each)]
+        found = [_session(each, claims) for each in self._agents if self._fits(claims, each)]
         return found[0] if found else ""
 
     def _fits(self, claims: Any, agent: Agent) -> bool:
@@ -209,13 +217,12 @@ class Forger:
         now = self._now()
         if expires + LEEWAY <= now or max(begins, issued) > now + LEEWAY:
             return False
-        node = bound.get("node") or {}
         return (
             claims.get("sub") == f"system:serviceaccount:{NAMESPACE}:{agent.account.name}"
             and bound.get("namespace") == NAMESPACE
             and _is_part(bound.get("serviceaccount"), of_agent["serviceaccount"], whole=True)
             and _is_part(bound.get("pod"), of_agent["pod"], whole=True)
-            and _is_part(node, of_agent["node"], whole=False)
+            and _is_part(bound.get("node", {}), of_agent["node"], whole=False)
         )
 
 
@@ -234,6 +241,14 @@ _FORGERIES: Final[Sequence[Callable[[Forger, random.Random], Forged]]] = (
 )
 
 
+def _session(agent: Agent, claims: Mapping[str, Any]) -> str:
+    """Return the session of an agent, with the node as its token names it."""
+    session = agent.session(claims["jti"])
+    node = claims["kubernetes.io"].get("node", {}).get("uid", "")
+    pod, account, _, token = session.pod_uid.split(":")
+    return str(Session(session.identity, ":".join((pod, account, node[:8], token))))
+
+
 def second_signature(token: str) -> str:
     """Return the same token with the other valid signature, for ES256."""
     head, _, signature = token.rpartition(".")
@@ -247,7 +262,7 @@ def _is_part(ref: Any, wanted: Mapping[str, str], *, whole: bool) -> bool:
     if not isinstance(ref, dict):
         return False
     return all(
-        ref.get(name) == value or (not whole and not ref.get(name))
+        ref.get(name, "") == value or (not whole and ref.get(name, "") == "")
         for name, value in wanted.items()
     )
 
