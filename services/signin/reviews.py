@@ -213,4 +213,5 @@ class BackgroundReviews:
 
 
 def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+    """Return the digest of what was signed: a signature has several valid texts."""
+    return hashlib.sha256(token.rpartition(".")[0].encode()).digest()

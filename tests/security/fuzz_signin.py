@@ -17,6 +17,7 @@ from nacl.signing import SigningKey
 
 from libs.bus.callout import CalloutKeys, new_seeds
 from libs.bus.keys import KeyKind, encode_public
+from libs.contracts import subjects
 from tests.security.fuzz_tokens import Forged, Forger
 from tests.unit.signin.callout_server import CalloutServer
 from tests.unit.signin.world import World
@@ -231,8 +232,12 @@ async def fuzz_signin(world: World, *, cases: int, seed: int = 0) -> None:
     assert grown < cases / 2 + BLOCKS, f"{grown} blocks of memory in {cases / 2:.0f} cases"
 
 
+def answers_to(number: int) -> str:
+    return subjects.SIGN_IN_ANSWERS.replace(">", str(number))
+
+
 async def _batch(world: World, attacker: Attacker) -> None:
-    asked = {f"$SYS._INBOX.{number}": attacker.ask() for number in range(BATCH)}
+    asked = {answers_to(number): attacker.ask() for number in range(BATCH)}
     with structlog.testing.capture_logs() as lines:  # not kept, unlike those of the whole run
         for reply, each in asked.items():
             world.responder.received(each.data, each.xkey, reply)
