@@ -9,7 +9,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nats.aio.client import DEFAULT_BUFFER_SIZE, Client
 from nats.errors import ConnectionClosedError, FlushTimeoutError, NoServersError
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 class ServerError(NatsError):
     """The server ended the session with this error."""
+
+
+_UNUSED_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class PatchedClient(Client):
@@ -118,6 +121,12 @@ class PatchedClient(Client):
         except BaseException:
             self._drop_transport()
             raise
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        # The original reads the system's certificates for each connection, on the event loop. Our
+        # transport has started TLS before, and ignores this context.
+        return _UNUSED_TLS
 
     def _drop_transport(self) -> None:
         if self._transport is not None:

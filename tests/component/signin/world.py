@@ -151,7 +151,7 @@ class World:
             "sign-in", *(sys.executable, "-W", "error", "-m", module, "server"), environ=environ
         )
         self._stack.push_async_callback(child.destroy)
-        await child.wait_for_log(until)
+        await child.wait_for_log(until, within=60.0)
         return child
 
     # Clients.
