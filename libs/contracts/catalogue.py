@@ -101,6 +101,7 @@ def _forms(
 _COMMAND_READERS = {
     commands.CommandKind.SWAP: (Writer.DRIVER,),
     commands.CommandKind.INSTALL: (Writer.DRIVER,),
+    commands.CommandKind.MIG: (Writer.DRIVER,),
     commands.CommandKind.VALIDATE: (Writer.VALIDATOR,),
 }
 _CHECK_READERS = dict.fromkeys(commands.CheckKind, (Writer.DRIVER,))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
-from libs.contracts.numbers import Epoch, Op, Token
+from libs.contracts.numbers import Count, Epoch, Op, Token
 
 
 class Order(NamedTuple):
@@ -31,6 +31,7 @@ class CommandKind(OpenEnum):
     SWAP = "swap"
     INSTALL = "install"
     VALIDATE = "validate"
+    MIG = "mig"
 
 
 class Proven(Data, frozen=True, kw_only=True):
@@ -83,7 +84,29 @@ class Validate(Data, frozen=True, kw_only=True):
     """The validation steps to run; empty means all."""
 
 
-CommandBody = Quiesce | Idle | Swap | Install | Validate
+class GpuGeometry(Data, frozen=True, kw_only=True):
+    """How one GPU is to be divided."""
+
+    uuid: str
+    index: Count
+    mig: bool = False
+    """Whether MIG mode is on."""
+    profiles: tuple[str, ...] = ()
+    """The profile of each MIG device, such as `1g.10gb`; empty where MIG mode is off."""
+
+
+class Mig(Data, frozen=True, kw_only=True):
+    """Divide the GPUs so. Where they are divided so already, nothing changes."""
+
+    config: str
+    """The name of the configuration, for people."""
+    digest: str
+    """Of the geometry; the evidence names it."""
+    gpus: tuple[GpuGeometry, ...] = ()
+    """GPUs that are not listed keep what they have."""
+
+
+CommandBody = Quiesce | Idle | Swap | Install | Validate | Mig
 
 COMMANDS: Bodies[CommandKind, CommandBody] = Bodies(
     "command",
@@ -93,6 +116,7 @@ COMMANDS: Bodies[CommandKind, CommandBody] = Bodies(
         CommandKind.SWAP: Swap,
         CommandKind.INSTALL: Install,
         CommandKind.VALIDATE: Validate,
+        CommandKind.MIG: Mig,
     },
 )
 

@@ -8,6 +8,7 @@ import msgspec
 
 from libs.contracts.commands import Order
 from libs.contracts.facts import Facts
+from libs.contracts.health import Health
 from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
 from libs.contracts.numbers import Count, Epoch, Op, Token
 
@@ -23,6 +24,7 @@ class StateKind(OpenEnum):
     PREFLIGHT = "preflight"
     EVIDENCE = "evidence"
     USAGE = "usage"
+    HEALTH = "health"
 
 
 # Results of commands.
@@ -188,7 +190,7 @@ class Usage(Data, frozen=True, kw_only=True):
     host_processes: Count = 0
 
 
-StateBody = Facts | Progress | Result | Refusal | Holders | Preflight | Evidence | Usage
+StateBody = Facts | Progress | Result | Refusal | Holders | Preflight | Evidence | Usage | Health
 
 REPORTS: Bodies[StateKind, StateBody] = Bodies(
     "report",
@@ -201,6 +203,7 @@ REPORTS: Bodies[StateKind, StateBody] = Bodies(
         StateKind.PREFLIGHT: Preflight,
         StateKind.EVIDENCE: Evidence,
         StateKind.USAGE: Usage,
+        StateKind.HEALTH: Health,
     },
 )
 

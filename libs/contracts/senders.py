@@ -19,6 +19,7 @@ REPORT_WRITERS: Final[Mapping[StateKind, tuple[Writer, ...]]] = {
     StateKind.REFUSAL: COMPONENTS,
     StateKind.EVIDENCE: (Writer.VALIDATOR,),
     StateKind.USAGE: (Writer.DRIVER,),
+    StateKind.HEALTH: (Writer.TELEMETRY,),
 }
 """The components that send a report of their own accord, or about a command."""
 
