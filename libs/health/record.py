@@ -165,7 +165,7 @@ def _xid_finding(code: int, track: XidTrack) -> HealthFinding:
 
 
 def _with_xids(record: GpuRecord, codes: Iterable[int], at: Moment) -> GpuRecord:
-    bad = [code for code in codes if meaning(code).state is not HealthState.OK]
+    bad = [code for code in codes if count(code) and meaning(code).state is not HealthState.OK]
     if not bad:
         return record
     xids = dict(record.xids)
