@@ -88,7 +88,7 @@ class Node:
     ],
 )
 def test_a_reading_breaks_its_rule_at_once(
-    gpu: Gpu, sample: dict[str, int], rule: str, state: HealthState
+    gpu: Gpu, sample: dict[str, Any], rule: str, state: HealthState
 ) -> None:
     health = Node().sweep(gpu, **sample)
     assert health.state is state

@@ -13,6 +13,8 @@ from tests.unit.fake_machine import gpu
 from tests.unit.host.builders import put
 from tests.unit.telemetry.node.world import World, in_world
 
+BACK = XID_END + 2 * INTERVAL
+"""Seconds after which a GPU that is back counts as healthy."""
 OK, DEGRADED, FAILED = HealthState.OK, HealthState.DEGRADED, HealthState.FAILED
 
 
@@ -82,7 +84,7 @@ async def test_a_reload_of_the_driver_heals_once_the_gpu_was_back_for_a_while(
         world.set_load_time(1_000_000.0)
         await world.clock.sleep(INTERVAL)
         assert verdicts(world)[-1] == [FAILED, OK]
-        await world.clock.sleep(XID_END)
+        await world.clock.sleep(BACK)
         assert verdicts(world)[-1] == [OK, OK]
 
 
@@ -96,7 +98,7 @@ async def test_a_reload_while_no_agent_ran_counts(world: World) -> None:
     async with world.agent():
         await world.clock.sleep(1)
         assert verdicts(world)[-1] == [FAILED, OK]
-        await world.clock.sleep(2 * INTERVAL)
+        await world.clock.sleep(BACK)
         assert verdicts(world)[-1] == [OK, OK]
 
 
@@ -142,7 +144,7 @@ async def test_gpus_that_do_not_answer_are_failed_and_heal(world: World) -> None
             REMEDIES[GpuProblem.NO_ANSWER],
         )
         world.driver.fails_reads = False
-        await world.clock.sleep(3 * INTERVAL)
+        await world.clock.sleep(BACK)
         assert verdicts(world) == [[OK, OK], [FAILED, FAILED], [OK, OK]]
 
 
@@ -164,7 +166,7 @@ async def test_a_gpu_that_is_not_listed_any_more_is_failed_until_it_is(world: Wo
         assert verdicts(world)[-1] == [OK, FAILED]
         asks = replace(gpu(1), recovery=RecoveryAction.DRAIN_P2P)
         world.driver.gpus.change([gpu(0), asks])
-        await world.clock.sleep(3 * INTERVAL)
+        await world.clock.sleep(BACK)
         assert verdicts(world)[-1] == [OK, DEGRADED]
 
 
