@@ -4,6 +4,7 @@ An agent may lie. A verdict that names an unknown state or rule, a malformed GPU
 a node can have is ignored as a whole, and the events of each node are limited.
 """
 
+import math
 import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
@@ -99,7 +100,8 @@ class FleetHealth:
 
     def _on_report(self, subject: State, before: Report | None, after: Report | None) -> None:
         # What the stream held at the start has been told before.
-        if subject.kind != StateKind.HEALTH or after is None or self._reports.age > 0:
+        is_first_reading = math.isinf(self._reports.age)
+        if subject.kind != StateKind.HEALTH or after is None or is_first_reading:
             return
         now = read_verdict(after)
         if now is None or not self._exists(after.node, after.node_uid):

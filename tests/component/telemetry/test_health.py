@@ -170,3 +170,27 @@ async def test_a_driver_that_hangs_is_named_while_the_agent_is_alive_and_quiesce
         await world.clock.sleep(HEALED)
         assert states(world) == [OK] * 8
         assert service.unready_reasons() == []
+
+
+@in_world
+async def test_all_calls_behind_one_lock_are_named_and_all_is_back_by_itself(
+    world: World, bench: StandInMachine
+) -> None:
+    use(world, bench)
+    async with world.received_batches() as batches, world.agent() as service:
+        await world.clock.sleep(1)
+        bench.stand_in.machine.one_lock = 1
+        bench.stand_in.gpus[3].hang()
+        await world.clock.sleep(INTERVAL)
+        assert states(world) == [FAILED] * 8
+        for index in range(8):
+            assert findings(world, index)[HealthRule.UNUSABLE].remedy
+        await world.clock.sleep(2 * INTERVAL)
+        assert service.unready_reasons()
+        assert states(world) == [FAILED] * 8
+        bench.stand_in.gpus[3].release()
+        bench.stand_in.machine.one_lock = 0
+        await world.clock.sleep(HEALED)
+        assert states(world) == [OK] * 8
+        assert service.unready_reasons() == []
+    assert measured(batches[-1]) == list(range(8))

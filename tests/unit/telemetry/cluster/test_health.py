@@ -76,6 +76,25 @@ async def test_two_replicas_tell_each_change_once_and_a_restart_tells_nothing_ag
 
 
 @in_world
+async def test_what_changed_during_an_outage_of_the_bus_is_told_after_it(world: World) -> None:
+    await world.node("a")
+    await world.lead()
+    await report(world, ill(OFF))
+    world.bus.cut(world.role.bus.identity)
+    await report(world, ill(HOT))
+    await world.sleep(60.0)
+    assert counts(world) == [0, 0, 1]
+    world.bus.restore(world.role.bus.identity)
+    await world.sleep(60.0)
+    assert counts(world) == [0, 1, 0]
+    assert await told(world) == [
+        ("xid", "GPU-1", True),
+        ("xid", "GPU-1", False),
+        ("thermal", "GPU-1", True),
+    ]
+
+
+@in_world
 async def test_gpus_are_counted_and_the_unhealthy_are_listed(world: World) -> None:
     await world.node("a")
     await world.node("b")
