@@ -29,6 +29,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """Why NVML could not be used."""
     xids: Mapping[str, Sequence[int]] = {}
     """By UUID."""
+    switch_error: tuple[str, int] | None = None
+    """The PCI slot and the SXid of the last fatal error of an NVSwitch; it concerns all GPUs."""
     reloaded: bool = False
     """The driver was loaded anew since the last sweep."""
 
@@ -41,6 +43,7 @@ def after_sweep(records: Records, sweep: Sweep, at: Moment) -> Records:
             record,
             reading,
             xids=sweep.xids.get(record.uuid, ()) if record.uuid else (),
+            switch_error=sweep.switch_error,
             at=at,
             reloaded=reloaded,
         )

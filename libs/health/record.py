@@ -11,7 +11,8 @@ GPU came back `XID_END` seconds ago: it answers, its driver asks for no recovery
   fell, which only a reset does; or
 - the GPU could not be used or its driver asked for a recovery, and now says that it needs none.
 
-One that only degrades the GPU ends also `WARNING` seconds after it was last reported.
+One that only degrades the GPU ends also `WARNING` seconds after it was last reported. A fatal error
+of an NVSwitch ends as an XID does that fails a GPU.
 """
 
 from collections.abc import Iterable, Mapping
@@ -71,6 +72,16 @@ class XidTrack(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The monotonic time from which on the GPU is back in each reading."""
 
 
+class SwitchTrack(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A fatal error of an NVSwitch (SXid) that counts."""
+
+    switch: str
+    """Its PCI slot."""
+    code: int
+    since: float
+    ending: float | None = None
+
+
 class GpuRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of one GPU since the machine was booted."""
 
@@ -80,6 +91,7 @@ class GpuRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tracks: dict[str, Track] = {}
     """By key of the condition."""
     xids: dict[int, XidTrack] = {}
+    switch_error: SwitchTrack | None = None
     links: frozenset[int] = frozenset()
     """The NVLinks that were active at some time."""
     was_away: bool = False
@@ -91,17 +103,36 @@ class GpuRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def after_reading(
-    record: GpuRecord, reading: Reading, *, xids: Iterable[int], at: Moment, reloaded: bool
+    record: GpuRecord,
+    reading: Reading,
+    *,
+    xids: Iterable[int] = (),
+    switch_error: tuple[str, int] | None = None,
+    at: Moment,
+    reloaded: bool = False,
 ) -> GpuRecord:
-    """Return the record after a reading; `reloaded`: the driver was, since the last one."""
+    """Return the record after a reading.
+
+    `switch_error`: the PCI slot and the SXid of an NVSwitch's fatal error. `reloaded`: the driver
+    was, since the last reading.
+    """
     record = _with_xids(record, xids, at)
+    if switch_error is not None:
+        slot, code = switch_error
+        track = SwitchTrack(switch=slot, code=code, since=at.now)
+        record = replace(record, switch_error=track, was_away=False, was_reset=False)
     record = _with_evidence(record, reading, reloaded=reloaded)
     tracks = {
         condition.key: track
         for condition in CONDITIONS
         if (track := _next_track(record, condition, reading, at)) is not None
     }
-    return replace(record, tracks=tracks, xids=_remaining_xids(record, reading, at))
+    return replace(
+        record,
+        tracks=tracks,
+        xids=_remaining_xids(record, reading, at),
+        switch_error=_remaining_switch_error(record, reading, at),
+    )
 
 
 def verdict(record: GpuRecord) -> GpuHealth:
@@ -118,6 +149,8 @@ def verdict(record: GpuRecord) -> GpuHealth:
             )
             findings.append((place, finding))
     findings += [(XID_PLACE, _xid_finding(code, each)) for code, each in record.xids.items()]
+    if record.switch_error is not None:
+        findings.append((len(CONDITIONS), _switch_finding(record.switch_error)))
     findings.sort(key=lambda each: (_RANK[each[1].state], each[0], each[1].xid or 0))
     ordered = tuple(finding for _, finding in findings[:MAX_FINDINGS])
     return GpuHealth(
@@ -138,6 +171,7 @@ def resumed(record: GpuRecord, at: Moment) -> GpuRecord:
             code: XidTrack(since=each.since, last=at.monotonic)
             for code, each in record.xids.items()
         },
+        switch_error=_without_ending(record.switch_error),
     )
 
 
@@ -149,7 +183,12 @@ def durable(record: GpuRecord) -> GpuRecord:
             key: replace(each, changing=None) for key, each in record.tracks.items() if each.counts
         },
         xids={code: XidTrack(since=each.since) for code, each in record.xids.items()},
+        switch_error=_without_ending(record.switch_error),
     )
+
+
+def _without_ending(track: SwitchTrack | None) -> SwitchTrack | None:
+    return None if track is None else replace(track, ending=None)
 
 
 def _xid_finding(code: int, track: XidTrack) -> HealthFinding:
@@ -161,6 +200,16 @@ def _xid_finding(code: int, track: XidTrack) -> HealthFinding:
         remedy=found.remedy,
         since=track.since,
         xid=code,
+    )
+
+
+def _switch_finding(track: SwitchTrack) -> HealthFinding:
+    return HealthFinding(
+        rule=HealthRule.NVLINK,
+        state=HealthState.DEGRADED,
+        message=f"NVSwitch {track.switch} reported the fatal error SXid {track.code}",
+        remedy="see the log of the fabric manager; reset all GPUs and switches of the node",
+        since=track.since,
     )
 
 
@@ -204,13 +253,27 @@ def _is_back(record: GpuRecord, reading: Reading) -> bool:
     return reading.recovery is None and record.was_reset
 
 
+def _ending(record: GpuRecord, reading: Reading, ending: float | None, at: Moment) -> float | None:
+    """Return from when on the GPU is back in each reading; None if it is not."""
+    if not _is_back(record, reading):
+        return None
+    return at.monotonic if ending is None else ending
+
+
+def _remaining_switch_error(record: GpuRecord, reading: Reading, at: Moment) -> SwitchTrack | None:
+    track = record.switch_error
+    if track is None:
+        return None
+    ending = _ending(record, reading, track.ending, at)
+    if ending is not None and at.monotonic - ending >= XID_END:
+        return None
+    return replace(track, ending=ending)
+
+
 def _remaining_xids(record: GpuRecord, reading: Reading, at: Moment) -> dict[int, XidTrack]:
-    is_back = _is_back(record, reading)
     remaining: dict[int, XidTrack] = {}
     for code, track in record.xids.items():
-        ending = None
-        if is_back:
-            ending = at.monotonic if track.ending is None else track.ending
+        ending = _ending(record, reading, track.ending, at)
         is_warning = meaning(code).state is HealthState.DEGRADED
         is_old = is_warning and at.monotonic - track.last >= WARNING and bool(reading.is_usable)
         if not is_old and (ending is None or at.monotonic - ending < XID_END):

@@ -124,11 +124,14 @@ class HealthReporter:
     ) -> None:
         """Judge a sweep; `gpus` is None if they could not be read, because of `problem` if any."""
         loaded_at = await self._machine.offload.run(self._read_load)
+        switch_errors = await self._machine.offload.run(self._machine.gpus.switch_errors)
+        fatal = [(error.slot, error.code) for error in switch_errors if error.is_fatal]
         sweep = Sweep(
             gpus=gpus,
             samples=samples,
             problem=problem,
             xids=self._by_uuid(xids, gpus or ()),
+            switch_error=max(fatal, default=None),
             reloaded=bool(loaded_at and self._loaded_at and loaded_at != self._loaded_at),
         )
         self._loaded_at = loaded_at or self._loaded_at

@@ -290,6 +290,21 @@ def test_a_problem_of_nvml_as_a_whole(problem: GpuProblem | None, state: HealthS
     assert node.lasts(seconds=32)[-1] is OK
 
 
+def test_a_fatal_error_of_a_switch_degrades_all_gpus_until_they_are_reset() -> None:
+    node = Node()
+    node.sweep(GPU, replace(GPU, uuid="GPU-1", index=1))
+    node.add(Sweep(switch_error=("0000:c1:00", 20034)))
+    health = node_health(node.records)
+    assert [gpu.state for gpu in health.gpus] == [DEGRADED, DEGRADED]
+    assert health.gpus[0].findings[0].rule is HealthRule.NVLINK
+    assert "SXid 20034" in health.gpus[0].findings[0].message
+    node.restart()
+    assert node_health(node.records) == health
+    assert set(node.lasts(SAYS_NONE, seconds=600)) == {DEGRADED}
+    node.sweep(replace(GPU, problem=GpuProblem.RESET_REQUIRED), wait=1.0)
+    assert node.lasts(SAYS_NONE, seconds=32) == [FAILED] * 30 + [OK] * 2
+
+
 def test_a_gpu_that_hung_from_the_start_is_the_one_that_is_named_later() -> None:
     node = Node()
     unnamed = Gpu(uuid="", index=0, minor=-1, pci="", name="", memory_mib=0, hung=True)

@@ -7,6 +7,7 @@ from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem, RecoveryAction
 from libs.contracts.health import Health, HealthRule, HealthState
 from libs.health.record import XID_END
+from libs.host.kernel_log import SwitchError
 from services.telemetry.node.health import NAME
 from services.telemetry.node.sampler import INTERVAL
 from tests.unit.fake_machine import gpu
@@ -67,6 +68,21 @@ async def test_an_xid_of_the_kernel_log_names_its_gpu_by_slot(world: World) -> N
         world.driver.gpus.fail("0000:77:00", 119)
         await world.clock.sleep(INTERVAL)
         assert verdicts(world)[-1] == [OK, FAILED]
+
+
+@in_world
+async def test_a_fatal_error_of_an_nvswitch_degrades_all_gpus_and_another_none(
+    world: World,
+) -> None:
+    error = SwitchError(slot="0000:c1:00", code=20034, is_fatal=False, text="LTSSM", at=1.0)
+    async with world.agent():
+        await world.clock.sleep(1)
+        world.driver.gpus.fail_switch(error)
+        await world.clock.sleep(INTERVAL)
+        assert verdicts(world) == [[OK, OK]]
+        world.driver.gpus.fail_switch(replace(error, is_fatal=True))
+        await world.clock.sleep(INTERVAL)
+        assert verdicts(world) == [[OK, OK], [DEGRADED, DEGRADED]]
 
 
 @in_world
