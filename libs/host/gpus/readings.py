@@ -124,15 +124,15 @@ def _instances(gpu: Gpu, now: Sampled, complaints: Complaints) -> Iterator[Insta
             )
 
 
-def _framebuffer(values: Mapping[str, float], complaints: Complaints) -> dict[str, int | None]:
-    found: dict[str, int | None] = {}
+def _framebuffer(values: Mapping[str, float], complaints: Complaints) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for field, name in _MEBIBYTES.items():
         bytes_ = complaints.integer(name, values.get(name))
         found[field] = None if bytes_ is None else bytes_ // MIB
     return found
 
 
-def _shares(values: Mapping[str, float], complaints: Complaints) -> dict[str, float | None]:
+def _shares(values: Mapping[str, float], complaints: Complaints) -> dict[str, Any]:
     return {name: _ratio(name, values, complaints) for name in _RATIOS}
 
 
