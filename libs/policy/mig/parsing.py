@@ -229,7 +229,8 @@ def _loader(yaml: Any) -> Any:
 
     class Loader(_safe_loader(yaml)):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-            found: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+            parent: Any = super()
+            found: dict[Hashable, Any] = parent.construct_mapping(node, deep=deep)
             if len(found) < len(node.value):
                 seen = set[Any]()
                 for key_node, _ in node.value:
