@@ -20,7 +20,7 @@ from libs.kube.resources import LEASES, CustomObject, Resource, custom_resource,
 from libs.kube.views import Object
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.runtime.env import Env
-from services.discovery.cluster.feature_labels import FEATURES
+from services.discovery.cluster.label_values import FEATURES
 
 MANAGER: Final = "sluice-discovery"
 """The field manager of this role's writes."""
