@@ -1,4 +1,4 @@
-"""When to sign in again with a renewed token: a session ends when its token expires."""
+"""When to sign in again with a renewed token: before the present one expires."""
 
 import base64
 import logging
@@ -77,8 +77,8 @@ class TokenRenewal:
             return True
         if not self._warned:
             log.warning(
-                "%s holds no newer token than that of the session, which ends in %.0f s: check that"
-                " kubelet renews it",
+                "%s holds no newer token than that of the session, which expires in %.0f s: check"
+                " that kubelet renews it",
                 self._name,
                 max(0.0, self._life.expires - self._clock.now()),
             )

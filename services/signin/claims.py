@@ -17,6 +17,9 @@ AUDIENCE: Final = "sluice"
 ACCOUNT_PREFIX: Final = "sluice-"
 LEEWAY: Final = 60.0
 """Seconds by which our clock and the API server's may differ."""
+SESSION_GRACE: Final = 5400.0
+"""Seconds by which the session of a pod outlasts its token: an outage of sign-in of an hour ends no
+session, and half an hour remains in which all are renewed. Revocation does not wait for it."""
 
 _SUBJECT: Final = "system:serviceaccount:"
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -82,6 +85,11 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     def account(self) -> str:
         """The user name at the API server."""
         return f"{_SUBJECT}{self.namespace}:{self.service_account}"
+
+    @property
+    def session_ends(self) -> float:
+        """When NATS ends the session. A token is accepted a little after it expires."""
+        return self.expires + LEEWAY + (SESSION_GRACE if self.pod_uid else 0.0)
 
 
 class _Ref(msgspec.Struct, frozen=True):

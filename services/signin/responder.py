@@ -18,7 +18,7 @@ from libs.bus.sessions import session_name
 from libs.contracts.identities import Writer
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from services.signin.claims import LEEWAY, Holder, Refused, claimed_subject, shown
+from services.signin.claims import Holder, Refused, claimed_subject, shown
 from services.signin.gate import Gate, Unreviewed
 from services.signin.key_files import KeyFiles
 from services.signin.metrics import SignInMetrics
@@ -213,10 +213,9 @@ class Responder:
 
 
 def _grant(keys: CalloutKeys, request: SignInRequest, holder: Holder) -> bytes:
-    # A token is accepted a little after it expires; the session has to outlast that.
     return keys.grant(
         request,
         holder.identity,
         session=session_name(holder.identity, str(SessionTag.of(holder))),
-        expires=holder.expires + int(LEEWAY),
+        expires=int(holder.session_ends),
     )

@@ -17,7 +17,7 @@ from libs.kube.errors import KubeError, MalformedResponse
 from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from services.signin.claims import AUDIENCE, LEEWAY, Cause, Holder, Refused, shown
+from services.signin.claims import AUDIENCE, Cause, Holder, Refused, shown
 from services.signin.metrics import SignInMetrics
 
 SECONDS: Final = 2.0
@@ -188,8 +188,8 @@ class BackgroundReviews:
                 self._backoff.reset()
 
     async def _review(self, waiting: _Waiting) -> str:
-        """Return why a token could not be reviewed; empty if it was, or is worthless by now."""
-        if self._clock.now() > waiting.holder.expires + LEEWAY:
+        """Return why a token could not be reviewed; empty if it was, or has expired."""
+        if self._clock.now() > waiting.holder.expires:
             return ""
         try:
             refused = await self._reviews.review(waiting.token, waiting.holder)

@@ -14,7 +14,7 @@ from libs.contracts.identities import Writer
 from libs.kube.views import Object
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
-from services.signin.claims import ACCOUNT_PREFIX, LEEWAY, Holder, Refused
+from services.signin.claims import ACCOUNT_PREFIX, Holder, Refused
 from services.signin.metrics import SignInMetrics
 from services.signin.objects import ClusterObjects, Named
 from services.signin.session_tags import SessionTag, short
@@ -52,7 +52,7 @@ class Revocation:
         self._metrics = metrics
         self._changed = asyncio.Event()
         self._refused: dict[SessionTag, float] = {}
-        """Sessions whose token the API server refused, and when the token ends."""
+        """Sessions whose token the API server refused, and when they end."""
         self._unknown: dict[str, int] = {}
         """Objects that were not known, by the comparison that first found it."""
         self._comparison = 0
@@ -66,7 +66,7 @@ class Revocation:
             pod=holder.pod_name,
             why=refused.reason,
         )
-        self._refused[SessionTag.of(holder)] = holder.expires + LEEWAY
+        self._refused[SessionTag.of(holder)] = holder.session_ends
         self._changed.set()
 
     async def run(self) -> None:

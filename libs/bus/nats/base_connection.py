@@ -21,7 +21,8 @@ from libs.bus.nats.pending import (
     PendingRequests,
     PendingSubscriptions,
 )
-from libs.bus.nats.sign_in import SignIn
+from libs.bus.nats.renewal import Renewal
+from libs.bus.nats.sign_in import SignIn, is_refusal
 from libs.bus.port import BusLink, BusMisconfigured, BusUnavailable, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
@@ -68,6 +69,8 @@ class BaseConnection:
         self._random = env.random
         self._credentials = credentials
         self._sign_in = SignIn(url=url, credentials=credentials, env=env)
+        self._renewal = Renewal(url=url, identity=identity, sign_in=self._sign_in, env=env)
+        self._options: dict[str, Any] = {}
         self._failures = failures
         self._spread = spread
         self._backoff = Backoff(env.random, first=1.0, cap=30.0)
@@ -86,13 +89,13 @@ class BaseConnection:
 
     async def open(self, *, wait: float) -> None:
         """Connect within `wait` seconds, or raise. Do not retry a refused key."""
-        options = await asyncio.to_thread(self._sign_in.options)
+        self._options = await asyncio.to_thread(self._sign_in.options)
         deadline = self.clock.monotonic() + wait
         backoff = Backoff(self._random, first=max(1.0, self._spread), cap=max(10.0, self._spread))
         pause = self._random.uniform(0.0, self._spread)
         while True:
             await self.clock.sleep(min(pause, max(0.0, deadline - self.clock.monotonic())))
-            why = await self._connect_once(options, deadline - self.clock.monotonic())
+            why = await self._connect_once(deadline - self.clock.monotonic())
             if not why:
                 break
             if self.clock.monotonic() >= deadline:
@@ -105,13 +108,13 @@ class BaseConnection:
         self._opened = True
         self._set_up()
 
-    async def _connect_once(self, options: dict[str, Any], within: float) -> str:
+    async def _connect_once(self, within: float) -> str:
         """Try the servers once with a new client; return why that failed, or ""."""
         self._client = self._sign_in.new_client()
         self._last_error = ""
         timeout = min(within, 2.0 * CONNECT_SECONDS)
         try:
-            if await dial(self._client, self._connect_options(options), within=timeout):
+            if await dial(self._client, self._connect_options(), within=timeout):
                 self._client.options["max_reconnect_attempts"] = -1
                 self._client.options["allow_reconnect"] = True
                 await self._client.subscribe(f"{self._inbox}.*", cb=self._on_answer)
@@ -138,24 +141,29 @@ class BaseConnection:
             )
         return why
 
-    def _connect_options(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _connect_options(self) -> dict[str, Any]:
         return {
-            "name": str(self.identity),
+            **self._trial_options(),
             "inbox_prefix": self._inbox,
             "error_cb": self._on_error,
             "disconnected_cb": self._on_disconnected,
             "reconnected_cb": self._on_reconnected,
             "closed_cb": self._on_closed,
             "reconnect_to_server_handler": self._next_server,
-            "max_reconnect_attempts": 1,
-            "allow_reconnect": False,  # a server that refuses is not asked twice in a row
-            "reconnect_time_wait": 0,
-            "connect_timeout": CONNECT_SECONDS,
             "ping_interval": PING_SECONDS,
             "max_outstanding_pings": 2,
             "drain_timeout": DRAIN_SECONDS,
             "pending_size": 0,
-            **options,
+        }
+
+    def _trial_options(self) -> dict[str, Any]:
+        return {
+            "name": str(self.identity),
+            "max_reconnect_attempts": 1,
+            "allow_reconnect": False,  # a server that refuses is not asked twice in a row
+            "reconnect_time_wait": 0,
+            "connect_timeout": CONNECT_SECONDS,
+            **self._options,
         }
 
     async def close(self) -> None:
@@ -198,7 +206,7 @@ class BaseConnection:
                 if self._client.is_connected and not self._client.is_reading:
                     log.warning("stopped reading from NATS at %s: reconnecting", self.url)
                     await self._client.force_reconnect()
-                elif self._client.is_connected and await self._sign_in.is_renewal_due():
+                elif self._client.is_connected and await self._is_renewal_ready():
                     await self._renew()
         if self._failure is not None:
             raise self._failure
@@ -207,6 +215,9 @@ class BaseConnection:
         raise BusUnavailable(
             f"the connection to NATS at {self.url} as {self.identity} was closed permanently: {why}"
         )
+
+    async def _is_renewal_ready(self) -> bool:
+        return await self._renewal.is_ready(self._trial_options(), within=2.0 * CONNECT_SECONDS)
 
     async def _renew(self) -> None:
         """Sign in again; what was sent before is processed first, unless that takes too long."""
@@ -238,10 +249,8 @@ class BaseConnection:
     def _on_broken(self, error: Exception, text: str) -> None:
         """Keep why the session ended, or why a try to connect failed."""
         self._ended_by_server |= isinstance(error, ServerError)
-        if "authorization violation" in text.lower():
-            self._unauthorized = True
-            text = self._sign_in.explain_refusal(text)
-        self._last_error = text
+        self._unauthorized |= is_refusal(text)
+        self._last_error = text = self._sign_in.explain(text)
         if not self.link.is_up:
             self._failures.failed(self.identity, self.url, text)
 

@@ -14,10 +14,11 @@ _MAX_CAUSES = 20
 
 
 class ConnectFailures:
-    """The failed tries to connect since the connection was last up."""
+    """The failed tries to connect since the last that succeeded."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, waits: str = "is waiting for NATS at") -> None:
         self._clock = clock
+        self._waits = waits
         self._began = 0.0
         self._logged: dict[str, float] = {}
         self.reason = ""
@@ -36,7 +37,7 @@ class ConnectFailures:
             return  # texts that differ at each try must not fill the log
         self._logged[why] = now
         since = f" for {now - self._began:.0f} s" if logged is not None else ""
-        log.warning("%s is waiting for NATS at %s%s: %s; trying again", identity, url, since, why)
+        log.warning("%s %s %s%s: %s; trying again", identity, self._waits, url, since, why)
 
     def ended(self) -> None:
         """Forget the failures: the connection is up."""

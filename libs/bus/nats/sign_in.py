@@ -41,27 +41,39 @@ class SignIn:
         read_token = self._read_token if self._credentials.signs_in else None
         return PatchedClient(load_tls=self._load_tls, read_token=read_token)
 
+    def trial_client(self) -> PatchedClient:
+        """Return a client that does not count as the session."""
+        return PatchedClient(load_tls=self._load_tls, read_token=self._newest_token)
+
     async def _read_token(self) -> str:
-        token = await asyncio.to_thread(self._credentials.token)
+        token = await self._newest_token()
         self._renewal.used(token)
         return token
 
+    async def _newest_token(self) -> str:
+        return await asyncio.to_thread(self._credentials.token)
+
     async def is_renewal_due(self) -> bool:
-        """Return whether to sign in again, before the session ends with its token."""
+        """Return whether the session's token expires soon and there is a newer one."""
         if not self._renewal.is_due():
             return False
         try:
-            newest = await asyncio.to_thread(self._credentials.token)
+            newest = await self._newest_token()
         except OSError:
             newest = ""
         return self._renewal.is_newer(newest)
 
-    def explain_refusal(self, text: str) -> str:
-        """Return the server's answer with what it may mean for a token."""
-        if self.is_refusal_final:
+    def explain(self, text: str) -> str:
+        """Return why a try failed, for a refused token with what that may mean."""
+        if self.is_refusal_final or not is_refusal(text):
             return text
         return (
             f"the server refused the token in {self._credentials.token_file} ({text}): the sign-in"
             f" service is away or slow, or it refused the token, which its log tells with the"
             f" reason"
         )
+
+
+def is_refusal(text: str) -> bool:
+    """Return whether this error of the server refuses credentials."""
+    return "authorization violation" in text.lower()

@@ -47,7 +47,7 @@ TOKEN_DIR: Final = "/var/run/secrets/sluice"
 STATE_DIR: Final = "/var/lib/sluice"
 """The host directory of an agent's journal, which survives the pod and reboots."""
 
-_TOKEN_SECONDS: Final = 3600
+TOKEN_SECONDS: Final = 3600
 _CA_FILE: Final = "ca.crt"
 _POD: Final = {
     "SLUICE_NODE": "spec.nodeName",
@@ -232,7 +232,7 @@ def _state(agent: AgentDaemonSet) -> JsonObject:
 
 def _token(settings: RenderSettings) -> JsonObject:
     """Return the volume of what an agent connects to the bus with."""
-    token = {"audience": AUDIENCE, "expirationSeconds": _TOKEN_SECONDS, "path": "token"}
+    token = {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
     sources: list[JsonObject] = [{"serviceAccountToken": token}]
     if settings.bus_ca:
         items = [{"key": _CA_FILE, "path": _CA_FILE}]

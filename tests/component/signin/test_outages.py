@@ -15,15 +15,20 @@ from pathlib import Path
 import pytest
 
 from libs.bus.credentials import Credentials
-from libs.bus.nats import connection
+from libs.bus.nats import base_connection
 from libs.bus.nats.bus import NatsBus, connect
+from libs.bus.nats.failures import REPEAT_SECONDS
+from libs.bus.nats.renewal import MAX_PAUSE
 from libs.bus.port import BusUnavailable
 from libs.bus.server_config import server_config
+from libs.bus.token_renewal import LATEST
 from libs.contracts.identities import Identity, Writer
 from libs.kube.resources import NODES
+from libs.policy.render.agents import TOKEN_SECONDS
 from libs.runtime.clock import SystemClock
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
+from services.signin.claims import SESSION_GRACE
 from tests.callout import TokenSignIn
 from tests.component.signin.world import Pod, World, metrics
 from tests.security.identities import beat
@@ -31,6 +36,7 @@ from tests.support import eventually
 
 AGENT = Identity(writer=Writer.DRIVER, node="gpu-1")
 HOUR = 3600.0
+STEP = 20.0
 AGENTS = 12
 
 
@@ -138,41 +144,93 @@ async def test_an_hour_of_waiting_is_a_line_every_ten_minutes(
 
 
 def lasting_token(clock: SystemClock) -> str:
-    """Return an unsigned token of an hour."""
-    claims = json.dumps({"iat": clock.now(), "exp": clock.now() + HOUR}).encode()
+    """Return an unsigned token that lasts as those of agents do."""
+    claims = json.dumps({"iat": clock.now(), "exp": clock.now() + TOKEN_SECONDS}).encode()
     return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.x"
 
 
-@pytest.mark.xfail(strict=True, reason="a renewal ends the session before it is known to succeed")
-async def test_a_renewal_that_would_be_refused_leaves_the_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "WATCH_SECONDS", 0.05)
-    clock, file = JumpingClock(), tmp_path / "token"
-    sign_in = TokenSignIn([AGENT])
-    first = lasting_token(clock)
-    sign_in.pods = {first: sign_in.pods[sign_in.tokens[AGENT]]}
-    file.write_text(first)
-    config = server_config([], sign_in=sign_in.settings())
-    async with (
-        NatsServer(config=config) as server,
-        sign_in.run(server.url),
-        connect(
-            url=server.url,
+class Session:
+    """A session of an agent, its token's file, and a sign-in that knows some tokens only."""
+
+    def __init__(self, server: NatsServer, sign_in: TokenSignIn, file: Path) -> None:
+        self.clock = JumpingClock()
+        self.changes: list[bool] = []
+        self.sign_in = sign_in
+        self._server = server
+        self._file = file
+        self._pod = sign_in.pods[sign_in.tokens[AGENT]]
+        sign_in.pods.clear()
+
+    def write_token(self, *, known: bool) -> None:
+        """Replace the token, as the kubelet does; sign-in refuses an unknown one, as if away."""
+        token = lasting_token(self.clock)
+        self._file.write_text(token)
+        if known:
+            self.sign_in.pods[token] = self._pod
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None]:
+        async with connect(
+            url=self._server.url,
             identity=AGENT,
-            env=make_env(clock=clock),
-            credentials=Credentials(token_file=str(file)),
-        ) as bus,
-    ):
-        changes: list[bool] = []
-        bus.link.watch(changes.append)
-        guard = asyncio.create_task(bus.guard())
-        clock.ahead = 0.96 * HOUR
-        file.write_text(lasting_token(clock))  # sign-in refuses it, as if it were away
-        await eventually(lambda: bool(sign_in.refused))
-        guard.cancel()
-        await asyncio.wait({guard})
-        assert changes == []
+            env=make_env(clock=self.clock, random=random.Random(1)),
+            credentials=Credentials(token_file=str(self._file)),
+        ) as bus:
+            bus.link.watch(self.changes.append)
+            guard = asyncio.create_task(bus.guard())
+            yield
+            guard.cancel()
+            await asyncio.wait({guard})
+
+
+@pytest.fixture
+async def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Session]:
+    monkeypatch.setattr(base_connection, "WATCH_SECONDS", 0.01)
+    sign_in = TokenSignIn([AGENT])
+    config = server_config([], sign_in=sign_in.settings())
+    async with NatsServer(config=config) as server, sign_in.run(server.url):
+        yield Session(server, sign_in, tmp_path / "token")
+
+
+async def test_a_renewal_that_would_be_refused_leaves_the_session(session: Session) -> None:
+    session.write_token(known=True)
+    async with session.run():
+        session.clock.ahead = 0.96 * TOKEN_SECONDS
+        session.write_token(known=False)
+        await eventually(lambda: bool(session.sign_in.refused))
+        await asyncio.sleep(0.2)
+        assert session.changes == []
+
+
+async def test_a_session_outlives_an_hour_without_sign_in(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The hour begins at the worst moment: the session was about to be renewed."""
+    session.write_token(known=True)
+    ends = session.clock.now() + TOKEN_SECONDS + SESSION_GRACE
+    async with session.run():
+        session.clock.ahead = LATEST * TOKEN_SECONDS
+        session.write_token(known=False)
+        returns = session.clock.ahead + HOUR
+        while session.clock.ahead < returns:
+            session.clock.ahead += STEP
+            await asyncio.sleep(0.015)
+        refused = len(session.sign_in.refused)
+        assert HOUR / MAX_PAUSE < refused < HOUR / 30
+        assert session.changes == []
+
+        session.write_token(known=True)
+        while not session.changes:
+            session.clock.ahead += STEP
+            await asyncio.sleep(0.015)
+        assert session.clock.now() < ends
+        await eventually(lambda: session.changes == [False, True])
+        assert len(session.sign_in.refused) == refused
+    messages = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    lines = [message for message in messages if "cannot renew its session" in message]
+    assert lines == messages
+    assert 1 < len(lines) <= HOUR / REPEAT_SECONDS
+    assert "the sign-in service is away or slow" in lines[0]
 
 
 async def test_all_come_back_after_a_reload(world: World) -> None:

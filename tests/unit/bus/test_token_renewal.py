@@ -108,7 +108,7 @@ def test_only_a_token_that_lasts_longer_renews_a_session(
     assert not any(session.is_newer(other) for other in others)
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
     assert "/token holds no newer token" in caplog.messages[0]
-    assert "ends in 40 s" in caplog.messages[0]
+    assert "expires in 40 s" in caplog.messages[0]
 
     newer = jwt(iat=1_800, exp=2_800)
     assert session.is_newer(newer)

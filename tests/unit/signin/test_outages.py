@@ -42,6 +42,26 @@ def test_known_holders_are_admitted_while_the_api_server_is_away() -> None:
     play(story)
 
 
+def test_a_token_that_expires_while_the_api_server_is_away_is_not_reviewed() -> None:
+    """Its session goes on, and the API server might refuse it by its own clock."""
+
+    async def story(world: World) -> None:
+        agent = await world.agent()
+        await world.settled()
+        await world.server.stop()
+        ends = agent.claims()["exp"]
+        assert (await world.sign_in(agent.token(jti="expired", exp=ends))).error == ""
+        world.connections.open = [agent.session("expired")]
+        await world.clock.sleep(ends - world.clock.now())
+        await world.server.start()
+        await world.clock.sleep(600)
+        outcomes = ("accepted", "refused")
+        assert [world.value("reviews_total", outcome=each) for each in outcomes] == [0, 0]
+        assert world.connections.closed == []
+
+    play(story)
+
+
 @pytest.mark.parametrize("effect", [Hang(), RefuseRequest(503), RefuseRequest(429)])
 def test_unknown_holders_are_admitted_by_their_signature_and_reviewed_later(effect: Any) -> None:
     async def story(world: World, _known: Agent, unknown: Agent) -> None:

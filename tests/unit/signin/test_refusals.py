@@ -11,6 +11,7 @@ from libs.bus.permissions import NODES as NODES_ACCOUNT
 from libs.kube.resources import NODES, SERVICE_ACCOUNTS
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.tokens import Bound, TokenIssuer, assemble
+from services.signin.claims import SESSION_GRACE
 from tests.unit.signin.tokens import NAMESPACE, rebound
 from tests.unit.signin.world import Agent, Story, World, play
 
@@ -55,7 +56,7 @@ def test_a_genuine_agent_is_admitted_as_its_node_and_no_other() -> None:
         assert answer.user["aud"] == NODES_ACCOUNT
         assert answer.user["name"] == str(agent.session("token-of-agent"))
         assert answer.user["name"].startswith(f"default/gpu-1/driver#{agent.pod.uid}:")
-        assert answer.user["exp"] == agent.claims()["exp"] + 60
+        assert answer.user["exp"] == agent.claims()["exp"] + 60 + SESSION_GRACE
         allowed = json.dumps(answer.user["nats"])
         assert ".gpu-1.driver." in allowed
         assert "gpu-2" not in allowed
@@ -72,6 +73,7 @@ def test_people_sign_in_with_a_token_of_their_own_account() -> None:
         answer = await world.sign_in(world.server.issuer.sign(claims))
         assert (answer.error, answer.user["aud"]) == ("", "SERVICES")
         token = claims["jti"]
+        assert answer.user["exp"] == claims["exp"] + 60
         assert answer.user["name"] == f"default/-/ctl#{token}:{account.uid[:8]}::{token[:8]}"
 
     (line,) = [line for line in play(story) if line["event"] == "signed in"]
