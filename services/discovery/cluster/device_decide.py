@@ -236,7 +236,12 @@ class _Rules:
             name=device_name(name, gpu.index),
             owner=owner_of(self._node),
             labels={key: value for key, value in labels.items() if value},
-            spec=DeviceSpec(node=name, index=gpu.index, product=gpu.product, memory=gpu.memory),
+            spec=DeviceSpec(
+                node=name,
+                index=gpu.index,
+                product=gpu.product or "unknown",
+                memory=gpu.memory,
+            ),
             status=msgspec.structs.replace(status, driver=driver, health=health),
         )
 
