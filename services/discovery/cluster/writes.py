@@ -14,6 +14,7 @@ from libs.runtime.clock import Clock
 from libs.runtime.metrics import Metrics
 from services.discovery.cluster.decide import ApplyLabels, LabelChange
 from services.discovery.cluster.device_decide import SetCondition
+from services.discovery.cluster.device_health import GPU_HEALTHY
 from services.discovery.cluster.resources import NODES, Informers, Node
 
 
@@ -93,7 +94,10 @@ class Writes:
 
     async def set_condition(self, node: Node, change: SetCondition) -> None:
         """Set or remove our condition; a conflict is treated as that of labels."""
-        await self._write(node, self._apply_condition(node, change.condition))
+        if change.condition is None:
+            await self._write(node, self._remove_condition(node))
+        else:
+            await self._write(node, self._apply_condition(node, change.condition))
 
     async def _write(self, node: Node, request: Coroutine[Any, Any, Node]) -> None:
         try:
@@ -127,24 +131,35 @@ class Writes:
             within=TIMEOUT,
         )
 
-    async def _apply_condition(self, node: Node, condition: Condition | None) -> Node:
-        status: dict[str, Any] = {}
-        if condition is not None:
-            fields = {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason,
-                "message": condition.message,
-                "lastTransitionTime": condition.last_transition_time,
-                "lastHeartbeatTime": format_time(self._clock.now()),
-            }
-            status = {"conditions": [fields]}
+    async def _apply_condition(self, node: Node, condition: Condition) -> Node:
+        # Always the same fields: none of them is ever removed by an apply.
+        fields = {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": condition.last_transition_time,
+            "lastHeartbeatTime": format_time(self._clock.now()),
+        }
         return await self._kube.apply(
             NODES,
-            {"metadata": {"name": node.metadata.name}, "status": status},
+            {"metadata": {"name": node.metadata.name}, "status": {"conditions": [fields]}},
             force=True,
             preconditions=_preconditions(node),
             subresource="status",
+            within=TIMEOUT,
+        )
+
+    async def _remove_condition(self, node: Node) -> Node:
+        # An apply without the condition would also remove what no manager owns of the others.
+        removed = {"$patch": "delete", "type": GPU_HEALTHY}
+        return await self._kube.merge(
+            NODES,
+            node.metadata.name,
+            {"metadata": {"uid": node.metadata.uid}, "status": {"conditions": [removed]}},
+            resource_version=node.metadata.resource_version,
+            subresource="status",
+            strategic=True,
             within=TIMEOUT,
         )
 

@@ -10,7 +10,7 @@ from libs.contracts.facts import Facts
 from libs.contracts.health import Health
 from libs.contracts.identities import Writer
 from libs.contracts.journal import Revision
-from libs.kube.client import MERGE_PATCH
+from libs.kube.client import MERGE_PATCH, STRATEGIC_PATCH
 from libs.kube.resources import LEASES, NODES
 from libs.policy.installation import RBAC_RULES
 from libs.testing.apiserver.faults import Fault, FaultEffect, RefuseRequest
@@ -122,7 +122,7 @@ async def test_nothing_is_written_when_nothing_changes_and_after_a_restart(world
             "PATCH",
             path,
             body={"status": status},
-            content_type="application/strategic-merge-patch+json",
+            content_type=STRATEGIC_PATCH,
         )
         await role.kill()
         role = world.start()
@@ -193,11 +193,11 @@ async def test_a_refused_device_delays_neither_the_others_nor_the_condition(worl
     await world.node("a", EIGHT)
     await report_health(world, "a", THIRD_FAILED)
     refuse = RefuseRequest(422)
-    world.server.faults.add(Fault(effect=refuse, name="gpu-0-node-a", verbs=("apply",), times=2))
+    world.server.faults.add(Fault(effect=refuse, name="gpu-0-node-a", verbs=("apply",), times=4))
     await world.lead()
     assert sorted(await states(world)) == list(range(1, 8))
     assert (await condition(world))[0] == "False"
-    await world.sleep(70)
+    await world.sleep(130)
     assert len(await devices(world)) == 8
 
 
