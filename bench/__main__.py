@@ -14,6 +14,7 @@ BENCHES = (
     "report_cache",
     "fanin",
     "memory",
+    "devices",
     "identities",
     "policy",
     "decide",

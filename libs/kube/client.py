@@ -28,6 +28,7 @@ from libs.kube.views import Object
 V = TypeVar("V", bound=Object)
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 _BUDGET = "DisruptionBudget"
@@ -103,16 +104,25 @@ class Kube(ReadClient):
         resource_version: str,
         namespace: str = "",
         subresource: str = "",
+        strategic: bool = False,
         within: float = DEFAULT_TIMEOUT,
     ) -> V:
-        """Send a merge patch that applies only at that revision."""
+        """Send a merge patch that applies only at that revision.
+
+        A strategic one merges lists by their keys, which only kinds of Kubernetes itself have.
+        """
         if not resource_version:
             raise ValueError(f"a patch of a {resource.kind} needs a resourceVersion")
         metadata: Mapping[str, Any] = change.get("metadata") or {}
         patch = {**change, "metadata": {**metadata, "resourceVersion": resource_version}}
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         return await self._write(
-            "PATCH", path, resource, patch, content_type=MERGE_PATCH, within=within
+            "PATCH",
+            path,
+            resource,
+            patch,
+            content_type=STRATEGIC_PATCH if strategic else MERGE_PATCH,
+            within=within,
         )
 
     async def apply(

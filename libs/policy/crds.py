@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from libs.policy.kinds import KINDS
+from libs.policy.kinds import DEFINED_KINDS
 from libs.policy.kinds.common import Kind, PrinterColumn
 from libs.policy.kinds.nvidia_driver import IMMUTABLE, NO_SELECTOR_OF_DEFAULT
 from libs.policy.shapes import About, Field, JsonType, Rule, Shape, to_json
@@ -15,7 +15,7 @@ _NO_DETAILS: Final = About("")
 
 def crd_manifests() -> dict[str, Data]:
     """Return every definition by CRD name."""
-    manifests = [crd_manifest(kind) for kind in KINDS.values()]
+    manifests = [crd_manifest(kind) for kind in DEFINED_KINDS]
     return {crd["metadata"]["name"]: crd for crd in manifests}
 
 
@@ -41,7 +41,7 @@ def crd_manifest(kind: Kind) -> Data:
                     "served": True,
                     "storage": True,
                     "additionalPrinterColumns": [_column(column) for column in kind.columns],
-                    "subresources": {"status": {}},
+                    **({"subresources": {"status": {}}} if kind.status_subresource else {}),
                     "schema": {"openAPIV3Schema": crd_schema(kind)},
                 }
             ],
@@ -52,7 +52,7 @@ def crd_manifest(kind: Kind) -> Data:
 def crd_schema(kind: Kind) -> Data:
     """Return the structural schema of a kind's objects."""
     spec = _object(kind.spec_shape)
-    spec["description"] = "The wanted configuration."
+    spec["description"] = kind.spec_description
     if kind.spec_stored:
         spec["default"] = {}
     if kind.rules:

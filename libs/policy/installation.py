@@ -73,6 +73,7 @@ _FOREIGN_LEASE: Final = RbacRule(
 _WRITE_EVENTS: Final = RbacRule(group="", resources=("events",), verbs=("create", "patch"))
 _READ_NODES: Final = RbacRule(group="", resources=("nodes",), verbs=READ_VERBS)
 _WRITE_NODES: Final = RbacRule(group="", resources=("nodes",), verbs=(*READ_VERBS, "patch"))
+_WRITE_NODE_STATUS: Final = RbacRule(group="", resources=("nodes/status",), verbs=("patch",))
 
 
 def _namespace_rule(
@@ -97,6 +98,9 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
         *_READ_POLICIES,
         _FOREIGN_LEASE,
         _WRITE_NODES,
+        _WRITE_NODE_STATUS,
+        RbacRule(group="gpu.nvidia.com", resources=("devices",), verbs=OWNER_VERBS),
+        _WRITE_EVENTS,
         *_leader_lease(Writer.DISCOVERY_CLUSTER),
     ),
     Writer.DRIVER_CLUSTER: (

@@ -168,6 +168,7 @@ def _split_annotation(annotation: Any) -> tuple[Any, About]:
 
 
 def _shape(annotation: Any, about: About, descriptions: FieldDescriptions) -> Shape:
+    annotation, _ = _split_annotation(annotation)
     if annotation == IntOrString:
         return Shape(type=JsonType.INT_OR_STRING)
     if annotation == FreeForm:

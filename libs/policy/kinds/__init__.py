@@ -5,6 +5,7 @@ from typing import Final
 
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.common import ForeignKind, Kind
+from libs.policy.kinds.device import DEVICE
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.rollout import ROLLOUT
@@ -14,7 +15,10 @@ KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (CLUSTER_POLICY, NVIDIA_DRIVER, GPU_CLUSTER_POLICY, ROLLOUT_STRATEGY, ROLLOUT)
 }
-"""Kinds by name."""
+"""Kinds that people write, by name."""
+
+DEFINED_KINDS: Final = (*KINDS.values(), DEVICE)
+"""Kinds that Sluice defines."""
 
 NODE_SELECTING_KINDS: Final = (CLUSTER_POLICY, NVIDIA_DRIVER, GPU_CLUSTER_POLICY)
 """Kinds that select nodes."""

@@ -259,7 +259,10 @@ class Kind:
     short_names: tuple[str, ...] = ()
     description: str
     spec: type[msgspec.Struct]
+    spec_description: str = "The wanted configuration."
     status: type[msgspec.Struct]
+    status_subresource: bool = True
+    """False: one write carries spec and status."""
     object_type: Any
     """The struct that objects of the kind are parsed into."""
     columns: tuple[PrinterColumn, ...] = (AGE,)

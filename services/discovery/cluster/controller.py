@@ -30,6 +30,7 @@ from services.discovery.cluster.decide import (
     decide,
     label_policy,
 )
+from services.discovery.cluster.hold import Hold
 from services.discovery.cluster.reports import ReportReader
 from services.discovery.cluster.resources import Informers, Node
 from services.discovery.cluster.writes import DiscoveryMetrics, Writes
@@ -61,6 +62,7 @@ class LabelController:
         reports: ReportCache,
         foreign: GpuOperatorDetector,
         writes: Writes,
+        hold: Hold,
         metrics: DiscoveryMetrics,
         controller_metrics: ControllerMetrics,
         env: Env,
@@ -75,6 +77,7 @@ class LabelController:
         self._policy: LabelPolicy | None = None
         """None: no Node may be written now."""
         self._hold_reason = ""
+        self._hold = hold
         self._queue = WorkQueue[str](clock=env.clock)
         self._controller = Controller(
             name=NAME,
@@ -164,6 +167,7 @@ class LabelController:
         if reason != self._hold_reason:
             self._hold_reason = reason
             _log.info("labelling paused" if reason else "labelling resumed", why=reason)
+        self._hold.set(reason)
         policy = label_policy(
             {kind: tuple(policies) for kind, policies in informers.policies.items()},
             gpu_clusters=tuple(each.metadata.name for each in informers.gpu_clusters),

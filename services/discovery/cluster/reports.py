@@ -4,25 +4,22 @@ A report about another boot is ignored: the machine may have changed since. What
 is unknown, and never counts as absent (docs/invariants.md#i6).
 """
 
-from typing import NamedTuple
+from typing import Final
 
 from libs.bus.reports import ReportCache
 from libs.contracts.facts import Facts
+from libs.contracts.health import Health
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
-from libs.contracts.reports import StateKind
+from libs.contracts.reports import StateBody, StateKind
 from libs.host.pci import is_gpu
 from libs.runtime.clock import Clock
+from services.discovery.cluster.absences import Absences
 from services.discovery.cluster.decide import ReportedFacts
+from services.discovery.cluster.reported_gpus import ReportedGpus, read_gpus
 from services.discovery.cluster.resources import Node
 
-
-class _Absence(NamedTuple):
-    uid: str
-    boot_id: str
-    since: float
-    stale_before: float
-    """The cache's total of stale seconds at `since`."""
+_GPUS: Final = frozenset(("gpus",))
 
 
 class ReportReader:
@@ -30,12 +27,11 @@ class ReportReader:
 
     def __init__(self, reports: ReportCache, *, clock: Clock) -> None:
         self._reports = reports
-        self._clock = clock
-        self._absences: dict[str, _Absence] = {}
+        self._absences = Absences(reports, clock=clock)
 
     def read(self, node: Node) -> ReportedFacts:
-        facts = self._facts(node, Writer.DISCOVERY)
-        driver_facts = self._facts(node, Writer.DRIVER)
+        facts = _facts(self._reports, node, Writer.DISCOVERY)
+        driver_facts = _facts(self._reports, node, Writer.DRIVER)
         return ReportedFacts(
             facts=facts,
             driver=None if driver_facts is None else driver_facts.driver,
@@ -43,32 +39,42 @@ class ReportReader:
         )
 
     def forget(self, name: str) -> None:
-        self._absences.pop(name, None)
-
-    def _facts(self, node: Node, writer: Writer) -> Facts | None:
-        boot_id = node.status.node_info.boot_id
-        report = self._reports.get(node.metadata.name, writer, StateKind.FACTS)
-        if report is None or (report.node_uid, report.boot_id) != (node.metadata.uid, boot_id):
-            return None
-        try:
-            body = report.open()
-        except MalformedMessage:
-            return None
-        return body if isinstance(body, Facts) else None
+        self._absences.forget(name)
 
     def _seconds_without_gpus(self, node: Node, facts: Facts | None) -> float | None:
         """Return the seconds since the first report without GPUs, less those of stale reports.
 
         None if the reports list GPUs, or list no PCI devices at all.
         """
-        name, now = node.metadata.name, self._clock.monotonic()
-        if facts is None or facts.pci is None or any(map(is_gpu, facts.pci)):
-            self._absences.pop(name, None)
-            return None
-        boot = node.metadata.uid, node.status.node_info.boot_id
-        absence = self._absences.get(name)
-        if absence is None or absence[:2] != boot:
-            absence = self._absences[name] = _Absence(*boot, now, self._reports.stale_seconds)
-        if self._reports.age:
-            return 0.0  # a newer report may be missed now
-        return now - absence.since - (self._reports.stale_seconds - absence.stale_before)
+        absent = facts is not None and facts.pci is not None and not any(map(is_gpu, facts.pci))
+        return self._absences.update(node, _GPUS if absent else frozenset()).get("gpus")
+
+
+def read_devices(reports: ReportCache, node: Node, *, now: float) -> ReportedGpus:
+    """Return what the agents of a node report about its GPUs."""
+    driver_facts = _facts(reports, node, Writer.DRIVER)
+    driver = None if driver_facts is None else driver_facts.driver
+    health = _body(reports, node, Writer.TELEMETRY, StateKind.HEALTH)
+    return read_gpus(
+        _facts(reports, node, Writer.DISCOVERY),
+        None if driver is None else driver.version,
+        health if isinstance(health, Health) else None,
+        now=now,
+    )
+
+
+def _facts(reports: ReportCache, node: Node, writer: Writer) -> Facts | None:
+    body = _body(reports, node, writer, StateKind.FACTS)
+    return body if isinstance(body, Facts) else None
+
+
+def _body(reports: ReportCache, node: Node, writer: Writer, kind: StateKind) -> StateBody | None:
+    """Return a readable report about the present boot of this Node."""
+    report = reports.get(node.metadata.name, writer, kind)
+    boot = node.metadata.uid, node.status.node_info.boot_id
+    if report is None or (report.node_uid, report.boot_id) != boot:
+        return None
+    try:
+        return report.open()
+    except MalformedMessage:
+        return None

@@ -20,6 +20,8 @@ from libs.kube.resources import LEASES, CustomObject, Resource, custom_resource,
 from libs.kube.views import Object
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.runtime.env import Env
+from services.discovery.cluster.device_health import GPU_HEALTHY
+from services.discovery.cluster.devices import BY_NODE, DEVICES
 from services.discovery.cluster.label_values import FEATURES
 
 MANAGER: Final = "sluice-discovery"
@@ -54,7 +56,8 @@ class Node(views.Object, frozen=True, kw_only=True):
             annotations={} if record is None else {RECORD_ANNOTATION: record},
             managed_fields=(),
         )
-        status = views.NodeStatus(node_info=self.status.node_info)
+        ours_alone = tuple(each for each in self.status.conditions if each.type == GPU_HEALTHY)
+        status = views.NodeStatus(node_info=self.status.node_info, conditions=ours_alone)
         msgspec.structs.force_setattr(self, "metadata", lean)
         msgspec.structs.force_setattr(self, "status", status)
         msgspec.structs.force_setattr(self, "ours", ours)
@@ -67,12 +70,22 @@ class Node(views.Object, frozen=True, kw_only=True):
         return self.metadata.annotations.get(RECORD_ANNOTATION, "")
 
     @property
+    def gpu_health(self) -> views.Condition | None:
+        """Our condition of the Node."""
+        return next(iter(self.status.conditions), None)
+
+    @property
     def relevant(self) -> object:
-        """Everything that a decision depends on; other changes are a kubelet's heartbeats."""
+        """Everything that a decision on labels depends on; the rest are a kubelet's heartbeats."""
         metadata = self.metadata
         boot_id = self.status.node_info.boot_id
         owners = (self.ours, self.others, self.claimed)
         return metadata.uid, metadata.labels, self.record, boot_id, owners
+
+    @property
+    def relevant_to_devices(self) -> object:
+        """Everything that a decision on Devices and the condition depends on."""
+        return self.metadata.uid, self.status.node_info.boot_id, self.gpu_health
 
 
 NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
@@ -122,12 +135,15 @@ class Informers:
             return Informer(kube, resource, env=env, fields=fields)
 
         self.nodes = informer(NODES)
+        self.devices = Informer(
+            kube, DEVICES, env=env, indexes={BY_NODE: lambda device: (device.node,)}
+        )
         self.policies = informers(POLICIES, kube, env=env)
         self.gpu_clusters = informer(GPU_CLUSTERS)
         self.leases = informer(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
 
     def all(self) -> tuple[Informer[Any], ...]:
-        return (self.nodes, *self.policies.values(), self.gpu_clusters, self.leases)
+        return (self.nodes, self.devices, *self.policies.values(), self.gpu_clusters, self.leases)
 
     def why_not_synced(self) -> str:
         """Return why informers have no first list yet; empty when all have one."""

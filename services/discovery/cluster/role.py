@@ -1,11 +1,16 @@
-"""Discovery's cluster role: follows Nodes, policies and reports; writes labels while it leads."""
+"""Discovery's cluster role: follows Nodes, policies and reports.
 
+While it leads it writes labels, Devices, the condition of Nodes, and Events.
+"""
+
+import asyncio
 from typing import Final
 
 from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.kube.client import Kube
 from libs.kube.controller import ControllerMetrics
+from libs.kube.events import EventRecorder
 from libs.kube.informer import missing_definitions
 from libs.kube.lease.election import Candidate
 from libs.kube.lease.record import GpuOperatorDetector
@@ -14,6 +19,10 @@ from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
 from services.discovery.cluster.controller import NAME, LabelController
+from services.discovery.cluster.device_controller import NAME as DEVICES_NAME
+from services.discovery.cluster.device_controller import DeviceController
+from services.discovery.cluster.device_writes import DeviceWrites
+from services.discovery.cluster.hold import Hold
 from services.discovery.cluster.resources import MANAGER, Informers
 from services.discovery.cluster.writes import DiscoveryMetrics, Writes
 
@@ -42,19 +51,36 @@ async def run(
     informers = Informers(candidate.kube, env=env)
     foreign = GpuOperatorDetector()
     metrics = DiscoveryMetrics(env.metrics)
-    controller_metrics = ControllerMetrics(env.metrics, controllers=[NAME])
+    events = EventRecorder(kube=candidate.kube, env=env)
+    controller_metrics = ControllerMetrics(env.metrics, controllers=[NAME, DEVICES_NAME])
 
     async def lead(fenced: Kube) -> None:
-        controller = LabelController(
+        writes = Writes(fenced, informers=informers, metrics=metrics, clock=env.clock)
+        hold = Hold()
+        labels = LabelController(
             informers=informers,
             reports=reports,
             foreign=foreign,
-            writes=Writes(fenced, informers=informers, metrics=metrics),
+            writes=writes,
+            hold=hold,
             metrics=metrics,
             controller_metrics=controller_metrics,
             env=env,
         )
-        await controller.run()
+        devices = DeviceController(
+            informers=informers,
+            reports=reports,
+            writes=writes,
+            device_writes=DeviceWrites(fenced, informers=informers, metrics=metrics),
+            events=events,
+            hold=hold,
+            metrics=metrics,
+            controller_metrics=controller_metrics,
+            env=env,
+        )
+        async with asyncio.TaskGroup() as controllers:
+            controllers.create_task(labels.run(), name=NAME)
+            controllers.create_task(devices.run(), name=DEVICES_NAME)
 
     await service.enter("reports", reports)
     informers.leases.cache.on_change(
@@ -62,6 +88,7 @@ async def run(
     )
     for informer in informers.all():
         service.run_forever(f"follow {informer.name}", informer.run())
+    service.run_forever("events", events.run())
     service.run_forever("lead", candidate.run(lead))
     service.ready_when("sources", lambda: informers.why_not_synced() or None)
     service.ready_when("definitions", lambda: missing_definitions(informers.all()) or None)

@@ -3,14 +3,18 @@
 Each is one request, which fails if the Node changed since the decision.
 """
 
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from libs.kube.client import Kube, Preconditions
 from libs.kube.errors import Conflict, KubeError
+from libs.kube.views import Condition, format_time
+from libs.runtime.clock import Clock
 from libs.runtime.metrics import Metrics
 from services.discovery.cluster.decide import ApplyLabels, LabelChange
+from services.discovery.cluster.device_decide import SetCondition
+from services.discovery.cluster.device_health import GPU_HEALTHY
 from services.discovery.cluster.resources import NODES, Informers, Node
 
 
@@ -25,7 +29,17 @@ class DiscoveryMetrics:
             "sluice_discovery_labels_left",
             "Labels of nodes that differ from the facts and belong to another field manager.",
         )
+        self._devices = metrics.counter(
+            "sluice_discovery_device_writes",
+            "Writes to Devices, by outcome.",
+            outcome=("written", "failed"),
+        )
+        self._refused = metrics.gauge(
+            "sluice_discovery_refused_values",
+            "Values in reports about GPUs that cannot be true and were left out.",
+        )
         self._by_node: dict[str, int] = {}
+        self._refused_by_node: dict[str, int] = {}
 
     def set_foreign(self, name: str, count: int) -> None:
         """Set the number of wrong labels of a node that belong to another manager."""
@@ -33,6 +47,23 @@ class DiscoveryMetrics:
         if count:
             self._by_node[name] = count
         self._foreign.inc(count - before)
+
+    def set_refused(self, name: str, count: int) -> bool:
+        """Set the number of refused values of a node; return whether it changed."""
+        before = self._refused_by_node.pop(name, 0)
+        if count:
+            self._refused_by_node[name] = count
+        self._refused.inc(count - before)
+        return count != before
+
+    @contextmanager
+    def count_device_write(self) -> Generator[None]:
+        try:
+            yield
+        except KubeError:
+            self._devices.labels("failed").inc()
+            raise
+        self._devices.labels("written").inc()
 
     @contextmanager
     def count_write(self) -> Generator[None]:
@@ -49,16 +80,29 @@ TIMEOUT: Final = 3.0
 
 
 class Writes:
-    def __init__(self, kube: Kube, *, informers: Informers, metrics: DiscoveryMetrics) -> None:
+    def __init__(
+        self, kube: Kube, *, informers: Informers, metrics: DiscoveryMetrics, clock: Clock
+    ) -> None:
         self._kube = kube
+        self._clock = clock
         self._nodes = informers.nodes.cache
         self._metrics = metrics
 
     async def write(self, node: Node, change: LabelChange) -> None:
         """Write the labels; after a conflict, read the Node into the cache again and raise."""
+        await self._write(node, self._request(node, change))
+
+    async def set_condition(self, node: Node, change: SetCondition) -> None:
+        """Set or remove our condition; a conflict is treated as that of labels."""
+        if change.condition is None:
+            await self._write(node, self._remove_condition(node))
+        else:
+            await self._write(node, self._apply_condition(node, change.condition))
+
+    async def _write(self, node: Node, request: Coroutine[Any, Any, Node]) -> None:
         try:
             with self._metrics.count_write():
-                view = await self._request(node, change)
+                view = await request
         except Conflict:
             try:
                 view = await self._kube.get(NODES, node.metadata.name, within=TIMEOUT)
@@ -76,9 +120,7 @@ class Writes:
                 NODES,
                 {"metadata": {"name": metadata.name, "labels": dict(change.labels)}},
                 force=True,
-                preconditions=Preconditions(
-                    uid=metadata.uid, resource_version=metadata.resource_version
-                ),
+                preconditions=_preconditions(node),
                 within=TIMEOUT,
             )
         return await self._kube.merge(
@@ -88,3 +130,40 @@ class Writes:
             resource_version=metadata.resource_version,
             within=TIMEOUT,
         )
+
+    async def _apply_condition(self, node: Node, condition: Condition) -> Node:
+        # Always the same fields: none of them is ever removed by an apply.
+        fields = {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": condition.last_transition_time,
+            "lastHeartbeatTime": format_time(self._clock.now()),
+        }
+        return await self._kube.apply(
+            NODES,
+            {"metadata": {"name": node.metadata.name}, "status": {"conditions": [fields]}},
+            force=True,
+            preconditions=_preconditions(node),
+            subresource="status",
+            within=TIMEOUT,
+        )
+
+    async def _remove_condition(self, node: Node) -> Node:
+        # An apply without the condition would also remove what no manager owns of the others.
+        removed = {"$patch": "delete", "type": GPU_HEALTHY}
+        return await self._kube.merge(
+            NODES,
+            node.metadata.name,
+            {"metadata": {"uid": node.metadata.uid}, "status": {"conditions": [removed]}},
+            resource_version=node.metadata.resource_version,
+            subresource="status",
+            strategic=True,
+            within=TIMEOUT,
+        )
+
+
+def _preconditions(node: Node) -> Preconditions:
+    metadata = node.metadata
+    return Preconditions(uid=metadata.uid, resource_version=metadata.resource_version)

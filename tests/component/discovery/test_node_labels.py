@@ -109,14 +109,14 @@ async def test_absent_gpus_remove_labels_and_missing_facts_do_not(world: World) 
     await world.report_facts("a", Facts(pci=()))
     await world.sleep(170)
     assert await world.labels("a") == labelled
-    assert len(world.revisions()) == 1
+    assert len(world.revisions("Node")) == 1
     await world.sleep(15)
     labels = await world.labels("a")
     assert (labels[PRESENT], operands_in(labels)) == ("false", {})
     assert not labels.keys() & set(GPU_LABELS)
-    assert len(world.revisions()) == 2
+    assert len(world.revisions("Node")) == 2
     await world.sleep(900)
-    assert len(world.revisions()) == 2
+    assert len(world.revisions("Node")) == 2
     assert role.service.unready_reasons() == []
 
 

@@ -60,6 +60,48 @@ async def test_the_status_has_owners_of_its_own(sandbox: Sandbox, kube: Kube) ->
     assert f'conflict with "{kube.manager}" with subresource "status"' in refused.value.message
 
 
+async def test_a_condition_is_removed_by_a_strategic_patch_and_not_by_an_apply(
+    sandbox: Sandbox, kube: Kube
+) -> None:
+    async def types(node: str) -> list[str]:
+        read = await get_json(kube, NODES, node)
+        return [item["type"] for item in read["status"].get("conditions") or []]
+
+    async def apply(node: str, *conditions: object) -> None:
+        now = (await settled_node(kube, node)).metadata
+        await kube.apply(
+            NODES,
+            {"metadata": {"name": node}, "status": {"conditions": list(conditions)}},
+            force=True,
+            preconditions=Preconditions(uid=now.uid, resource_version=now.resource_version),
+            subresource="status",
+        )
+
+    async def remove(node: str) -> None:
+        now = (await settled_node(kube, node)).metadata
+        removed = {"$patch": "delete", "type": "Ours"}
+        await kube.merge(
+            NODES,
+            node,
+            {"metadata": {"uid": now.uid}, "status": {"conditions": [removed]}},
+            resource_version=now.resource_version,
+            subresource="status",
+            strategic=True,
+        )
+
+    # The kubelet's condition was created with the Node, so that no manager owns it.
+    nodes = [
+        await sandbox.node(name, conditions=[condition("Ready", "True")]) for name in ("n", "m")
+    ]
+    for node in nodes:
+        await apply(node, condition("Ours", "True"))
+        await apply(node, condition("Ours", "False"))
+        assert await types(node) == ["Ready", "Ours"]
+    await remove(nodes[0])
+    await apply(nodes[1])
+    assert (await types(nodes[0]), await types(nodes[1])) == (["Ready"], [])
+
+
 async def test_an_apply_to_the_status_owns_only_the_status(sandbox: Sandbox, kube: Kube) -> None:
     node = await sandbox.node("n")
     now = await settled_node(kube, node)

@@ -34,6 +34,8 @@ IDLE = {
     "sluice-driver-cluster: rolloutstrategies/status patch",
     # Used to report problems only.
     "sluice-driver-cluster: events create patch",
+    # Used when the health of a GPU changes only.
+    "sluice-discovery-cluster: events create patch",
     # Used to recreate a driver pod under the same label only.
     "sluice-scheduler: pods delete",
     # Used for plans only.

@@ -1,0 +1,113 @@
+"""The health of a node's GPUs as the Node's condition and as Events. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from libs.contracts.device import UNKNOWN, DeviceHealth
+from libs.contracts.health import HealthState
+from libs.kube.views import Condition, format_time
+
+GPU_HEALTHY: Final = "GPUHealthy"
+"""The type of the condition."""
+NO_VERDICT: Final = "NoVerdict"
+
+_NAMED: Final = 4
+"""GPUs that the message of a condition names."""
+_WORST_FIRST: Final = (HealthState.FAILED, UNKNOWN, HealthState.DEGRADED, HealthState.OK)
+
+
+class JudgedGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU and its health."""
+
+    index: int
+    uuid: str
+    pci: str
+    health: DeviceHealth
+
+    @property
+    def title(self) -> str:
+        identity = ", ".join(filter(None, (self.uuid, self.pci)))
+        return f"GPU {self.index}" + (f" ({identity})" if identity else "")
+
+
+class HealthEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An Event about the Node."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+    group: str
+
+
+def condition_of(
+    gpus: Sequence[JudgedGpu], before: Condition | None, *, now: float
+) -> Condition | None:
+    """Return the condition of a node with these GPUs, `before` itself if nothing changed.
+
+    While a GPU was never judged, the condition changes only if another GPU failed.
+    """
+    by_state = {state: [gpu for gpu in gpus if gpu.health.state == state] for state in _WORST_FIRST}
+    failed, unknown, degraded, _ = by_state.values()
+    is_judged = not any(gpu.health.state == UNKNOWN and not gpu.health.reason for gpu in gpus)
+    if not gpus or not (is_judged or failed):
+        return before
+    status, reason = "True", "GPUsHealthy"
+    if failed:
+        status, reason = "False", "GPUFailed"
+    elif unknown:
+        status, reason = "Unknown", NO_VERDICT
+    elif degraded:
+        reason = "GPUDegraded"
+    message = _message([*failed, *unknown, *degraded], count=len(gpus))
+    if before is not None and (before.status, before.reason, before.message) == (
+        status,
+        reason,
+        message,
+    ):
+        return before
+    since = format_time(now)
+    if before is not None and before.status == status and before.last_transition_time:
+        since = before.last_transition_time
+    return Condition(
+        type=GPU_HEALTHY, status=status, reason=reason, message=message, last_transition_time=since
+    )
+
+
+def _message(gpus: Sequence[JudgedGpu], *, count: int) -> str:
+    if not gpus:
+        return "the GPU is healthy" if count == 1 else f"all {count} GPUs are healthy"
+    more = len(gpus) - _NAMED
+    return "; ".join(map(_sentence, gpus[:_NAMED])) + (f"; and {more} more" if more > 0 else "")
+
+
+def _sentence(gpu: JudgedGpu) -> str:
+    health = gpu.health
+    cause = health.message or health.reason
+    text = f"{gpu.title} is {health.state}"
+    text += f": {cause}" if cause else ""
+    return f"{text} ({health.remedy})" if health.remedy else text
+
+
+_EVENTS: Final[Mapping[str, tuple[Literal["Normal", "Warning"], str]]] = {
+    HealthState.OK: ("Normal", "GPUHealthy"),
+    HealthState.DEGRADED: ("Warning", "GPUDegraded"),
+    HealthState.FAILED: ("Warning", "GPUFailed"),
+    UNKNOWN: ("Warning", "GPUHealthUnknown"),
+}
+
+
+def event_of(gpu: JudgedGpu, before: DeviceHealth) -> HealthEvent | None:
+    """Return the Event for a change of state; a first verdict is one only if something is wrong."""
+    state = gpu.health.state
+    was_judged = before.state != UNKNOWN or bool(before.reason)
+    if before.state == state or (not was_judged and state == HealthState.OK):
+        return None
+    severity, reason = _EVENTS[state]
+    message = _sentence(gpu)
+    if state == HealthState.OK:
+        message = f"{gpu.title} is ok again; it was {before.state}"
+        message += f" since {before.since}" if before.since else ""
+        message += f" ({before.reason})" if before.reason else ""
+    return HealthEvent(type=severity, reason=reason, message=message, group=f"gpu-{gpu.index}")

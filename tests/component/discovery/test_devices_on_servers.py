@@ -1,0 +1,168 @@
+"""Devices, the condition and Events on both API servers, over HTTP."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from libs.contracts import subjects
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Report, StateBody
+from libs.contracts.subjects import STATE, STREAMS
+from libs.kube.errors import NotFound
+from libs.kube.requests import Transport
+from libs.kube.resources import EVENTS, NODES
+from libs.runtime.env import Env
+from libs.runtime.service import Service
+from libs.testing.bus import LocalServer
+from libs.testing.simulation import make_env
+from services.discovery.cluster import resources
+from services.discovery.cluster.devices import FULL_DEVICES, FullDevice
+from services.discovery.cluster.role import LEASE, DiscoveryClusterSettings, run
+from tests.component.installation import Installation, make_installation
+from tests.component.kube.sandbox import ServerUnderTest
+from tests.component.kube.servers import RealServer
+from tests.support import eventually
+from tests.unit.discovery.cluster.gpu_builders import UUIDS, XID, facts, gpu, health, judged
+
+BOOT = {"status": {"nodeInfo": {"bootID": "boot-1"}}}
+TWO = facts(gpu(0), gpu(1))
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+@pytest.fixture
+async def site(server: ServerUnderTest) -> AsyncIterator[Installation]:
+    async for site in make_installation(server, Writer.DISCOVERY_CLUSTER):
+        site.sandbox.delete_at_close(resources.POLICIES["ClusterPolicy"], "cluster-policy")
+        yield site
+
+
+class Reporter:
+    """Reports as the agents of one node."""
+
+    def __init__(self, bus: LocalServer, node: str, uid: str) -> None:
+        self._bus = bus
+        self._node = node
+        self._uid = uid
+
+    async def report(self, body: StateBody, *, writer: Writer, kind: str) -> None:
+        report = Report.of(
+            body, node=self._node, node_uid=self._uid, boot_id="boot-1", component=writer, at=1.0
+        )
+        agent = self._bus.connect(Identity(writer=writer, node=self._node))
+        subject = subjects.State(cluster="default", node=self._node, component=writer, kind=kind)
+        await agent.store(STATE, str(subject), encode(report))
+
+
+async def condition(site: Installation, name: str) -> str:
+    """Return status and reason of the condition."""
+    node = json.loads(await site.kube.request("GET", NODES.path(name=name)))
+    found = [each for each in node["status"]["conditions"] if each["type"] == "GPUHealthy"]
+    return f"{found[0]['status']} {found[0]['reason']}" if found else ""
+
+
+async def device(site: Installation, name: str, index: int) -> FullDevice | None:
+    try:
+        return await site.kube.get(FULL_DEVICES, f"gpu-{index}-node-{name}")
+    except NotFound:
+        return None
+
+
+async def events(site: Installation, name: str) -> list[str]:
+    body = await site.kube.request(
+        "GET",
+        EVENTS.path(namespace="default"),
+        query={"fieldSelector": f"involvedObject.name={name}"},
+    )
+    ours = [each for each in json.loads(body)["items"] if each["reason"].startswith("GPU")]
+    return sorted(each["reason"] for each in ours)
+
+
+async def test_a_gpu_fails_and_returns_and_its_devices_end_with_the_node(
+    site: Installation,
+) -> None:
+    bus = LocalServer(env=make_env(clock=site.clock))
+    scheduler = bus.connect(Identity(writer=Writer.SCHEDULER))
+    for stream in STREAMS:
+        await scheduler.ensure(stream)
+    await site.install(lease=LEASE)
+    name = await site.sandbox.node("a")
+    await site.patch(NODES, name, BOOT, subresource="status")
+    uid = (await site.kube.get(NODES, name)).metadata.uid
+    agents = Reporter(bus, name, uid)
+    for index in (0, 1):
+        site.sandbox.delete_at_close(FULL_DEVICES, f"gpu-{index}-node-{name}")
+
+    async def run_role(transport: Transport, env: Env, service: Service) -> None:
+        await run(
+            DiscoveryClusterSettings(namespace=site.namespace),
+            kube=transport,
+            bus=bus.connect(Identity(writer=Writer.DISCOVERY_CLUSTER)),
+            env=env,
+            service=service,
+        )
+
+    async def until(expected: str) -> None:
+        async def holds() -> bool:
+            return await condition(site, name) == expected
+
+        await eventually(holds, within=60)
+
+    await agents.report(TWO, writer=Writer.DISCOVERY, kind="facts")
+    await agents.report(health(judged(0), judged(1)), writer=Writer.TELEMETRY, kind="health")
+    async with site.role(run_role):
+        await until("True GPUsHealthy")
+        await agents.report(
+            health(judged(0), judged(1, XID)), writer=Writer.TELEMETRY, kind="health"
+        )
+        await until("False GPUFailed")
+        await agents.report(health(judged(0), judged(1)), writer=Writer.TELEMETRY, kind="health")
+        await until("True GPUsHealthy")
+
+        async def has_events() -> bool:
+            return await events(site, name) == ["GPUFailed", "GPUHealthy"]
+
+        await eventually(has_events, within=60)
+
+    found = await device(site, name, 1)
+    assert found is not None
+    assert (found.spec.node, found.spec.memory, found.status.uuid) == (name, 81559, UUIDS[1])
+    assert [(each.kind, each.uid) for each in found.metadata.owner_references] == [("Node", uid)]
+    assert found.status.health is not None
+    assert found.status.health.state == "ok"
+    assert await columns(site, name) == [name, 1, "NVIDIA-H100-80GB-HBM3", 81559, "ok", "Disabled"]
+
+    before = await site.revisions()
+    writes = [each.kind for each in before if each.code < 300]
+    # Three conditions and one write of labels; two Devices, one of which changed twice.
+    assert (writes.count("Node"), writes.count("Device"), writes.count("Event")) == (4, 4, 2)
+    async with site.role(run_role) as service:
+        await eventually(lambda: service.unready_reasons() == [], within=60)
+        await agents.report(
+            health(judged(0), judged(1, XID)), writer=Writer.TELEMETRY, kind="health"
+        )
+        await until("False GPUFailed")
+    after = [each for each in (await site.revisions())[len(before) :] if each.code < 300]
+    assert sorted(each.kind for each in after) == ["Device", "Event", "Node"]
+
+    if isinstance(site.server, RealServer):
+        await site.kube.request("DELETE", NODES.path(name=name))
+
+        async def are_collected() -> bool:
+            return await device(site, name, 0) is None and await device(site, name, 1) is None
+
+        await eventually(are_collected, within=60)
+
+
+async def columns(site: Installation, name: str) -> list[Any]:
+    """Return the cells that `kubectl get device` shows, without name and age."""
+    status, table = await site.sandbox.raw_response(
+        "GET", FULL_DEVICES.path(name=f"gpu-1-node-{name}"), accept=TABLE
+    )
+    assert status == 200
+    shown = [each["name"] for each in table["columnDefinitions"] if not each["priority"]]
+    assert shown == ["Name", "Node", "Index", "Product", "Memory", "Health", "MIG", "Age"]
+    cells = table["rows"][0]["cells"]
+    return cells[1:7]
