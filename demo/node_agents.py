@@ -169,8 +169,9 @@ class AgentContainer:
     async def _run_service(self, instance: ContainerInstance, host: Host, name: str) -> None:
         environment, service, writer = self._environment, self._service, self._writer
         environ = agent_environ(instance.pod, instance.container, node_uid=environment.node_uid())
-        settings = load(self._kind.settings, environ=environ)
         path = environment.machine.root / journal_path(writer)
+        settings = load(self._kind.settings, environ=environ)
+        settings = msgspec.structs.replace(settings, state_dir=path.parent)
         with suppress(AgentKilled):
             async with service:
                 identity = Identity(

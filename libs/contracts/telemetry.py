@@ -6,6 +6,29 @@ from libs.contracts.message import MAJOR, MalformedMessage, version_mismatch
 from libs.contracts.numbers import Count, Integer
 
 
+class InstanceSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is measured of one GPU instance of a GPU that MIG divides."""
+
+    gpu_instance: Count
+    profile: str
+    """The profile of its first MIG device, `1g.10gb`; empty if it cannot be told."""
+    framebuffer_free_mib: Integer | None = None
+    framebuffer_used_mib: Integer | None = None
+    framebuffer_reserved_mib: Integer | None = None
+    graphics_active: float | None = None
+    tensor_active: float | None = None
+    dram_active: float | None = None
+    sm_active: float | None = None
+    sm_occupancy: float | None = None
+    fp64_active: float | None = None
+    fp32_active: float | None = None
+    fp16_active: float | None = None
+    integer_active: float | None = None
+    tensor_dfma_active: float | None = None
+    tensor_hmma_active: float | None = None
+    tensor_imma_active: float | None = None
+
+
 class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The metrics of one GPU at one time. Values that could not be read are None, never 0."""
 
@@ -67,6 +90,23 @@ class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fp64_active: float | None = None
     fp32_active: float | None = None
     fp16_active: float | None = None
+    minor: Integer | None = None
+    """The number of its device file; None if that is not known."""
+    model: str = ""
+    integer_active: float | None = None
+    tensor_dfma_active: float | None = None
+    tensor_hmma_active: float | None = None
+    tensor_imma_active: float | None = None
+    nvlink_tx_bytes_per_s: Integer | None = None
+    nvlink_rx_bytes_per_s: Integer | None = None
+    nvlink_first_mb_per_s: Integer | None = None
+    """Of the GPU's first NVLink alone."""
+    power_management_limit_w: float | None = None
+    video_clock_mhz: Integer | None = None
+    pcie_link_generation: Integer | None = None
+    pcie_link_width: Integer | None = None
+    instances: tuple[InstanceSample, ...] = ()
+    """The GPU instances, by number, of a GPU that MIG divides."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):

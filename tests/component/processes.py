@@ -194,8 +194,9 @@ def run_agent(
         changes=writer is Writer.DRIVER,
         proves=writer is Writer.VALIDATOR,
     )
+    state_dir = machine.root.parent / f"{machine.root.name}-state" / writer
     return lambda process: run(
-        settings(node=machine.name, node_uid=node_uid),
+        settings(node=machine.name, node_uid=node_uid, state_dir=state_dir),
         bus=process.bus,
         host=host,
         journal=journal,

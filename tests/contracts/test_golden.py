@@ -8,7 +8,7 @@ import pytest
 
 from libs.contracts import commands, events, queries, reports, subjects
 from libs.contracts.catalogue import FORMS, PLANES
-from libs.contracts.telemetry import Batch, GpuSample
+from libs.contracts.telemetry import Batch, GpuSample, InstanceSample
 from tests.contracts import goldens, structs
 from tests.contracts.goldens import EXAMPLES, REQUIRED, form_of, path_of
 
@@ -50,6 +50,8 @@ def test_telemetry_fields_keep_their_positions() -> None:
     assert EXAMPLES["telemetry@xids"].message == msgspec.structs.replace(BATCH, xids=3)
     grown = msgspec.structs.replace(SAMPLE, **ADDED)
     assert EXAMPLES["telemetry@errors"].message == msgspec.structs.replace(BATCH, gpus=[grown])
+    grown = msgspec.structs.replace(grown, **ADDED_WITH_INSTANCES)
+    assert EXAMPLES["telemetry@instances"].message == msgspec.structs.replace(BATCH, gpus=[grown])
 
 
 SAMPLE = GpuSample(
@@ -84,6 +86,43 @@ SAMPLE = GpuSample(
     clock_reasons=4,
     pod_uid="0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03",
 )
+
+ADDED_WITH_INSTANCES: dict[str, Any] = {
+    "minor": 3,
+    "model": "NVIDIA H100 80GB HBM3",
+    "integer_active": 0.0625,
+    "tensor_dfma_active": 0.125,
+    "tensor_hmma_active": 0.1875,
+    "tensor_imma_active": 0.3125,
+    "nvlink_tx_bytes_per_s": 22_000,
+    "nvlink_rx_bytes_per_s": 23_000,
+    "nvlink_first_mb_per_s": 24,
+    "power_management_limit_w": 650.0,
+    "video_clock_mhz": 1545,
+    "pcie_link_generation": 5,
+    "pcie_link_width": 16,
+    "instances": (
+        InstanceSample(
+            gpu_instance=9,
+            profile="1g.10gb",
+            framebuffer_free_mib=9_000,
+            framebuffer_used_mib=984,
+            framebuffer_reserved_mib=1,
+            graphics_active=0.01,
+            tensor_active=0.02,
+            dram_active=0.03,
+            sm_active=0.04,
+            sm_occupancy=0.05,
+            fp64_active=0.06,
+            fp32_active=0.07,
+            fp16_active=0.08,
+            integer_active=0.09,
+            tensor_dfma_active=0.1,
+            tensor_hmma_active=0.11,
+            tensor_imma_active=0.12,
+        ),
+    ),
+}
 
 ADDED: dict[str, Any] = {
     "ecc_volatile_corrected": 6,

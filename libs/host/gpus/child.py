@@ -93,7 +93,8 @@ class GpuThread:
             return Described(question.id, reading.describe(gpu))
         if self._measuring is None:
             self._measuring = Measuring(gpu)
-        return Sampled(question.id, reading.monotonic(), self._measuring.sample())
+        values, instances = self._measuring.sample(), self._measuring.sample_instances()
+        return Sampled(question.id, reading.monotonic(), values, instances)
 
     def _handle(self) -> Any:
         if self._gpu is None:

@@ -31,6 +31,7 @@ class GpuErrors:
         self._uuids: dict[str, str] = {}
         """By PCI slot."""
         self._xids: dict[str, list[int]] = {}
+        self._switch_errors: list[SwitchError] = []
         self._problem = ""
 
     def learn(self, gpus: Iterable[Gpu]) -> None:
@@ -54,6 +55,11 @@ class GpuErrors:
         xids, self._xids = self._xids, {}
         return {uuid: tuple(codes) for uuid, codes in xids.items()}
 
+    def take_switch_errors(self) -> tuple[SwitchError, ...]:
+        """Return the errors of NVSwitches that `take` found since the last call."""
+        errors, self._switch_errors = self._switch_errors, []
+        return tuple(errors)
+
     def _count(self, uuid: str, code: int) -> None:
         codes = self._xids.setdefault(uuid or UNKNOWN, [])
         if len(codes) < MAX_KEPT:
@@ -74,6 +80,8 @@ class GpuErrors:
         self._problem = problem
         for error in errors:
             if isinstance(error, SwitchError):
+                if len(self._switch_errors) < MAX_KEPT:
+                    self._switch_errors.append(error)
                 _log.warning(
                     "an NVSwitch reported an error",
                     pci=error.slot,

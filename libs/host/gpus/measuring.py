@@ -1,7 +1,10 @@
 """Measure one GPU through NVML. Only the NVML process imports this, as it does `reading`."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
+from libs.host.gpus.protocol import MAX_MIGS, SampledInstance
 from libs.host.gpus.reading import ask, fields, nvml
 
 _ALL_LINKS: Final = 0xFFFFFFFF
@@ -31,8 +34,10 @@ _FIELDS: Final[dict[str, int | tuple[int, int]]] = {
     "nvlink_recovery_errors": nvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL,
     "nvlink_tx_kib": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
     "nvlink_rx_kib": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
+    "nvlink_first_tx_kib": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0),
+    "nvlink_first_rx_kib": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 0),
 }
-_PROFILING: Final[dict[str, int]] = {
+_SHARES: Final[dict[str, int]] = {
     "graphics_active": nvml.NVML_GPM_METRIC_GRAPHICS_UTIL,
     "sm_active": nvml.NVML_GPM_METRIC_SM_UTIL,
     "sm_occupancy": nvml.NVML_GPM_METRIC_SM_OCCUPANCY,
@@ -41,63 +46,125 @@ _PROFILING: Final[dict[str, int]] = {
     "fp64_active": nvml.NVML_GPM_METRIC_FP64_UTIL,
     "fp32_active": nvml.NVML_GPM_METRIC_FP32_UTIL,
     "fp16_active": nvml.NVML_GPM_METRIC_FP16_UTIL,
+    "integer_active": nvml.NVML_GPM_METRIC_INTEGER_UTIL,
+    "tensor_dfma_active": nvml.NVML_GPM_METRIC_DFMA_TENSOR_UTIL,
+    "tensor_hmma_active": nvml.NVML_GPM_METRIC_HMMA_TENSOR_UTIL,
+    "tensor_imma_active": nvml.NVML_GPM_METRIC_IMMA_TENSOR_UTIL,
+}
+"""What GPU instances have, too."""
+_PROFILING: Final[dict[str, int]] = {
+    **_SHARES,
     "pcie_tx_mib": nvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
     "pcie_rx_mib": nvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC,
+    "nvlink_tx_mib": nvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC,
+    "nvlink_rx_mib": nvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC,
 }
 
 
+class Profiling:
+    """What the performance monitors counted between two samples of a GPU or of an instance."""
+
+    def __init__(self, get: Callable[[Any], Any], *, metrics: Mapping[str, int]) -> None:
+        self._get = get
+        self._metrics = metrics
+        self._before: Any = None
+        self._spare: Any = None
+
+    def measure(self, request: Any) -> dict[str, float]:
+        """Take a sample, and compare it with the one before; the first has none."""
+        if self._spare is None:
+            self._spare = ask(nvml.nvmlGpmSampleAlloc)
+        if self._spare is None or ask(self._get, self._spare) is None:
+            return {}
+        before, self._before, self._spare = self._before, self._spare, self._before
+        return {} if before is None else self._compare(request, before, self._before)
+
+    def free(self) -> None:
+        for sample in (self._before, self._spare):
+            if sample is not None:
+                ask(nvml.nvmlGpmSampleFree, sample)
+
+    def _compare(self, request: Any, before: Any, after: Any) -> dict[str, float]:
+        request.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        request.numMetrics = len(self._metrics)
+        request.sample1, request.sample2 = before, after
+        for place, metric in enumerate(self._metrics.values()):
+            request.metrics[place].metricId = metric
+        if ask(nvml.nvmlGpmMetricsGet, request) is None:
+            return {}
+        return {
+            name: request.metrics[place].value
+            for place, name in enumerate(self._metrics)
+            if request.metrics[place].nvmlReturn == nvml.NVML_SUCCESS
+        }
+
+
 class Measuring:
-    """Measures one GPU; profiling compares two samples, so that the first has none of it."""
+    """Measures one GPU, and its instances while MIG divides it."""
 
     def __init__(self, gpu: Any) -> None:
         self._gpu = gpu
         support = ask(nvml.nvmlGpmQueryDeviceSupport, gpu)
         self._profiles = support is not None and bool(support.isSupportedDevice)
-        self._metrics: Any = nvml.c_nvmlGpmMetricsGet_t() if self._profiles else None
-        self._before: Any = None
-        self._spare: Any = None
+        self._request: Any = nvml.c_nvmlGpmMetricsGet_t() if self._profiles else None
+        self._profiling = Profiling(partial(nvml.nvmlGpmSampleGet, gpu), metrics=_PROFILING)
+        self._instances: dict[int, Profiling] = {}
 
     def sample(self) -> dict[str, int | float]:
         gpu = self._gpu
         found: dict[str, Any] = {
             "sm_clock": ask(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_SM),
             "memory_clock": ask(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_MEM),
+            "video_clock": ask(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_VIDEO),
             "temperature": ask(nvml.nvmlDeviceGetTemperature, gpu, nvml.NVML_TEMPERATURE_GPU),
             "power_mw": ask(nvml.nvmlDeviceGetPowerUsage, gpu),
             "power_limit_mw": ask(nvml.nvmlDeviceGetEnforcedPowerLimit, gpu),
+            "power_management_limit_mw": ask(nvml.nvmlDeviceGetPowerManagementLimit, gpu),
             "performance_state": ask(nvml.nvmlDeviceGetPerformanceState, gpu),
             "pcie_replays": ask(nvml.nvmlDeviceGetPcieReplayCounter, gpu),
+            "pcie_link_generation": ask(nvml.nvmlDeviceGetCurrPcieLinkGeneration, gpu),
+            "pcie_link_width": ask(nvml.nvmlDeviceGetCurrPcieLinkWidth, gpu),
             "clock_reasons": _clock_reasons(gpu),
             "vgpu_licensed": _vgpu_licensed(gpu),
             **_utilization(gpu),
             **_memory(gpu),
             **fields(gpu, _FIELDS),
-            **(self._profile() if self._profiles else _pcie(gpu)),
+            **(self._profiling.measure(self._request) if self._profiles else _pcie(gpu)),
         }
         return {name: value for name, value in found.items() if value is not None}
 
-    def _profile(self) -> dict[str, float]:
-        if self._spare is None:
-            self._spare = ask(nvml.nvmlGpmSampleAlloc)
-        if self._spare is None or ask(nvml.nvmlGpmSampleGet, self._gpu, self._spare) is None:
-            return {}
-        before, self._before, self._spare = self._before, self._spare, self._before
-        return {} if before is None else self._compare(before, self._before)
+    def sample_instances(self) -> list[SampledInstance]:
+        """Measure the GPU instances; several MIG devices of one share what is measured."""
+        devices = _devices_by_instance(self._gpu)
+        for gone in self._instances.keys() - devices.keys():
+            self._instances.pop(gone).free()
+        return [
+            SampledInstance(number, {**_memory(device), **self._profile_instance(number)})
+            for number, device in devices.items()
+        ]
 
-    def _compare(self, before: Any, after: Any) -> dict[str, float]:
-        request = self._metrics
-        request.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        request.numMetrics = len(_PROFILING)
-        request.sample1, request.sample2 = before, after
-        for place, metric in enumerate(_PROFILING.values()):
-            request.metrics[place].metricId = metric
-        if ask(nvml.nvmlGpmMetricsGet, request) is None:
+    def _profile_instance(self, number: int) -> dict[str, float]:
+        if not self._profiles:
             return {}
-        return {
-            name: request.metrics[place].value
-            for place, name in enumerate(_PROFILING)
-            if request.metrics[place].nvmlReturn == nvml.NVML_SUCCESS
-        }
+        if number not in self._instances:
+            get = partial(nvml.nvmlGpmMigSampleGet, self._gpu, number)
+            self._instances[number] = Profiling(get, metrics=_SHARES)
+        return self._instances[number].measure(self._request)
+
+
+def _devices_by_instance(gpu: Any) -> dict[int, Any]:
+    """Return the first MIG device of each GPU instance, by the instance's number."""
+    mode = ask(nvml.nvmlDeviceGetMigMode, gpu)
+    devices: dict[int, Any] = {}
+    if mode is None or not mode[0]:
+        return devices
+    count: int = ask(nvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
+    for index in range(min(count, MAX_MIGS)):
+        device = ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, index)
+        number = None if device is None else ask(nvml.nvmlDeviceGetGpuInstanceId, device)
+        if number is not None:
+            devices.setdefault(number, device)
+    return devices
 
 
 def _clock_reasons(gpu: Any) -> int | None:

@@ -6,6 +6,7 @@ from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
+from libs.host.kernel_log import SwitchError
 
 
 class MemoryGpus:
@@ -30,6 +31,7 @@ class MemoryGpus:
         self.is_stuck = False
         """Whether the devices cannot be closed, because a call hangs in the driver."""
         self._xids: dict[str, list[int]] = {}
+        self._switch_errors: list[SwitchError] = []
 
     def open(self) -> DriverLibrary:
         library = self._driver()
@@ -70,6 +72,14 @@ class MemoryGpus:
         errors = {uuid: tuple(codes) for uuid, codes in self._xids.items()}
         self._xids = {}
         return errors
+
+    def switch_errors(self) -> tuple[SwitchError, ...]:
+        errors, self._switch_errors = tuple(self._switch_errors), []
+        return errors
+
+    def fail_switch(self, error: SwitchError) -> None:
+        """Add an error to those that the next `switch_errors` returns."""
+        self._switch_errors.append(error)
 
     def fail(self, uuid: str, xid: int) -> None:
         """Add an error to those that the next `errors` returns."""

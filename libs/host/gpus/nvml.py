@@ -22,7 +22,7 @@ from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.gpus.process import Ended, NvmlProcess
 from libs.host.gpus.protocol import NO_GPU, Failed, Open, Opened, Reply
 from libs.host.gpus.session import Session, Silent
-from libs.host.kernel_log import KernelLog
+from libs.host.kernel_log import KernelLog, SwitchError
 from libs.host.tree import Tree
 
 T = TypeVar("T")
@@ -110,6 +110,10 @@ class NvmlGpus:
                     self._receive_events(self._session)
                 self._keep_errors(self._session)
             return self._errors.take()
+
+    def switch_errors(self) -> tuple[SwitchError, ...]:
+        with self._lock:
+            return self._errors.take_switch_errors()
 
     def _query(self, query: Callable[[Session], T]) -> T:
         with self._lock:

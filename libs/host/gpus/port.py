@@ -9,6 +9,7 @@ import msgspec
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.telemetry import GpuSample
+from libs.host.kernel_log import SwitchError
 
 
 class DriverLibrary(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +35,8 @@ class GpusUnavailable(Exception):
 class Gpus(Protocol):
     """All GPUs of a machine. Calls block, for a limited time; `close` ends those of other threads.
 
-    All methods but `errors` raise `GpusUnavailable`; queries do so unless the library is open.
+    All methods but `errors` and `switch_errors` raise `GpusUnavailable`; queries do so unless the
+    library is open.
     """
 
     def open(self) -> DriverLibrary:
@@ -61,6 +63,10 @@ class Gpus(Protocol):
 
         A GPU whose UUID is not known is named by its PCI slot, such as `0000:41:00`.
         """
+        ...
+
+    def switch_errors(self) -> tuple[SwitchError, ...]:
+        """Return the errors of NVSwitches that `errors` found since the last call."""
         ...
 
 

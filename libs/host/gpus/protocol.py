@@ -106,12 +106,20 @@ class Described(msgspec.Struct, frozen=True, array_like=True, tag=1):
     gpu: RawGpu
 
 
+class SampledInstance(msgspec.Struct, frozen=True, array_like=True):
+    """What was measured of one GPU instance."""
+
+    gpu_instance: int
+    values: dict[str, int | float]
+
+
 class Sampled(msgspec.Struct, frozen=True, array_like=True, tag=2):
     id: int
     at: float
     """The process's monotonic clock."""
     values: dict[str, int | float]
     """By name; values that the driver does not have are absent."""
+    instances: list[SampledInstance] = []
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=3):

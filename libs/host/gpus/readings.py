@@ -4,12 +4,12 @@ A value that cannot be true is left out, and complained about.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from libs.contracts.facts import Gpu
 from libs.contracts.numbers import LIMIT
-from libs.contracts.telemetry import GpuSample
+from libs.contracts.telemetry import GpuSample, InstanceSample
 from libs.host.gpus.clean import MIB, Complaints
 from libs.host.gpus.protocol import Sampled
 
@@ -55,6 +55,9 @@ _INTEGERS: Final = {
     "nvlink_replay_errors": ("nvlink_replay_errors", LIMIT),
     "nvlink_recovery_errors": ("nvlink_recovery_errors", LIMIT),
     "vgpu_licensed": ("vgpu_licensed", 1),
+    "video_clock_mhz": ("video_clock", _FASTEST),
+    "pcie_link_generation": ("pcie_link_generation", 100),
+    "pcie_link_width": ("pcie_link_width", 100),
 }
 """By field: the name of the reading, and the highest value that can be true."""
 _UNKNOWN_STATE: Final = 32
@@ -65,7 +68,11 @@ _MEBIBYTES: Final = {
     "framebuffer_used_mib": "memory_used",
     "framebuffer_reserved_mib": "memory_reserved",
 }
-_WATTS: Final = {"power_w": "power_mw", "power_limit_w": "power_limit_mw"}
+_WATTS: Final = {
+    "power_w": "power_mw",
+    "power_limit_w": "power_limit_mw",
+    "power_management_limit_w": "power_management_limit_mw",
+}
 _RATIOS: Final = (
     "graphics_active",
     "sm_active",
@@ -75,6 +82,10 @@ _RATIOS: Final = (
     "fp64_active",
     "fp32_active",
     "fp16_active",
+    "integer_active",
+    "tensor_dfma_active",
+    "tensor_hmma_active",
+    "tensor_imma_active",
 )
 
 
@@ -85,18 +96,44 @@ def sample(gpu: Gpu, now: Sampled, before: Sampled | None, complaints: Complaint
         field: complaints.integer(name, _known(name, values), high=high)
         for field, (name, high) in _INTEGERS.items()
     }
-    for field, name in _MEBIBYTES.items():
-        bytes_ = complaints.integer(name, values.get(name))
-        found[field] = None if bytes_ is None else bytes_ // MIB
+    found |= _framebuffer(values, complaints)
     for field, name in _WATTS.items():
         milliwatts = complaints.integer(name, values.get(name), high=_STRONGEST * 1000)
         found[field] = None if milliwatts is None else milliwatts / 1000
-    for name in _RATIOS:
-        found[name] = _ratio(name, values, complaints)
-    found["pcie_tx_bytes_per_s"] = _pcie_rate("pcie_tx", values, complaints)
-    found["pcie_rx_bytes_per_s"] = _pcie_rate("pcie_rx", values, complaints)
-    found["nvlink_mb_per_s"] = _nvlink_rate(now, before, complaints)
+    found |= _shares(values, complaints)
+    for name in ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx"):
+        found[f"{name}_bytes_per_s"] = _rate(name, values, complaints)
+    found["nvlink_mb_per_s"] = _nvlink_rate("nvlink", now, before, complaints)
+    found["nvlink_first_mb_per_s"] = _nvlink_rate("nvlink_first", now, before, complaints)
+    found["instances"] = tuple(_instances(gpu, now, complaints))
     return GpuSample(uuid=gpu.uuid, index=gpu.index, pci=gpu.pci, **found)
+
+
+def _instances(gpu: Gpu, now: Sampled, complaints: Complaints) -> Iterator[InstanceSample]:
+    """Yield the samples of the GPU's instances; instances that it was not described with: none."""
+    profiles: dict[int, str] = {}
+    for mig in gpu.migs:
+        profiles.setdefault(mig.gpu_instance, mig.profile)
+    for each in sorted(now.instances, key=lambda each: each.gpu_instance):
+        if each.gpu_instance in profiles:
+            yield InstanceSample(
+                gpu_instance=each.gpu_instance,
+                profile=profiles[each.gpu_instance],
+                **_framebuffer(each.values, complaints),
+                **_shares(each.values, complaints),
+            )
+
+
+def _framebuffer(values: Mapping[str, float], complaints: Complaints) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field, name in _MEBIBYTES.items():
+        bytes_ = complaints.integer(name, values.get(name))
+        found[field] = None if bytes_ is None else bytes_ // MIB
+    return found
+
+
+def _shares(values: Mapping[str, float], complaints: Complaints) -> dict[str, Any]:
+    return {name: _ratio(name, values, complaints) for name in _RATIOS}
 
 
 def _known(name: str, values: Mapping[str, float]) -> float | None:
@@ -115,8 +152,8 @@ def _ratio(name: str, values: Mapping[str, float], complaints: Complaints) -> fl
     return min(percent / 100, 1.0)
 
 
-def _pcie_rate(name: str, values: Mapping[str, float], complaints: Complaints) -> int | None:
-    """Return bytes per second, from profiling in MiB or from the older counter in KB."""
+def _rate(name: str, values: Mapping[str, float], complaints: Complaints) -> int | None:
+    """Return bytes per second, from profiling in MiB or from PCIe's older counter in KB."""
     profiled = values.get(f"{name}_mib")
     if profiled is not None:
         bytes_ = None if math.isnan(profiled) else profiled * MIB
@@ -126,14 +163,16 @@ def _pcie_rate(name: str, values: Mapping[str, float], complaints: Complaints) -
     return complaints.integer(name, bytes_)
 
 
-def _nvlink_rate(now: Sampled, before: Sampled | None, complaints: Complaints) -> int | None:
-    """Return what all links carried per second, in thousands of KiB as dcgm-exporter has it."""
-    total, last = _nvlink_total(now), None if before is None else _nvlink_total(before)
+def _nvlink_rate(
+    name: str, now: Sampled, before: Sampled | None, complaints: Complaints
+) -> int | None:
+    """Return what links carried per second, in thousands of KiB as dcgm-exporter has it."""
+    total, last = _nvlink_total(name, now), None if before is None else _nvlink_total(name, before)
     if before is None or total is None or last is None or now.at <= before.at or total < last:
         return None
-    return complaints.integer("nvlink", (total - last) / (now.at - before.at) / 1000)
+    return complaints.integer(name, (total - last) / (now.at - before.at) / 1000)
 
 
-def _nvlink_total(of: Sampled) -> float | None:
-    tx, rx = of.values.get("nvlink_tx_kib"), of.values.get("nvlink_rx_kib")
+def _nvlink_total(name: str, of: Sampled) -> float | None:
+    tx, rx = of.values.get(f"{name}_tx_kib"), of.values.get(f"{name}_rx_kib")
     return None if tx is None or rx is None else tx + rx

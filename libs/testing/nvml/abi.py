@@ -166,6 +166,15 @@ class FabricInfoV3(ctypes.Structure):
 
 
 @structure
+class GridLicensableFeatures(ctypes.Structure):
+    """Followed by as many features as `count` says."""
+
+    __slots__ = ()
+    supported: I32
+    count: U32
+
+
+@structure
 class GpmSupport(ctypes.Structure):
     __slots__ = ()
     version: U32
@@ -209,6 +218,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     FabricInfo,
     FabricInfoV2,
     FabricInfoV3,
+    GridLicensableFeatures,
     GpmSupport,
     GpmMetric,
     GpmMetricsGet,

@@ -18,6 +18,7 @@ from libs.testing.nvml.structures import (
 
 MAX_LINKS = 18
 MAX_PROCESSES = 16
+MAX_VIOLATIONS = 6
 
 
 @structure
@@ -104,6 +105,8 @@ class Readings(ctypes.Structure):
     pcie_tx_kb_per_s: U32
     pcie_rx_kb_per_s: U32
     pcie_replays: U32
+    violations_ns: Annotated[ctypes.Array[ctypes.c_uint64], ctypes.c_uint64 * MAX_VIOLATIONS]
+    """How long each of NVML's performance policies reduced the clocks, in its order."""
 
 
 @structure

@@ -14,14 +14,17 @@ from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import NodeRecord
 from libs.host.pci import is_gpu
 from libs.kube.resources import CustomObject
+from libs.policy.kinds.agents import MigStrategy
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.manifests import parse_object
 from libs.policy.owners import DEPLOY_PREFIX
 from libs.policy.pools import assemble_pools
 from libs.policy.wanted import operands_of
-from services.discovery.cluster import feature_labels, operand_labels
-from services.discovery.cluster.feature_labels import FOREIGN_PCI, PCI
+from services.discovery.cluster import gfd, nfd, operand_labels
+from services.discovery.cluster.label_values import FEATURES, Labels
+from services.discovery.cluster.mig_labels import UNSHARED, Sharing
+from services.discovery.cluster.nfd import FOREIGN_PCI, PCI
 from services.discovery.cluster.operand_labels import YES
 from services.discovery.cluster.resources import Node
 
@@ -36,6 +39,9 @@ class LabelPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The policy that decides for the whole cluster."""
     gpu_labels: bool = True
     """Label nodes with the properties of their GPUs."""
+    mig_strategy: MigStrategy = MigStrategy.NONE
+    sharing: Sharing = UNSHARED
+    """No policy can ask for sharing yet."""
 
 
 class ReportedFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +77,7 @@ class LabelDecision(msgspec.Struct, frozen=True, kw_only=True):
 def decide(node: Node, reported: ReportedFacts, policy: LabelPolicy) -> LabelDecision:
     labels = node.metadata.labels
     gpus = has_gpus(node, reported)
-    described = _feature_labels(reported, policy, gpus)
+    described = _feature_labels(node, reported, policy, gpus)
     wanted = {key: value for key, value in described.items() if _may_write(node, key, value)}
     foreign = sum(
         1
@@ -98,27 +104,37 @@ def has_gpus(node: Node, reported: ReportedFacts) -> bool | None:
 
 
 def _feature_labels(
-    reported: ReportedFacts, policy: LabelPolicy, gpus: bool | None
-) -> feature_labels.Labels:
+    node: Node, reported: ReportedFacts, policy: LabelPolicy, gpus: bool | None
+) -> Labels:
     """Return the labels of NFD and GFD to set or (None) to remove."""
-    labels: feature_labels.Labels = {}
-    if reported.facts is not None:
-        labels |= feature_labels.system_labels(reported.facts)
-    if gpus and reported.facts is not None and reported.facts.pci is not None:
+    labels: Labels = {}
+    facts = reported.facts
+    if facts is not None:
+        labels |= nfd.system_labels(facts, node.ours)
+    if gpus and facts is not None and facts.pci is not None:
         labels[PCI] = YES
     if gpus is False or not policy.gpu_labels:
-        labels |= dict.fromkeys(feature_labels.GPU_LABELS)
-    elif reported.facts is not None:
-        labels |= feature_labels.gpu_labels(reported.facts, reported.driver)
+        labels |= dict.fromkeys(gfd.GPU_LABELS) | gfd.of_profiles(node.ours)
+    elif facts is not None:
+        labels |= _gpu_labels(node, facts, reported.driver, policy)
     if gpus is False:
-        labels[PCI] = None
+        labels |= dict.fromkeys(nfd.OF_GPUS)
     return labels
+
+
+def _gpu_labels(
+    node: Node, facts: Facts, driver: LoadedDriver | None, policy: LabelPolicy
+) -> Labels:
+    found = gfd.gpu_labels(facts, driver, strategy=policy.mig_strategy, sharing=policy.sharing)
+    return (gfd.of_profiles(node.ours) if gfd.describes_gpus(found) else {}) | found
 
 
 def _may_write(node: Node, key: str, value: str | None) -> bool:
     """Return whether a label of NFD or GFD is ours: another feature discovery may run here too."""
     if key in node.metadata.labels:
         return key in node.ours and key not in node.others and key not in node.claimed
+    if key.startswith(FEATURES) and any(each.startswith(FEATURES) for each in node.claimed):
+        return False  # NFD runs here
     return value is not None and key not in node.claimed
 
 
@@ -160,6 +176,9 @@ def label_policy(
         for each in objects
     ]
     cluster = assemble_pools(parsed, (), gpu_clusters=tuple(gpu_clusters)).cluster
+    strategy = cluster.spec.mig.strategy if isinstance(cluster, ClusterPolicy) else None
     return LabelPolicy(
-        cluster=None if gpu_clusters else cluster, gpu_labels=operands_of(cluster).gpu_labels
+        cluster=None if gpu_clusters else cluster,
+        gpu_labels=operands_of(cluster).gpu_labels,
+        mig_strategy=strategy or MigStrategy.NONE,
     )

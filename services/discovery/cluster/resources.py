@@ -22,7 +22,7 @@ from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.runtime.env import Env
 from services.discovery.cluster.device_health import GPU_HEALTHY
 from services.discovery.cluster.devices import BY_NODE, DEVICES
-from services.discovery.cluster.feature_labels import FEATURES
+from services.discovery.cluster.label_values import FEATURES
 
 MANAGER: Final = "sluice-discovery"
 """The field manager of this role's writes."""

@@ -1,9 +1,12 @@
 """Telemetry's cluster role: collects batches, follows Nodes, and exports both as metrics.
 
-It writes nothing, so any number of replicas may run: each exports the whole fleet.
+It writes nothing but events, whose ids are the same in all replicas, so any number of them may run:
+each exports the whole fleet.
 """
 
+from libs.bus.events import EventPublisher
 from libs.bus.port import Bus, BusRetry
+from libs.bus.reports import ReportCache
 from libs.bus.telemetry import TelemetryCollector
 from libs.contracts.telemetry import Batch
 from libs.kube.cache import Cache
@@ -17,6 +20,7 @@ from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
 from services.telemetry.cluster.fleet import NODES, SELECTOR, FleetTelemetry, Node
+from services.telemetry.cluster.health import FleetHealth, HealthCollector
 from services.telemetry.cluster.metrics import FleetCollector
 
 
@@ -44,6 +48,9 @@ async def run(
     for cache in (nodes, *(informer.cache for informer in policies.values())):
         cache.on_change(pool_index.invalidate)
     fleet = FleetTelemetry(nodes, pool_index=pool_index, clock=env.clock)
+    reports = ReportCache(bus=bus, clock=env.clock, cluster=settings.nats.cluster)
+    publisher = EventPublisher(bus=bus, env=env, on_dropped=lambda: None)
+    health = FleetHealth(nodes, reports, publisher=publisher, clock=env.clock)
 
     def add_batch(batch: Batch) -> None:
         if not fleet.add(batch):
@@ -52,14 +59,18 @@ async def run(
     def forget_deleted(before: Node | None, after: Node | None) -> None:
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             fleet.forget(before.metadata.name)
+            health.forget(before.metadata.name)
             collector.forget(before.metadata.name)
 
     collector = TelemetryCollector(bus=bus, cluster=settings.nats.cluster, on_batch=add_batch)
     nodes.on_change(forget_deleted)
     env.metrics.registry.register(FleetCollector(fleet, collector))
+    env.metrics.registry.register(HealthCollector(health))
     retry = BusRetry(env=env)
     service.ready_when("bus", lambda: retry.reason or None)
     await retry.until_success(lambda: service.enter("batches", collector))
+    await retry.until_success(lambda: service.enter("reports", reports))
+    service.run_forever("events", publisher.run())
     service.run_forever("follow nodes", nodes.run())
     for informer in policies.values():
         service.run_forever(f"follow {informer.name}", informer.run())

@@ -54,7 +54,9 @@ def sum_totals(parts: Iterable[GpuTotals]) -> GpuTotals:
     )
 
 
-_KNOWN_UNREAD: Final = frozenset(("uuid", "index", "pci", "xid", "pod_uid"))
+_KNOWN_UNREAD: Final = frozenset(
+    ("uuid", "index", "pci", "xid", "pod_uid", "minor", "model", "instances")
+)
 """Fields that are known of a GPU even if it does not answer."""
 _READ: Final = tuple(name for name in GpuSample.__struct_fields__ if name not in _KNOWN_UNREAD)
 

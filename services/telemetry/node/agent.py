@@ -22,8 +22,9 @@ from libs.runtime.env import Env
 from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
+from services.telemetry.node.health import HealthReporter, RecordFile
 from services.telemetry.node.page import exporter_page
-from services.telemetry.node.sampler import INTERVAL, Sampler, TelemetryMetrics
+from services.telemetry.node.sampler import INTERVAL, Sampler, Sweep, TelemetryMetrics
 
 _log = logger()
 
@@ -97,7 +98,14 @@ async def run(
     boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
     hold, metrics = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
-    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=metrics)
+
+    async def judge(sweep: Sweep | None, xids: Mapping[str, tuple[int, ...]]) -> None:
+        if sweep is None:
+            await health.add(None, (), hold.problem, xids)
+        else:
+            await health.add(sweep.gpus, sweep.samples, None, xids)
+
+    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=metrics, on_sweep=judge)
     sender = TelemetrySender(bus=bus, env=env, node_uid=node_uid, boot_id=boot_id)
     publisher = SweepPublisher(sampler=sampler, sender=sender, clock=env.clock, metrics=metrics)
     agent = Agent(
@@ -109,7 +117,15 @@ async def run(
         handlers={CommandKind.QUIESCE: publisher.quiesce, CommandKind.IDLE: publisher.idle},
         checks={},
     )
+    health = HealthReporter(
+        machine=host,
+        file=RecordFile(settings.state_dir),
+        boot_id=boot_id,
+        clock=env.clock,
+        report=agent.reporter.report,
+    )
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
+    await health.open()
     agent.start(service)
     service.run_forever("sweeps", publisher.run())
     service.ready_when("gpus", lambda: sampler.problem or None)

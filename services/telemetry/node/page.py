@@ -1,17 +1,18 @@
 """Render a sweep as dcgm-exporter does: its default metrics, label order and number format.
 
-A value that was not measured has no sample, and a metric without samples has no header. There are
-no pod labels, and no state of a vGPU licence, which is not measured.
+A value that was not measured has no sample, and a metric without samples has no header. A GPU that
+MIG divides has a sample for each GPU instance instead of its own, in which values that instances do
+not have are the GPU's. There are no pod labels.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from libs.contracts.facts import Gpu
-from libs.contracts.telemetry import GpuSample
+from libs.contracts.telemetry import GpuSample, InstanceSample
 from services.telemetry.node.sampler import Sweep
 from services.telemetry.node.xids import xid_name
 
@@ -101,6 +102,7 @@ FIELDS: Final = (
         "Total number of NVLink bandwidth counters for all lanes.",
         lambda gpu: gpu.nvlink_mb_per_s,
     ),
+    _gauge("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "vGPU License status", lambda gpu: gpu.vgpu_licensed),
     _counter(
         "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
         "Number of remapped rows for uncorrectable errors",
@@ -153,7 +155,11 @@ def exporter_page(
 ) -> bytes:
     gpus = {gpu.uuid: gpu for gpu in sweep.gpus}
     common = {hostname_label: node, DRIVER_VERSION: sweep.driver_version}
-    rows = [(sample, _labels(sample, gpus.get(sample.uuid), common)) for sample in sweep.samples]
+    rows = [
+        (row, _labels(row, gpus.get(sample.uuid), instance, common))
+        for sample in sweep.samples
+        for row, instance in _entities(sample)
+    ]
     page: list[str] = []
     for field in FIELDS:
         lines: list[str] = []
@@ -173,7 +179,28 @@ def bus_id(pci: str) -> str:
     return f"{domain.rjust(8, '0')}{colon}{rest}".upper()
 
 
-def _labels(sample: GpuSample, gpu: Gpu | None, common: dict[str, str]) -> str:
+_OF_INSTANCES: Final = tuple(
+    name for name in InstanceSample.__struct_fields__ if name in GpuSample.__struct_fields__
+)
+
+
+def _entities(sample: GpuSample) -> Iterator[tuple[GpuSample, InstanceSample | None]]:
+    """Yield the GPU, or each of its instances with the GPU's values where it has none."""
+    if not sample.instances:
+        yield sample, None
+    for instance in sample.instances:
+        own = {name: getattr(instance, name) for name in _OF_INSTANCES}
+        yield msgspec.structs.replace(sample, **own), instance
+
+
+def _labels(
+    sample: GpuSample, gpu: Gpu | None, instance: InstanceSample | None, common: dict[str, str]
+) -> str:
+    of_instance = (
+        {}
+        if instance is None
+        else {"GPU_I_PROFILE": instance.profile, "GPU_I_ID": str(instance.gpu_instance)}
+    )
     return _format_labels(
         {
             "gpu": str(sample.index),
@@ -181,6 +208,7 @@ def _labels(sample: GpuSample, gpu: Gpu | None, common: dict[str, str]) -> str:
             "pci_bus_id": bus_id(sample.pci),
             "device": f"nvidia{sample.index if gpu is None else gpu.minor}",
             "modelName": "" if gpu is None else gpu.name,
+            **of_instance,
             **common,
         }
     )
@@ -196,6 +224,6 @@ def _format_labels(labels: dict[str, str]) -> str:
 
 
 def _format_value(value: Value) -> str:
-    if value is None or math.isnan(value):
+    if value is None or not math.isfinite(value) or value < 0:
         return ""
     return f"{value:f}" if isinstance(value, float) else f"{value:d}"

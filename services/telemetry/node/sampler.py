@@ -4,7 +4,7 @@ The last sweep is served only while it is recent.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -71,10 +71,21 @@ class _SweepResult(msgspec.Struct, frozen=True):
     """The driver reports each XID once: they count even if the sweep failed afterwards."""
 
 
+SweepWatcher = Callable[[Sweep | None, Mapping[str, tuple[int, ...]]], Awaitable[None]]
+"""Called after each sweep, with None if the GPUs could not be read, and with the new XIDs."""
+
+
 class Sampler:
     def __init__(
-        self, *, machine: Machine, hold: GpuHandle, clock: Clock, metrics: TelemetryMetrics
+        self,
+        *,
+        machine: Machine,
+        hold: GpuHandle,
+        clock: Clock,
+        metrics: TelemetryMetrics,
+        on_sweep: SweepWatcher,
     ) -> None:
+        self._on_sweep = on_sweep
         self._machine = machine
         self._hold = hold
         self._clock = clock
@@ -119,6 +130,7 @@ class Sampler:
                 result.sweep, samples=self._xids.with_last_xids(result.sweep.samples)
             )
             self._swept_at = self._clock.monotonic()
+            await self._on_sweep(result.sweep, result.errors)
         self._metrics.count_sweep(measured=result.sweep is not None)
 
     async def release(self) -> None:

@@ -75,7 +75,7 @@ async def validate_driver(
         driver_version=probe.version,
         driver_digest=probe.digest or NO_DIGEST,
         runtime_digest=NO_DIGEST,
-        mig_digest=NO_DIGEST,
+        mig_digest=probe.mig_digest or NO_DIGEST,
         steps=(step,),
         at=clock.now(),
     )

@@ -7,10 +7,12 @@ names its meaning and the remedy. All functions block.
 import msgspec
 
 from libs.contracts.commands import Validate
+from libs.contracts.facts import Gpu
 from libs.contracts.gpus import REMEDIES
 from libs.host import driver_files, holders, modules, pci, system
 from libs.host.gpus.port import Gpus, GpusUnavailable
 from libs.host.tree import Tree, Unreadable
+from libs.policy.mig.geometry import found_geometry, mig_digest
 
 START_TOLERANCE = 2.0
 """Seconds by which Kubernetes and the kernel may disagree on a container's start: both keep whole
@@ -28,6 +30,8 @@ class DriverProbe(msgspec.Struct, frozen=True, kw_only=True):
     """The install digest that the driver container left."""
     started: float = 0.0
     """Start of the container, or of the modules where there is no container."""
+    mig_digest: str = ""
+    """Of the geometry of the GPUs; empty if they were not described."""
     kernel: str = ""
     """Release of the running kernel."""
 
@@ -90,14 +94,15 @@ def _probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
         digest=digest,
         started=_start(tree, request),
     )
+    digest = ""
     try:
         try:
-            problem = _library_problem(tree, gpus, module.version)
+            problem, digest = _library_problem(tree, gpus, module.version)
         finally:
             gpus.close()
     except GpusUnavailable as error:
         problem = f"NVML cannot be used: {error}"
-    return msgspec.structs.replace(probe, problem=problem)
+    return msgspec.structs.replace(probe, problem=problem, mig_digest=digest)
 
 
 def _start(tree: Tree, request: Validate) -> float:
@@ -109,14 +114,19 @@ def _start(tree: Tree, request: Validate) -> float:
     return min(holders.container_starts(tree, request.pod_uid).values(), default=0.0)
 
 
-def _library_problem(tree: Tree, gpus: Gpus, version: str) -> str:
+def _library_problem(tree: Tree, gpus: Gpus, version: str) -> tuple[str, str]:
+    """Return what is wrong, empty if nothing is, and the digest of the geometry of the GPUs."""
     library = gpus.open()
     if version and library.driver_version != version:
         return (
             f"NVML is of driver {library.driver_version}, but the kernel has {version}:"
             " remove the other driver that is installed on this machine"
-        )
+        ), ""
     found = gpus.describe()
+    return _gpu_problem(tree, found), mig_digest(found_geometry(found))
+
+
+def _gpu_problem(tree: Tree, found: tuple[Gpu, ...]) -> str:
     expected = [device for device in pci.devices(tree) or () if pci.is_gpu(device)]
     if len(found) < len(expected):
         known = {gpu.pci.lower()[-12:] for gpu in found}

@@ -5,7 +5,7 @@ import msgspec
 from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import LEASES
 from services.discovery.cluster import resources
-from services.discovery.cluster.feature_labels import GPU_LABELS
+from services.discovery.cluster.gfd import GPU_LABELS
 from tests.component.discovery.world import World, in_world
 from tests.unit.discovery.cluster.builders import (
     ALL_OPERANDS,

@@ -83,6 +83,11 @@ def set_all(gpu: StandInGpu) -> None:
     readings.gpu_utilization, readings.memory_utilization = 97, 61
     readings.encoder_utilization, readings.decoder_utilization = 3, 4
     readings.memory_used = 70_000 * MIB
+    readings.video_clock_mhz = 1545
+    readings.violations_ns[:] = range(11, 17)
+    gpu.profiling.integer, gpu.profiling.nvlink_tx, gpu.profiling.nvlink_rx = 40.0, 3.5, 4.5
+    for place, name in enumerate(("dfma", "hmma", "imma")):
+        setattr(gpu.profiling, f"tensor_{name}", 41.0 + place)
     health.remapped_uncorrected, health.remapped_corrected = 1, 2
     health.remap_failure = health.remap_pending = 1
     health.ecc_volatile.corrected_dram, health.ecc_volatile.uncorrected_dram = 6, 5
@@ -142,15 +147,32 @@ def test_every_value_is_measured(bench: StandInMachine) -> None:
         fp64_active=0.54,
         fp32_active=0.54,
         fp16_active=0.54,
+        vgpu_licensed=0,
+        power_violation_ns=11,
+        thermal_violation_ns=12,
+        sync_boost_violation_ns=13,
+        board_limit_violation_ns=14,
+        low_utilization_violation_ns=15,
+        reliability_violation_ns=16,
+        integer_active=0.4,
+        tensor_dfma_active=0.41,
+        tensor_hmma_active=0.42,
+        tensor_imma_active=0.43,
+        nvlink_tx_bytes_per_s=MIB * 7 // 2,
+        nvlink_rx_bytes_per_s=MIB * 9 // 2,
+        nvlink_first_mb_per_s=0,
+        power_management_limit_w=650.0,
+        video_clock_mhz=1545,
+        pcie_link_generation=5,
+        pcie_link_width=16,
     )
     assert unread == {
         "xid",
         "pod_uid",
-        "vgpu_licensed",
+        "minor",
         "retired_corrected",
         "retired_uncorrected",
         "retired_pending",
-        *(name for name in GpuSample.__struct_fields__ if name.endswith("_violation_ns")),
     }
 
 
@@ -268,6 +290,26 @@ def test_mig_devices_are_described(bench: StandInMachine, split: Callable[..., N
     assert half.memory_mib == 40448
     sample = bench.gpus.sample()[0]
     assert is_measured(sample)
+
+
+def test_each_gpu_instance_is_measured(bench: StandInMachine, split: Callable[..., None]) -> None:
+    split(H100, "1g.10gb", "3g.40gb")
+    stand_in = bench.stand_in.gpus[0]
+    set_all(stand_in)
+    for instance in stand_in.mig.gpu_instances:
+        instance.memory_used = 1000 * MIB
+    bench.gpus.open()
+    assert [each.graphics_active for each in bench.gpus.sample()[0].instances] == [None, None]
+    sample, other, *_ = bench.gpus.sample()
+    migs = {mig.gpu_instance: mig for mig in bench.gpus.describe()[0].migs}
+    assert [each.gpu_instance for each in sample.instances] == sorted(migs)
+    for each in sample.instances:
+        mig = migs[each.gpu_instance]
+        assert each.profile == mig.profile
+        assert (each.framebuffer_used_mib, each.framebuffer_reserved_mib) == (1000, 0)
+        assert each.framebuffer_free_mib == mig.memory_mib - 1000
+        assert (each.graphics_active, each.tensor_imma_active) == (0.58, 0.43)
+    assert other.instances == ()
 
 
 @with_machine(profile="A100-40GB")

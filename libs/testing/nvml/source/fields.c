@@ -11,6 +11,7 @@ enum {
     ECC_CURRENT = 1, ECC_PENDING, ECC_SINGLE_VOLATILE, ECC_DOUBLE_VOLATILE,
     ECC_SINGLE_AGGREGATE, ECC_DOUBLE_AGGREGATE,
     RETIRED_SINGLE = 29, RETIRED_DOUBLE, RETIRED_PENDING,
+    POLICY_POWER = 74, POLICY_RELIABILITY = 79,
     MEMORY_TEMPERATURE = 82, ENERGY, SPEED_COMMON = 90, LINK_COUNT, PCIE_REPLAYS = 94,
     DATA_TX = 138, DATA_RX, RAW_TX, RAW_RX,
     REMAPPED_CORRECTED, REMAPPED_UNCORRECTED, REMAPPED_PENDING, REMAPPED_FAILURE,
@@ -164,6 +165,8 @@ static int field(const struct call *call, struct field_value *value)
     case MEMORY_TEMPERATURE:
         REQUIRE(gpu->features.memory_temperature, NOT_SUPPORTED);
         return number(value, (uint32_t)gpu->readings.memory_temperature_c);
+    case POLICY_POWER ... POLICY_RELIABILITY:
+        return count(value, gpu->readings.violations_ns[value->field_id - POLICY_POWER]);
     case ENERGY: return count(value, gpu->readings.energy_mj);
     case PCIE_REPLAYS: return number(value, gpu->readings.pcie_replays);
     case RESETLESS_MIG:

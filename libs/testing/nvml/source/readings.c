@@ -157,3 +157,13 @@ API int nvmlDeviceGetPcieThroughput(void *device, unsigned counter, unsigned *kb
     *kb_per_s = counter ? readings->pcie_rx_kb_per_s : readings->pcie_tx_kb_per_s;
     return RETURN_SUCCESS;
 }
+
+/* These GPUs run no vGPU. */
+API int nvmlDeviceGetGridLicensableFeatures_v4(void *device,
+                                               struct grid_licensable_features *features)
+{
+    DEVICE_CALL(device, 0);
+    REQUIRE(features, INVALID_ARGUMENT);
+    *features = (struct grid_licensable_features){0};
+    return RETURN_SUCCESS;
+}

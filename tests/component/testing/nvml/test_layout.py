@@ -68,8 +68,13 @@ def test_the_metrics_follow_the_head_of_a_request() -> None:
     assert ctypes.sizeof(a.GpmMetric) == ctypes.sizeof(pynvml.c_nvmlGpmMetric_t)
 
 
+def test_the_features_follow_the_head_of_an_answer_about_licences() -> None:
+    theirs = pynvml.c_nvmlGridLicensableFeatures_v4_t
+    assert ctypes.sizeof(a.GridLicensableFeatures) == theirs.gridLicensableFeatures.offset
+
+
 def test_every_structure_of_a_call_is_compared() -> None:
-    partly = {a.GpmMetric, a.GpmMetricsGet}
+    partly = {a.GpmMetric, a.GpmMetricsGet, a.GridLicensableFeatures}
     assert {*a.STRUCTURES, *m.STRUCTURES} == {*SAME, *partly}
 
 

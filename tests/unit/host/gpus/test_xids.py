@@ -181,3 +181,12 @@ def test_nothing_counts_twice_and_nothing_nvml_said_is_lost(
     assert {(xid.code, xid.at) for xid in found} <= logged
     for code, at in logged:
         assert any(code == other and abs(at - when) <= WINDOW for other, when in known)
+
+
+def test_errors_of_switches_are_taken_once(machine: Machine) -> None:
+    error = SwitchError(slot="0000:c1:00", code=20034, is_fatal=True, text="LTSSM", at=1.0)
+    machine.log.errors = [error, Xid(SLOT, 74, 1.0)]
+    assert machine.errors.take_switch_errors() == ()
+    assert machine.take() == {UUID: (74,)}
+    assert machine.errors.take_switch_errors() == (error,)
+    assert machine.errors.take_switch_errors() == ()

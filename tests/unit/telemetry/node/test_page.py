@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from libs.contracts.facts import Gpu
-from libs.contracts.telemetry import GpuSample
+from libs.contracts.telemetry import GpuSample, InstanceSample
 from services.telemetry.node.page import DRIVER_VERSION, FIELDS, bus_id, exporter_page
 from services.telemetry.node.sampler import Sweep, XidCounts
 from services.telemetry.node.xids import xid_name
@@ -30,6 +30,7 @@ DCGM_FI_DEV_FB_USED, gauge, Framebuffer memory used (in MiB).
 DCGM_FI_DEV_FB_RESERVED, gauge, Framebuffer memory reserved (in MiB).
 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL, counter, \
 Total number of NVLink bandwidth counters for all lanes.
+DCGM_FI_DEV_VGPU_LICENSE_STATUS, gauge, vGPU License status
 DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS, counter, Number of remapped rows for uncorrectable errors
 DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS, counter, Number of remapped rows for correctable errors
 DCGM_FI_DEV_ROW_REMAP_FAILURE, gauge, Whether remapping of rows has failed
@@ -42,9 +43,7 @@ including both protocol headers and data payloads - in bytes per second.
 DCGM_FI_PROF_PCIE_RX_BYTES, gauge, The rate of data received over the PCIe bus - \
 including both protocol headers and data payloads - in bytes per second.
 """
-"""dcgm-exporter's default list, less a vGPU's licence, which is not measured, and the driver's
-version, which is a label.
-"""
+"""dcgm-exporter's default list, less the driver's version, which is a label."""
 
 GPU = Gpu(
     uuid="GPU-5d0a1c9e",
@@ -79,7 +78,7 @@ def full_sample() -> GpuSample:
     values = {
         name: number
         for number, name in enumerate(GpuSample.__struct_fields__)
-        if name not in ("uuid", "index", "pci", "pod_uid")
+        if name not in ("uuid", "index", "pci", "pod_uid", "model", "instances")
     }
     return sample(**values)
 
@@ -148,6 +147,28 @@ def test_unread_values_are_not_rendered() -> None:
     assert render(sample()) == ""
     assert render(sample(power_w=float("nan"))) == ""
     assert render() == ""
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_values_that_cannot_be_true_are_not_rendered(value: float) -> None:
+    assert render(sample(power_w=value)) == ""
+
+
+def test_a_divided_gpu_has_a_sample_per_instance() -> None:
+    small = InstanceSample(gpu_instance=9, profile="1g.10gb", framebuffer_used_mib=100)
+    large = InstanceSample(gpu_instance=2, profile="3g.40gb", framebuffer_used_mib=300)
+    whole = sample(temperature_c=40, framebuffer_used_mib=400, instances=(large, small))
+    lines = [line for line in render(whole).splitlines() if not line.startswith("#")]
+    before, after = LABELS.split(",Hostname=")
+    labels = [
+        f'{{{before},GPU_I_PROFILE="{profile}",GPU_I_ID="{number}",Hostname={after}}}'
+        for profile, number in (("3g.40gb", 2), ("1g.10gb", 9))
+    ]
+    assert lines == [
+        *(f"DCGM_FI_DEV_GPU_TEMP{each} 40" for each in labels),
+        f"DCGM_FI_DEV_FB_USED{labels[0]} 300",
+        f"DCGM_FI_DEV_FB_USED{labels[1]} 100",
+    ]
 
 
 def test_zero_is_rendered() -> None:

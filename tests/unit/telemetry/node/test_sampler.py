@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from libs.host.machine import Offload
 from libs.runtime.clock import Clock, SystemClock
 from libs.runtime.metrics import Metrics
 from libs.testing.simulation import Sim, run
-from services.telemetry.node.sampler import STALE_AFTER, Sampler, TelemetryMetrics
+from services.telemetry.node.sampler import STALE_AFTER, Sampler, Sweep, TelemetryMetrics
 from tests.support import eventually
 from tests.unit.fake_machine import VERSION, FakeDriver, FakeMachine
 
@@ -39,7 +39,11 @@ def sampler(clock: Clock, root: Path, driver: FakeDriver, offload: Offload) -> S
         hold=GpuHandle(driver.gpus),
         clock=clock,
         metrics=TelemetryMetrics(Metrics(version="0")),
+        on_sweep=judge_nothing,
     )
+
+
+async def judge_nothing(_sweep: Sweep | None, _xids: Mapping[str, tuple[int, ...]]) -> None: ...
 
 
 class FirstCallInThread:

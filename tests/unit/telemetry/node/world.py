@@ -1,5 +1,6 @@
 """The telemetry agent on a fake machine."""
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,9 +29,16 @@ class World(AgentWorld):
         super().__init__(sim, root)
         self.pages: agent.Pages = {}
         self.driver.set_version(VERSION)
+        self.state_dir = root / "var/lib/sluice"
 
     async def run_agent(self, **ports: Any) -> None:
-        self.pages = await agent.run(TelemetrySettings(node=NODE, node_uid=UID), **ports)
+        settings = TelemetrySettings(node=NODE, node_uid=UID, state_dir=self.state_dir)
+        self.pages = await agent.run(settings, **ports)
+
+    def set_load_time(self, at: float) -> None:
+        """Let the driver have been loaded at this time."""
+        self.machine.set_modules("nvidia")
+        os.utime(self.machine.root / "sys/module/nvidia", (at, at))
 
     def page(self, path: str = "/metrics") -> Page:
         return self.pages[path]()

@@ -10,10 +10,12 @@ import pytest
 
 from libs.contracts.commands import Idle, Order, Validate
 from libs.contracts.events import CommandEvent, EvidenceEvent
+from libs.contracts.facts import Mig
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Evidence, Outcome, Progress, Result
 from libs.host import driver_files
+from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.testing.simulation import Sim
 from services.validator.node import agent
 from services.validator.node.agent import RETRY_INTERVAL, TRIES, ValidatorSettings
@@ -161,6 +163,15 @@ def test_the_evidence_names_exactly_what_was_proven() -> None:
         runtime_digest="none",
         mig_digest="none",
     )
+
+
+def test_the_evidence_names_the_geometry_of_the_gpus() -> None:
+    divided = msgspec.structs.replace(
+        gpu(1), mig_capable=True, mig_mode=True, migs=(Mig(uuid="MIG-1", profile="7g.80gb"),)
+    )
+    evidence, _ = validate(lambda world: world.driver.gpus.change([gpu(0), divided]))
+    assert evidence.passed
+    assert evidence.mig_digest == mig_digest(found_geometry([divided])) != "none"
 
 
 def test_without_a_requested_start_that_of_the_process_counts() -> None:

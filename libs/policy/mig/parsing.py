@@ -1,0 +1,245 @@
+"""Read a file of MIG configurations: mig-parted's format v1, in YAML.
+
+A file with an error is refused as a whole, with a finding for each error.
+"""
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, cast
+
+from libs.policy.findings import Finding, quote_value
+from libs.policy.mig.config import ConfigEntry, DeviceId, MigConfigFile
+from libs.policy.mig.profiles import parse_profile
+
+MAX_BYTES: Final = 1 << 20
+"""The most that a ConfigMap holds."""
+MAX_DEPTH: Final = 16
+"""Lists and mappings within each other; the format has 5."""
+MAX_ENTRIES: Final = 10_000
+MAX_DEVICES: Final = 64
+"""The most MIG devices of a GPU that are asked for."""
+
+_TOP: Final = ("version", "mig-configs")
+_ENTRY: Final = ("device-filter", "devices", "mig-enabled", "mig-devices")
+_DEVICE: Final = re.compile(r"0[xX]([0-9a-fA-F]{8})(?::0[xX]([0-9a-fA-F]{8}))?")
+
+
+def parse_config(text: str) -> MigConfigFile | tuple[Finding, ...]:
+    """Return the file, or what is wrong with it."""
+    return _Reader().read(text)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+
+    def read(self, text: str) -> MigConfigFile | tuple[Finding, ...]:
+        content = self._load(text)
+        if self.findings:
+            return tuple(self.findings)
+        configs = self._file(content)
+        return tuple(self.findings) or MigConfigFile(configs=configs)
+
+    def _load(self, text: str) -> object:
+        # Agents import the neighbours of this module, and have no YAML.
+        yaml: Any = import_module("yaml")
+        if len(text) > MAX_BYTES:
+            self._add("the file", "", f"has more than {MAX_BYTES} characters", "shorten it")
+            return None
+        try:
+            if problem := _shape_problem(text, yaml):
+                self._add("the file", "", problem, "write plain mappings and lists")
+                return None
+            return yaml.load(text, Loader=_loader(yaml))
+        except yaml.YAMLError as error:
+            mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+            where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
+            why = getattr(error, "problem", None) or "it cannot be read"
+            self._add("the file", where, f"is no YAML: {why}", "correct it there")
+        except ValueError as error:  # such as a date that does not exist
+            self._add("the file", "", f"is no YAML: {error}", "correct it")
+        return None
+
+    def _file(self, content: object) -> dict[str, tuple[ConfigEntry, ...]]:
+        top = self._fields(content, "the file", _TOP)
+        if top is None:
+            return {}
+        if top.get("version") != "v1":
+            value = quote_value(top.get("version"))
+            self._add("version", value, "is not supported", 'write "version: v1"')
+        found = top.get("mig-configs")
+        if not isinstance(found, Mapping):
+            self._add(
+                "mig-configs", _value(found), "is no mapping", "write names with their entries"
+            )
+            return {}
+        configs: dict[str, tuple[ConfigEntry, ...]] = {}
+        left = MAX_ENTRIES
+        for name, entries in cast("Mapping[object, object]", found).items():
+            path = f"mig-configs.{name if isinstance(name, str) else quote_value(name)}"
+            if not isinstance(name, str) or not name:
+                self._add(path, "", "is no name", "name the configuration by a string")
+                continue
+            listed = _list(entries)
+            if not listed:
+                self._add(path, _value(entries), "is no list of entries", "write a list")
+                continue
+            left -= len(listed)
+            if left < 0:
+                self._add(path, "", f"is beyond {MAX_ENTRIES} entries", "shorten the file")
+                break
+            read = [self._entry(each, f"{path}[{number}]") for number, each in enumerate(listed)]
+            configs[name] = tuple(each for each in read if each is not None)
+        return configs
+
+    def _entry(self, content: object, path: str) -> ConfigEntry | None:
+        before = len(self.findings)
+        fields = self._fields(content, path, _ENTRY)
+        if fields is None:
+            return None
+        for required in ("devices", "mig-enabled"):
+            if fields.get(required) is None:
+                self._add(f"{path}.{required}", "", "is required", "set it")
+        enabled = fields.get("mig-enabled")
+        if enabled is not None and not isinstance(enabled, bool):
+            self._add(
+                f"{path}.mig-enabled",
+                quote_value(enabled),
+                "is not true or false",
+                "write true or false, without quotes",
+            )
+        entry = ConfigEntry(
+            filter=self._filter(fields.get("device-filter"), f"{path}.device-filter"),
+            devices=self._devices(fields.get("devices"), f"{path}.devices"),
+            enabled=enabled is True,
+            profiles=self._profiles(fields, f"{path}.mig-devices"),
+        )
+        return entry if len(self.findings) == before else None
+
+    def _filter(self, value: object, path: str) -> tuple[DeviceId, ...]:
+        if value is None:
+            return ()
+        listed = cast("list[object]", value) if isinstance(value, list) else [value]
+        ids: list[DeviceId] = []
+        for each in listed:
+            found = _DEVICE.fullmatch(each) if isinstance(each, str) else None
+            if found is None:
+                remedy = 'write the device and the vendor as "0x20B210DE", in quotes'
+                self._add(path, quote_value(each), "is no PCI id", remedy)
+            else:
+                ids.append(DeviceId(device=found[1].lower(), subsystem=(found[2] or "").lower()))
+        return tuple(ids)
+
+    def _devices(self, value: object, path: str) -> tuple[int, ...] | None:
+        if value is None or value == "all":
+            return None
+        remedy = "write all, or a list of the indices of GPUs"
+        if not isinstance(value, list):
+            self._add(path, quote_value(value), "is neither all nor a list", remedy)
+            return None
+        indices = cast("list[object]", value)
+        for each in indices:
+            if not _is_count(each):
+                self._add(path, quote_value(each), "is no index of a GPU", remedy)
+        return tuple(each for each in indices if isinstance(each, int))
+
+    def _profiles(self, fields: Mapping[str, object], path: str) -> dict[str, int]:
+        value = fields.get("mig-devices")
+        if fields.get("mig-enabled") is True and "mig-devices" not in fields:
+            self._add(
+                path, "", "is required where MIG is enabled", "write {} for GPUs without devices"
+            )
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self._add(path, quote_value(value), "is no mapping", 'write such as {"1g.10gb": 7}')
+            return {}
+        counts = cast("Mapping[object, object]", value)
+        if counts and fields.get("mig-enabled") is False:
+            self._add(path, "", "is set although MIG is not enabled", "remove it, or enable MIG")
+        profiles: dict[str, int] = {}
+        for name, count in counts.items():
+            if not isinstance(name, str) or parse_profile(name) is None:
+                self._add(path, quote_value(name), "is no MIG profile", "write such as 1g.10gb")
+            elif isinstance(count, int) and _is_count(count):
+                profiles[name] = count
+            else:
+                place, remedy = f"{path}.{name}", "write a whole number from 0"
+                self._add(place, quote_value(count), "is no count", remedy)
+        total = sum(profiles.values())
+        if profiles and not total:
+            self._add(path, "", "has no device: all counts are 0", "write {}, or set a count")
+        if total > MAX_DEVICES:
+            self._add(path, str(total), f"is more than {MAX_DEVICES} devices", "ask for fewer")
+        return {name: count for name, count in profiles.items() if count}
+
+    def _fields(
+        self, content: object, path: str, known: Sequence[str]
+    ) -> Mapping[str, object] | None:
+        if not isinstance(content, Mapping):
+            self._add(path, _value(content), "is no mapping", f"write {', '.join(known)}")
+            return None
+        fields = cast("Mapping[object, object]", content)
+        for name in fields:
+            if name not in known:
+                self._add(
+                    path,
+                    quote_value(name),
+                    "is no field here",
+                    f"remove it; known are {', '.join(known)}",
+                )
+        return {name: fields[name] for name in known if name in fields}
+
+    def _add(self, field: str, value: str, problem: str, remedy: str) -> None:
+        self.findings.append(Finding(field=field, value=value, problem=problem, remedy=remedy))
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _value(value: object) -> str:
+    return "" if value is None else quote_value(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _shape_problem(text: str, yaml: Any) -> str:
+    """Return what makes a text expensive to load, although it is YAML; empty if nothing does."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_safe_loader(yaml)):
+        if isinstance(event, yaml.AliasEvent):
+            return "uses an alias"
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            return f"has more than {MAX_DEPTH} lists and mappings within each other"
+    return ""
+
+
+def _safe_loader(yaml: Any) -> Any:
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _loader(yaml: Any) -> Any:
+    """Return a loader of plain data that refuses a key which occurs twice."""
+
+    class Loader(_safe_loader(yaml)):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+            parent: Any = super()
+            found: dict[Hashable, Any] = parent.construct_mapping(node, deep=deep)
+            if len(found) < len(node.value):
+                seen = set[Any]()
+                for key_node, _ in node.value:
+                    key: Any = self.construct_object(key_node, deep=True)
+                    if key in seen:
+                        raise yaml.constructor.ConstructorError(
+                            None, None, f"{quote_value(key)} occurs twice", key_node.start_mark
+                        )
+                    seen.add(key)
+            return found
+
+    return Loader

@@ -1,0 +1,162 @@
+"""From a named configuration to the geometry of the GPUs of one node."""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from libs.contracts.commands import GpuGeometry
+from libs.contracts.facts import Gpu, PciDevice
+from libs.contracts.gpus import REMEDIES
+from libs.policy.findings import quote_value
+from libs.policy.mig.config import ConfigEntry, DeviceId, MigConfigFile
+from libs.policy.mig.geometry import describe_geometry
+from libs.policy.mig.products import DEVICES, gpu_instances, has_room
+from libs.policy.mig.profiles import largest_first
+
+
+class MigProblemCode(StrEnum):
+    UNKNOWN_CONFIG = "unknown-config"
+    """The file has no configuration with this name."""
+    NOT_CAPABLE = "not-capable"
+    """A GPU has no MIG."""
+    UNKNOWN_PROFILE = "unknown-profile"
+    """The product has no such profile."""
+    NO_ROOM = "no-room"
+    """The instances do not fit on the GPU together."""
+    FAILED_GPU = "failed-gpu"
+    """A GPU cannot be used, so that it cannot be divided."""
+    UNKNOWN_DEVICE = "unknown-device"
+    """The PCI id of a GPU is not known."""
+
+
+class MigProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a configuration cannot be applied to a node, for people."""
+
+    code: MigProblemCode
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+_NAMED: Final = 8
+"""The most names that a message lists."""
+
+
+def resolve(
+    file: MigConfigFile, name: str, gpus: Sequence[Gpu], pci: Iterable[PciDevice]
+) -> tuple[GpuGeometry, ...] | MigProblem:
+    """Return the geometry of the GPUs that the configuration is for, by index.
+
+    It is empty if the configuration has no entry for any GPU of the node. A GPU without MIG is
+    left out where the configuration turns MIG off, or is for all GPUs and another one has MIG.
+    """
+    entries = file.configs.get(name)
+    if entries is None:
+        known = ", ".join(sorted(file.configs)[:_NAMED])
+        return MigProblem(
+            code=MigProblemCode.UNKNOWN_CONFIG,
+            message=f"there is no MIG configuration {quote_value(name)}: use one of the file's,"
+            f" such as {known or 'none'}",
+        )
+    ids = {device.address.lower()[-12:]: _id(device) for device in pci}
+    chosen: list[GpuGeometry] = []
+    has_mig = any(gpu.mig_capable for gpu in gpus)
+    for gpu in sorted(gpus, key=lambda each: each.index):
+        device = ids.get(gpu.pci.lower()[-12:])
+        entry = _entry(entries, gpu, device)
+        if isinstance(entry, MigProblem):
+            return entry
+        if entry is None or _is_left_out(entry, gpu, has_mig=has_mig):
+            continue
+        geometry = GpuGeometry(
+            uuid=gpu.uuid, index=gpu.index, mig=entry.enabled, profiles=_profiles(entry)
+        )
+        problem = _problem(geometry, gpu, device)
+        if problem is not None:
+            return problem
+        chosen.append(geometry)
+    return tuple(chosen)
+
+
+def _id(device: PciDevice) -> DeviceId:
+    return DeviceId(
+        device=f"{device.device}{device.vendor}".lower(),
+        subsystem=f"{device.subsystem_device}{device.subsystem_vendor}".lower(),
+    )
+
+
+def _entry(
+    entries: Sequence[ConfigEntry], gpu: Gpu, device: DeviceId | None
+) -> ConfigEntry | MigProblem | None:
+    """Return the last entry that is for this GPU."""
+    for entry in reversed(entries):
+        if entry.devices is not None and gpu.index not in entry.devices:
+            continue
+        if entry.filter and device is None:
+            return MigProblem(
+                code=MigProblemCode.UNKNOWN_DEVICE,
+                message=f"the PCI id of {_name(gpu)} is not known, but the configuration depends on"
+                " it: see the log of the discovery agent of this node",
+            )
+        if not entry.filter or any(_matches(each, device) for each in entry.filter):
+            return entry
+    return None
+
+
+def _matches(wanted: DeviceId, device: DeviceId | None) -> bool:
+    return (
+        device is not None
+        and wanted.device == device.device
+        and wanted.subsystem in ("", device.subsystem)
+    )
+
+
+def _is_left_out(entry: ConfigEntry, gpu: Gpu, *, has_mig: bool) -> bool:
+    if gpu.mig_capable or gpu.problem is not None:
+        return False
+    return not entry.enabled or (entry.devices is None and has_mig)
+
+
+def _profiles(entry: ConfigEntry) -> tuple[str, ...]:
+    return largest_first(
+        tuple(name for name, count in entry.profiles.items() for _ in range(count))
+    )
+
+
+def _problem(geometry: GpuGeometry, gpu: Gpu, device: DeviceId | None) -> MigProblem | None:
+    """Return why a GPU cannot be divided so, as far as that is known beforehand."""
+    if gpu.problem is not None:
+        remedy = REMEDIES.get(gpu.problem, gpu.problem.value)
+        return MigProblem(
+            code=MigProblemCode.FAILED_GPU,
+            message=f"{_name(gpu)} cannot be divided while it cannot be used: {remedy}",
+        )
+    if not gpu.mig_capable:
+        return MigProblem(
+            code=MigProblemCode.NOT_CAPABLE,
+            message=f"{_name(gpu)} has no MIG: choose a configuration that leaves it out",
+        )
+    product = None if device is None else DEVICES.get(device.device)
+    if product is None:
+        return None
+    unknown = [each for each in gpu_instances(geometry.profiles) if each not in product.kinds]
+    if unknown:
+        return MigProblem(
+            code=MigProblemCode.UNKNOWN_PROFILE,
+            message=f"{_name(gpu)} has no MIG profile {unknown[0]}: it has"
+            f" {', '.join(product.kinds)}",
+        )
+    if not has_room(product, geometry.profiles):
+        return MigProblem(
+            code=MigProblemCode.NO_ROOM,
+            message=f"{describe_geometry(geometry)} do not fit on {_name(gpu)} together: choose"
+            " fewer or smaller MIG devices",
+        )
+    return None
+
+
+def _name(gpu: Gpu) -> str:
+    return f"GPU {gpu.index} ({quote_value(gpu.name)[1:-1]})"

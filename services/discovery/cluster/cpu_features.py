@@ -1,0 +1,110 @@
+"""The names of processor features: as the kernel lists them, and as NFD's labels have them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+VENDORS: Final[Mapping[str, str]] = {
+    "GenuineIntel": "Intel",
+    "AuthenticAMD": "AMD",
+    "HygonGenuine": "Hygon",
+}
+"""By the vendor's name in /proc/cpuinfo."""
+
+_ALIKE: Final = (
+    "adx",
+    "amx_bf16",
+    "amx_fp16",
+    "amx_int8",
+    "amx_tile",
+    "avx",
+    "avx2",
+    "avx512_bf16",
+    "avx512_bitalg",
+    "avx512bw",
+    "avx512cd",
+    "avx512dq",
+    "avx512er",
+    "avx512f",
+    "avx512_fp16",
+    "avx512ifma",
+    "avx512pf",
+    "avx512vbmi",
+    "avx512_vbmi2",
+    "avx512vl",
+    "avx512_vnni",
+    "avx512_vp2intersect",
+    "avx512_vpopcntdq",
+    "avx_vnni",
+    "cldemote",
+    "clzero",
+    "cppc",
+    "enqcmd",
+    "fma4",
+    "fsrm",
+    "fxsr",
+    "gfni",
+    "hle",
+    "hypervisor",
+    "ibpb",
+    "ibrs",
+    "ibs",
+    "movbe",
+    "movdir64b",
+    "movdiri",
+    "mpx",
+    "pconfig",
+    "rdpru",
+    "rtm",
+    "serialize",
+    "sev",
+    "sme",
+    "sse4a",
+    "stibp",
+    "succor",
+    "svm",
+    "syscall",
+    "tbm",
+    "tme",
+    "tsxldtrk",
+    "vaes",
+    "vmx",
+    "vpclmulqdq",
+    "waitpkg",
+    "wbnoinvd",
+    "xgetbv1",
+    "xop",
+    "xsavec",
+    "xsaveopt",
+    "xsaves",
+)
+"""Features whose names differ in case and underscores alone."""
+
+_X86: Final[Mapping[str, tuple[str, ...]]] = {
+    "aes": ("AESNI",),
+    "arch_capabilities": ("IA32_ARCH_CAP",),
+    "core_capabilities": ("IA32_CORE_CAP",),
+    "cpb": ("CPBOOST",),
+    "cx8": ("CMPXCHG8",),
+    "fma": ("FMA3",),
+    "fpu": ("X87",),
+    "fxsr_opt": ("FXSROPT",),
+    "ibt": ("CETIBT",),
+    "lahf_lm": ("LAHF",),
+    "lbrv": ("LBRVIRT",),
+    "nrip_save": ("NRIPS",),
+    "overflow_recov": ("MCAOVERFLOW",),
+    "sep": ("SYSEE",),
+    "sha_ni": ("SHA",),
+    "ssbd": ("SPEC_CTRL_SSBD",),
+    "topoext": ("TOPEXT",),
+    "user_shstk": ("CETSS",),
+    "xsave": ("XSAVE", "OSXSAVE"),
+    **{name: (name.replace("_", "").upper(),) for name in _ALIKE},
+    **{name: (name.upper(),) for name in ("flush_l1d", "md_clear", "sev_es", "sev_snp")},
+}
+"""By flag in /proc/cpuinfo, without the features that NFD leaves out by default."""
+
+
+def names(flags: Iterable[str]) -> tuple[str, ...]:
+    """Return the features of an x86 processor with these flags."""
+    return tuple(sorted(name for flag in set(flags) for name in _X86.get(flag, ())))

@@ -1,0 +1,211 @@
+"""Labels of GPU feature discovery from facts: GPUs, MIG devices, and the loaded driver. Pure.
+
+Each family of labels is returned completely, with None for a label to remove. A family without any
+fact is left out, so that its labels stay (docs/invariants.md#i6).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from libs.contracts.facts import Facts, Gpu, LoadedDriver, PciDevice
+from libs.policy.kinds.agents import MigStrategy
+from services.discovery.cluster import mig_labels
+from services.discovery.cluster.label_values import Labels, accepted, product
+from services.discovery.cluster.mig_labels import (
+    ATTRIBUTES,
+    GPU_RESOURCE,
+    UNSHARED,
+    Sharing,
+    SharingStrategy,
+)
+
+MIG_CAPABLE: Final = "nvidia.com/mig.capable"
+PRODUCT: Final = f"{GPU_RESOURCE}.product"
+
+_MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
+_MPS_CAPABLE: Final = "nvidia.com/mps.capable"
+_BASE: Final = ("product", "count", "replicas", "sharing-strategy", "memory")
+_ARCHITECTURE: Final = ("family", "compute.major", "compute.minor")
+_OF_NODE: Final = ("machine", "mode", "clique")
+_GPUS: Final = (
+    *(f"{GPU_RESOURCE}.{name}" for name in (*_BASE, *_ARCHITECTURE, *_OF_NODE, *ATTRIBUTES)),
+    MIG_CAPABLE,
+    _MIG_STRATEGY,
+    _MPS_CAPABLE,
+)
+_VERSIONS: Final = tuple(
+    f"nvidia.com/cuda.{name}"
+    for name in (
+        "driver.major",
+        "driver.minor",
+        "driver.rev",
+        "driver-version.major",
+        "driver-version.minor",
+        "driver-version.revision",
+        "driver-version.full",
+        "runtime.major",
+        "runtime.minor",
+        "runtime-version.major",
+        "runtime-version.minor",
+        "runtime-version.full",
+    )
+)
+GPU_LABELS: Final = (*_GPUS, *_VERSIONS)
+"""Every label that describes the GPUs of a node, without those of MIG profiles."""
+
+_OF_PROFILE: Final = re.compile(
+    r"nvidia\.com/mig-[0-9].*\.(?:" + "|".join(map(re.escape, (*_BASE, *ATTRIBUTES))) + ")",
+    re.ASCII,
+)
+_DRIVER: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?", re.ASCII)
+_CUDA: Final = re.compile(r"(\d+)\.(\d+)", re.ASCII)
+
+_DISPLAYS: Final = ("DGX Display", "NVIDIA DGX Display")
+"""GPUs that are not for computing."""
+_MOST_MEMORY: Final = 1 << 24
+"""MiB of a GPU; more cannot be true."""
+_HIGHEST_CAPABILITY: Final = 999
+
+_MODES: Final = {"0300": "graphics", "0302": "compute"}
+"""By PCI class."""
+
+_FAMILIES: Final[Mapping[int, str]] = {
+    1: "tesla",
+    2: "fermi",
+    3: "kepler",
+    5: "maxwell",
+    6: "pascal",
+    9: "hopper",
+    10: "blackwell",
+    12: "blackwell",
+    13: "rubin",
+}
+
+
+def gpu_labels(
+    facts: Facts,
+    driver: LoadedDriver | None,
+    *,
+    strategy: MigStrategy = MigStrategy.NONE,
+    sharing: Sharing = UNSHARED,
+) -> Labels:
+    """Return the labels of the GPUs and of the loaded driver."""
+    labels: Labels = {}
+    # A GPU that failed before it was ever described has no name.
+    gpus = [gpu for gpu in facts.gpus or () if gpu.name and gpu.name not in _DISPLAYS]
+    if gpus:
+        labels = dict.fromkeys(_GPUS) | _model(gpus, sharing)
+        labels |= _of_node(gpus, facts, sharing)
+        if strategy is not MigStrategy.NONE:
+            labels[_MIG_STRATEGY] = strategy.value
+        if strategy is MigStrategy.SINGLE:
+            labels |= mig_labels.single(gpus, sharing)
+        if strategy is MigStrategy.MIXED:
+            labels |= mig_labels.mixed(gpus, sharing)
+    if driver is not None and driver.version:
+        labels |= _versions(driver)
+    return accepted(labels)
+
+
+def of_profiles(keys: Iterable[str]) -> Labels:
+    """Return the removal of the labels of MIG profiles among these keys."""
+    return {key: None for key in keys if _OF_PROFILE.fullmatch(key)}
+
+
+def describes_gpus(labels: Labels) -> bool:
+    """Return whether these labels are those of known GPUs."""
+    return PRODUCT in labels or f"{GPU_RESOURCE}.count" in labels
+
+
+def _model(gpus: Sequence[Gpu], sharing: Sharing) -> Labels:
+    """Describe the most frequent model; among equals, the first by name."""
+    counts = Counter(gpu.name for gpu in gpus)
+    name, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
+    same = [gpu for gpu in gpus if gpu.name == name]
+    whole = [gpu for gpu in same if not gpu.mig_mode]
+    first = min(whole or same, key=lambda gpu: gpu.index)
+    labels = mig_labels.base(GPU_RESOURCE, sharing if whole else UNSHARED, count, name)
+    if not whole:
+        labels[f"{GPU_RESOURCE}.replicas"] = "0"
+    memory = first.memory_mib
+    labels[f"{GPU_RESOURCE}.memory"] = str(memory) if 0 < memory <= _MOST_MEMORY else None
+    major, minor = first.compute_capability
+    if 0 < major <= _HIGHEST_CAPABILITY and minor <= _HIGHEST_CAPABILITY:
+        labels |= {
+            f"{GPU_RESOURCE}.family": _family(major, minor),
+            f"{GPU_RESOURCE}.compute.major": str(major),
+            f"{GPU_RESOURCE}.compute.minor": str(minor),
+        }
+    return labels
+
+
+def _of_node(gpus: Sequence[Gpu], facts: Facts, sharing: Sharing) -> Labels:
+    """Return the labels that all GPUs of the node decide together."""
+    mps = sharing.strategy is SharingStrategy.MPS
+    labels: Labels = {
+        f"{GPU_RESOURCE}.machine": product(facts.machine or "") or "unknown",
+        f"{GPU_RESOURCE}.mode": _mode(gpus, facts.pci or ()),
+        f"{GPU_RESOURCE}.clique": _clique(gpus),
+        MIG_CAPABLE: "true" if any(gpu.mig_capable for gpu in gpus) else "false",
+        _MPS_CAPABLE: "true" if mps else "false",
+    }
+    if mps and any(gpu.mig_mode for gpu in gpus):
+        labels[_MPS_CAPABLE] = None  # MPS cannot share MIG devices
+    return labels
+
+
+def _mode(gpus: Sequence[Gpu], devices: Sequence[PciDevice]) -> str:
+    classes = {_slot(device.address): device.device_class[:4] for device in devices}
+    modes = {
+        "compute" if gpu.mig_mode else _MODES.get(classes.get(_slot(gpu.pci), ""), "unknown")
+        for gpu in gpus
+    }
+    return modes.pop() if len(modes) == 1 else "unknown"
+
+
+def _slot(address: str) -> str:
+    """Return a PCI address as sysfs writes it: NVML gives the domain eight digits."""
+    domain, colon, rest = address.lower().partition(":")
+    return f"{domain[-4:]}{colon}{rest}"
+
+
+def _clique(gpus: Sequence[Gpu]) -> str | None:
+    """Return the clique if all GPUs in a fabric are in the same one."""
+    cliques = {gpu.fabric for gpu in gpus if gpu.fabric}
+    return cliques.pop() if len(cliques) == 1 else None
+
+
+def _family(major: int, minor: int) -> str:
+    if major == 7:
+        return "volta" if minor < 5 else "turing"
+    if major == 8:
+        return "ampere" if minor < 9 else "ada-lovelace"
+    return _FAMILIES.get(major, "undefined")
+
+
+def _versions(driver: LoadedDriver) -> Labels:
+    """Return the versions under GFD's present keys and its deprecated ones."""
+    labels: Labels = {}
+    if parts := _DRIVER.fullmatch(driver.version):
+        major, minor, revision = parts.groups("")
+        labels |= {
+            "nvidia.com/cuda.driver.major": major,
+            "nvidia.com/cuda.driver.minor": minor,
+            "nvidia.com/cuda.driver.rev": revision,
+            "nvidia.com/cuda.driver-version.major": major,
+            "nvidia.com/cuda.driver-version.minor": minor,
+            "nvidia.com/cuda.driver-version.revision": revision,
+            "nvidia.com/cuda.driver-version.full": driver.version,
+        }
+    if parts := _CUDA.fullmatch(driver.cuda):
+        major, minor = parts.groups()
+        labels |= {
+            "nvidia.com/cuda.runtime.major": major,
+            "nvidia.com/cuda.runtime.minor": minor,
+            "nvidia.com/cuda.runtime-version.major": major,
+            "nvidia.com/cuda.runtime-version.minor": minor,
+            "nvidia.com/cuda.runtime-version.full": driver.cuda,
+        }
+    return labels

@@ -1,0 +1,139 @@
+"""Labels of MIG devices, by the strategy of the policy, and of GPUs that are shared. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from libs.contracts.facts import Gpu, Mig
+from services.discovery.cluster.label_values import Labels, product
+
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+_MAX_PROFILES: Final = 16
+"""Profiles of a node that are labelled; a machine of one model has fewer."""
+
+ATTRIBUTES: Final[Mapping[str, str]] = {
+    "multiprocessors": "multiprocessors",
+    "slices.gi": "gpu_slices",
+    "slices.ci": "compute_slices",
+    "engines.copy": "copy_engines",
+    "engines.decoder": "decoders",
+    "engines.encoder": "encoders",
+    "engines.jpeg": "jpeg_engines",
+    "engines.ofa": "ofa_engines",
+}
+"""By the end of a label's key: the field of a MIG device."""
+
+
+class SharingStrategy(StrEnum):
+    """How several pods share one device."""
+
+    NONE = "none"
+    TIME_SLICING = "time-slicing"
+    MPS = "mps"
+
+
+class SharedResource(msgspec.Struct, frozen=True, kw_only=True):
+    """How one resource is shared."""
+
+    replicas: int = 1
+    renamed: bool = False
+    """The shared resource has a name of its own."""
+
+
+class Sharing(msgspec.Struct, frozen=True, kw_only=True):
+    """How the device plugin is told to share devices."""
+
+    strategy: SharingStrategy = SharingStrategy.NONE
+    resources: Mapping[str, SharedResource] = {}
+    """By name, such as `nvidia.com/gpu`."""
+
+
+UNSHARED: Final = Sharing()
+
+
+class MigDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """The MIG devices of one profile. `model` is the most frequent one that has the profile."""
+
+    model: str
+    first: Mig
+    count: int
+
+
+def base(resource: str, sharing: Sharing, count: int, *parts: str) -> Labels:
+    """Return the labels that every resource has; the parts make its product."""
+    shared = sharing.resources.get(resource, SharedResource())
+    is_shared = sharing.strategy is not SharingStrategy.NONE and shared.replicas > 1
+    names = [product(part) for part in parts]
+    if is_shared and not shared.renamed:
+        names.append("SHARED")
+    strategy = sharing.strategy if is_shared else SharingStrategy.NONE
+    return {
+        f"{resource}.product": "-".join(names),
+        f"{resource}.count": str(count),
+        f"{resource}.replicas": str(shared.replicas if is_shared else 1),
+        f"{resource}.sharing-strategy": strategy.value,
+    }
+
+
+def single(gpus: Sequence[Gpu], sharing: Sharing) -> Labels:
+    """Return what `single` changes: the MIG devices are described as the node's GPUs."""
+    enabled = [gpu for gpu in gpus if gpu.mig_mode]
+    if not enabled:
+        return {}
+    profiles = by_profile(gpus)
+    is_valid = (
+        len(enabled) == len(gpus)
+        and all(gpu.migs for gpu in enabled)
+        and len(profiles) == 1
+        and "" not in profiles
+    )
+    if is_valid:
+        return _devices(GPU_RESOURCE, next(iter(profiles.values())), sharing)
+    return base(GPU_RESOURCE, UNSHARED, 0, enabled[0].name, "MIG", "INVALID") | {
+        f"{GPU_RESOURCE}.replicas": "0",
+        f"{GPU_RESOURCE}.sharing-strategy": "",
+        f"{GPU_RESOURCE}.memory": "0",
+    }
+
+
+def mixed(gpus: Sequence[Gpu], sharing: Sharing) -> Labels:
+    """Return the labels of `mixed`: each profile is a resource of its own."""
+    labels: Labels = {}
+    named = [(profile, found) for profile, found in by_profile(gpus).items() if profile]
+    for profile, found in named[:_MAX_PROFILES]:
+        resource = f"nvidia.com/mig-{_name(profile)}"
+        labels |= _devices(resource, found, sharing)
+    return labels
+
+
+def by_profile(gpus: Sequence[Gpu]) -> dict[str, MigDevices]:
+    """Return the MIG devices of a node by profile, in order of the names."""
+    found: dict[str, list[tuple[str, Mig]]] = {}
+    for gpu, mig in chain.from_iterable(((gpu, mig) for mig in gpu.migs) for gpu in gpus):
+        found.setdefault(mig.profile, []).append((gpu.name, mig))
+    return {profile: _most_frequent(found[profile]) for profile in sorted(found)}
+
+
+def _most_frequent(devices: Sequence[tuple[str, Mig]]) -> MigDevices:
+    counts = Counter(name for name, _ in devices)
+    model, _ = min(counts.items(), key=lambda item: (-item[1], item[0]))
+    first = next(mig for name, mig in devices if name == model)
+    return MigDevices(model=model, first=first, count=len(devices))
+
+
+def _devices(resource: str, devices: MigDevices, sharing: Sharing) -> Labels:
+    mig = devices.first
+    return (
+        base(resource, sharing, devices.count, devices.model, "MIG", _name(mig.profile))
+        | {f"{resource}.memory": str(mig.memory_mib)}
+        | {f"{resource}.{end}": str(getattr(mig, field)) for end, field in ATTRIBUTES.items()}
+    )
+
+
+def _name(profile: str) -> str:
+    """Return a profile's name as it appears in labels, which cannot have a plus sign."""
+    return profile.replace("+", ".")

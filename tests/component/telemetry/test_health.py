@@ -1,0 +1,196 @@
+"""The verdict on the GPUs of a stand-in, which the real pynvml reads; the agent's time is virtual.
+
+A sweep waits in real time for a GPU that hangs, and not longer than the reader's deadline.
+"""
+
+from msgspec.structs import replace
+
+from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.gpus import REMEDIES, GpuProblem
+from libs.contracts.health import Health, HealthFinding, HealthRule, HealthState
+from libs.contracts.reports import BEAT_PERIOD, Outcome
+from libs.contracts.telemetry import Batch
+from libs.health.record import XID_END
+from services.telemetry.node.sampler import INTERVAL
+from tests.component.gpus.machine import StandInMachine
+from tests.unit.telemetry.node.world import World, in_world
+
+OK, FAILED = HealthState.OK, HealthState.FAILED
+HEALED = XID_END + 2 * INTERVAL
+"""Seconds after which a GPU that is back counts as healthy."""
+
+
+def use(world: World, bench: StandInMachine) -> None:
+    """Let the agent's machine have the GPUs of the stand-in."""
+    world.machine.machine = replace(world.machine.machine, gpus=bench.gpus)
+    world.driver.gpus = bench.gpus  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def states(world: World) -> list[HealthState]:
+    return [gpu.state for gpu in world.reported(Health)[-1].gpus]
+
+
+def all_but(index: int) -> list[HealthState]:
+    return [FAILED if each == index else OK for each in range(8)]
+
+
+def findings(world: World, index: int) -> dict[HealthRule, HealthFinding]:
+    return {each.rule: each for each in world.reported(Health)[-1].gpus[index].findings}
+
+
+def measured(batch: Batch) -> list[int]:
+    return [gpu.index for gpu in batch.gpus if gpu.temperature_c is not None]
+
+
+@in_world
+async def test_a_gpu_that_hangs_is_failed_in_that_sweep_and_heals_while_seven_are_measured(
+    world: World, bench: StandInMachine
+) -> None:
+    use(world, bench)
+    async with world.received_batches() as batches, world.agent():
+        await world.clock.sleep(1)
+        assert states(world) == [OK] * 8
+        hung = bench.stand_in.gpus[3]
+        hung.hang()
+        await world.clock.sleep(INTERVAL)
+        assert states(world) == all_but(3)
+        assert findings(world, 3)[HealthRule.UNUSABLE].remedy == REMEDIES[GpuProblem.HUNG]
+        await world.clock.sleep(2 * INTERVAL)
+        assert hung.health.hung_calls == 1
+        hung.release()
+        bench.settle()
+        await world.clock.sleep(HEALED)
+        assert states(world) == [OK] * 8
+    assert measured(batches[0]) == measured(batches[-1]) == list(range(8))
+    others = [0, 1, 2, 4, 5, 6, 7]
+    assert [batch for batch in map(measured, batches) if len(batch) < 8] == [others] * 3
+    assert all(len(batch.gpus) == 8 for batch in batches)
+    assert len(world.reported(Health)) == 3
+
+
+@in_world
+async def test_a_gpu_that_is_lost_with_xid_79_heals_when_it_is_reset(
+    world: World, bench: StandInMachine
+) -> None:
+    use(world, bench)
+    async with world.received_batches() as batches, world.agent():
+        await world.clock.sleep(1)
+        bench.stand_in.gpus[2].lose()
+        bench.settle()
+        await world.clock.sleep(INTERVAL)
+        assert states(world) == all_but(2)
+        assert findings(world, 2).keys() == {HealthRule.UNUSABLE, HealthRule.XID}
+        assert findings(world, 2)[HealthRule.XID].xid == 79
+        await world.clock.sleep(4 * INTERVAL)
+        assert len(world.reported(Health)) == 2
+        bench.stand_in.gpus[2].reset()
+        await world.clock.sleep(HEALED)
+        assert states(world) == [OK] * 8
+    assert measured(batches[1]) == [0, 1, 3, 4, 5, 6, 7]
+
+
+@in_world
+async def test_an_xid_alone_outlives_the_agent_and_ends_with_the_driver(
+    world: World, bench: StandInMachine
+) -> None:
+    use(world, bench)
+    async with world.agent():
+        await world.clock.sleep(1)
+        bench.stand_in.gpus[7].report_xid(119)
+        bench.stand_in.gpus[0].report_xid(13)
+        bench.settle()
+        await world.clock.sleep(2 * INTERVAL)
+        assert states(world) == all_but(7)
+        await world.clock.sleep(10 * INTERVAL)
+        assert states(world) == all_but(7)
+    async with world.agent():
+        await world.clock.sleep(10 * INTERVAL)
+        assert states(world) == all_but(7)
+        bench.unload()
+        await world.clock.sleep(INTERVAL)
+        assert states(world) == all_but(7)
+        bench.load("580.95.05")
+        await world.clock.sleep(HEALED)
+        assert states(world) == [OK] * 8
+
+
+@in_world
+async def test_a_gpu_with_uncorrectable_errors_heals_when_it_is_reset(
+    world: World, bench: StandInMachine
+) -> None:
+    use(world, bench)
+    async with world.received_batches() as batches, world.agent():
+        await world.clock.sleep(1)
+        gpu = bench.stand_in.gpus[5]
+        gpu.health.ecc_volatile.uncorrected_dram = 1
+        gpu.health.remap_pending = 1
+        gpu.report_xid(48)
+        bench.settle()
+        await world.clock.sleep(INTERVAL)
+        assert states(world) == all_but(5)
+        assert findings(world, 5).keys() == {HealthRule.XID, HealthRule.ECC, HealthRule.ROW_REMAP}
+        gpu.reset()
+        await world.clock.sleep(HEALED)
+        assert states(world) == [OK] * 8
+    assert all(measured(batch) == list(range(8)) for batch in batches)
+
+
+@in_world
+async def test_a_driver_that_hangs_is_named_while_the_agent_is_alive_and_quiesces_nothing(
+    world: World, bench: StandInMachine
+) -> None:
+    use(world, bench)
+    beats: list[str] = []
+    world.server.add_tracer(
+        lambda record: beats.append(record.subject) if ".beat." in record.subject else None
+    )
+    async with world.agent() as service:
+        await world.clock.sleep(1)
+        bench.stand_in.machine.one_lock = 1
+        bench.stand_in.gpus[3].hang()
+        bench.hold_back(stuck=True)
+        await world.clock.sleep(INTERVAL)
+        assert states(world) == [FAILED] * 8
+        assert {findings(world, index)[HealthRule.UNUSABLE].remedy for index in range(8)} <= {
+            REMEDIES[GpuProblem.DRIVER_HUNG],
+            REMEDIES[GpuProblem.NO_ANSWER],
+        }
+        assert REMEDIES[GpuProblem.DRIVER_HUNG] in service.unready_reasons()[0]
+        result = await world.wait_for_result(await world.send_command(Quiesce()))
+        assert (result.outcome, result.code) == (Outcome.FAILED, "devices-open")
+        count = len(beats)
+        await world.clock.sleep(300.0)
+        assert len(beats) - count >= 300.0 / BEAT_PERIOD - 1
+        assert states(world) == [FAILED] * 8
+        assert len(world.reported(Health)) == 2
+        bench.stand_in.gpus[3].release()
+        bench.stand_in.machine.one_lock = 0
+        bench.hold_back(stuck=False)
+        await world.wait_for_result(await world.send_command(Idle()))
+        await world.clock.sleep(HEALED)
+        assert states(world) == [OK] * 8
+        assert service.unready_reasons() == []
+
+
+@in_world
+async def test_all_calls_behind_one_lock_are_named_and_all_is_back_by_itself(
+    world: World, bench: StandInMachine
+) -> None:
+    use(world, bench)
+    async with world.received_batches() as batches, world.agent() as service:
+        await world.clock.sleep(1)
+        bench.stand_in.machine.one_lock = 1
+        bench.stand_in.gpus[3].hang()
+        await world.clock.sleep(INTERVAL)
+        assert states(world) == [FAILED] * 8
+        for index in range(8):
+            assert findings(world, index)[HealthRule.UNUSABLE].remedy
+        await world.clock.sleep(2 * INTERVAL)
+        assert service.unready_reasons()
+        assert states(world) == [FAILED] * 8
+        bench.stand_in.gpus[3].release()
+        bench.stand_in.machine.one_lock = 0
+        await world.clock.sleep(HEALED)
+        assert states(world) == [OK] * 8
+        assert service.unready_reasons() == []
+    assert measured(batches[-1]) == list(range(8))

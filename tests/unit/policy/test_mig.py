@@ -1,0 +1,227 @@
+"""MIG configurations: the file, the built-in names on each product, and the geometry of a node."""
+
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import GpuGeometry
+from libs.contracts.facts import Gpu, Mig, PciDevice
+from libs.contracts.gpus import GpuProblem
+from libs.policy.findings import Finding
+from libs.policy.mig.config import MigConfigFile
+from libs.policy.mig.defaults import config_name, default_config
+from libs.policy.mig.geometry import (
+    NO_DIGEST,
+    differences,
+    expected_geometry,
+    found_geometry,
+    is_applied,
+    mig_digest,
+    remarks,
+)
+from libs.policy.mig.parsing import parse_config
+from libs.policy.mig.products import DEVICES, has_room
+from libs.policy.mig.resolution import MigProblem, MigProblemCode, resolve
+
+H100 = "233010de"
+A100 = "20b010de"
+SEVEN = ("1g.10gb",) * 7
+MIXED = ("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb")
+
+
+def gpu(index: int = 0, *, profiles: tuple[str, ...] = (), mode: bool | None = None) -> Gpu:
+    return Gpu(
+        uuid=f"GPU-{index}",
+        index=index,
+        minor=index,
+        pci=f"00000000:{index:02X}:00.0",
+        name="NVIDIA H100 80GB HBM3",
+        memory_mib=81559,
+        compute_capability=(9, 0),
+        mig_capable=True,
+        mig_mode=bool(profiles) if mode is None else mode,
+        migs=tuple(Mig(uuid=f"MIG-{n}", profile=name) for n, name in enumerate(profiles)),
+    )
+
+
+def pci(index: int = 0, device: str = H100) -> PciDevice:
+    return PciDevice(
+        address=f"0000:{index:02x}:00.0",
+        vendor=device[4:],
+        device=device[:4],
+        device_class="030200",
+        subsystem_vendor="10de",
+        subsystem_device="16c1",
+    )
+
+
+def parsed(text: str) -> MigConfigFile:
+    found = parse_config(text)
+    assert isinstance(found, MigConfigFile), found
+    return found
+
+
+def entry(text: str) -> str:
+    return f"version: v1\nmig-configs:\n  one:\n  - {{{text}}}\n"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_built_in_name_fits_its_products(device: str) -> None:
+    product = DEVICES[device]
+    for profile, kind in product.kinds.items():
+        found = resolve(default_config(), config_name(profile), [gpu()], [pci(device=device)])
+        assert not isinstance(found, MigProblem), found
+        assert [each.profiles for each in found] == [(profile,) * kind.most]
+        assert not has_room(product, (profile,) * (kind.most + 1))
+    found = resolve(default_config(), "all-balanced", [gpu()], [pci(device=device)])
+    assert not isinstance(found, MigProblem), found
+    assert len(found) == 1
+    assert len(found[0].profiles) in (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "profiles"),
+    [
+        (A100, "all-1g.10gb", ("1g.10gb",) * 4),
+        (H100, "all-1g.10gb", SEVEN),
+        (H100, "all-1g.10gb.me", ("1g.10gb+me",)),
+        (H100, "all-balanced", MIXED),
+        ("31c210de", "all-1g.35gb", ("1g.35gb",) * 7),
+        ("233510de", "all-1g.35gb", ("1g.35gb",) * 4),
+        ("2bb510de", "all-1g.24gb-me", ("1g.24gb-me",) * 4),
+        ("20b710de", "all-2g.12gb", ("2g.12gb",) * 2),
+        (H100, "all-enabled", ()),
+    ],
+)
+def test_a_built_in_name_on_a_product(device: str, name: str, profiles: tuple[str, ...]) -> None:
+    wanted = (GpuGeometry(uuid="GPU-0", index=0, mig=True, profiles=profiles),)
+    assert resolve(default_config(), name, [gpu()], [pci(device=device)]) == wanted
+
+
+def test_a_device_filter_may_name_the_subsystem() -> None:
+    text = 'devices: all, mig-enabled: false, device-filter: "0x233010DE:0x{}10DE"'
+    assert resolve(parsed(entry(text.format("16C1"))), "one", [gpu()], [pci()]) == (
+        GpuGeometry(uuid="GPU-0", index=0),
+    )
+    assert resolve(parsed(entry(text.format("16C2"))), "one", [gpu()], [pci()]) == ()
+
+
+def test_the_last_entry_for_a_gpu_holds() -> None:
+    file = parsed(
+        "version: v1\nmig-configs:\n  mixed:\n"
+        "  - {devices: all, mig-enabled: false}\n"
+        "  - {devices: [1], mig-enabled: true, mig-devices: {1g.10gb: 2, 3g.40gb: 1}}\n"
+    )
+    found = resolve(file, "mixed", [gpu(1), gpu(0)], [pci(0), pci(1)])
+    assert not isinstance(found, MigProblem)
+    assert [(each.index, each.mig, each.profiles) for each in found] == [
+        (0, False, ()),
+        (1, True, ("3g.40gb", "1g.10gb", "1g.10gb")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "devices", "code", "message"),
+    [
+        ("", [gpu()], [pci()], MigProblemCode.UNKNOWN_CONFIG, "use one of the file's"),
+        ("1g.5gb: 7", [gpu()], [pci()], MigProblemCode.UNKNOWN_PROFILE, "profile 1g.5gb: it has"),
+        ("1g.10gb: 8", [gpu()], [pci()], MigProblemCode.NO_ROOM, "8 x 1g.10gb do not fit"),
+        ("4g.40gb: 2", [gpu()], [pci()], MigProblemCode.NO_ROOM, "choose fewer"),
+        (
+            "1g.10gb: 1",
+            [replace(gpu(), mig_capable=False)],
+            [pci()],
+            MigProblemCode.NOT_CAPABLE,
+            "has no MIG",
+        ),
+        (
+            "1g.10gb: 1",
+            [replace(gpu(), problem=GpuProblem.LOST)],
+            [pci()],
+            MigProblemCode.FAILED_GPU,
+            "fell off the bus",
+        ),
+    ],
+)
+def test_what_cannot_be_applied(
+    text: str, gpus: list[Gpu], devices: list[PciDevice], code: MigProblemCode, message: str
+) -> None:
+    file = parsed(entry(f"devices: all, mig-enabled: true, mig-devices: {{{text}}}"))
+    found = resolve(file, "one" if text else "none", gpus, devices)
+    assert isinstance(found, MigProblem)
+    assert found.code is code
+    assert message in str(found)
+
+
+def test_without_its_pci_id_a_gpu_matches_no_filter() -> None:
+    found = resolve(default_config(), "all-balanced", [gpu()], [])
+    assert isinstance(found, MigProblem)
+    assert found.code is MigProblemCode.UNKNOWN_DEVICE
+
+
+def test_compute_instances_share_a_gpu_instance() -> None:
+    assert has_room(DEVICES[H100], ("1c.3g.40gb",) * 6)
+    assert not has_room(DEVICES[H100], ("1c.3g.40gb",) * 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "the file (line"),
+        ("a: &x 1\nb: *x", "uses an alias"),
+        ("[" * 5000, "within each other"),
+        ("version: v1\nversion: v1", "occurs twice"),
+        ("version: v2\nmig-configs: {}", 'write "version: v1"'),
+        ("version: v1\nmig-configs: []", "mig-configs (a list) is no mapping"),
+        (entry("mig-enabled: false"), "mig-configs.one[0].devices is required"),
+        (entry("devices: all"), "mig-enabled is required"),
+        (entry("devices: all, mig-enabled: true"), "mig-devices is required where MIG is enabled"),
+        (entry("devices: all, mig-enabled: yes please"), "is not true or false"),
+        (entry("devices: some, mig-enabled: false"), "neither all nor a list"),
+        (entry("devices: [-1], mig-enabled: false"), "is no index"),
+        (entry("devices: all, mig-enabled: false, devices-filter: 1"), "is no field here"),
+        (entry("devices: all, mig-enabled: false, device-filter: 0x233010DE"), "is no PCI id"),
+        (entry("devices: all, mig-enabled: true, mig-devices: {1g.10gb: 0}"), "all counts are 0"),
+        (entry("devices: all, mig-enabled: true, mig-devices: {1g.10gb: -1}"), "is no count"),
+        (entry("devices: all, mig-enabled: true, mig-devices: {10gb: 1}"), "is no MIG profile"),
+        (entry("devices: all, mig-enabled: true, mig-devices: {1g.10gb: 65}"), "more than 64"),
+        (entry("devices: all, mig-enabled: false, mig-devices: {1g.10gb: 1}"), "not enabled"),
+    ],
+)
+def test_a_file_with_an_error_is_refused(text: str, problem: str) -> None:
+    found = parse_config(text)
+    assert isinstance(found, tuple)
+    assert problem in "\n".join(map(str, found))
+    assert all(isinstance(each, Finding) and each.remedy for each in found)
+
+
+def test_the_digest_does_not_depend_on_order() -> None:
+    gpus = [gpu(0, profiles=MIXED), gpu(1, profiles=SEVEN)]
+    digest = mig_digest(found_geometry(gpus))
+    shuffled = list(MIXED)
+    random.Random(1).shuffle(shuffled)
+    assert mig_digest(found_geometry([gpus[1], gpu(0, profiles=tuple(shuffled))])) == digest
+    assert mig_digest(found_geometry([gpus[0], gpu(1, profiles=SEVEN[1:])])) != digest
+    assert mig_digest(found_geometry([gpu(), gpu(1)])) == NO_DIGEST
+    assert mig_digest(found_geometry([gpu(mode=True)])) != NO_DIGEST
+
+
+def test_a_geometry_is_compared_with_facts() -> None:
+    wanted = (GpuGeometry(uuid="GPU-0", index=0, mig=True, profiles=SEVEN),)
+    assert is_applied(wanted, [gpu(profiles=SEVEN)])
+    assert not is_applied(wanted, [replace(gpu(profiles=SEVEN), mig_pending=False)])
+    assert differences(wanted, [gpu()]) == ("GPU-0 has MIG off; 7 x 1g.10gb is wanted",)
+    assert differences(wanted, []) == ("GPU-0 is not found; 7 x 1g.10gb is wanted",)
+    others = [gpu(0), gpu(1, profiles=MIXED)]
+    after = [gpu(0, profiles=SEVEN), others[1]]
+    assert mig_digest(expected_geometry(wanted, others)) == mig_digest(found_geometry(after))
+
+
+def test_a_reset_is_said_beforehand() -> None:
+    a100 = replace(gpu(), compute_capability=(8, 0))
+    wanted = (GpuGeometry(uuid="GPU-0", index=0, mig=True, profiles=("1g.5gb",)),)
+    assert remarks(wanted, [gpu()]) == ()
+    assert remarks(wanted, [replace(a100, mig_mode=True)]) == ()
+    assert len(remarks(wanted, [a100])) == 1
+    assert "nvidia_drm" in str(remarks(wanted, [a100], modules=("nvidia_drm",))[1])
