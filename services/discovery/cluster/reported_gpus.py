@@ -23,6 +23,7 @@ from libs.contracts.device import (
 from libs.contracts.facts import Facts, Gpu, Mig
 from libs.contracts.health import GpuHealth, Health, HealthFinding, HealthRule, HealthState
 from libs.host.pci import is_gpu
+from services.discovery.cluster.label_values import product
 
 MAX_GPUS: Final = 32
 """GPUs of a machine."""
@@ -42,8 +43,6 @@ _SERIAL: Final = re.compile(r"[0-9A-Za-z-]{1,32}")
 _VERSION: Final = re.compile(r"[0-9A-Za-z.+-]{1,40}")
 _PROFILE: Final = re.compile(r"[0-9a-z.+-]{1,32}")
 _CLIQUE: Final = re.compile(r"[0-9A-Fa-f-]{36}\.[0-9]{1,10}")
-_NOT_IN_PRODUCT: Final = re.compile(r"[^-A-Za-z0-9_. ]", re.ASCII)
-_ENDS: Final = "-_."
 
 _REASONS: Final[Mapping[HealthRule, str]] = {
     HealthRule.UNUSABLE: "Unusable",
@@ -122,7 +121,7 @@ class _Refused:
 
 def label_value(name: str) -> str:
     """Return a product name as the value of a label."""
-    return "-".join(_NOT_IN_PRODUCT.sub("", name[:1024]).split())[:63].strip(_ENDS)
+    return product(name[:1024])[:63].strip("-_.")
 
 
 def _gpus(facts: Facts | None, refused: _Refused) -> tuple[ReportedGpu, ...] | None:
