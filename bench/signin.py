@@ -20,7 +20,7 @@ ALL_BACK = 30.0
 PACE = 0.7
 """Part of a core that sign-in may use in a storm."""
 LARGER = {"1,500 nodes": 7_500, "10,000 nodes": 50_000}
-FLEET = Fleet(nodes=400, spread=4.0)
+FLEET = Fleet(nodes=400)
 
 GRANTED: Final = 'answers_total{result="granted"}'
 

@@ -19,6 +19,7 @@ import msgspec
 from bench.fleet import LineProcess
 from bench.signin_cluster import NAMESPACE
 from libs.bus.callout import CalloutKeys, new_seeds
+from libs.bus.connect import SPREAD
 from libs.bus.server_config import SignIn, Tls, User, new_nkey, server_config
 from libs.contracts.identities import COMPONENTS, Identity, Writer
 from libs.testing.certificates import CertificateAuthority
@@ -36,7 +37,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """What is measured."""
 
     nodes: int
-    spread: float
+    spread: float = SPREAD
     """Seconds over which agents spread their connects."""
     replicas: int = 1
     processes: int = 2

@@ -5,7 +5,7 @@ connection is closed for good.
 """
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,22 +18,31 @@ from libs.runtime.fatal import Fatal
 from libs.runtime.process import Process
 from libs.runtime.service import Service
 
-CONNECTS_PER_SECOND = 500
-"""Rate at which a fleet reconnects; an auth callout can verify about this many."""
+SPREAD: Final = 10.0
+"""Seconds over which agents that sign in spread their connects. It is the same for fleets of any
+size, because sign-in and servers grow with the fleet (docs/sign-in.md says how), and ten seconds
+more without agents are harmless: they are reported as silent after three minutes."""
 
 
 class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
     url: str = "nats://127.0.0.1:4222"
     cluster: str = "default"
     node: str = ""
-    nodes: int = 0
-    """Number of nodes in the fleet: connects are spread over nodes / 500 seconds."""
     nkey_seed_file: str = ""
     token_file: str = ""
     creds_file: str = ""
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+
+    @property
+    def credentials(self) -> Credentials:
+        return msgspec.convert(self, Credentials, from_attributes=True)
+
+    @property
+    def spread(self) -> float:
+        """Seconds over which the connects of all who connect like this are spread."""
+        return SPREAD if self.node and self.credentials.signs_in else 0.0
 
 
 async def connect_bus(
@@ -53,9 +62,9 @@ async def connect_bus(
                 url=settings.url,
                 identity=identity,
                 env=process.env,
-                credentials=msgspec.convert(settings, Credentials, from_attributes=True),
+                credentials=settings.credentials,
                 wait=math.inf,
-                spread=settings.nodes / CONNECTS_PER_SECOND,
+                spread=settings.spread,
                 failures=failures,
             ),
         )

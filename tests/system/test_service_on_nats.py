@@ -190,7 +190,7 @@ async def test_an_overlapping_stream_exits_1_with_one_line(
 
 
 async def test_wrong_settings_exit_2_with_a_line_each(launch: Launch) -> None:
-    program = await launch(SLUICE_DRAIN="soon", SLUICE_NATS_NODES="many", SLUICE_NATS_URI="x")
+    program = await launch(SLUICE_DRAIN="soon", SLUICE_METRICS_PORT="many", SLUICE_NATS_URI="x")
     assert await program.end() == 2
     assert len(program.output) == 3
     assert program.has_logged("did you mean SLUICE_NATS_URL?") == 1

@@ -17,6 +17,7 @@ from nats.errors import SlowConsumerError
 from libs.bus.credentials import Credentials
 from libs.bus.nats.client import PatchedClient, ServerError, dial
 from libs.bus.nats.failures import ConnectFailures
+from libs.bus.nats.pauses import Pauses
 from libs.bus.nats.pending import (
     PendingRequests,
     PendingSubscriptions,
@@ -26,7 +27,6 @@ from libs.bus.nats.sign_in import SignIn, is_refusal
 from libs.bus.port import BusLink, BusMisconfigured, BusUnavailable, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
-from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 
@@ -72,8 +72,9 @@ class BaseConnection:
         self._renewal = Renewal(url=url, identity=identity, sign_in=self._sign_in, env=env)
         self._options: dict[str, Any] = {}
         self._failures = failures
-        self._spread = spread
-        self._backoff = Backoff(env.random, first=1.0, cap=30.0)
+        self._pauses = Pauses(
+            env.random, identity=identity, has_token=credentials.signs_in, spread=spread
+        )
         self._inbox = f"{subjects.inbox(identity)}.{secrets.token_hex(11)}"
         self._requests = PendingRequests()
         self._subscriptions = PendingSubscriptions(identity)
@@ -91,10 +92,7 @@ class BaseConnection:
         """Connect within `wait` seconds, or raise. Do not retry a refused key."""
         self._options = await asyncio.to_thread(self._sign_in.options)
         deadline = self.clock.monotonic() + wait
-        backoff = Backoff(self._random, first=max(1.0, self._spread), cap=max(10.0, self._spread))
-        pause = self._random.uniform(0.0, self._spread)
         while True:
-            await self.clock.sleep(min(pause, max(0.0, deadline - self.clock.monotonic())))
             why = await self._connect_once(deadline - self.clock.monotonic())
             if not why:
                 break
@@ -104,7 +102,8 @@ class BaseConnection:
                     f" {why}; check the address, and that the server runs"
                 )
             self._failures.failed(self.identity, self.url, why)
-            pause = backoff.next()
+            pause = self._pauses.before_opening()
+            await self.clock.sleep(min(pause, max(0.0, deadline - self.clock.monotonic())))
         self._opened = True
         self._set_up()
 
@@ -271,8 +270,7 @@ class BaseConnection:
             why = self._last_error or "connection broken"
             log.warning("NATS at %s %s: %s", self.url, what, why)
         lasted = self.clock.monotonic() - self._connected_at
-        if not self._ended_by_server or lasted >= LASTING_SECONDS:
-            self._backoff.reset()
+        self._pauses.lost(lasted=not self._ended_by_server or lasted >= LASTING_SECONDS)
         self.link.set(False)
         self._requests.fail_all("the connection broke before the answer")
 
@@ -293,8 +291,7 @@ class BaseConnection:
         if self._renewing:  # the sessions of a fleet are renewed at random times
             self._renewing = False
             return self._random.choice(servers), 0.0
-        first = self._random.uniform(0.0, self._spread)
-        return self._random.choice(servers), max(first, self._backoff.next())
+        return self._random.choice(servers), self._pauses.before_reconnect()
 
     async def _on_answer(self, msg: Any) -> None:
         self._requests.resolve(msg)

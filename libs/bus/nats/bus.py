@@ -101,7 +101,7 @@ async def connect(
     """Connect to NATS, and drain the connection at the end of the block.
 
     Wait up to `wait` seconds for the server. `spread` is the time over which the fleet spreads its
-    connects (nodes / 500, in seconds). `failures` tells why there is no connection yet.
+    connects after a loss, in seconds. `failures` tells why there is no connection yet.
     """
     connection = Connection(
         url=url,

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from libs.bus.credentials import Credentials
-from libs.bus.nats import base_connection
+from libs.bus.nats import base_connection, pauses
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.nats.client import PatchedClient
 from libs.bus.port import BusUnavailable
@@ -86,6 +86,11 @@ class TokenFile:
 @pytest.fixture
 def token(tmp_path: Path) -> TokenFile:
     return TokenFile(tmp_path / "token")
+
+
+@pytest.fixture(autouse=True)
+def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pauses, "SIGN_IN_RETURNS", 0.0)
 
 
 @pytest.fixture
