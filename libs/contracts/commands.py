@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from libs.contracts.gpus import GpuIdentity
 from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
 from libs.contracts.numbers import Count, Epoch, Op, Token
 
@@ -82,6 +83,8 @@ class Validate(Data, frozen=True, kw_only=True):
     """When Kubernetes started that container; the evidence names the run by it."""
     steps: tuple[str, ...] = ()
     """The validation steps to run; empty means all."""
+    failed_gpus: tuple[GpuIdentity, ...] = ()
+    """GPUs that had failed before the operation: their failure is none of the driver."""
 
 
 class GpuGeometry(Data, frozen=True, kw_only=True):

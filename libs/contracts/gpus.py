@@ -3,7 +3,20 @@
 from collections.abc import Mapping
 from typing import Final
 
-from libs.contracts.message import OpenEnum
+from libs.contracts.message import Data, OpenEnum
+
+
+class GpuIdentity(Data, frozen=True, kw_only=True):
+    """What identifies a GPU. The PCI address does where one of the UUIDs is not known."""
+
+    uuid: str = ""
+    pci: str = ""
+
+    def is_same(self, other: "GpuIdentity") -> bool:
+        if self.uuid and other.uuid:
+            return self.uuid == other.uuid
+        # NVML writes the PCI domain with eight digits, the kernel with four.
+        return bool(self.pci) and self.pci.lower()[-12:] == other.pci.lower()[-12:]
 
 
 class GpuProblem(OpenEnum):

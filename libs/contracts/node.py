@@ -6,6 +6,7 @@ of the NVIDIA GPU Operator, which existing tools select by.
 
 from enum import StrEnum
 
+from libs.contracts.gpus import GpuIdentity
 from libs.contracts.message import Message, OpenEnum
 from libs.contracts.numbers import Count, Epoch, Token
 from libs.contracts.reports import Evidence
@@ -130,6 +131,8 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     """The driver instance for which a failed node was validated again."""
     restarts: tuple[float, ...] = ()
     """When the driver of a done node restarted, within the last hour."""
+    failed_gpus: tuple[GpuIdentity, ...] | None = None
+    """The GPUs that had failed before the operation; None if that was not recorded."""
     evidence: Evidence | None = None
     seen: dict[str, str] = {}
     """The revision of each source that the last write lowering availability was based on."""
@@ -145,6 +148,7 @@ class WaitCode(OpenEnum):
     PAUSED = "paused"
     FROZEN = "frozen"
     SKIPPED = "skipped"
+    GPU_FAILED = "gpu-failed"
     BACK_OFF = "back-off"
     PREFLIGHT = "preflight"
     AGENT_SILENT = "agent-silent"

@@ -16,6 +16,7 @@ from libs.rollout.decision import Wait
 OWN_WAITS = frozenset(
     {
         WaitCode.SKIPPED,
+        WaitCode.GPU_FAILED,
         WaitCode.PREFLIGHT,
         WaitCode.AGENT_SILENT,
         WaitCode.NOT_READY,

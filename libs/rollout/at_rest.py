@@ -9,6 +9,7 @@ from libs.rollout.eligibility import (
     start_candidate,
     validation_candidate,
 )
+from libs.rollout.failed_gpus import describe_failed_gpus
 from libs.rollout.node_driver import (
     Goal,
     covers_run,
@@ -181,7 +182,8 @@ def step_failed(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
     if is_other_target:
         reason = f"failed on {record.target or 'a driver removal'}; the policy now wants {wanted}"
         return mark_required(node, record, pool, now, reason)
-    return retry_automatically(node, record, pool, now) or _failed_wait(node, record, pool, now)
+    retry = None if node.failed_gpus else retry_automatically(node, record, pool, now)
+    return retry or _failed_wait(node, record, pool, now)
 
 
 def retry_automatically(
@@ -210,6 +212,8 @@ def _failed_wait(node: NodeView, record: NodeRecord, pool: PoolView, now: Instan
     reason = f"the upgrade failed: {record.cause or 'no cause recorded'}"
     if not pool.constraints.admits(record.target):
         reason += f"; no retry while the target is halted: {pool.constraints.halted[record.target]}"
+    elif node.failed_gpus:
+        reason += f"; no automatic retry now: {describe_failed_gpus(node.failed_gpus)}"
     elif is_shut_out(node):
         reason += "; the driver pod waits at the closed gate, so the node cannot recover by itself"
     return wait(WaitCode.FAILED, reason, now)

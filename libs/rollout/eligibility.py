@@ -12,6 +12,7 @@ from libs.contracts.node import NodeRecord, Operation, WaitCode
 from libs.policy.kinds.strategy import CordonedNodes
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Candidate, Wait
+from libs.rollout.failed_gpus import failed_gpu_wait
 from libs.rollout.node_driver import Goal, driver_pod_of, is_joining, is_occupied, passed_evidence
 from libs.rollout.node_writes import has_adopted_cordon, is_only_our_cordon
 from libs.rollout.preflight import build_check, needs_preflight, unevictable_wait
@@ -155,7 +156,10 @@ def _obstacle(
     checked: bool,
 ) -> Wait | None:
     return (
-        _blocked_wait(node, record, pool, target, now)
+        _skipped_wait(node, record, pool, now)
+        or (failed_gpu_wait(node, record, now) if operation is not _REMOVE else None)
+        or _back_off_wait(record, target, now)
+        or _not_ready_wait(node, now)
         or _agent_wait(node, pool, operation, now, checked=checked)
         or (unevictable_wait(node, pool, now) if checked else None)
     )
@@ -178,10 +182,10 @@ def _outside(node: NodeView, record: NodeRecord | None, target: str) -> bool:
     return record.outside or (has_failed and record.target != target)
 
 
-def _blocked_wait(
-    node: NodeView, record: NodeRecord | None, pool: PoolView, target: str, now: Instant
+def _skipped_wait(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Wait | None:
-    """Return the wait for a label, a cordon, a back-off or an unready node."""
+    """Return the wait for a label or a cordon."""
     if node.skip:
         return wait(WaitCode.SKIPPED, "the node has the skip label", now)
     skips_cordoned = pool.strategy.cordoned_nodes is _SKIP
@@ -189,12 +193,16 @@ def _blocked_wait(
         return wait(
             WaitCode.SKIPPED, "the node is cordoned, and the strategy skips cordoned nodes", now
         )
+    return None
+
+
+def _back_off_wait(record: NodeRecord | None, target: str, now: Instant) -> Wait | None:
     if record is not None and record.target == target and now.at < record.back_off_until:
         obstacle = (
             f"released, to be retried later: {record.cause or 'the upgrade did not finish in time'}"
         )
         return wait(WaitCode.BACK_OFF, obstacle, now, record.back_off_until)
-    return _not_ready_wait(node, now)
+    return None
 
 
 def _cordon_is_ours(node: NodeView, record: NodeRecord | None) -> bool:

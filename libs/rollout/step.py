@@ -24,6 +24,7 @@ from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason, wait
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
 _INSTALLER = "an administrator, by installing the CustomResourceDefinition"
 _RECORD_LOST, _SKIPPED, _STALE = WaitCode.RECORD_LOST, WaitCode.SKIPPED, WaitCode.STALE
+_GPU_FAILED = WaitCode.GPU_FAILED
 
 
 class NodePhase(StrEnum):
@@ -138,4 +139,6 @@ def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome, *, leased: bo
         build = pool.build(pool.target, node.variant)
         if build is not None and node.driver_label == build.label:
             return NodePhase.DONE
+    if code is _GPU_FAILED:
+        return NodePhase.EXCLUDED
     return NodePhase.SKIPPED if code is _SKIPPED or node.skip else NodePhase.WAITING

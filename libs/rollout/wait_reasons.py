@@ -16,6 +16,10 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.PAUSED: "an administrator, by spec.brake of the Rollout or autoUpgrade",
     WaitCode.FROZEN: "an administrator, by spec.brake of the Rollout",
     WaitCode.SKIPPED: "an administrator, by removing the skip label or the cordon",
+    WaitCode.GPU_FAILED: (
+        "the administrator of the machine, by repairing the GPU; or, if another driver may be the"
+        " cure, an administrator, by the annotation nvidia.com/gpu-driver-upgrade-requested=true"
+    ),
     WaitCode.BACK_OFF: "no action needed; a new target",
     WaitCode.PREFLIGHT: "an administrator, by removing the cause or the request without-preflight",
     WaitCode.AGENT_SILENT: "an administrator of the agent named",

@@ -21,6 +21,7 @@ from libs.contracts.rollout import InFlight
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
+from libs.rollout.failed_gpus import failed_before
 from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, enter_state, state_wait
 from libs.rollout.in_flight.lease_end import AGENT_SILENT_REASON, NOT_READY_REASON, release
 from libs.rollout.node_driver import current_run
@@ -155,6 +156,7 @@ def _record(
         "back_off_until": 0.0,
         "back_off_seconds": before.back_off_seconds if same_target else 0.0,
         "edits": 0,
+        "failed_gpus": failed_before(node),
         "evidence": None if starts_now else before.evidence,
         "revalidated": _revalidated(node, before, candidate, pool),
     }
@@ -231,6 +233,7 @@ def start(f: InFlightNode) -> NodeOutcome:
         cleared=safe_load_to_clear(f.node, f.record.label),
         started=True,
         old_pod_uid=old.uid if old is not None else "",
+        failed_gpus=failed_before(f.node),
         evidence=None,
     )
 

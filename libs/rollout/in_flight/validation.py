@@ -215,6 +215,7 @@ def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
         pod_uid=run.pod_uid,
         container_id=run.container_id,
         started=run.started if run.pod_uid else 0.0,
+        failed_gpus=f.record.failed_gpus or (),
     )
     deadline = f.deadline or f.now.at + limits.VALIDATION
     return slots.new_command(

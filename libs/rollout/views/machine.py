@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from libs.contracts.commands import Command, Order
+from libs.contracts.gpus import GpuIdentity
 from libs.contracts.reports import Preflight, Progress, Refusal, Result
 from libs.policy.kinds.upgrade_policy import PodDeletion
 
@@ -151,6 +152,21 @@ class PreflightQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Uids of the pods announced as leaving; None: no longer known."""
     answered_at: float | None = None
     answer: Preflight | None = None
+
+
+class FailedGpu(msgspec.Struct, frozen=True):
+    """A GPU that may not be used before it is repaired."""
+
+    gpu: GpuIdentity
+    cause: str = ""
+    """What is wrong and what to do, for people."""
+
+
+class GpuVerdict(msgspec.Struct, frozen=True):
+    """The last verdict on the health of a node's GPUs; it may be of an earlier boot."""
+
+    boot_id: str
+    failed: tuple[FailedGpu, ...] = ()
 
 
 Components = Mapping[str, Component]

@@ -13,6 +13,8 @@ from libs.rollout.decision import Wait
 from libs.rollout.views.machine import (
     Components,
     DriverPod,
+    FailedGpu,
+    GpuVerdict,
     PodEviction,
     PreflightQuery,
     WorkloadPod,
@@ -95,6 +97,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     evidence: Evidence | None = None
     """The validator's last evidence, of this node uid and boot."""
     usage: Usage | None = None
+    gpu_verdict: GpuVerdict | None = None
+    """The telemetry agent's last one, of this node uid."""
     pods: tuple[WorkloadPod, ...] | None = None
     """None: not watched; pods are watched while the node is in flight or about to start."""
     preflight: PreflightQuery | None = None
@@ -126,6 +130,12 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
     def other_managers(self, field: NodeField) -> tuple[str, ...]:
         return tuple(name for name in self.field_managers.get(field, ()) if name != MANAGER)
+
+    @property
+    def failed_gpus(self) -> tuple[FailedGpu, ...]:
+        """The GPUs that are failed in this boot, as far as reported."""
+        verdict = self.gpu_verdict
+        return verdict.failed if verdict is not None and verdict.boot_id == self.boot_id else ()
 
     @property
     def highest_order(self) -> Order:

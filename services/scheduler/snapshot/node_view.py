@@ -125,6 +125,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         gate=facts.gate if facts is not None else None,
         evidence=reports.evidence,
         usage=reports.usage,
+        gpu_verdict=reports.gpu_verdict,
         pods=None
         if pods is None
         else tuple(

@@ -10,6 +10,7 @@ from libs.bus.reports import ReportCache
 from libs.bus.slot_cache import SlotCache
 from libs.contracts.commands import Command, Order
 from libs.contracts.facts import Facts
+from libs.contracts.health import Health
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
 from libs.contracts.reports import (
@@ -24,8 +25,9 @@ from libs.contracts.reports import (
 )
 from libs.contracts.subjects import State
 from libs.policy.render.agents import AGENTS
-from libs.rollout.views.machine import Component
+from libs.rollout.views.machine import Component, GpuVerdict
 from services.scheduler.resources import Node
+from services.scheduler.snapshot.gpu_verdict import gpu_verdict
 
 B = TypeVar("B", Facts, Evidence, Usage)
 
@@ -45,6 +47,7 @@ _OF_ONE_COMPONENT: Final = frozenset(
         (Writer.DRIVER, StateKind.USAGE),
         (Writer.DRIVER, StateKind.PREFLIGHT),
         (Writer.VALIDATOR, StateKind.EVIDENCE),
+        (Writer.TELEMETRY, StateKind.HEALTH),
     }
 )
 
@@ -61,6 +64,8 @@ class NodeReports(msgspec.Struct, frozen=True, kw_only=True):
     """From the driver agent, in this boot, as are evidence and usage."""
     evidence: Evidence | None = None
     usage: Usage | None = None
+    gpu_verdict: GpuVerdict | None = None
+    """From the telemetry agent, in whichever boot."""
 
 
 def node_reports(
@@ -105,7 +110,16 @@ def node_reports(
         facts=_find(Facts, Writer.DRIVER, of_this_boot),
         evidence=_find(Evidence, Writer.VALIDATOR, of_this_boot),
         usage=_find(Usage, Writer.DRIVER, of_this_boot),
+        gpu_verdict=_gpu_verdict(name, uid, reports),
     )
+
+
+def _gpu_verdict(name: str, uid: str, reports: ReportCache) -> GpuVerdict | None:
+    report = reports.get(name, Writer.TELEMETRY, StateKind.HEALTH)
+    if report is None or report.node_uid != uid:
+        return None
+    body = _open(report)
+    return gpu_verdict(report.boot_id, body) if isinstance(body, Health) else None
 
 
 def _expected_components(labels: Mapping[str, str], *, telemetry: bool) -> list[str]:
