@@ -4,11 +4,16 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Iterator
 
+import hypothesis
 import pytest
 from blockbuster import blockbuster_ctx
 
 SCANNED = ["libs.bus", "libs.runtime", "libs.contracts"]
 """Packages in which a blocking call on the event loop is an error."""
+
+# No test fails because a machine is busy.
+hypothesis.settings.register_profile("sluice", deadline=None)
+hypothesis.settings.load_profile("sluice")
 
 
 @pytest.fixture(autouse=True)
