@@ -84,7 +84,11 @@ def test_a_cluster_role_chooses_only_the_node_of_an_event(identity: Identity) ->
 
 def test_a_component_has_only_the_kinds_that_it_sends() -> None:
     """Kinds of reports, of answers to checks and of events."""
-    assert _kinds(Writer.TELEMETRY) == (["progress", "refusal", "result"], ["refusal"], ["command"])
+    assert _kinds(Writer.TELEMETRY) == (
+        ["health", "progress", "refusal", "result"],
+        ["refusal"],
+        ["command"],
+    )
     assert _kinds(Writer.DRIVER) == (
         ["facts", "progress", "refusal", "result", "usage"],
         ["holders", "preflight", "refusal"],
