@@ -94,7 +94,7 @@ async def storm_without_sign_in(world: StormWorld) -> Storm:
 
 
 async def storm_by_reload(world: StormWorld) -> Storm:
-    """Reload nats-server with an unchanged configuration, which cuts all who signed in."""
+    """Reload nats-server with an unchanged configuration, which cuts every session of sign-in."""
 
     async def reload() -> float:
         began = time.monotonic()

@@ -41,7 +41,7 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spread(self) -> float:
-        """Seconds over which the connects of all who connect like this are spread."""
+        """Return the seconds over which the agents of a fleet spread their connects."""
         return SPREAD if self.node and self.credentials.signs_in else 0.0
 
 

@@ -48,8 +48,8 @@ _RECOVERY: Final = (
 class Complaints:
     """What is wrong with the values of one GPU, or of the library."""
 
-    def __init__(self, who: str) -> None:
-        self.who = who
+    def __init__(self, source: str) -> None:
+        self.source = source
         self.found: dict[str, str] = {}
         """By name of the value."""
 

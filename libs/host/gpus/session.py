@@ -143,11 +143,11 @@ class Session:
     def _log_new(self, complaints: Complaints) -> None:
         """Log each kind of complaint once per run."""
         for name, value in complaints.found.items():
-            if (complaints.who, name) not in self._complained:
-                self._complained.add((complaints.who, name))
+            if (complaints.source, name) not in self._complained:
+                self._complained.add((complaints.source, name))
                 _log.warning(
                     "NVML returned a value that cannot be true",
-                    source=complaints.who,
+                    source=complaints.source,
                     name=name,
                     value=value,
                 )

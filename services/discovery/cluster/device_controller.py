@@ -27,7 +27,7 @@ from services.discovery.cluster.device_decide import (
     absent_keys,
     decide_devices,
 )
-from services.discovery.cluster.device_health import HealthEvent
+from services.discovery.cluster.device_health import GpuEvent
 from services.discovery.cluster.device_writes import DeviceWrites
 from services.discovery.cluster.devices import BY_NODE, Device
 from services.discovery.cluster.hold import Hold
@@ -181,7 +181,7 @@ class DeviceController:
             raise passing[0]
         return str(errors[0]) if errors else ""
 
-    def _record(self, node: Node, event: HealthEvent | None) -> None:
+    def _record(self, node: Node, event: GpuEvent | None) -> None:
         if event is not None:
             about = InvolvedObject(kind="Node", name=node.metadata.name, uid=node.metadata.uid)
             self._events.record(

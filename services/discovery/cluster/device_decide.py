@@ -15,7 +15,7 @@ from libs.kube.views import Condition, OwnerReference, format_time
 from services.discovery.cluster.decide import ABSENCE_CONFIRMED
 from services.discovery.cluster.device_health import (
     NO_VERDICT,
-    HealthEvent,
+    GpuEvent,
     JudgedGpu,
     condition_of,
     event_of,
@@ -41,7 +41,7 @@ class ApplyDevice(msgspec.Struct, frozen=True):
     """Create or change a Device."""
 
     wanted: WantedDevice
-    event: HealthEvent | None
+    event: GpuEvent | None
 
 
 class ChangeHealth(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class ChangeHealth(msgspec.Struct, frozen=True):
 
     name: str
     health: DeviceHealth
-    event: HealthEvent | None
+    event: GpuEvent | None
 
 
 class DeleteDevice(msgspec.Struct, frozen=True):
@@ -217,7 +217,7 @@ class _Rules:
     def _since(
         self, health: DeviceHealth, before: DeviceHealth, since: float | None
     ) -> DeviceHealth:
-        """A state keeps its beginning while it lasts."""
+        """Return the health with its beginning, which stays while the state lasts."""
         if health.state == before.state and before.since:
             text = before.since
         else:

@@ -32,7 +32,7 @@ class JudgedGpu(msgspec.Struct, frozen=True, kw_only=True):
         return f"GPU {self.index}" + (f" ({identity})" if identity else "")
 
 
-class HealthEvent(msgspec.Struct, frozen=True, kw_only=True):
+class GpuEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An Event about the Node."""
 
     type: Literal["Normal", "Warning"]
@@ -98,7 +98,7 @@ _EVENTS: Final[Mapping[str, tuple[Literal["Normal", "Warning"], str]]] = {
 }
 
 
-def event_of(gpu: JudgedGpu, before: DeviceHealth) -> HealthEvent | None:
+def event_of(gpu: JudgedGpu, before: DeviceHealth) -> GpuEvent | None:
     """Return the Event for a change of state; a first verdict is one only if something is wrong."""
     state = gpu.health.state
     was_judged = before.state != UNKNOWN or bool(before.reason)
@@ -110,4 +110,4 @@ def event_of(gpu: JudgedGpu, before: DeviceHealth) -> HealthEvent | None:
         message = f"{gpu.title} is ok again; it was {before.state}"
         message += f" since {before.since}" if before.since else ""
         message += f" ({before.reason})" if before.reason else ""
-    return HealthEvent(type=severity, reason=reason, message=message, group=f"gpu-{gpu.index}")
+    return GpuEvent(type=severity, reason=reason, message=message, group=f"gpu-{gpu.index}")

@@ -22,7 +22,7 @@ from services.discovery.cluster.device_decide import (
     DeviceDecision,
     SetCondition,
 )
-from services.discovery.cluster.device_health import HealthEvent
+from services.discovery.cluster.device_health import GpuEvent
 from services.discovery.cluster.devices import device_name
 from tests.unit.discovery.cluster.builders import NIC
 from tests.unit.discovery.cluster.gpu_builders import (
@@ -58,7 +58,7 @@ def condition(found: DeviceDecision) -> tuple[str, str, str]:
     return changed.status, changed.reason, changed.message
 
 
-def events(found: DeviceDecision) -> list[HealthEvent]:
+def events(found: DeviceDecision) -> list[GpuEvent]:
     writes = [write for write in found.writes if not isinstance(write, DeleteDevice)]
     return [write.event for write in writes if write.event is not None]
 
