@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from libs.policy.kinds.agents import MigStrategy
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.daemonsets import Daemonsets
@@ -78,13 +79,14 @@ class WantedDriver(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Operands(PolicyStruct, frozen=True, kw_only=True):
-    """Which operands run on a pool's nodes besides the driver."""
+    """Which operands run on a pool's nodes besides the driver, and how they show MIG devices."""
 
     toolkit: bool = True
     device_plugin: bool = True
     telemetry: bool = True
     gpu_labels: bool = True
     mig_manager: bool = True
+    mig_strategy: MigStrategy = MigStrategy.NONE
 
 
 def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
@@ -121,6 +123,7 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
             telemetry=spec.dcgm_exporter.enabled,
             gpu_labels=spec.gfd.enabled,
             mig_manager=spec.mig_manager.enabled,
+            mig_strategy=spec.mig.strategy or MigStrategy.NONE,
         )
     if cluster is not None:
         return Operands(

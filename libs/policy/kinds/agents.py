@@ -170,9 +170,9 @@ class MigSection(PolicyStruct, frozen=True, kw_only=True):
     strategy: Annotated[
         MigStrategy | None,
         About(
-            "How MIG devices are offered to pods.",
-            no_effect_because=NO_MIG,
+            "How MIG devices are shown in the labels of nodes.",
             unset="none",
+            effect="discovery labels nodes for this strategy; pods are not offered MIG devices yet",
         ),
     ] = None
 

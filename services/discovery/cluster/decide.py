@@ -23,7 +23,6 @@ from libs.policy.pools import assemble_pools
 from libs.policy.wanted import operands_of
 from services.discovery.cluster import gfd, nfd, operand_labels
 from services.discovery.cluster.label_values import FEATURES, Labels
-from services.discovery.cluster.mig_labels import UNSHARED, Sharing
 from services.discovery.cluster.nfd import FOREIGN_PCI, PCI
 from services.discovery.cluster.operand_labels import YES
 from services.discovery.cluster.resources import Node
@@ -40,8 +39,6 @@ class LabelPolicy(msgspec.Struct, frozen=True, kw_only=True):
     gpu_labels: bool = True
     """Label nodes with the properties of their GPUs."""
     mig_strategy: MigStrategy = MigStrategy.NONE
-    sharing: Sharing = UNSHARED
-    """No policy can ask for sharing yet."""
 
 
 class ReportedFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +122,7 @@ def _feature_labels(
 def _gpu_labels(
     node: Node, facts: Facts, driver: LoadedDriver | None, policy: LabelPolicy
 ) -> Labels:
-    found = gfd.gpu_labels(facts, driver, strategy=policy.mig_strategy, sharing=policy.sharing)
+    found = gfd.gpu_labels(facts, driver, strategy=policy.mig_strategy)
     return (gfd.of_profiles(node.ours) if gfd.describes_gpus(found) else {}) | found
 
 
@@ -176,9 +173,9 @@ def label_policy(
         for each in objects
     ]
     cluster = assemble_pools(parsed, (), gpu_clusters=tuple(gpu_clusters)).cluster
-    strategy = cluster.spec.mig.strategy if isinstance(cluster, ClusterPolicy) else None
+    operands = operands_of(cluster)
     return LabelPolicy(
         cluster=None if gpu_clusters else cluster,
-        gpu_labels=operands_of(cluster).gpu_labels,
-        mig_strategy=strategy or MigStrategy.NONE,
+        gpu_labels=operands.gpu_labels,
+        mig_strategy=operands.mig_strategy,
     )

@@ -179,6 +179,7 @@ def parts() -> Object:
 
 def _cluster_model() -> Object:
     fields = {
+        "mig.strategy": "mixed",
         "operator.runtimeClass": "gpu",
         "daemonsets.labels": {"a": "b"},
         "daemonsets.annotations": {"a": "b"},
@@ -235,7 +236,6 @@ def _cluster_notes() -> Object:
         **with_prefix("operator.metrics.serviceMonitor", SERVICE_MONITOR),
         **with_prefix("driver.manager", {**IMAGE, "env": ENV}),
         "toolkit.installDir": "/opt/nvidia",
-        "mig.strategy": "mixed",
         "migManager.config.name": "layouts",
         "migManager.config.default": "",
         "hostPaths.kubeletRootDir": "/data/kubelet",
