@@ -137,6 +137,10 @@ def _provide_build(context: DisturbanceContext, name: str, pool: str) -> None:
     context.users.set_target(pool, state.target, builds_of(pool, state.target, state.method))
 
 
+def _undivide(context: DisturbanceContext, name: str, _pool: str) -> None:
+    context.users.set_mig_config(name, "")
+
+
 def _restore_policy(context: DisturbanceContext, _name: str, pool: str) -> None:
     if pool:
         context.users.edit_policy(pool, gone=False)
@@ -157,6 +161,8 @@ _REMEDIES: dict[WaitCode, Callable[[DisturbanceContext, str, str], None]] = {
     WaitCode.JOBS: _end_work,
     WaitCode.EVICTION: _end_work,
     WaitCode.PDB: _end_work,
+    WaitCode.MIG: _undivide,
+    WaitCode.REBOOT: lambda context, name, _pool: context.faults.reboot(name),
     WaitCode.FAILED: _retry,
     WaitCode.LABEL_EDITED: _undo_edits,
     WaitCode.RECORD_LOST: _adopt,
