@@ -24,7 +24,9 @@ ROUND_SECONDS: Final = 3.0
 SKEW_SECONDS: Final = 2.0
 """The largest difference between the clocks of two machines."""
 
-CHANGING_COMMANDS: Final = frozenset({CommandKind.SWAP.value, CommandKind.INSTALL.value})
+CHANGING_COMMANDS: Final = frozenset(
+    {CommandKind.SWAP.value, CommandKind.INSTALL.value, CommandKind.MIG.value}
+)
 """Commands that change a machine."""
 
 NODES: Final = "nodes"

@@ -11,6 +11,7 @@ from libs.audit.case import ROUND_SECONDS, AuditCase, AuditFinding, MissingSourc
 from libs.audit.object_writes import Grant, RolloutWrite
 from libs.audit.pools import in_journal_order
 from libs.audit.timeline import NodeChange
+from libs.contracts.node import NodeRecord, Operation
 
 _Key = tuple[str, str, Grant]
 """Pool, node uid and grant."""
@@ -53,7 +54,7 @@ def grants(case: AuditCase) -> Iterator[AuditFinding]:
             known.observe(item)
         elif isinstance(item, NodeChange) and item.by_scheduler and (action := _action(item)):
             pool, record = item.after.pool, item.after.record
-            grant = Grant(record.token, record.target) if record else Grant(0, "")
+            grant = Grant(record.token, granted_target(record)) if record else Grant(0, "")
             if not known.knows(pool):
                 without_rollout.add(pool)
             elif not known.includes(pool, item.node.uid, grant, item.revision.time):
@@ -77,5 +78,10 @@ def _action(change: NodeChange) -> str:
         return "was started"
     if change.lease_taken or before.upgrade != after.upgrade:
         return "was leased"
-    was_for = before.record.target if before.record else ""
-    return "was moved" if after.record.target != was_for else ""
+    was_for = granted_target(before.record) if before.record else ""
+    return "was moved" if granted_target(after.record) != was_for else ""
+
+
+def granted_target(record: NodeRecord) -> str:
+    """Return the target that the grant names: none where only the GPUs are divided."""
+    return "" if record.operation is Operation.MIG else record.target

@@ -186,7 +186,7 @@ class _HarmReplay:
                 counts.failed.setdefault(uid, change.position)
             history.failed_on = history.failed_on or counts.target
             history.proven_label = ""
-        elif after.failed and before.operation is Operation.VALIDATE:
+        elif after.failed and before.operation in (Operation.VALIDATE, Operation.MIG):
             history.failed_on = history.failed_on or AT_REST
         evidence = after.record.evidence if after.record else None
         done = change.lease_ended and after.state == UpgradeState.UPGRADE_DONE

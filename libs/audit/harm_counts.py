@@ -63,7 +63,7 @@ class TargetCounts(msgspec.Struct):
         self.in_flight_uncounted.discard(uid)
 
 
-_UNCOUNTED: Final = frozenset({Operation.VALIDATE, Operation.REMOVE})
+_UNCOUNTED: Final = frozenset({Operation.VALIDATE, Operation.REMOVE, Operation.MIG})
 """Operations that do not move a node to a target."""
 
 AT_REST: Final = "(at rest)"

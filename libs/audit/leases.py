@@ -23,11 +23,10 @@ from libs.audit.case import (
     agent_violation,
     write_violation,
 )
-from libs.audit.nodes import NodeHistory, ReplayedNode
+from libs.audit.nodes import ENGINE_OWNERS, NodeHistory, ReplayedNode
 from libs.audit.timeline import OURS, NodeChange
 from libs.contracts.commands import CommandKind, Order
 from libs.contracts.journal import Entry, EntryPhase
-from libs.contracts.node import LeaseOwner
 
 READ_SECONDS: Final = 5.0
 """The longest time between a read of a slot at the bus and the entry of the agent that read it."""
@@ -66,7 +65,7 @@ def _journaled_token(case: AuditCase, change: NodeChange) -> int:
 def _own_write(case: AuditCase, change: NodeChange, highest: int) -> Iterator[str]:
     before, after = change.before.lease, change.after.lease
     if before != after:
-        if before and before.owner != LeaseOwner.UPGRADE:
+        if before and before.owner not in ENGINE_OWNERS:
             yield f"the lease of {before.owner} with token {before.token} was changed by us"
         elif before and after and (before.token, before.owner) != (after.token, after.owner):
             was_held = f"replaced token {before.token}, which was still held"

@@ -35,6 +35,9 @@ from libs.contracts.paths import (
     metadata_key,
 )
 
+ENGINE_OWNERS: Final = frozenset({LeaseOwner.UPGRADE, LeaseOwner.MIG})
+"""The owners of leases that the scheduler takes and ends."""
+
 FREE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
 """Operations that keep the node available: it had no driver, or its driver keeps running."""
 
@@ -117,7 +120,7 @@ def state_after(before: ReplayedNode, uid: str, changed: dict[str, Any]) -> Repl
 
 def _derive(node: ReplayedNode) -> ReplayedNode:
     lease, record = node.lease, node.record
-    upgrade = lease if lease and lease.owner == LeaseOwner.UPGRADE else None
+    upgrade = lease if lease and lease.owner in ENGINE_OWNERS else None
     operation = record.operation if upgrade and record else None
     state = record.state if record and record.state else node.state
     leased_away = node.has_malformed_lease or (lease is not None and operation not in FREE)

@@ -98,6 +98,10 @@ class GpuGeometry(Data, frozen=True, kw_only=True):
     """The profile of each MIG device, such as `1g.10gb`; empty where MIG mode is off."""
 
 
+REBOOT_REQUIRED = "reboot-required"
+"""The code of a failed `mig` that only a reboot of the node completes."""
+
+
 class Mig(Data, frozen=True, kw_only=True):
     """Divide the GPUs so. Where they are divided so already, nothing changes."""
 
@@ -107,6 +111,9 @@ class Mig(Data, frozen=True, kw_only=True):
     """Of the geometry; the evidence names it."""
     gpus: tuple[GpuGeometry, ...] = ()
     """GPUs that are not listed keep what they have."""
+    reboot: bool = False
+    """Whether a change that only a reboot completes is left pending. Otherwise the GPUs are divided
+    as before. Either way the op then fails with the code `reboot-required`."""
 
 
 CommandBody = Quiesce | Idle | Swap | Install | Validate | Mig

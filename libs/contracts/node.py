@@ -24,6 +24,8 @@ RECORD_ANNOTATION = "sluice.dev/upgrade"
 REQUEST_ANNOTATION = "sluice.dev/request"
 REQUESTED_ANNOTATION = "nvidia.com/gpu-driver-upgrade-requested"
 SAFE_LOAD_ANNOTATION = "nvidia.com/gpu-driver-upgrade.driver-wait-for-safe-load"
+MIG_CONFIG_LABEL = "nvidia.com/mig.config"
+MIG_STATE_LABEL = "nvidia.com/mig.config.state"
 INITIALLY_CORDONED_ANNOTATION = "nvidia.com/gpu-driver-upgrade.node-initial-state.unschedulable"
 
 
@@ -43,6 +45,15 @@ class UpgradeState(StrEnum):
     UNCORDON_REQUIRED = "uncordon-required"
     UPGRADE_DONE = "upgrade-done"
     UPGRADE_FAILED = "upgrade-failed"
+
+
+class MigState(StrEnum):
+    """Values of the public label about the MIG configuration of a node."""
+
+    PENDING = "pending"
+    REBOOTING = "rebooting"
+    SUCCESS = "success"
+    FAILED = "failed"
 
 
 class LeaseOwner(OpenEnum):
@@ -74,6 +85,7 @@ class Operation(OpenEnum):
     INSTALL = "install"
     VALIDATE = "validate"
     REMOVE = "remove"
+    MIG = "mig"
 
 
 class NodeRequest(OpenEnum):
@@ -133,6 +145,10 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     """When the driver of a done node restarted, within the last hour."""
     failed_gpus: tuple[GpuIdentity, ...] | None = None
     """The GPUs that had failed before the operation; None if that was not recorded."""
+    mig_digest: str = ""
+    """The MIG geometry that was applied last, or could not be."""
+    mig_failed: str = ""
+    """Why it could not be applied in this boot; empty: it was."""
     evidence: Evidence | None = None
     seen: dict[str, str] = {}
     """The revision of each source that the last write lowering availability was based on."""
@@ -166,6 +182,8 @@ class WaitCode(OpenEnum):
     GATE = "gate"
     DRIVER_START = "driver-start"
     VALIDATION = "validation"
+    MIG = "mig"
+    REBOOT = "reboot"
     # a person has to act
     FAILED = "failed"
     LABEL_EDITED = "label-edited"

@@ -15,6 +15,7 @@ from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
     KEEP_CORDONED_LABEL,
     LEASE_ANNOTATION,
+    MIG_STATE_LABEL,
     RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
     REQUESTED_ANNOTATION,
@@ -63,7 +64,9 @@ def annotation_path(key: str) -> str:
     return f"metadata.annotations[{json.dumps(key)}]"
 
 
-_NODE_LABELS: Final = frozenset({STATE_LABEL, DRIVER_LABEL, SKIP_LABEL, KEEP_CORDONED_LABEL})
+_NODE_LABELS: Final = frozenset(
+    {STATE_LABEL, DRIVER_LABEL, SKIP_LABEL, KEEP_CORDONED_LABEL, MIG_STATE_LABEL}
+)
 
 
 def node_path(key: str) -> str:
@@ -91,6 +94,7 @@ RECORD: Final = node_path(RECORD_ANNOTATION)
 REQUEST: Final = node_path(REQUEST_ANNOTATION)
 REQUESTED: Final = node_path(REQUESTED_ANNOTATION)
 SAFE_LOAD: Final = node_path(SAFE_LOAD_ANNOTATION)
+MIG_STATE: Final = node_path(MIG_STATE_LABEL)
 INITIALLY_CORDONED: Final = node_path(INITIALLY_CORDONED_ANNOTATION)
 
 

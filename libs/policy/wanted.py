@@ -87,6 +87,10 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
     gpu_labels: bool = True
     mig_manager: bool = True
     mig_strategy: MigStrategy = MigStrategy.NONE
+    mig_config: str = ""
+    """The ConfigMap with the MIG configurations; empty: those that come with Sluice."""
+    mig_may_reboot: bool = False
+    """A geometry that only a reboot of the node completes is accepted."""
 
 
 def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
@@ -124,6 +128,10 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
             gpu_labels=spec.gfd.enabled,
             mig_manager=spec.mig_manager.enabled,
             mig_strategy=spec.mig.strategy or MigStrategy.NONE,
+            mig_config=spec.mig_manager.config.name,
+            mig_may_reboot=any(
+                (each.name, each.value) == ("WITH_REBOOT", "true") for each in spec.mig_manager.env
+            ),
         )
     if cluster is not None:
         return Operands(

@@ -10,6 +10,7 @@ from libs.rollout.eligibility import (
     validation_candidate,
 )
 from libs.rollout.failed_gpus import describe_failed_gpus
+from libs.rollout.mig_at_rest import divide_at_rest
 from libs.rollout.node_driver import (
     Goal,
     covers_run,
@@ -56,7 +57,11 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
             and build.readiness is _SETTLED
             and is_in_place(node, record, build.label, pool.method)
         ):
-            return None if lease_holder(node) else idle_step(node, record, now)
+            if lease_holder(node):
+                return None
+            return idle_step(node, record, now) or divide_at_rest(
+                node, record, pool, now, proven=True
+            )
     return _step_not_in_place(node, record, pool, now)
 
 

@@ -32,6 +32,7 @@ class NodeApplyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """True: our cordon. False: written outright, where another manager would keep the cordon. None:
     not applied."""
     initially_cordoned: bool = False
+    mig_state: str = ""
     cleared: tuple[str, ...] = ()
     """Keys of labels and annotations set by others that we must remove: forced to be empty."""
 

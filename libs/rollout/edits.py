@@ -14,7 +14,6 @@ from libs.contracts.node import (
     DRIVER_LABEL,
     MANAGER,
     STATE_LABEL,
-    LeaseOwner,
     NodeRecord,
     UpgradeState,
     WaitCode,
@@ -29,6 +28,7 @@ from libs.rollout.lost_record import (
     loss_reason,
 )
 from libs.rollout.node_writes import (
+    ENGINE_OWNERS,
     current_lease,
     current_record,
     mark_required,
@@ -70,7 +70,7 @@ def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | 
         return None  # the common case, tested first because it is cheap
     record = current_record(node)
     lease = current_lease(node)
-    if lease is not None and lease.owner is not LeaseOwner.UPGRADE:
+    if lease is not None and lease.owner not in ENGINE_OWNERS:
         return None
     reason = loss_reason(node, record, pool)
     if reason:

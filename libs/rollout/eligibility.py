@@ -13,6 +13,7 @@ from libs.policy.kinds.strategy import CordonedNodes
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.failed_gpus import failed_gpu_wait
+from libs.rollout.mig_at_rest import is_divided, is_refused
 from libs.rollout.node_driver import Goal, driver_pod_of, is_joining, is_occupied, passed_evidence
 from libs.rollout.node_writes import has_adopted_cordon, is_only_our_cordon
 from libs.rollout.preflight import build_check, needs_preflight, unevictable_wait
@@ -90,6 +91,8 @@ def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> 
     """
     if record is None or record.asked or node.safe_load or not build.install_digest:
         return False
+    if not (is_divided(node, record) or is_refused(node, record)):
+        return False  # pods have to leave before the GPUs are divided
     evidence, pod, loaded = passed_evidence(node, record), driver_pod_of(node), node.loaded
     return (
         evidence is not None

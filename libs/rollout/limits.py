@@ -17,6 +17,8 @@ QUIESCE: Final = 240.0
 UNLOAD: Final = 120.0
 DRIVER_START: Final = 30 * 60.0
 VALIDATION: Final = 600.0
+MIG: Final = 600.0
+"""How long the driver agent may begin to divide the GPUs."""
 
 FORCED: Final = 120.0
 """The node fails if pods that were deleted by force still exist after this time."""

@@ -40,6 +40,9 @@ _KEYS: Final = {
     NodeField.RECORD: RECORD_ANNOTATION,
 }
 
+ENGINE_OWNERS: Final = frozenset({LeaseOwner.UPGRADE, LeaseOwner.MIG})
+"""The owners of leases that the engine takes and ends."""
+
 NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
 """A lease for one of these operations does not make its node unavailable."""
 
@@ -59,7 +62,7 @@ def current_lease(node: NodeView) -> NodeLease | None:
 def upgrade_lease(node: NodeView) -> NodeLease | None:
     """Return the lease if the engine owns it."""
     lease = current_lease(node)
-    return lease if lease and lease.owner is LeaseOwner.UPGRADE else None
+    return lease if lease and lease.owner in ENGINE_OWNERS else None
 
 
 def updated_record(record: NodeRecord, node: NodeView, now: Instant, **changes: Any) -> NodeRecord:
@@ -134,12 +137,15 @@ def record_for_restart(
     """
     old = current_driver_pod(node)
     loaded = node.loaded is not None and record.operation is not Operation.RESTART
+    state = UpgradeState.POD_RESTART_REQUIRED
+    if record.operation is Operation.MIG:  # its driver is not replaced
+        kept = {**changes, "old_pod_uid": "", "paused": record.paused or loaded}
+        return record_in_state(state, record, node, pool, now, **kept)
     fields = {
         "old_pod_uid": old.uid if old is not None else record.old_pod_uid,
         "paused": record.paused or loaded,
         "evidence": None,
     }
-    state = UpgradeState.POD_RESTART_REQUIRED
     return record_in_state(state, record, node, pool, now, **{**fields, **changes})
 
 
@@ -153,6 +159,7 @@ def write_step(
     cordon: bool | None,
     driver_label: str | None = None,
     initially_cordoned: bool | None = None,
+    mig_state: str | None = None,
     cleared: tuple[str, ...] = (),
     lowers_capacity: bool = False,
     notes: Sequence[Notice] = (),
@@ -181,6 +188,7 @@ def write_step(
         initially_cordoned=node.initially_cordoned
         if initially_cordoned is None
         else initially_cordoned,
+        mig_state=_kept_mig_state(node, record) if mig_state is None else mig_state,
         cleared=tuple(dict.fromkeys((*cleared, *removed))),
     )
     write = WriteNode(
@@ -194,6 +202,11 @@ def _kept_label(node: NodeView, record: NodeRecord | None, lease: NodeLease | No
     is_recorded = record is not None and node.driver_label == record.label
     is_ours = lease is not None or is_recorded or node.is_owned(NodeField.DRIVER)
     return node.driver_label if is_ours else ""
+
+
+def _kept_mig_state(node: NodeView, record: NodeRecord | None) -> str:
+    is_ours = record is not None and node.is_owned(NodeField.MIG_STATE)
+    return node.mig_state if is_ours else ""
 
 
 def _removed_fields(

@@ -13,6 +13,7 @@ from libs.rollout.eligibility import (
     validation_candidate,
 )
 from libs.rollout.limits import DRIVER_START, RESTARTS
+from libs.rollout.mig_at_rest import divide_at_rest, is_refused
 from libs.rollout.node_driver import (
     DriverRun,
     Goal,
@@ -46,7 +47,15 @@ def revalidate(
             return _restarting_wait(node, recent, now)
     if run is None or not run.ready:
         return driver_absent_wait(node, pool, now)
-    return validation_candidate(node, pool, goal, now)
+    return _divide_first(node, record, pool, now) or validation_candidate(node, pool, goal, now)
+
+
+def _divide_first(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
+    """Divide the GPUs where a reboot or reload dropped their geometry, which also validates."""
+    wanted = node.mig
+    if wanted is None or wanted.error or wanted.applied or is_refused(node, record):
+        return None
+    return divide_at_rest(node, record, pool, now, proven=False)
 
 
 def _restarted(node: NodeView, record: NodeRecord, run: DriverRun) -> bool:

@@ -36,6 +36,8 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.GATE: "an administrator of the driver agent, the driver image or NATS",
     WaitCode.DRIVER_START: NO_ACTION_NEEDED,
     WaitCode.VALIDATION: NO_ACTION_NEEDED,
+    WaitCode.MIG: "an administrator, by another value of the label nvidia.com/mig.config",
+    WaitCode.REBOOT: "the administrator of the machine, by rebooting the node",
     WaitCode.FAILED: "an administrator, by a retry; the retries of the strategy; a new target",
     WaitCode.LABEL_EDITED: "the field manager that edits the node; then a retry",
     WaitCode.RECORD_LOST: "an administrator, by the request adopt or forget",

@@ -40,6 +40,7 @@ GPU_CLAIM_DRIVERS: Final = frozenset({"gpu.nvidia.com", "compute-domain.nvidia.c
 _MANAGED_LABELS: Final[Mapping[NodeField, str]] = {
     NodeField.STATE: f"f:{keys.STATE_LABEL}",
     NodeField.DRIVER: f"f:{keys.DRIVER_LABEL}",
+    NodeField.MIG_STATE: f"f:{keys.MIG_STATE_LABEL}",
 }
 _MANAGED_ANNOTATIONS: Final[Mapping[NodeField, str]] = {
     NodeField.LEASE: f"f:{keys.LEASE_ANNOTATION}",
@@ -132,10 +133,18 @@ def _field_managers(entries: Sequence[views.ManagedFields]) -> dict[NodeField, t
     return {field: tuple(managers) for field, managers in found.items()}
 
 
+_PARTS_OF_KEYS: Final = (
+    b"gpu-driver-upgrade",
+    b"sluice.dev/",
+    b"unschedulable",
+    b"mig.config.state",
+)
+
+
 def _may_own_fields(entry: views.ManagedFields) -> bool:
     # Most entries belong to kubelets and controllers; decoding them would be the main cost.
     text = bytes(entry.fields_v1)
-    return b"gpu-driver-upgrade" in text or b"sluice.dev/" in text or b"unschedulable" in text
+    return any(part in text for part in _PARTS_OF_KEYS)
 
 
 def _owned_fields(owned: OwnedFields) -> Iterator[NodeField]:

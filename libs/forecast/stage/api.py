@@ -13,6 +13,7 @@ from libs.contracts.paths import (
     DRIVER,
     INITIALLY_CORDONED,
     LEASE,
+    MIG_STATE,
     RECORD,
     STATE,
     node_path,
@@ -101,6 +102,8 @@ def _configured_fields(configuration: NodeApplyConfiguration) -> dict[str, Any]:
     fields: dict[str, Any] = {node_path(key): "" for key in configuration.cleared}
     if configuration.state:
         fields[STATE] = str(configuration.state)
+    if configuration.mig_state:
+        fields[MIG_STATE] = str(configuration.mig_state)
     if configuration.driver_label:
         fields[DRIVER] = configuration.driver_label
     if configuration.lease is not None:

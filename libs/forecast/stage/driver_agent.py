@@ -3,11 +3,12 @@
 `on_machine_changed` may be called at any time and any number of times.
 """
 
-from libs.contracts.commands import Install, Swap
+from libs.contracts.commands import Install, Mig, Swap
 from libs.contracts.facts import Gate
 from libs.contracts.reports import Outcome, PodUse, Usage
-from libs.forecast.stage import agents, driver_pods
+from libs.forecast.stage import agents, driver_pods, mig
 from libs.forecast.stage.objects import (
+    UNDIVIDED,
     DriverFacts,
     DriverPodPhase,
     StageAgent,
@@ -27,6 +28,8 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
         _swap(state, machine, agent, agent.body)
     elif agent.running and isinstance(agent.body, Install):
         _install(state, machine, agent, agent.body)
+    elif agent.running and isinstance(agent.body, Mig):
+        mig.divide(state, machine, agent, agent.body)
     elif not agent.running and agent.current_op is None:
         _open_by_proof(state, machine, agent)
     report_facts(state, machine)
@@ -138,6 +141,7 @@ def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
         agents.step(state, machine, agent, "unload: ok")
         state.log(f"{name}: the modules are unloaded")
         machine.loaded = None
+        machine.layout = UNDIVIDED
         machine.busy_since = None
     state.machine_changed(machine)
 

@@ -14,6 +14,7 @@ from libs.contracts.paths import (
     INITIALLY_CORDONED,
     KEEP_CORDONED,
     LEASE,
+    MIG_STATE,
     RECORD,
     REQUEST,
     REQUESTED,
@@ -102,6 +103,7 @@ def _node(state: StageState, view: NodeView) -> None:
         excluded=view.excluded,
         upgrade_last=view.upgrade_last,
         gpus=view.gpus,
+        mig=view.mig,
         ready=view.ready,
         taint=view.cordon_taint,
         operands_paused=isinstance(view.record, NodeRecord) and view.record.paused,
@@ -125,6 +127,7 @@ def _node(state: StageState, view: NodeView) -> None:
 def _fields(view: NodeView) -> dict[str, OwnedField]:
     fields: dict[str, tuple[NodeField | None, object]] = {
         CORDON: (NodeField.CORDON, True if view.cordoned else None),
+        MIG_STATE: (NodeField.MIG_STATE, view.mig_state or None),
         STATE: (NodeField.STATE, view.state or None),
         DRIVER: (NodeField.DRIVER, view.driver_label or None),
         LEASE: (NodeField.LEASE, _annotation(view.lease)),
@@ -159,6 +162,10 @@ def _machine(state: StageState, view: NodeView) -> None:
         admitted=view.gate.admitted_pod_uid if view.gate is not None else "",
         host_processes=view.usage.host_processes if view.usage is not None else 0,
     )
+    if view.mig is not None and view.mig.applied:
+        machine.layout = view.mig.digest
+    elif view.evidence is not None:
+        machine.layout = view.evidence.mig_digest
     for pod in view.driver_pods:
         _driver(state, machine, view, pod)
     if view.loaded is not None:

@@ -21,7 +21,7 @@ from libs.forecast.stage.objects import (
     StageSlot,
 )
 from libs.forecast.stage.state import StageState
-from libs.forecast.stage.validator_agent import MIG, RUNTIME
+from libs.forecast.stage.validator_agent import RUNTIME
 from libs.rollout.views.pool import Build
 
 
@@ -109,7 +109,7 @@ def evidence_of(node: StageNode, machine: StageMachine, upgrade: FinishedUpgrade
         driver_version=version_of(upgrade.build.install_digest),
         driver_digest=upgrade.build.install_digest,
         runtime_digest=RUNTIME,
-        mig_digest=MIG,
+        mig_digest=machine.layout,
         at=upgrade.at,
     )
 

@@ -17,8 +17,11 @@ from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
-from libs.rollout.views.machine import EvictionExemption, PreflightQuery
+from libs.rollout.views.machine import EvictionExemption, PreflightQuery, WantedMig
 from libs.rollout.views.pool import Build
+
+UNDIVIDED = "mig-1"
+"""The digest of GPUs that are not divided."""
 
 
 class OwnedField(msgspec.Struct, frozen=True):
@@ -47,6 +50,8 @@ class StageNode(msgspec.Struct, kw_only=True):
     ready: bool = True
     taint: bool = False
     """The node lifecycle controller's taint for a cordon."""
+    mig: WantedMig | None = None
+    """How its label asks for its GPUs to be divided; facts say whether they are."""
     operands_paused: bool = False
     """Discovery has written its values for foreign operands."""
     fields: Fields = {}
@@ -207,6 +212,12 @@ class StageMachine(msgspec.Struct, kw_only=True):
     """A call that unloads the modules is in the kernel."""
     busy_since: float | None = None
     """When the first unload of the current op was refused."""
+    layout: str = UNDIVIDED
+    """The digest of how its GPUs are divided."""
+    pending_layout: str = ""
+    """The layout from the next boot on; empty: the GPUs are undivided then."""
+    shown_layout: tuple[str, str] = ("", "")
+    """The boot and the layout that the discovery agent reported last."""
     admitted: str = ""
     """Uid of the driver pod that passed the gate in this boot."""
     drivers: dict[str, StageDriverPod] = {}

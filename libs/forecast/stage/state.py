@@ -66,6 +66,8 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
     """From an agent's death until it counts as silent; its last beat was earlier."""
     device_close: float = 1.0
     """Until a component has closed the devices."""
+    divide: float = 5.0
+    """Until the driver agent has divided the GPUs."""
     preflight: float = 2.0
     operand_pause: float = 3.0
     """Until foreign operands have left or returned after their label changed."""

@@ -13,7 +13,7 @@ from libs.forecast.stage.objects import DriverPodPhase, StageAgent, StageDriverP
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import VALIDATION_STEPS
 
-RUNTIME, MIG = "runtime-1", "mig-1"
+RUNTIME = "runtime-1"
 _PLUGIN_STEP = "plugin"
 """The step that cannot pass while the plugin is quiesced."""
 
@@ -147,7 +147,7 @@ def _evidence(
         driver_version=loaded.driver.version if loaded is not None else "",
         driver_digest=loaded.install_digest if loaded is not None else "",
         runtime_digest=RUNTIME,
-        mig_digest=MIG,
+        mig_digest=machine.layout,
         steps=tuple(ValidationStep(name=name, passed=name != failed) for name in reached),
         at=state.now,
     )

@@ -15,6 +15,7 @@ from libs.contracts.paths import (
     INITIALLY_CORDONED,
     KEEP_CORDONED,
     LEASE,
+    MIG_STATE,
     RECORD,
     REQUEST,
     REQUESTED,
@@ -22,7 +23,7 @@ from libs.contracts.paths import (
     SKIP,
     STATE,
 )
-from libs.forecast.stage import api
+from libs.forecast.stage import api, mig
 from libs.forecast.stage.driver_pods import NAMESPACE
 from libs.forecast.stage.objects import (
     NodeMemory,
@@ -55,6 +56,7 @@ _FAR = 1e12
 _FIELDS = {
     CORDON: NodeField.CORDON,
     STATE: NodeField.STATE,
+    MIG_STATE: NodeField.MIG_STATE,
     DRIVER: NodeField.DRIVER,
     LEASE: NodeField.LEASE,
     RECORD: NodeField.RECORD,
@@ -123,6 +125,7 @@ def _field_values(node: StageNode) -> Part:
     request = api.value(node, REQUEST)
     return {
         "state": api.value(node, STATE) or "",
+        "mig_state": api.value(node, MIG_STATE) or "",
         "driver_label": api.driver_label_of(node),
         "lease": _decode(NodeLease, api.value(node, LEASE)),
         "record": _decode(NodeRecord, api.value(node, RECORD)),
@@ -212,6 +215,8 @@ def reports_part(state: StageState, name: str) -> Part:
             "gate": facts.gate,
             "usage": facts.usage,
         }
+    if node.mig is not None:
+        part["mig"] = mig.with_facts(node.mig, machine, node)
     evidence = machine.agents["validator"].published_reports.evidence
     if evidence is not None and (evidence.node_uid, evidence.boot_id) == (node.uid, node.boot_id):
         part["evidence"] = evidence

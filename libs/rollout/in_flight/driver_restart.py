@@ -10,6 +10,13 @@ from libs.contracts.reports import Outcome as Ended
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.decision import DeleteDriverPod, NodeOutcome, PodRef, Step
+from libs.rollout.in_flight.division import (
+    divide,
+    division_command,
+    is_redivided,
+    noted_division,
+    redivide,
+)
 from libs.rollout.in_flight.eviction import evict_pods
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
@@ -36,7 +43,9 @@ _UNLOADING_PHASES = frozenset({"old-driver", "unload"})
 
 
 def pod_restart(f: InFlightNode) -> NodeOutcome:
-    """Run the state until the driver is ready and the agent reports its modules."""
+    """Run the state until the driver is ready, and its GPUs are divided."""
+    if is_redivided(f):
+        return _evict_again(f) or redivide(f) or _begin_validation(f)
     missing = "" if installs_on_host(f) else daemon_set_missing(f)
     if f.is_overdue:
         progress = _progress_text(f)
@@ -52,7 +61,13 @@ def _restart_driver(f: InFlightNode) -> NodeOutcome:
         return fail(f, f"driver-start: {reason}")
     if cleared := safe_load_to_clear(f.node, f.record.label):
         return write_record(f, f.record, "the driver may load now", cleared=cleared)
+    if division_command(f) is not None and not waits_at_gate(f.new_pod, f.node.gate):
+        return _finish(f)
     return _free_devices(f) or _swap(f) or _finish(f)
+
+
+def _evict_again(f: InFlightNode) -> NodeOutcome:
+    return evict_pods(f) if f.record.paused and f.node.pods is not None else None
 
 
 def _remove_old_driver(f: InFlightNode) -> NodeOutcome:
@@ -88,10 +103,9 @@ def _free_devices(f: InFlightNode) -> NodeOutcome:
     """Evict and quiesce before an unload; usually done already before step 6."""
     if _swap_command(f) is not None or _keeps_modules(f):
         return None
-    if f.record.paused and f.node.pods is not None:
-        outcome = evict_pods(f)
-        if outcome is not None:
-            return outcome
+    outcome = _evict_again(f)
+    if outcome is not None:
+        return outcome
     if f.node.loaded is not None:
         return quiesce(f, slots.QUIESCED, fail)
     return quiesce(f, (slots.PLUGIN,) if f.record.operation is Operation.BRING_UP else (), fail)
@@ -174,7 +188,8 @@ def installs_on_host(f: InFlightNode) -> bool:
 
 def is_shut_out_after_swap(f: InFlightNode) -> bool:
     """Whether another pod came to the gate after the swap: the gate opens only during a swap."""
-    command = slots.held_command(f.node, slots.DRIVER, f.record.token, CommandKind.SWAP)
+    kinds = CommandKind.SWAP, CommandKind.MIG
+    command = slots.held_command(f.node, slots.DRIVER, f.record.token, *kinds)
     is_done = slots.slot_result(f.node, slots.DRIVER, command) is not None
     return is_done and waits_at_gate(f.new_pod, f.node.gate)
 
@@ -221,14 +236,20 @@ def _finish(f: InFlightNode) -> NodeOutcome:
     ready = installs_on_host(f) or (pod is not None and pod.ready and pod.started is not None)
     if not ready or f.node.loaded is None:
         return state_wait(f, WaitCode.DRIVER_START, _progress_text(f))
+    return divide(f) or _begin_validation(f)
+
+
+def _begin_validation(f: InFlightNode) -> Step:
     # A deadline that a reboot has extended once is kept, so that reboots cannot add up.
     is_full = f.record.deadline == f.record.since + limits.DRIVER_START
-    state = UpgradeState.VALIDATION_REQUIRED
+    state, division = UpgradeState.VALIDATION_REQUIRED, noted_division(f)
     return enter_state(
         f,
         state,
         "the driver is ready: validation begins",
         paused=False,
+        mig_digest=division.digest,
+        mig_failed=division.failure,
         deadline_renewed=f.record.deadline_renewed,
         deadline=limits.deadline(state, f.pool, f.now) if is_full else f.deadline,
     )
@@ -284,6 +305,6 @@ def restart_again(f: InFlightNode, because: str) -> Step:
 
 def booted_label(f: InFlightNode) -> str:
     """Return the label of the same target for the system that is booted now."""
-    if f.build is None or f.record.operation is Operation.VALIDATE:
+    if f.build is None or f.record.operation in (Operation.VALIDATE, Operation.MIG):
         return f.record.label
     return f.build.label

@@ -151,6 +151,7 @@ def write_record(
     because: str,
     *,
     driver_label: str | None = None,
+    mig_state: str | None = None,
     initially_cordoned: bool | None = None,
     cleared: tuple[str, ...] = (),
 ) -> Step:
@@ -166,6 +167,7 @@ def write_record(
         lease=f.lease,
         cordon=True if f.needs_cordon else unchanged_cordon(f.node),
         driver_label=driver_label,
+        mig_state=mig_state,
         initially_cordoned=initially_cordoned,
         cleared=cleared,
         notes=_cordon_notes(f),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from libs.contracts.commands import CommandKind, Idle, Proven
 from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
+    MigState,
     NodeRecord,
     Operation,
     UpgradeState,
@@ -29,6 +30,7 @@ from libs.rollout.in_flight.in_flight_node import (
     taint_wait,
     write_record,
 )
+from libs.rollout.mig_at_rest import mig_state_at_rest
 from libs.rollout.node_driver import current_run
 from libs.rollout.node_writes import cordon_at_release, unchanged_cordon, updated_record, write_step
 from libs.rollout.views.node import NodeField, NodeView
@@ -52,6 +54,8 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
         boot_id=f.node.boot_id,
         edits=f.record.edits,
         restarts=f.record.restarts,
+        mig_digest=f.record.mig_digest,
+        mig_failed=f.record.mig_failed,
         evidence=evidence,
     )
     proven = Proven(label=evidence.label, kernel=evidence.kernel)
@@ -79,6 +83,7 @@ def _release_node(
     proven: bool,
     before: Sequence[Action] = (),
 ) -> Step:
+    known = record is not None and record.state == UpgradeState.UPGRADE_DONE
     return taint_wait(f) or write_step(
         f.node,
         record,
@@ -87,6 +92,7 @@ def _release_node(
         lease=None,
         cordon=cordon_at_release(f.node, f.record, proven=proven),
         initially_cordoned=None if f.record.unproven and not proven else False,
+        mig_state=mig_state_at_rest(f.node, record) if known and record is not None else None,
         cleared=_initial_state(f.node) if proven or not f.record.unproven else (),
         before=(*before, *_cancel_evictions(f)),
     )
@@ -148,7 +154,7 @@ def is_releasing(f: InFlightNode) -> bool:
     )
 
 
-def _released(f: InFlightNode, reason: str, *, back_off: bool) -> Step:
+def _released(f: InFlightNode, reason: str, *, back_off: bool, **changes: str) -> Step:
     cordon = cordon_at_release(f.node, f.record, proven=False)
     record = updated_record(
         f.record,
@@ -161,6 +167,10 @@ def _released(f: InFlightNode, reason: str, *, back_off: bool) -> Step:
         paused=False,
         cordon_adopted=f.record.cordon_adopted and cordon is not False,
     )
+    if f.record.operation is Operation.MIG:
+        record = replace(
+            record, state=UpgradeState.UPGRADE_DONE, outside=False, attempt=0, **changes
+        )
     if back_off:
         seconds = limits.next_back_off(record)
         record = replace(
@@ -173,6 +183,9 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
     """Go to `upgrade-failed`, once the driver agent has confirmed that its gate stays shut."""
     driver = f.node.components.get(slots.DRIVER)
     changed = f.record.started or f.record.operation is Operation.VALIDATE
+    if f.record.operation is Operation.MIG and not changed:
+        digest = "" if f.node.mig is None else f.node.mig.digest
+        return _released(f, cause, back_off=False, mig_digest=digest, mig_failed=cause)
     if driver is None or not changed:
         return _failed(f, cause)
     if f.bus_is_down:
@@ -224,6 +237,7 @@ def _failed(f: InFlightNode, cause: str) -> Step:
         because=f"failed: {cause}",
         lease=None,
         cordon=unchanged_cordon(node) if record.operation is Operation.VALIDATE else True,
+        mig_state=MigState.FAILED if record.operation is Operation.MIG else None,
         before=_cancel_evictions(f),
     )
     return _append_actions(written, _idle_commands(f, slots.QUIESCED))

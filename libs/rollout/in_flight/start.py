@@ -42,7 +42,7 @@ from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 
-_HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE})
+_HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE, Operation.MIG})
 """Operations that start no node on a target."""
 
 
@@ -92,7 +92,8 @@ def _first_write(
     label_moves = state in (UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED)
     disruptive = candidate.operation not in NON_DISRUPTIVE
     cleared, notes = consume_requests(node)
-    lease = NodeLease(node_uid=node.uid, owner=LeaseOwner.UPGRADE, token=entry.token, since=now.at)
+    owner = LeaseOwner.MIG if candidate.operation is Operation.MIG else LeaseOwner.UPGRADE
+    lease = NodeLease(node_uid=node.uid, owner=owner, token=entry.token, since=now.at)
     return write_step(
         node,
         _record(node, candidate, entry, pool, now, state=state),
@@ -125,7 +126,11 @@ def _nothing_admitted(node: NodeView, operation: Operation) -> bool:
     """Whether nothing is loaded and no pod was admitted since the boot: no GPU pods to evict."""
     admitted = node.gate is not None and node.gate.admitted_pod_uid
     nothing = node.modules_reported and node.loaded is None and not admitted
-    return nothing and operation not in (Operation.TAKE_OVER, Operation.REMOVE)
+    return nothing and operation not in (
+        Operation.TAKE_OVER,
+        Operation.REMOVE,
+        Operation.MIG,
+    )
 
 
 def _record(
@@ -140,27 +145,36 @@ def _record(
     before = current_record(node) or _new_record(node, now)
     before = replace(before, pool=pool.key)
     starts_now = state == UpgradeState.POD_RESTART_REQUIRED
-    same_target = before.target == entry.target
+    divides = candidate.operation is Operation.MIG
+    target = before.target if divides else entry.target
+    same_target = before.target == target
     old_pod = old_driver_pod(node, candidate.label, candidate.operation) if starts_now else None
     changes: dict[str, Any] = {
         "token": entry.token,
         "operation": candidate.operation,
-        "target": entry.target,
+        "target": target,
         "label": candidate.label,
         "label_before": node.driver_label,
         "started": starts_now,
         "old_pod_uid": old_pod.uid if old_pod is not None else "",
         "attempt": (before.attempt if same_target else 0) + _is_attempt(candidate, before),
-        "outside": candidate.outside,
+        "outside": candidate.outside or divides,
         "paused": state == UpgradeState.POD_DELETION_REQUIRED,
         "back_off_until": 0.0,
         "back_off_seconds": before.back_off_seconds if same_target else 0.0,
         "edits": 0,
         "failed_gpus": failed_before(node),
         "evidence": None if starts_now else before.evidence,
+        **_kept_division(node, before, candidate),
         "revalidated": _revalidated(node, before, candidate, pool),
     }
     return record_in_state(state, before, node, pool, now, **changes)
+
+
+def _kept_division(node: NodeView, before: NodeRecord, candidate: Candidate) -> dict[str, str]:
+    """Return how the last division ended, where this operation makes no other."""
+    kept = candidate.operation is Operation.VALIDATE and before.boot_id == node.boot_id
+    return {} if kept else {"mig_digest": "", "mig_failed": ""}
 
 
 def _new_record(node: NodeView, now: Instant) -> NodeRecord:
@@ -172,7 +186,8 @@ def _new_record(node: NodeView, now: Instant) -> NodeRecord:
 def _is_attempt(candidate: Candidate, before: NodeRecord) -> bool:
     """Whether the strategy counts this as an attempt; the validation of a node at rest is none."""
     at_rest = before.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
-    return not (candidate.operation is Operation.VALIDATE and at_rest)
+    without_change = candidate.operation in (Operation.VALIDATE, Operation.MIG)
+    return not (without_change and at_rest)
 
 
 def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool: PoolView) -> str:
@@ -221,6 +236,9 @@ def start(f: InFlightNode) -> NodeOutcome:
     outcome = _start_obstacle(f)
     if outcome is not None:
         return outcome
+    if f.record.operation is Operation.MIG:
+        because = "start: divide the GPUs"
+        return enter_state(f, UpgradeState.POD_RESTART_REQUIRED, because, started=True)
     old = old_driver_pod(f.node, f.record.label, f.record.operation)
     because = f"start: set the driver label to {f.record.label}"
     if f.record.operation is Operation.REMOVE:
@@ -273,6 +291,8 @@ def _start_obstacle(f: InFlightNode) -> NodeOutcome:
     if f.node.uid not in constraints.in_flight:
         detail = "the upgrade is being recorded in the Rollout again"
         return wait_reasons.wait(WaitCode.BUDGET, detail, f.now)
+    if f.record.operation is Operation.MIG:
+        return None
     if target in constraints.halted:
         detail = f"target {target} is halted: {constraints.halted[target]}"
         return wait_reasons.wait(WaitCode.HALTED, detail, f.now)

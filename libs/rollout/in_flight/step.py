@@ -72,13 +72,15 @@ def handle_interruption(f: InFlightNode) -> NodeOutcome:
         return release(f, reason, back_off=False)
     if is_releasing(f):
         return release(f, _exceeded_limit(f), back_off=True)
-    if f.record.operation is Operation.REMOVE:
+    if f.record.operation in (Operation.REMOVE, Operation.MIG):
         return None
     return _retarget(f) or _follow_variant(f)
 
 
 def _unwanted_reason(f: InFlightNode) -> str:
     """Return why the operation is no longer wanted, though nothing failed; empty: it is wanted."""
+    if f.record.operation is Operation.MIG:
+        return _undivided_reason(f)
     if f.record.operation is not Operation.REMOVE:
         return f.pool.constraints.to_release.get(f.node.uid, "") or _pointless_reason(f)
     unwanted = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
@@ -87,6 +89,14 @@ def _unwanted_reason(f: InFlightNode) -> str:
     if f.pool.build(f.pool.target, f.node.variant) is None:
         return ""
     return "the policy wants a driver on the node again"
+
+
+def _undivided_reason(f: InFlightNode) -> str:
+    """Return why the GPUs need not, or cannot, be divided otherwise any more."""
+    wanted = f.node.mig
+    if wanted is None or f.node.excluded or f.node.pool != f.record.pool:
+        return "no other division of the GPUs is wanted any more"
+    return wanted.error or ("the GPUs are divided as wanted" if wanted.applied else "")
 
 
 def _pointless_reason(f: InFlightNode) -> str:
@@ -167,11 +177,12 @@ def handle_reboot(f: InFlightNode) -> Step | None:
 
 def _renew_deadline(f: InFlightNode) -> Step | None:
     label = booted_label(f)
-    if f.record.deadline_renewed and label == f.record.label:
+    renewed = f.record.deadline_renewed and f.record.deadline is not None
+    if renewed and label == f.record.label:
         return None
     state = UpgradeState(f.record.state)
     full = limits.deadline(state, f.pool, f.now)
-    deadline = f.deadline if f.record.deadline_renewed else full
+    deadline = f.deadline if renewed else full
     record = record_in_state(
         state,
         f.record,

@@ -5,6 +5,7 @@ docs/invariants.md#i3
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.commands import Command, CommandKind, Idle, Validate
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, WaitCode
@@ -60,7 +61,7 @@ def validation(f: InFlightNode) -> NodeOutcome:
     if evidence is not None and not _is_of_lease(f, evidence, command):
         evidence = None
     inputs = _ValidationInputs(f, run, command, evidence)
-    outcome = _finish(inputs)
+    outcome = _divide_again(inputs) or _finish(inputs)
     if outcome is not None:
         return outcome
     if f.is_overdue:
@@ -130,6 +131,19 @@ def _is_of_lease(f: InFlightNode, evidence: Evidence, command: Command | None) -
     return proven is not None and proven.label == evidence.label
 
 
+def _divide_again(inputs: _ValidationInputs) -> NodeOutcome:
+    """Divide the GPUs once more where the validator found another division; then give that up."""
+    f, evidence, record = inputs.f, inputs.evidence, inputs.f.record
+    if evidence is None or not evidence.passed or not record.mig_digest or record.mig_failed:
+        return None
+    if evidence.mig_digest == record.mig_digest or _mismatch(inputs, evidence):
+        return None
+    if not record.deadline_renewed:
+        return restart_again(f, "the validator found the GPUs divided otherwise than asked")
+    cause = "the validator found the GPUs divided otherwise than asked"
+    return finish_upgrade(replace(f, record=replace(record, mig_failed=cause)), evidence)
+
+
 def _finish(inputs: _ValidationInputs) -> NodeOutcome:
     """End the state by the evidence or the result of the op."""
     f, evidence = inputs.f, inputs.evidence
@@ -169,7 +183,8 @@ def _mismatch(inputs: _ValidationInputs, evidence: Evidence) -> str:
 
 def _all_answered(inputs: _ValidationInputs) -> bool:
     """Whether every command that changes the node is answered."""
-    node, kinds = inputs.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
+    node = inputs.f.node
+    kinds = CommandKind.SWAP, CommandKind.INSTALL, CommandKind.MIG
     change = slots.held_command(node, slots.DRIVER, inputs.f.record.token, *kinds)
     pending = [(slots.DRIVER, change), (slots.VALIDATOR, inputs.command)]
     return all(

@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState
 from libs.contracts.rollout import InFlight
 from libs.rollout.node_driver import is_joining, is_occupied
-from libs.rollout.node_writes import NON_DISRUPTIVE, current_record, upgrade_lease
+from libs.rollout.node_writes import ENGINE_OWNERS, NON_DISRUPTIVE, current_record, upgrade_lease
 from libs.rollout.views.node import NodeField, NodeView
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
@@ -21,6 +21,9 @@ _NEVER_DONE: Final = frozenset({Operation.BRING_UP, Operation.TAKE_OVER})
 
 _BEGINNING: Final = (NodeField.STATE, NodeField.LEASE, NodeField.RECORD)
 """The fields of a first write. Cordon and driver label may be left from an earlier operation."""
+
+_WITHOUT_TARGET: Final = frozenset({Operation.VALIDATE, Operation.REMOVE, Operation.MIG})
+"""Operations that move no node to a target."""
 
 UNBEGUN_SECONDS: Final = 60.0
 """How long an entry is kept for a node that does not begin."""
@@ -142,21 +145,22 @@ def _leased(
             counted_targets=_targets(entry),
             failed_on="" if entry.outside else entry.target,
         )
+    divides = record.operation is Operation.MIG
     current = InFlight(
         node=node.name,
         token=lease.token,
-        target=record.target,
+        target="" if divides else record.target,
         since=lease.since,
-        outside=record.outside,
+        outside=record.outside and not divides,
         validates=record.operation is Operation.VALIDATE,
     )
-    started = record.started or record.operation in {Operation.VALIDATE, Operation.REMOVE}
+    started = record.started or record.operation in _WITHOUT_TARGET
     if entry is None:
         stored = current
     elif entry.token != lease.token:
         stored = replace(current, since=entry.since)
     else:
-        target = record.target if started else entry.target
+        target = current.target if started else entry.target
         stored = replace(current, target=target, since=entry.since)
     return replace(
         base,
@@ -185,11 +189,12 @@ def _unleased(
         return _unbegun(base, node, None, entry, now)
     if record.token < entry.token:
         return _unbegun(base, node, record, entry, now)
+    target = record.target if entry.target else ""
     proof = record.evidence
     if proof is not None and proof.passed and proof.token >= entry.token:
-        return _ended(base, EntryResult.VALIDATED, entry, record.target)
+        return _ended(base, EntryResult.VALIDATED, entry, target)
     if record.started:
-        return _ended(base, EntryResult.FAILED, entry, record.target)
+        return _ended(base, EntryResult.FAILED, entry, target)
     return _removed(base)
 
 
@@ -237,8 +242,8 @@ def _targets(entry: InFlight) -> tuple[str, ...]:
 def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
     """Return why the node counts as unavailable; empty: it is available."""
     if node.lease is not None and _lowered_by_lease(node, record):
-        ours = isinstance(node.lease, NodeLease) and node.lease.owner is LeaseOwner.UPGRADE
-        return "in an upgrade" if ours else "leased"
+        owner = node.lease.owner if isinstance(node.lease, NodeLease) else None
+        return "in an upgrade" if owner in ENGINE_OWNERS else "leased"
     if node.state == _FAILED or (record is not None and record.state == _FAILED):
         return "failed"
     if not node.ready:
@@ -265,9 +270,7 @@ def _lowered_by_lease(node: NodeView, record: NodeRecord | None) -> bool:
     if lease.node_uid != node.uid:
         return False
     return (
-        lease.owner is not LeaseOwner.UPGRADE
-        or record is None
-        or record.operation not in NON_DISRUPTIVE
+        lease.owner not in ENGINE_OWNERS or record is None or record.operation not in NON_DISRUPTIVE
     )
 
 

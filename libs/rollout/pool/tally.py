@@ -72,7 +72,7 @@ class PoolTally:
             self.in_flight[target].add(uid)
             self.holders[target].add((entry.since, contribution.name))
         if not entry.outside:
-            self.parallel[contribution.name] = entry.target or "no driver"
+            self.parallel[contribution.name] = entry.target or "no other driver"
         if contribution.is_recovery:
             self.recovering.add(uid)
         if contribution.entry_differs:

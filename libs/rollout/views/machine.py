@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from libs.contracts.commands import Command, Order
+from libs.contracts.commands import Command, GpuGeometry, Order
 from libs.contracts.gpus import GpuIdentity
 from libs.contracts.reports import Preflight, Progress, Refusal, Result
 from libs.policy.kinds.upgrade_policy import PodDeletion
@@ -167,6 +167,22 @@ class GpuVerdict(msgspec.Struct, frozen=True):
 
     boot_id: str
     failed: tuple[FailedGpu, ...] = ()
+
+
+class WantedMig(msgspec.Struct, frozen=True, kw_only=True):
+    """How the GPUs of a node are to be divided, by the configuration that its label names."""
+
+    config: str
+    digest: str = ""
+    """Of the geometry of all GPUs once it is applied, as evidence names it."""
+    gpus: tuple[GpuGeometry, ...] = ()
+    applied: bool | None = None
+    """Whether the GPUs are divided so already, as discovery reported in this boot; None: not known.
+    """
+    may_reboot: bool = False
+    """The policy accepts a geometry that only a reboot of the node completes."""
+    error: str = ""
+    """Why the configuration cannot be applied to the node, for people; empty: it can."""
 
 
 Components = Mapping[str, Component]

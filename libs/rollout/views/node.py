@@ -17,6 +17,7 @@ from libs.rollout.views.machine import (
     GpuVerdict,
     PodEviction,
     PreflightQuery,
+    WantedMig,
     WorkloadPod,
 )
 
@@ -33,6 +34,7 @@ class NodeField(StrEnum):
     REQUEST = "request"
     REQUESTED = "requested"
     SAFE_LOAD = "safe-load"
+    MIG_STATE = "mig-state"
 
 
 class MalformedAnnotation(msgspec.Struct, frozen=True):
@@ -57,6 +59,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     excluded: bool = False
     """`gpu.deploy.driver=false` or `operands=false`: no driver of ours is wanted."""
 
+    mig: WantedMig | None = None
+    """None: its GPUs stay divided as they are."""
+
     # what the Node reports
     ready: bool = True
     cordoned: bool = False
@@ -72,6 +77,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     lease: NodeLease | MalformedAnnotation | None = None
     record: NodeRecord | MalformedAnnotation | None = None
     initially_cordoned: bool = False
+    mig_state: str = ""
     field_managers: Mapping[NodeField, tuple[str, ...]] = {}
     """The managers of each owned field; `MANAGER` is us."""
     last_managers: Mapping[NodeField, str] = {}

@@ -12,6 +12,7 @@ from libs.forecast.stage import agents, api, driver_pods, tenant_pods
 from libs.forecast.stage.controllers import NODE_CONTROLLER
 from libs.forecast.stage.driver_pods import KUBELET, call_later, kernel_driver
 from libs.forecast.stage.objects import (
+    UNDIVIDED,
     AgentReports,
     DriverContainerStatus,
     StageAgent,
@@ -229,6 +230,7 @@ def _power_off(state: StageState, machine: StageMachine) -> None:
     """Stop everything on the machine; the API server does not notice."""
     machine.up = False
     machine.loaded = None
+    machine.layout, machine.pending_layout = machine.pending_layout or UNDIVIDED, ""
     machine.is_unloading = False
     machine.admitted = ""
     machine.busy_since = None

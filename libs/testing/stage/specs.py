@@ -7,7 +7,7 @@ from libs.contracts.journal import EntryPhase, Verb
 from libs.contracts.node import MANAGER
 from libs.contracts.paths import CORDON, UID
 from libs.contracts.reports import Finding
-from libs.forecast.stage import agents, api, driver_agent, driver_pods, installed
+from libs.forecast.stage import agents, api, driver_agent, driver_pods, installed, mig
 from libs.forecast.stage.installed import FinishedUpgrade
 from libs.forecast.stage.objects import OwnedField, StageAgent, StageMachine, StageNode, Tenant
 from libs.forecast.stage.state import ObjectRef, Requester
@@ -17,7 +17,9 @@ from libs.testing.stage.faults import KUBELET, bind_to_node
 from libs.testing.stage.state import SimulatedState
 
 COMPONENTS = ("driver", "validator", "plugin", "telemetry", "discovery")
-CAPABILITIES = frozenset({"quiesce", "idle", "swap", "install", "validate", "preflight", "holders"})
+CAPABILITIES = frozenset(
+    {"quiesce", "idle", "swap", "install", "validate", "mig", "preflight", "holders"}
+)
 _AGE = 3600.0
 """Seconds since which everything on a new stage has been as it is."""
 
@@ -38,6 +40,7 @@ class StageNodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     obstacles: tuple[Finding, ...] = ()
     host_processes: int = 0
     upgrade_last: bool = False
+    mig_config: str = ""
 
 
 def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False) -> None:
@@ -55,6 +58,7 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
         variant=spec.variant,
         gpus=spec.gpus,
         upgrade_last=spec.upgrade_last,
+        mig=mig.wanted_mig(spec.mig_config) if spec.mig_config else None,
     )
     if spec.cordoned_by:
         node.fields = {CORDON: OwnedField(True, (spec.cordoned_by,))}
@@ -91,6 +95,7 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
         if machine.loaded is not None or not tenant.gpus:
             start_tenant_pod(state, machine, number, state.new_uid("pod"))
     driver_agent.report_facts(state, machine)
+    mig.on_machine_changed(state, machine)
 
 
 def _add_machine(state: SimulatedState, spec: StageNodeSpec) -> StageMachine:

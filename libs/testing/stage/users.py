@@ -20,7 +20,7 @@ from libs.contracts.paths import (
     UID,
 )
 from libs.contracts.rollout import KIND, Brake, Release, RolloutSpec
-from libs.forecast.stage import api, driver_pods, tenant_pods
+from libs.forecast.stage import api, driver_pods, mig, tenant_pods
 from libs.forecast.stage.from_fleet import create_daemon_sets
 from libs.forecast.stage.objects import OwnedField, StageDriverPod, StageNode, Tenant
 from libs.forecast.stage.state import ObjectRef, Requester, StageState
@@ -89,6 +89,13 @@ class UserActions:
 
     def set_skip(self, node: str, skip: bool) -> None:
         self.edit(node, {SKIP: "true" if skip else None})
+
+    def set_mig_config(self, node: str, config: str) -> None:
+        """Set or remove the label that names how its GPUs are divided."""
+        if current := self._state.nodes.get(node):
+            current.mig = mig.wanted_mig(config) if config else None
+            self._state.log(f"{node}: the MIG configuration is {config or 'none'}")
+            api.node_stored(self._state, current, Requester(Verb.PATCH, PERSON, KUBECTL))
 
     def set_keep_cordoned(self, node: str) -> None:
         """Set the label that keeps the node cordoned."""

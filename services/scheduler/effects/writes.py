@@ -22,7 +22,13 @@ TIMEOUT: Final = 3.0
 """Seconds for each request."""
 
 _LABELS: Final = frozenset(
-    {keys.STATE_LABEL, keys.DRIVER_LABEL, keys.SKIP_LABEL, keys.KEEP_CORDONED_LABEL}
+    {
+        keys.STATE_LABEL,
+        keys.DRIVER_LABEL,
+        keys.SKIP_LABEL,
+        keys.KEEP_CORDONED_LABEL,
+        keys.MIG_STATE_LABEL,
+    }
 )
 
 
@@ -173,6 +179,8 @@ def _node_object(name: str, applied: NodeApplyConfiguration) -> dict[str, Any]:
     annotations: dict[str, str] = {key: "" for key in applied.cleared if key not in _LABELS}
     if applied.state:
         labels[keys.STATE_LABEL] = applied.state
+    if applied.mig_state:
+        labels[keys.MIG_STATE_LABEL] = applied.mig_state
     if applied.driver_label:
         labels[keys.DRIVER_LABEL] = applied.driver_label
     if applied.lease is not None:

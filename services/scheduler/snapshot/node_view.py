@@ -16,7 +16,7 @@ from libs.kube.views import parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.validation import PRESENT_LABEL
-from libs.rollout.views.machine import PodEviction
+from libs.rollout.views.machine import PodEviction, WantedMig
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import RolloutView
 from services.scheduler.node_state import NodeState
@@ -36,13 +36,17 @@ _CONTROL_PLANE: Final = frozenset(
 )
 
 
+_SIGNS: Final = frozenset({keys.STATE_LABEL, DRIVER_LABEL})
+"""Labels of a node that was managed before, by Sluice or the GPU Operator."""
+
+
 def is_tracked(node: Node) -> bool:
     """Return whether the node has GPUs or was managed before."""
     labels = node.metadata.labels
     return (
         labels.get(PRESENT_LABEL) == "true"
         or bool(node.field_managers)
-        or bool(OWN_LABELS & labels.keys())
+        or bool(_SIGNS & labels.keys())
         or bool(node.metadata.annotations)
     )
 
@@ -78,6 +82,8 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     runs_control_plane: bool = False
     """Whether NATS or a cluster role of Sluice runs on the node."""
     reports: NodeReports = NodeReports()
+    mig: WantedMig | None = None
+    """How its label asks for its GPUs to be divided."""
     state: NodeState = msgspec.field(default_factory=NodeState)
 
 
@@ -104,10 +110,12 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         cordon_taint=any(taint.key == CORDON_TAINT for taint in node.spec.taints),
         gpus=parse_count(node.status.capacity.get(GPU, "")) or 0,
         upgrade_last=context.runs_control_plane or bool(_CONTROL_PLANE & labels.keys()),
+        mig=context.mig,
         state=node.label(keys.STATE_LABEL),
         driver_label=node.label(DRIVER_LABEL),
         lease=node.lease,
         record=node.record,
+        mig_state=node.label(keys.MIG_STATE_LABEL),
         initially_cordoned=node.annotation(keys.INITIALLY_CORDONED_ANNOTATION) == "true",
         field_managers=node.field_managers,
         last_managers=node.last_managers,

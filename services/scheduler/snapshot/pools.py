@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
+from libs.contracts.node import DRIVER_LABEL, MIG_STATE_LABEL, STATE_LABEL
 from libs.kube.resources import CustomObject
 from libs.policy.digest import driver_identity, driver_label, target_digest
 from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION
@@ -72,7 +72,7 @@ class DriverDaemonSets:
         return Build(label=label, install_digest=install, readiness=readiness, detail=why)
 
 
-OWN_LABELS: Final = frozenset({STATE_LABEL, DRIVER_LABEL})
+OWN_LABELS: Final = frozenset({STATE_LABEL, DRIVER_LABEL, MIG_STATE_LABEL})
 """Labels that the scheduler writes; policies cannot select by them."""
 
 _NO_HOST_METHOD: Final = (

@@ -44,6 +44,7 @@ _OF_ALL_COMPONENTS: Final = frozenset({StateKind.RESULT, StateKind.PROGRESS, Sta
 _OF_ONE_COMPONENT: Final = frozenset(
     {
         (Writer.DRIVER, StateKind.FACTS),
+        (Writer.DISCOVERY, StateKind.FACTS),
         (Writer.DRIVER, StateKind.USAGE),
         (Writer.DRIVER, StateKind.PREFLIGHT),
         (Writer.VALIDATOR, StateKind.EVIDENCE),
@@ -62,6 +63,8 @@ class NodeReports(msgspec.Struct, frozen=True, kw_only=True):
     components: Mapping[str, Component] = {}
     facts: Facts | None = None
     """From the driver agent, in this boot, as are evidence and usage."""
+    described: Facts | None = None
+    """From the discovery agent, in this boot: what the GPUs are, and how they are divided."""
     evidence: Evidence | None = None
     usage: Usage | None = None
     gpu_verdict: GpuVerdict | None = None
@@ -108,6 +111,7 @@ def node_reports(
             for component in components
         },
         facts=_find(Facts, Writer.DRIVER, of_this_boot),
+        described=_find(Facts, Writer.DISCOVERY, of_this_boot),
         evidence=_find(Evidence, Writer.VALIDATOR, of_this_boot),
         usage=_find(Usage, Writer.DRIVER, of_this_boot),
         gpu_verdict=_gpu_verdict(name, uid, reports),

@@ -43,7 +43,7 @@ def i2_messages(builder: JournalBuilder) -> list[str]:
     ),
     a_lease_of_mig_changed=(
         "give_lease token=1 owner=mig; lease token=2",
-        ["n1: the lease of mig with token 1 was changed by us"],
+        ["n1: token 2 of upgrade replaced token 1, which was still held"],
     ),
     a_lease_changed_by_another_service_of_ours=(
         "lease; lose_lease by=sluice-driver",

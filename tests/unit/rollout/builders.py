@@ -521,6 +521,7 @@ def _applied(node: NodeView, applied: NodeApplyConfiguration) -> NodeView:
             applied.initially_cordoned or None,
             False,
         ),
+        NodeField.MIG_STATE: ("mig_state", applied.mig_state or None, ""),
         NodeField.CORDON: ("cordoned", applied.unschedulable, False),
     }
     owners, changes = dict(node.field_managers), dict[str, Any]()

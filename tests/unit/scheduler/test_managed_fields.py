@@ -79,3 +79,10 @@ def test_unused_fields_are_dropped_and_field_managers_kept() -> None:
     assert stored.metadata.annotations == {"sluice.dev/lease": "{}"}
     copy = msgspec.structs.replace(stored)
     assert copy.field_managers == stored.field_managers != node().field_managers
+
+
+def test_the_state_of_the_mig_configuration_is_a_field() -> None:
+    found = node(entry(MANAGER, 5, labels("f:nvidia.com/mig.config.state")))
+    assert found.field_managers == {NodeField.MIG_STATE: (MANAGER,)}
+    others = node(entry("kubectl-label", 5, labels("f:nvidia.com/mig.config")))
+    assert others.field_managers == {}

@@ -71,6 +71,26 @@ def upgrade() -> SimulatedStage:
     )
 
 
+def divide() -> SimulatedStage:
+    """Return a stage with a busy node in place, whose GPUs are to be divided."""
+    tenants = (Tenant(name="work", is_recreated=True),)
+    node = StageNodeSpec(
+        name="n1", pool="p", variant="u24", kernel=KERNEL, target="B", tenants=tenants,
+        mig_config="seven",
+    )  # fmt: skip
+    return _stage(node)
+
+
+def divide_and_upgrade() -> SimulatedStage:
+    """Return a stage with a busy node that runs A, whose pool wants B and its GPUs divided."""
+    tenants = (Tenant(name="work", is_recreated=True),)
+    node = StageNodeSpec(
+        name="n1", pool="p", variant="u24", kernel=KERNEL, target="A", tenants=tenants,
+        mig_config="seven",
+    )  # fmt: skip
+    return _stage(node)
+
+
 def bring_up() -> SimulatedStage:
     """Return a stage with a bare node that joins."""
     return _stage(StageNodeSpec(name="n1", pool="p", variant="u24", kernel=KERNEL))

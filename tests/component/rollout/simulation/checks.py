@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from libs.audit import judge, unaccounted
 from libs.contracts.events import WaitEvent
-from libs.contracts.node import NodeRecord, UpgradeState, WaitCode
+from libs.contracts.node import MigState, NodeRecord, UpgradeState, WaitCode
 from libs.rollout.decision import Decision, Wait
 from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.views.fleet import Fleet, Instant
@@ -108,6 +108,8 @@ def is_in_place(node: NodeView, fleet: Fleet) -> bool:
     never_upgraded = not pool.upgrade.auto_upgrade and not node.state and node.record is None
     if never_upgraded or (pool.gone and not node.state):
         return True
+    if node.mig is not None and node.mig_state != MigState.SUCCESS:
+        return False
     return node.state == UpgradeState.UPGRADE_DONE and _is_proven(node, pool)
 
 

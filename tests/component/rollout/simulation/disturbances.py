@@ -25,7 +25,7 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Seconds since the start of the scenario."""
     what: str
-    """A key of `NODE_DISTURBANCES`, `POOL_DISTURBANCES` or `UNSEEN_ENDS`."""
+    """A key of `NODE_DISTURBANCES`, `POOL_DISTURBANCES`, `UNSEEN_ENDS` or `MIG_ACTS`."""
     node: str = ""
     pool: str = ""
     value: str = ""
@@ -326,6 +326,25 @@ UNSEEN_ENDS: dict[str, Perform] = {"end_driver_unseen": _end_driver_unseen}
 """Drawn beside the tables above, so that their seeds stay as they are."""
 
 
+MIG_CONFIGS = ("seven", "mixed", "all-disabled", "fails", "reboots", "unknown", "")
+MIG_ACTS: dict[str, Perform] = {
+    "set_mig_config": lambda context, act: context.users.set_mig_config(act.node, act.value)
+}
+"""Drawn for their own seeds."""
+
+
+def random_mig_acts(random: Random, nodes: Sequence[str], number: int) -> list[Disturbance]:
+    return [
+        Disturbance(
+            at=round(random.uniform(0.0, 5400.0), 2),
+            what="set_mig_config",
+            node=random.choice(nodes),
+            value=random.choice(MIG_CONFIGS),
+        )
+        for _ in range(number)
+    ]
+
+
 def random_unseen_end(random: Random, nodes: Sequence[str], at: float) -> Disturbance:
     return Disturbance(
         at=at,
@@ -349,6 +368,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "set_driver_label": ("", "p-A-u24", "p-B-u24", "no-such-label"),
     "set_record": ("", "garbled"),
     "set_lease": ("", "garbled"),
+    "set_mig_config": MIG_CONFIGS,
     "set_request": ("adopt", "forget", "without-preflight", "nonsense"),
     "delete_driver_pod": ("", "", "force"),
     "reboot": ("", "", "6.9"),
@@ -369,4 +389,5 @@ VALUES: dict[str, tuple[str, ...]] = {
 _ACTIONS: dict[str, Perform] = {
     **{what: action for what, (_, action) in (NODE_DISTURBANCES | POOL_DISTURBANCES).items()},
     **UNSEEN_ENDS,
+    **MIG_ACTS,
 }

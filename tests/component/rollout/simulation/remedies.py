@@ -113,7 +113,8 @@ def _undo_edits(context: DisturbanceContext, name: str, pool: str) -> None:
 def _restart_driver(context: DisturbanceContext, name: str, pool: str) -> None:
     if context.state.pools[pool].method is InstallMethod.CONTAINER:
         context.users.delete_driver_pod(name)
-    else:
+    else:  # simulated hosts load no driver at a boot, without which no GPU is divided
+        context.users.set_mig_config(name, "")
         context.faults.reboot(name)
 
 
@@ -137,6 +138,10 @@ def _provide_build(context: DisturbanceContext, name: str, pool: str) -> None:
     context.users.set_target(pool, state.target, builds_of(pool, state.target, state.method))
 
 
+def _undivide(context: DisturbanceContext, name: str, _pool: str) -> None:
+    context.users.set_mig_config(name, "")
+
+
 def _restore_policy(context: DisturbanceContext, _name: str, pool: str) -> None:
     if pool:
         context.users.edit_policy(pool, gone=False)
@@ -157,6 +162,8 @@ _REMEDIES: dict[WaitCode, Callable[[DisturbanceContext, str, str], None]] = {
     WaitCode.JOBS: _end_work,
     WaitCode.EVICTION: _end_work,
     WaitCode.PDB: _end_work,
+    WaitCode.MIG: _undivide,
+    WaitCode.REBOOT: lambda context, name, _pool: context.faults.reboot(name),
     WaitCode.FAILED: _retry,
     WaitCode.LABEL_EDITED: _undo_edits,
     WaitCode.RECORD_LOST: _adopt,

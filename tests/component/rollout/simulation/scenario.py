@@ -14,6 +14,7 @@ from libs.testing.stage import StageNodeSpec, Tenant
 from tests.component.rollout.simulation.disturbances import (
     Disturbance,
     random_disturbance,
+    random_mig_acts,
     random_unseen_end,
 )
 from tests.component.rollout.simulation.effect_faults import EffectFaultRates, NumberedFault
@@ -30,6 +31,8 @@ START = 1_000_000.0
 FLEET_SIZES = (1, 1, 2, 3, 4, 6, 8)
 SMALL = 1_000_000
 """Seeds from here on have small fleets: many of them run in the time of a few large ones."""
+MIG = 2_000_000
+"""In seeds from here on, which are small too, people also divide the GPUs."""
 SMALL_FLEET_SIZES = (1, 1, 2)
 DISTURBED_SECONDS = 5400.0
 """Seconds from the start within which disturbances begin."""
@@ -66,14 +69,17 @@ def scenario(seed: int) -> Scenario:
         )
     )
     calm = random.random() < 0.25
+    mig = random_mig_acts(random, [node.name for node in nodes], 3) if seed >= MIG else []
     never_loads, never_validates = random_failing_drivers(random, pools)
     return Scenario(
         seed=seed,
         pools=tuple(proven_before(pool, nodes) for pool in pools),
         nodes=nodes,
-        disturbances=()
+        disturbances=tuple(sorted(mig, key=lambda each: each.at))
         if calm
-        else _with_unseen_ends(seed, nodes, _random_disturbances(random, pools, nodes)),
+        else _with_mig(
+            mig, _with_unseen_ends(seed, nodes, _random_disturbances(random, pools, nodes))
+        ),
         fault_rates=EffectFaultRates() if calm else _random_fault_rates(random),
         decision_delay=random.choice((0.05, 0.1, 1.0)),
         deposed_seconds=0.0 if calm else random.choice((0.0, 5.0, 30.0)),
@@ -149,6 +155,10 @@ def _random_disturbances(
         at = random.uniform(0.0, DISTURBED_SECONDS) ** random.choice((0.6, 0.75, 1.0))
         drawn.append(random_disturbance(random, names, keys, round(at, 2)))
     return tuple(sorted(drawn, key=lambda disturbance: disturbance.at))
+
+
+def _with_mig(mig: list[Disturbance], drawn: tuple[Disturbance, ...]) -> tuple[Disturbance, ...]:
+    return tuple(sorted((*drawn, *mig), key=lambda each: each.at)) if mig else drawn
 
 
 def _with_unseen_ends(

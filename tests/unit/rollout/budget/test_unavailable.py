@@ -42,6 +42,7 @@ def reason(node: NodeView) -> str:
 
 
 WAITS = UpgradeState.WAIT_FOR_JOBS_REQUIRED
+REPAIR = NodeLease(node_uid="uid-node-1", owner=LeaseOwner.REPAIR, token=1, since=0.0)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ WAITS = UpgradeState.WAIT_FOR_JOBS_REQUIRED
         (in_flight_node(WAITS), "in an upgrade"),
         (in_flight_node(WAITS, cordoned=False), "in an upgrade"),
         (
-            done(lease=NodeLease(node_uid="uid-node-1", owner=LeaseOwner.MIG, token=1, since=0.0)),
+            done(lease=REPAIR),
             "leased",
         ),
         (done(lease=MalformedAnnotation("no JSON")), "leased"),

@@ -230,7 +230,7 @@ def test_failures_are_known_before_and_after_the_rollout_lists_them() -> None:
     removal = entry(candidate("r"), token=TOKEN, target="")
     view = in_flight_node(name="r", record={"operation": "remove", "target": ""})
     pool = open_pool(in_flight={view.uid: removal})
-    assert "no driver" in tally_of(pool, view).parallel.values()
+    assert "no other driver" in tally_of(pool, view).parallel.values()
 
 
 # Pool evaluation when nodes have left the pool or its counts.

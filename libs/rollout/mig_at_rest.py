@@ -1,0 +1,134 @@
+"""How the GPUs of a node at rest are divided, and the operation that divides them otherwise.
+
+docs/states.md#mig
+"""
+
+from libs.contracts.commands import CommandKind
+from libs.contracts.identities import Writer
+from libs.contracts.node import MigState, NodeRecord, Operation, WaitCode
+from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
+from libs.rollout.node_writes import unchanged_cordon, write_step
+from libs.rollout.preflight import unevictable_wait
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import wait
+
+_OF_LABEL = "an administrator, by another value of the label nvidia.com/mig.config"
+_OF_DISCOVERY = "an administrator of the discovery agent on that node"
+
+
+def is_divided(node: NodeView, record: NodeRecord | None) -> bool:
+    """Whether the GPUs are known to be divided as wanted, or nothing can be wanted."""
+    wanted = node.mig
+    if wanted is None or wanted.error or wanted.applied:
+        return True
+    evidence = None if record is None else record.evidence
+    return (
+        evidence is not None
+        and evidence.passed
+        and evidence.boot_id == node.boot_id
+        and evidence.mig_digest == wanted.digest
+    )
+
+
+def is_refused(node: NodeView, record: NodeRecord) -> bool:
+    """Whether this geometry could not be applied in this boot: a person has to decide."""
+    wanted = node.mig
+    return (
+        wanted is not None
+        and bool(record.mig_failed)
+        and record.mig_digest == wanted.digest
+        and record.boot_id == node.boot_id
+    )
+
+
+def divide_at_rest(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, *, proven: bool
+) -> NodeOutcome:
+    """Return what the division of the GPUs needs; None: nothing.
+
+    `proven`: the evidence covers the driver that runs; otherwise facts alone show the division.
+    """
+    wanted = node.mig
+    if wanted is None:
+        return _set_state(node, record, None, now)
+    if wanted.error:
+        return _set_state(node, record, MigState.FAILED, now) or wait(
+            WaitCode.MIG, wanted.error, now, who=_OF_LABEL
+        )
+    if wanted.applied or (proven and is_divided(node, record)):
+        return _set_state(node, record, MigState.SUCCESS, now)
+    if is_refused(node, record):
+        detail = f"the GPUs could not be divided as {wanted.config}: {record.mig_failed}"
+        return _set_state(node, record, MigState.FAILED, now) or wait(
+            WaitCode.MIG, detail, now, who=_OF_LABEL
+        )
+    pending = _set_state(node, record, MigState.PENDING, now)
+    if pending is not None:
+        return pending
+    if wanted.applied is None:
+        detail = "the discovery agent has not reported how the GPUs are divided since the last boot"
+        return wait(WaitCode.AGENT_SILENT, detail, now, who=_OF_DISCOVERY)
+    return _obstacle(node, record, pool, now) or Candidate(
+        operation=Operation.MIG, target="", label=node.driver_label
+    )
+
+
+def mig_state_at_rest(node: NodeView, record: NodeRecord) -> str:
+    """Return the label of a node that is released with this record."""
+    wanted = node.mig
+    if wanted is None:
+        return ""
+    if wanted.error or is_refused(node, record):
+        return MigState.FAILED
+    return MigState.SUCCESS if is_divided(node, record) else MigState.PENDING
+
+
+def _set_state(
+    node: NodeView, record: NodeRecord, state: MigState | None, now: Instant
+) -> Step | None:
+    """Write the label, if it is another; None: it is right."""
+    is_ours = node.is_owned(NodeField.MIG_STATE)
+    if (not is_ours) if state is None else node.mig_state == state:
+        return None
+    because = "no MIG configuration is wanted any more"
+    if state is not None and node.mig is not None:
+        because = f"MIG configuration {node.mig.config}: {state}"
+    return write_step(
+        node,
+        record,
+        now,
+        because=because,
+        lease=None,
+        cordon=unchanged_cordon(node),
+        mig_state=state or "",
+    )
+
+
+def _obstacle(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait | None:
+    if now.at < record.back_off_until:
+        reason = f"released, to be divided later: {record.cause or 'that took too long'}"
+        return wait(WaitCode.BACK_OFF, reason, now, record.back_off_until)
+    if not node.ready:
+        return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
+    if now.visibility.bus_down_since is not None:
+        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", now)
+    for name, kind in _REQUIRED:
+        component = node.components.get(name)
+        problem = ""
+        if component is None or component.last_beat is None:
+            problem = "has not reported from this node yet"
+        elif component.is_silent(now.at):
+            problem = "has stopped sending heartbeats"
+        elif kind not in component.capabilities:
+            problem = f"does not support {kind}: upgrade the agent"
+        if problem:
+            return wait(WaitCode.AGENT_SILENT, f"the {name} agent {problem}", now)
+    return unevictable_wait(node, pool, now)
+
+
+_REQUIRED = (
+    (Writer.DRIVER.value, CommandKind.MIG.value),
+    (Writer.VALIDATOR.value, CommandKind.VALIDATE.value),
+)
