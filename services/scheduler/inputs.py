@@ -138,9 +138,18 @@ class WakeSignal:
 
 class Inputs:
     def __init__(
-        self, kube: Kube, bus: Bus, *, namespace: str, streams: Sequence[Stream], env: Env
+        self,
+        kube: Kube,
+        bus: Bus,
+        *,
+        namespace: str,
+        streams: Sequence[Stream],
+        limits_connections: bool,
+        env: Env,
     ) -> None:
+        """`limits_connections`: there is no sign-in, which would do it."""
         self.bus = bus
+        self._limits_connections = limits_connections
         self._streams = streams
         self.env = env
         self.namespace = namespace
@@ -181,8 +190,9 @@ class Inputs:
         service.run_forever("events", self.kube_events.run())
         service.run_forever("publisher", self.publisher.run())
         service.run_forever("pods", self.pod_cache.run())
-        monitor = ConnectionMonitor(bus=self.bus, env=self.env)
-        service.run_forever("connections", monitor.run())
+        if self._limits_connections:
+            monitor = ConnectionMonitor(bus=self.bus, env=self.env)
+            service.run_forever("connections", monitor.run())
         service.run_forever(
             "streams", keep_streams(bus=self.bus, clock=self.env.clock, streams=self._streams)
         )

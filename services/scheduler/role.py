@@ -73,6 +73,7 @@ async def run(
         bus,
         namespace=settings.namespace,
         streams=streams_with(settings.stream_replicas),
+        limits_connections=not settings.nats.credentials.signs_in,
         env=env,
     )
 
