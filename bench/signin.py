@@ -58,6 +58,7 @@ async def run(report: BenchReport) -> None:
             least = FLEET.spread + storm.cpu / (os.cpu_count() or 1)
             ratio = storm.seconds / least
             report.at_most(f"all back, {name}, in times of spread and CPU", ratio, 6.0, "x")
+            report.at_most(f"all back, {name}", storm.seconds, ALL_BACK, "s")
             report.at_most(f"closed for good, {name}", storm.agents.closed, 0, "")
         own = sum(present.per_sign_in(_cpu(part)) for part in PARTS)
         bare = 1000 * cryptography_seconds()
@@ -131,7 +132,7 @@ def _print_storm(report: BenchReport, title: str, storm: Storm) -> None:
         if name.startswith("answers_total") and name != GRANTED
     )
     dropped = storm.counted.get('dropped_total{reason="old"}', 0.0)
-    note = f"of {ALL_BACK:g}; {granted:.0f} granted, {refused:.0f} refused, {dropped:.0f} too old"
+    note = f"{granted:.0f} granted, {refused:.0f} refused, {dropped:.0f} too old"
     report.figure(f"{title}: the last is back", storm.seconds, "s", note=note)
     parts = ", ".join(f"{part} {storm.per_sign_in(_cpu(part)):.2f}" for part in PARTS)
     report.figure("  sign-in, CPU per sign-in", storm.per_sign_in("cpu"), "ms", note=parts)
