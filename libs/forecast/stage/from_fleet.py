@@ -44,7 +44,7 @@ from libs.forecast.stage.state import StageState
 from libs.forecast.stage.tenants_of_fleet import populate_tenants
 from libs.policy.wanted import InstallMethod
 from libs.rollout.views.fleet import Fleet
-from libs.rollout.views.machine import Component, DriverPod
+from libs.rollout.views.machine import Component, DriverPod, WantedMig
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 
@@ -103,7 +103,7 @@ def _node(state: StageState, view: NodeView) -> None:
         excluded=view.excluded,
         upgrade_last=view.upgrade_last,
         gpus=view.gpus,
-        mig=view.mig,
+        mig=_wanted_mig(view),
         ready=view.ready,
         taint=view.cordon_taint,
         operands_paused=isinstance(view.record, NodeRecord) and view.record.paused,
@@ -122,6 +122,12 @@ def _node(state: StageState, view: NodeView) -> None:
         )
     state.memory[view.name] = memory
     state.touch(view.name)
+
+
+def _wanted_mig(view: NodeView) -> WantedMig | None:
+    """Return how the GPUs are to be divided, unless that is not known: then it is not played."""
+    wanted = view.mig
+    return wanted if wanted is not None and (wanted.error or wanted.digest) else None
 
 
 def _fields(view: NodeView) -> dict[str, OwnedField]:

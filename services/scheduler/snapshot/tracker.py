@@ -15,9 +15,10 @@ from libs.rollout.views.pool import PoolView
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import NodeStates
 from services.scheduler.pod_cache import FollowedNodes
-from services.scheduler.resources import DaemonSet, Node, Pod, ResourceClaim, Rollout
+from services.scheduler.resources import ConfigMap, DaemonSet, Node, Pod, ResourceClaim, Rollout
 from services.scheduler.snapshot.absent_nodes import AbsentNodes
 from services.scheduler.snapshot.claims import ClaimUsers
+from services.scheduler.snapshot.mig import ConfigFiles, WantedMigs
 from services.scheduler.snapshot.node_view import (
     NodeContext,
     is_tracked,
@@ -69,6 +70,14 @@ class SnapshotTracker:
         self._pools_stale = True
         """Whether policies, labels or DaemonSets have changed since `pool_snapshot`."""
         self._claim_users = ClaimUsers()
+        config_maps = self._informers.config_maps.cache
+        self._wanted_migs = WantedMigs(
+            ConfigFiles(
+                config_maps.get,
+                why_unreadable=lambda key: config_maps.unreadable.get(key, ""),
+                namespace=inputs.namespace,
+            )
+        )
         self._silent: dict[str, frozenset[str]] = {}
 
     def subscribe(self) -> Callable[[], None]:
@@ -79,6 +88,7 @@ class SnapshotTracker:
             informers.driver_pods.cache.on_change(self._pod_changed),
             informers.other_pods.cache.on_change(self._pod_changed),
             informers.resource_claims.cache.on_change(self._claim_changed),
+            informers.config_maps.cache.on_change(self._config_map_changed),
             informers.daemon_sets.cache.on_change(self._daemon_set_changed),
             informers.rollouts.cache.on_change(self._rollout_changed),
             *(each.cache.on_change(self._policy_changed) for each in informers.policies.values()),
@@ -133,6 +143,12 @@ class SnapshotTracker:
         claim = after or before
         if claim is not None:
             for name in self._claim_users.of(claim.metadata.key):
+                self.mark_node(name)
+
+    def _config_map_changed(self, before: ConfigMap | None, after: ConfigMap | None) -> None:
+        config_map = after or before
+        if config_map is not None:
+            for name in self._wanted_migs.users_of(config_map.metadata.name):
                 self.mark_node(name)
 
     def _daemon_set_changed(self, before: DaemonSet | None, after: DaemonSet | None) -> None:
@@ -220,6 +236,7 @@ class SnapshotTracker:
         node = self._informers.nodes.cache.get(name)
         if node is None or not is_tracked(node):
             self._claim_users.update(name, ())
+            self._wanted_migs.forget(name)
             return None
         pools = self.pool_snapshot.pools
         assignment = self.pool_snapshot.assignments.get(name, UNASSIGNED)
@@ -228,6 +245,14 @@ class SnapshotTracker:
         record = node.record
         recorded = record.pool if isinstance(record, NodeRecord) else ""
         pool = pools.get(recorded or assignment.pool)
+        reports = node_reports(
+            node,
+            telemetry=self.pool_snapshot.telemetry,
+            reports=self._reports,
+            heartbeats=self._heartbeats,
+            slot_cache=self._inputs.slot_cache,
+            now=self._clock.now(),
+        )
         context = NodeContext(
             assignment=assignment,
             upgrade=None if pool is None else pool.upgrade,
@@ -239,13 +264,12 @@ class SnapshotTracker:
                 not is_of_daemon_set(pod) and not is_finished(pod)
                 for pod in self._informers.other_pods.cache.by_index("node", name)
             ),
-            reports=node_reports(
+            reports=reports,
+            mig=self._wanted_migs.of(
                 node,
-                telemetry=self.pool_snapshot.telemetry,
-                reports=self._reports,
-                heartbeats=self._heartbeats,
-                slot_cache=self._inputs.slot_cache,
-                now=self._clock.now(),
+                self.pool_snapshot.mig.get(assignment.pool),
+                report=self._reports.get(name, Writer.DISCOVERY, StateKind.FACTS),
+                described=reports.described,
             ),
             state=self._node_states.of_uid(name, node.metadata.uid),
         )
@@ -263,10 +287,10 @@ class SnapshotTracker:
             rollouts={each.metadata.name: each.status.target for each in informers.rollouts},
         )
         for name in before.assignments.keys() | after.assignments.keys():
-            if (
-                before.assignments.get(name) != after.assignments.get(name)
-                or before.telemetry != after.telemetry
-            ):
+            if before.assignments.get(name) != after.assignments.get(name) or (
+                before.telemetry,
+                before.mig,
+            ) != (after.telemetry, after.mig):
                 self._dirty.add(name)
         for key in before.pools.keys() | after.pools.keys():
             old, new = before.pools.get(key), after.pools.get(key)
