@@ -114,7 +114,7 @@ def _parse(where: str, config_map: ConfigMap) -> ConfigFile:
     if isinstance(found, MigConfigFile):
         return found
     first, *others = found
-    more = f" (and {len(others)} more errors)" if others else ""
+    more = f" (and {len(others)} more)" if others else ""
     return f"{CONFIG_KEY} of {where}: {first}{more}"
 
 
