@@ -24,6 +24,7 @@ from libs.contracts.paths import (
 )
 from libs.forecast.stage import agents, driver_pods, tenant_pods
 from libs.forecast.stage.objects import (
+    UNDIVIDED,
     AgentReports,
     DriverContainerStatus,
     DriverFacts,
@@ -103,7 +104,7 @@ def _node(state: StageState, view: NodeView) -> None:
         excluded=view.excluded,
         upgrade_last=view.upgrade_last,
         gpus=view.gpus,
-        mig=_wanted_mig(view),
+        mig=_played_mig(view),
         ready=view.ready,
         taint=view.cordon_taint,
         operands_paused=isinstance(view.record, NodeRecord) and view.record.paused,
@@ -124,16 +125,18 @@ def _node(state: StageState, view: NodeView) -> None:
     state.touch(view.name)
 
 
-def _wanted_mig(view: NodeView) -> WantedMig | None:
-    """Return how the GPUs are to be divided, unless that is not known: then it is not played."""
+def _played_mig(view: NodeView) -> WantedMig | None:
+    """Return how the GPUs are to be divided; None: that is not known, or they stay undivided."""
     wanted = view.mig
-    return wanted if wanted is not None and (wanted.error or wanted.digest) else None
+    if wanted is None or not (wanted.error or wanted.digest):
+        return None
+    return None if wanted.applied and wanted.digest == UNDIVIDED else wanted
 
 
 def _fields(view: NodeView) -> dict[str, OwnedField]:
     fields: dict[str, tuple[NodeField | None, object]] = {
         CORDON: (NodeField.CORDON, True if view.cordoned else None),
-        MIG_STATE: (NodeField.MIG_STATE, view.mig_state or None),
+        MIG_STATE: (NodeField.MIG_STATE, _played_mig(view) and view.mig_state),
         STATE: (NodeField.STATE, view.state or None),
         DRIVER: (NodeField.DRIVER, view.driver_label or None),
         LEASE: (NodeField.LEASE, _annotation(view.lease)),
