@@ -1,0 +1,208 @@
+"""The GPUs of a node are divided as its label asks: the services, with the real agents."""
+
+import pytest
+
+from libs.contracts.facts import PciDevice
+from libs.contracts.identities import Writer
+from libs.contracts.journal import EntryPhase
+from libs.contracts.node import MIG_STATE_LABEL, STATE_LABEL, NodeRecord, WaitCode
+from libs.policy.mig.defaults import default_config
+from libs.policy.mig.geometry import expected_geometry, mig_digest
+from libs.policy.mig.resolution import MigProblem, resolve
+from libs.testing.machines.base_files import H100, gpus
+from services.scheduler import resources
+from tests.component.scheduler.test_mig import configure, mig_state, set_manager, until_mig_state
+from tests.component.scheduler.world import CORDON, LABEL, NEW, POOL, World, in_world, most_cordoned
+
+MIG_STATE = f'metadata.labels["{MIG_STATE_LABEL}"]'
+SEVEN, MIXED, NONE = "all-1g.10gb", "all-balanced", "all-disabled"
+
+
+def digest(name: str, config: str) -> str:
+    """Return the digest of a machine's geometry, divided as this configuration says."""
+    found = gpus(name, 2, H100)
+    pci = [
+        PciDevice(address=each.pci, vendor="10de", device=H100.device, device_class="030200")
+        for each in found
+    ]
+    geometry = resolve(default_config(), config, found, pci)
+    assert not isinstance(geometry, MigProblem)
+    return mig_digest(expected_geometry(geometry, found))
+
+
+async def record_of(world: World, name: str) -> NodeRecord:
+    record = (await world.kube.get(resources.NODES, name)).record
+    assert isinstance(record, NodeRecord)
+    return record
+
+
+async def proven_digest(world: World, name: str) -> str:
+    """Return the digest that the validator read when the node was released."""
+    evidence = (await record_of(world, name)).evidence
+    assert evidence is not None
+    assert evidence.passed
+    return evidence.mig_digest
+
+
+def ops(world: World, name: str, phase: EntryPhase = EntryPhase.STARTED) -> int:
+    return world.journalled(name, "mig", phase)
+
+
+async def settled(world: World, *nodes: str) -> int:
+    """Bring up the nodes, and wait until their GPUs are reported; return the revision."""
+    await world.complete_first_rollout(*nodes)
+    await world.sleep(150)
+    return max(each.revision for each in world.committed())
+
+
+@in_world
+async def test_a_label_divides_the_gpus_under_one_lease(world: World) -> None:
+    before = await settled(world, "a")
+    await world.start_job("train", "a")
+    await configure(world, "a", SEVEN)
+    await until_mig_state(world, "a", "success")
+    written = world.committed("a", since=before)
+    states = [each.changed[LABEL][1] for each in written if LABEL in each.changed]
+    assert states == [
+        "pod-deletion-required",
+        "pod-restart-required",
+        "validation-required",
+        "upgrade-done",
+    ]
+    assert [each.changed[CORDON] for each in written if CORDON in each.changed] == [
+        (None, True),
+        (True, None),
+    ]
+    changes = [each.changed[MIG_STATE] for each in written if MIG_STATE in each.changed]
+    assert changes == [(None, "pending"), ("pending", "success")]
+    assert [each.verb for each in world.revisions("Pod")] == ["evict"]
+    assert await proven_digest(world, "a") == digest("a", SEVEN)
+    assert (ops(world, "a"), world.swaps("a")) == (1, 1)
+    assert [each["message"] for each in await world.events_of("MIGConfig")] == [
+        f"MIG configuration {SEVEN}: pending",
+        f"MIG configuration {SEVEN}: success",
+    ]
+    await world.sleep(200)
+    assert world.committed("a", since=max(each.revision for each in written)) == []
+    assert (await world.why("a")).in_place
+
+
+@in_world
+async def test_there_and_back_over_a_mixed_geometry(world: World) -> None:
+    await settled(world, "a")
+    for number, config in enumerate((SEVEN, MIXED, NONE, MIXED), start=1):
+        await configure(world, "a", config)
+        await until_mig_state(world, "a", "pending")
+        await until_mig_state(world, "a", "success")
+        assert await proven_digest(world, "a") == digest("a", config)
+        assert ops(world, "a") == number
+        await world.sleep(90)
+        assert await mig_state(world, "a") == "success"
+
+
+@in_world
+async def test_nodes_are_divided_one_after_the_other_within_the_budget(world: World) -> None:
+    names = ("a", "b", "c")
+    before = await settled(world, *names)
+    for name in names:
+        await configure(world, name, SEVEN)
+    for name in names:
+        await until_mig_state(world, name, "success", within=900.0)
+    assert most_cordoned(world.committed(since=before)) == 1
+    assert [ops(world, name) for name in names] == [1, 1, 1]
+
+
+@in_world
+async def test_an_upgrade_makes_the_geometry_again_under_its_lease(world: World) -> None:
+    await settled(world, "a")
+    target = (await world.rollout()).status.target
+    await configure(world, "a", SEVEN)
+    await until_mig_state(world, "a", "pending")
+    await until_mig_state(world, "a", "success")
+    token = (await record_of(world, "a")).token
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a", before=target)
+    assert (await record_of(world, "a")).token == token + 1
+    assert await proven_digest(world, "a") == digest("a", SEVEN)
+    assert await mig_state(world, "a") == "success"
+    assert (ops(world, "a"), world.swaps("a")) == (2, 2)
+    await world.sleep(200)
+    assert ops(world, "a") == 2
+
+
+@in_world
+async def test_a_reboot_drops_the_geometry_and_the_node_gets_it_back(world: World) -> None:
+    await settled(world, "a")
+    await configure(world, "a", SEVEN)
+    await until_mig_state(world, "a", "pending")
+    await until_mig_state(world, "a", "success")
+    await world.power_off("a")
+    await world.sleep(30)
+    world.machines["a"].power_on()
+    for writer in (Writer.DISCOVERY, Writer.DRIVER, Writer.VALIDATOR, Writer.TELEMETRY):
+        await world.start_agent("a", writer)
+    await until_mig_state(world, "a", "pending", within=900.0)
+    await until_mig_state(world, "a", "success", within=900.0)
+    node = await world.kube.get(resources.NODES, "a")
+    assert node.metadata.labels[STATE_LABEL] == "upgrade-done"
+    assert not node.spec.unschedulable
+    assert await proven_digest(world, "a") == digest("a", SEVEN)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 9, 16])
+@in_world
+async def test_a_killed_driver_agent_ends_the_operation_when_it_is_back(
+    world: World, steps: int
+) -> None:
+    await settled(world, "a")
+    await configure(world, "a", SEVEN)
+    while ops(world, "a") == 0 or ops(world, "a", EntryPhase.STEP) < steps:
+        await world.sleep(0.0005)
+    await world.kill_agents("a", Writer.DRIVER)
+    await world.sleep(20)
+    assert await mig_state(world, "a") == "pending"
+    assert (await world.kube.get(resources.NODES, "a")).spec.unschedulable
+    await world.start_agent("a", Writer.DRIVER)
+    await until_mig_state(world, "a", "success")
+    assert await proven_digest(world, "a") == digest("a", SEVEN)
+    assert not (await world.kube.get(resources.NODES, "a")).spec.unschedulable
+
+
+@in_world
+async def test_a_process_that_holds_a_gpu_keeps_it_undivided_and_why_names_it(
+    world: World,
+) -> None:
+    await settled(world, "a")
+    await configure(world, "a", SEVEN)
+    await until_mig_state(world, "a", "pending")
+    pid = world.machines["a"].start_process(0, comm="nvsm_core")
+    await until_mig_state(world, "a", "failed", within=3600.0)
+    wait = (await world.why("a")).wait
+    assert wait is not None
+    assert "nvsm_core" in wait.detail
+    world.machines["a"].end_process(pid)
+    assert await proven_digest(world, "a") == digest("a", NONE)
+    assert await world.state("a") == "upgrade-done"
+    await configure(world, "a", MIXED)
+    await until_mig_state(world, "a", "success")
+    assert await proven_digest(world, "a") == digest("a", MIXED)
+
+
+@in_world
+async def test_the_mig_manager_switched_off_ends_what_a_pause_holds_back(world: World) -> None:
+    await settled(world, "a")
+    await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": "Pause"}})
+    await configure(world, "a", SEVEN)
+    await until_mig_state(world, "a", "pending")
+    await world.sleep(60)
+    wait = (await world.why("a")).wait
+    assert wait is not None
+    assert wait.code is WaitCode.PAUSED
+    await set_manager(world, enabled=False)
+    await until_mig_state(world, "a", "")
+    await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": "None"}})
+    await world.sleep(120)
+    assert (ops(world, "a"), await mig_state(world, "a")) == (0, "")
+    await set_manager(world, enabled=True)
+    await until_mig_state(world, "a", "success")
+    assert await proven_digest(world, "a") == digest("a", SEVEN)
