@@ -1,28 +1,55 @@
 """The GPUs of a node are divided as its label asks: the services, with the real agents."""
 
+import msgspec
 import pytest
 
 from libs.contracts.facts import PciDevice
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase
-from libs.contracts.node import MIG_STATE_LABEL, STATE_LABEL, NodeRecord, WaitCode
+from libs.contracts.node import MIG_STATE_LABEL, NodeRecord, WaitCode
+from libs.contracts.queries import PlanAnswer, PlanQuery
 from libs.policy.mig.defaults import default_config
 from libs.policy.mig.geometry import expected_geometry, mig_digest
 from libs.policy.mig.resolution import MigProblem, resolve
-from libs.testing.machines.base_files import H100, gpus
+from libs.testing.machines.base_files import H100, PLAIN, GpuModel, gpus
 from services.scheduler import resources
-from tests.component.scheduler.test_mig import configure, mig_state, set_manager, until_mig_state
-from tests.component.scheduler.world import CORDON, LABEL, NEW, POOL, World, in_world, most_cordoned
+from tests.component.processes import AGENTS
+from tests.component.scheduler.test_mig import (
+    configure,
+    mig_state,
+    set_manager,
+    until_mig_state,
+    why_mig,
+)
+from tests.component.scheduler.world import (
+    CORDON,
+    DEPLOYED,
+    LABEL,
+    NEW,
+    POOL,
+    World,
+    in_world,
+    most_cordoned,
+)
+from tests.unit.policy.situations import node
 
 MIG_STATE = f'metadata.labels["{MIG_STATE_LABEL}"]'
 SEVEN, MIXED, NONE = "all-1g.10gb", "all-balanced", "all-disabled"
+A100 = GpuModel(
+    name="NVIDIA A100-SXM4-40GB",
+    device="20b0",
+    subsystem="144e",
+    memory_mib=40960,
+    compute_capability=(8, 0),
+)
+"""Its MIG mode changes at a reset, which the machine does not make."""
 
 
-def digest(name: str, config: str) -> str:
+def digest(name: str, config: str, model: GpuModel = H100) -> str:
     """Return the digest of a machine's geometry, divided as this configuration says."""
-    found = gpus(name, 2, H100)
+    found = gpus(name, 2, model)
     pci = [
-        PciDevice(address=each.pci, vendor="10de", device=H100.device, device_class="030200")
+        PciDevice(address=each.pci, vendor="10de", device=model.device, device_class="030200")
         for each in found
     ]
     geometry = resolve(default_config(), config, found, pci)
@@ -46,6 +73,14 @@ async def proven_digest(world: World, name: str) -> str:
 
 def ops(world: World, name: str, phase: EntryPhase = EntryPhase.STARTED) -> int:
     return world.journalled(name, "mig", phase)
+
+
+async def reboot(world: World, name: str) -> None:
+    await world.power_off(name)
+    await world.sleep(30)
+    world.machines[name].power_on()
+    for writer in AGENTS:
+        await world.start_agent(name, writer)
 
 
 async def settled(world: World, *nodes: str) -> int:
@@ -136,16 +171,11 @@ async def test_a_reboot_drops_the_geometry_and_the_node_gets_it_back(world: Worl
     await configure(world, "a", SEVEN)
     await until_mig_state(world, "a", "pending")
     await until_mig_state(world, "a", "success")
-    await world.power_off("a")
-    await world.sleep(30)
-    world.machines["a"].power_on()
-    for writer in (Writer.DISCOVERY, Writer.DRIVER, Writer.VALIDATOR, Writer.TELEMETRY):
-        await world.start_agent("a", writer)
+    await reboot(world, "a")
     await until_mig_state(world, "a", "pending", within=900.0)
     await until_mig_state(world, "a", "success", within=900.0)
-    node = await world.kube.get(resources.NODES, "a")
-    assert node.metadata.labels[STATE_LABEL] == "upgrade-done"
-    assert not node.spec.unschedulable
+    assert await world.state("a") == "upgrade-done"
+    assert not (await world.kube.get(resources.NODES, "a")).spec.unschedulable
     assert await proven_digest(world, "a") == digest("a", SEVEN)
 
 
@@ -168,6 +198,49 @@ async def test_a_killed_driver_agent_ends_the_operation_when_it_is_back(
     assert not (await world.kube.get(resources.NODES, "a")).spec.unschedulable
 
 
+async def add_a100(world: World, *, reboots: str) -> None:
+    """Bring up another node, whose GPUs have to be reset, and label it."""
+    await settled(world, "a")
+    await set_manager(world, env=[{"name": "WITH_REBOOT", "value": reboots}])
+    labels = {**node("b").labels, **DEPLOYED}
+    system = msgspec.structs.replace(PLAIN, gpu=A100)
+    world.add_machine("b", labels=labels, gpus=2, system=system)
+    await world.sleep(2)
+    for writer in AGENTS:
+        await world.start_agent("b", writer)
+    await world.until_state("b", "upgrade-done")
+    await world.sleep(150)
+    await configure(world, "b", "all-1g.5gb")
+
+
+@in_world
+async def test_a_reboot_that_the_policy_accepts_completes_the_geometry(world: World) -> None:
+    await add_a100(world, reboots="true")
+    await until_mig_state(world, "b", "rebooting", within=900.0)
+    await world.sleep(300)
+    wait = (await world.why("b")).wait
+    assert wait is not None
+    assert wait.code is WaitCode.REBOOT
+    assert "the node must be rebooted, which Sluice does not do" in wait.detail
+    await reboot(world, "b")
+    await until_mig_state(world, "b", "success", within=900.0)
+    assert await proven_digest(world, "b") == digest("b", "all-1g.5gb", A100)
+    assert await world.state("b") == "upgrade-done"
+    messages = [each["message"] for each in await world.events_of("MIGConfig")]
+    assert "a reset may concern all GPUs of the node" in messages[0]
+    assert len(messages) == 3
+
+
+@in_world
+async def test_without_the_policys_consent_the_old_geometry_stays(world: World) -> None:
+    await add_a100(world, reboots="false")
+    await until_mig_state(world, "b", "failed", within=900.0)
+    await world.until_state("b", "upgrade-done")
+    assert await proven_digest(world, "b") == digest("b", NONE, A100)
+    assert not (await world.kube.get(resources.NODES, "b")).spec.unschedulable
+    assert "reboot-required" in (await why_mig(world, "b"))
+
+
 @in_world
 async def test_a_process_that_holds_a_gpu_keeps_it_undivided_and_why_names_it(
     world: World,
@@ -186,6 +259,19 @@ async def test_a_process_that_holds_a_gpu_keeps_it_undivided_and_why_names_it(
     await configure(world, "a", MIXED)
     await until_mig_state(world, "a", "success")
     assert await proven_digest(world, "a") == digest("a", MIXED)
+
+
+@in_world
+async def test_a_plan_names_the_nodes_whose_gpus_are_to_be_divided(world: World) -> None:
+    await settled(world, "a", "b", "c")
+    await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": "Pause"}})
+    for name, config in (("a", SEVEN), ("b", NONE), ("c", MIXED)):
+        await configure(world, name, config)
+    await until_mig_state(world, "c", "pending")
+    answer = await world.ask(PlanQuery(pool=POOL))
+    assert isinstance(answer, PlanAnswer)
+    assert [each.node for each in answer.nodes] == ["a", "c"]
+    assert all(each.end_p50 is not None for each in answer.nodes)
 
 
 @in_world
