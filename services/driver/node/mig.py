@@ -111,7 +111,9 @@ class _Division:
         """Store what is before the first change; return None if nothing has to change."""
         await self._wait_for_driver()
         found = await self._read(self._mig.gpus)
-        if not _planned(found, self._mig.gpus):
+        is_unfinished = last is not None and not last.ended
+        # After an unfinished op a failure restores what was before that one.
+        if not is_unfinished and not _planned(found, self._mig.gpus):
             return None
         await self._wait_for_pods()
         before = tuple(found_geometry(each, index=self._index[each.uuid]) for each in found)
