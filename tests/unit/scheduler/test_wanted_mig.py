@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.facts import Facts, Kernel
+from libs.contracts.facts import Facts, Kernel, Mig
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.node import MIG_CONFIG_LABEL
@@ -126,6 +126,29 @@ def test_a_configuration_that_cannot_be_applied_is_one_clear_error(
     assert error in found.error
     assert (found.gpus, found.digest, found.applied) == ((), "", None)
     assert found.error.isprintable()
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"name": "x\n" * 4096, "mig_capable": False},
+        {"index": 2**53, "pci": "\0" * 4096, "compute_capability": (2**53, 0)},
+        {"uuid": "GPU-" + "a" * 4096},
+        {"migs": (Mig(uuid="", profile="9" * 4096),) * 100, "mig_mode": True},
+        {"uuid": "GPU-1"},
+    ],
+)
+@pytest.mark.parametrize("config", ["all-1g.10gb", "all-disabled", "all-enabled", "\n" * 63])
+def test_what_an_agent_reports_stays_in_short_clean_words(
+    config: str, hostile: dict[str, Any]
+) -> None:
+    facts = replace(UNDIVIDED, gpus=(replace(gpu(0), **hostile), gpu(1)))
+    found = wanted(config, facts)
+    assert found.error.isprintable()
+    assert len(found.error) < 400
+    assert len(found.digest) in (0, 4, 32)
+    assert {each.uuid for each in found.gpus} <= {"GPU-0", "GPU-1"}
+    assert {name for each in found.gpus for name in each.profiles} <= {"1g.10gb"}
 
 
 def test_a_gpu_that_fails_later_needs_no_other_division() -> None:
