@@ -16,7 +16,14 @@ from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
 from libs.contracts.numbers import LIMIT
 from libs.host.gpus.division import GpuDivision, GpuInstance, InstanceProfile
 from libs.host.gpus.mig import instance_profile_name, profile_name
-from libs.host.gpus.protocol import RawDivision, RawFabric, RawGpu, RawMig, RawProfile
+from libs.host.gpus.protocol import (
+    RawDivision,
+    RawFabric,
+    RawGpu,
+    RawInstance,
+    RawMig,
+    RawProfile,
+)
 
 MIB: Final = 1 << 20
 MAX_TEXT: Final = 96
@@ -139,21 +146,29 @@ def division(uuid: str, raw: RawDivision, complaints: Complaints) -> GpuDivision
     memory = complaints.integer("memory", raw.memory, low=1)
     named = ((each, _instance_profile(each, memory, complaints)) for each in raw.profiles)
     profiles = {each.id: profile for each, profile in named if profile is not None}
+    instances = [_instance(each, profiles.get(each.profile), complaints) for each in raw.instances]
     return GpuDivision(
         uuid=uuid,
         mig=raw.mig[0] == 1,
         pending=raw.mig[1] == 1,
-        instances=tuple(
-            GpuInstance(
-                id=each.id,
-                profile=profiles[each.profile].name if each.profile in profiles else "",
-                start=each.start,
-                size=each.size,
-                compute=tuple(sorted(each.compute, reverse=True)),
-            )
-            for each in sorted(raw.instances, key=lambda each: (each.start, each.id))
-        ),
+        instances=tuple(sorted(instances, key=lambda each: (each.start, each.id))),
         profiles=tuple(profiles.values()),
+    )
+
+
+def _instance(
+    raw: RawInstance, profile: InstanceProfile | None, complaints: Complaints
+) -> GpuInstance:
+    """Describe an instance; one without a proper place has no profile, so that it cannot stay."""
+    start = complaints.integer("place", raw.start, high=_MOST_SLICES)
+    size = complaints.integer("place", raw.size, high=_MOST_SLICES)
+    is_proper = profile is not None and start in profile.starts and size == profile.size
+    return GpuInstance(
+        id=raw.id,
+        profile=profile.name if profile is not None and is_proper else "",
+        start=_or(start, 0),
+        size=_or(size, 0),
+        compute=tuple(sorted(raw.compute, reverse=True)),
     )
 
 

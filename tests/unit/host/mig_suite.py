@@ -7,12 +7,15 @@ import pytest
 from libs.contracts.gpus import GpuProblem
 from libs.host.gpus.division import Activation, DivisionRefused, GpuDivision, RefusalReason
 from libs.host.gpus.port import Gpus, GpusUnavailable
+from libs.policy.mig.profiles import parse_profile
+from tests.unit.host.gpus_suite import ReadOnlyGpuFixture
 
 
 class MigFixture(Protocol):
     """A machine with two or more H100 of 80 GB, whose MIG mode is off."""
 
-    gpus: Gpus
+    @property
+    def gpus(self) -> Gpus: ...
 
     def held(self) -> bool: ...
 
@@ -55,8 +58,29 @@ def shape(division: GpuDivision) -> list[tuple[str, int, tuple[int, ...]]]:
     return [(each.profile, each.start, each.compute) for each in division.instances]
 
 
-class MigSuite:
-    """The tests; a subclass provides the fixture `bench`."""
+class ReadOnlyMigSuite:
+    """The tests that change nothing; a subclass provides the fixture `bench`."""
+
+    def test_every_gpu_says_how_it_is_divided(self, bench: ReadOnlyGpuFixture) -> None:
+        bench.gpus.open()
+        for gpu in bench.gpus.describe():
+            if not gpu.mig_capable:
+                with pytest.raises(DivisionRefused) as raised:
+                    bench.gpus.division(gpu.uuid)
+                assert raised.value.reason is RefusalReason.NOT_CAPABLE
+                continue
+            found = bench.gpus.division(gpu.uuid)
+            assert (found.mig, found.pending) == (gpu.mig_mode, gpu.mig_pending)
+            assert sum(len(each.compute) for each in found.instances) == len(gpu.migs)
+            assert {each.profile for each in found.instances} <= {
+                each.name for each in found.profiles
+            }
+            assert all(parse_profile(each.name) for each in found.profiles)
+            assert all(each.size and each.starts for each in found.profiles)
+
+
+class MigSuite(ReadOnlyMigSuite):
+    """All tests."""
 
     def test_calls_fail_unless_open(self, bench: MigFixture) -> None:
         for call in (

@@ -11,7 +11,7 @@ from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable
 from libs.testing.machines.state import instance_profiles
-from libs.testing.nvml.products import H100
+from libs.testing.nvml.products import A100, H100
 from tests.unit.host.gpus_suite import GpusSuite
 from tests.unit.host.mig_suite import MigSuite
 
@@ -133,3 +133,16 @@ def test_a_handle_is_not_released_while_the_kernel_holds_a_device(bench: MemoryG
     assert handle.acquire() is None
     assert handle.problem is None
     assert not bench.held()
+
+
+@pytest.mark.parametrize("persists", [True, False])
+def test_a_pending_mode_takes_effect_at_a_reboot_if_it_outlives_the_driver(persists: bool) -> None:
+    mig = MemoryMig(
+        ["GPU-0"], instance_profiles(A100), is_used=lambda _uuid: False, persists=persists
+    )
+    mig.activation = Activation.RESET_REQUIRED
+    assert mig.set_mode("GPU-0", on=True) is Activation.RESET_REQUIRED
+    mig.unload()
+    assert (mig.division("GPU-0").mig, mig.division("GPU-0").pending) == (False, persists)
+    mig.reboot()
+    assert mig.division("GPU-0").mig is persists

@@ -143,22 +143,22 @@ class MigWorld(World):
             self.gpus.close()
 
     async def crawl(
-        self, *wanted: Sequence[str] | None, reboot: bool = False
+        self, *wanted: Sequence[str] | None, reboot: bool = False, kills: int = 100
     ) -> tuple[Result, int]:
-        """Divide by agents of which each is killed right after its first change.
+        """Divide by agents of which the first are killed, each right after its first change.
 
         Return the result, and how many agents were killed.
         """
         gpus = KillingGpus(self.gpus)
-        order, kills = await self.send_mig(*wanted, reboot=reboot), 0
+        order, killed = await self.send_mig(*wanted, reboot=reboot), 0
         self.driver.gpus = cast(Any, gpus)
         while (result := self.result(order)) is None:
             async with self.killable(after=-1) as offload, self.agent():
-                gpus.on_change = offload.kill
-                await self.until(lambda killed=offload: killed.is_killed or self.result(order))
-            kills += offload.is_killed
+                gpus.on_change = offload.kill if killed < kills else lambda: None
+                await self.until(lambda agent=offload: agent.is_killed or self.result(order))
+            killed += offload.is_killed
         self.driver.gpus = cast(Any, self.gpus)
-        return result, kills
+        return result, killed
 
     async def divide_with_kills(
         self, *wanted: Sequence[str] | None, after: int, reboot: bool = False

@@ -214,6 +214,17 @@ async def test_a_gpu_that_hangs_meanwhile_is_said_not_to_be_as_before(world: Mig
 
 
 @in_world
+async def test_a_driver_that_hangs_for_good_is_not_waited_for(world: MigWorld) -> None:
+    async with world.agent():
+        order = await world.send_mig(SEVEN)
+        world.driver.gpus.is_stuck = True
+        result = await world.wait_for_result(order)
+    assert (result.outcome, result.code) == (Outcome.FAILED, "driver-hung")
+    assert "the node must be rebooted" in result.message
+    assert result.finished - result.started < 1.0
+
+
+@in_world
 async def test_after_a_superseded_op_the_next_restores_what_was_before_both(
     world: MigWorld,
 ) -> None:

@@ -20,7 +20,7 @@ from libs.testing.machines.state import InstalledDriver
 from libs.testing.simulation import Sim, run
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.host.gpus_suite import GpusSuite
-from tests.unit.host.mig_suite import MigSuite
+from tests.unit.host.mig_suite import MigSuite, create, with_mig
 from tests.unit.testing.machines.builders import machine
 
 
@@ -85,6 +85,29 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> SimulatedBench:
 
 class TestSimulatedGpus(GpusSuite, MigSuite):
     """The suites, on a simulated machine."""
+
+
+@pytest.mark.parametrize("by", ["unload", "reboot"])
+def test_what_is_divided_is_gone_after_an_unload_and_after_a_reboot(
+    tmp_path: Path, by: str
+) -> None:
+    async def main(sim: Sim) -> None:
+        world = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
+        bench = SimulatedBench(world, proves=False)
+        uuid = with_mig(bench)
+        create(bench, uuid, "7g.80gb", 0)
+        bench.gpus.close()
+        if by == "unload":
+            bench.unload()
+            bench.load("580.95.05")
+        else:
+            assert await world.reboot()
+            bench = SimulatedBench(world, proves=False)
+        bench.gpus.open()
+        found = bench.gpus.division(uuid)
+        assert (found.mig, found.pending, found.instances) == (False, False, ())
+
+    run(main, seed=1)
 
 
 def validator_run(
