@@ -23,6 +23,8 @@ CONTROL = "/dev/nvidiactl"
 MEMORY = "/dev/nvidia-uvm"
 """Open in every computing process, beside the GPUs."""
 
+PERSISTENCE_DAEMON = "nvidia-persistenced"
+"""The process of a driver container that keeps the GPUs open."""
 _FIRST_PID = 1000
 _UVM, _MODESET = "nvidia_uvm", "nvidia_modeset"
 
@@ -237,7 +239,7 @@ class SimulatedKernel:
         with self._lock:
             path = device(self._gpus[index].minor)
             return sum(
-                path in process.devices and process.comm != "nvidia-persistenced"
+                path in process.devices and process.comm != PERSISTENCE_DAEMON
                 for process in self._processes.values()
             )
 
