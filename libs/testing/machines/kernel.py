@@ -23,6 +23,8 @@ CONTROL = "/dev/nvidiactl"
 MEMORY = "/dev/nvidia-uvm"
 """Open in every computing process, beside the GPUs."""
 
+PERSISTENCE_DAEMON = "nvidia-persistenced"
+"""The process of a driver container that keeps the GPUs open."""
 _FIRST_PID = 1000
 _UVM, _MODESET = "nvidia_uvm", "nvidia_modeset"
 
@@ -233,10 +235,13 @@ class SimulatedKernel:
         return frozenset(gpu.index for gpu in self._gpus if device(gpu.minor) in open_paths)
 
     def count_users(self, index: int) -> int:
-        """Return how many processes have a GPU open."""
+        """Return how many processes have a GPU open; the driver's own daemon lets it go."""
         with self._lock:
             path = device(self._gpus[index].minor)
-            return sum(path in process.devices for process in self._processes.values())
+            return sum(
+                path in process.devices and process.comm != PERSISTENCE_DAEMON
+                for process in self._processes.values()
+            )
 
     def mount(self, path: str) -> None:
         """Mount at a path; unmounting deletes the files below it."""
