@@ -102,9 +102,9 @@ class _Division:
             attempt = await self._attempt(attempt)
         if attempt.failure is None:
             return OpDone(f"the GPUs are divided as {self._mig.config}")
+        failure = attempt.failure
         if not attempt.ended:
-            attempt = await self._restore(attempt, attempt.failure)
-        failure = attempt.failure or MigFailure(code="defect", message="the failure was lost")
+            failure = await self._restore(attempt, failure)
         return OpFailed(failure.code, failure.message)
 
     async def _begin(self, last: MigAttempt | None) -> MigAttempt | None:
@@ -124,14 +124,15 @@ class _Division:
     async def _attempt(self, attempt: MigAttempt) -> MigAttempt:
         """Divide the GPUs, and store how that ended."""
         try:
+            await self._wait_for_driver()
             await self._divide(self._mig.gpus, is_patient=True)
         except _Failed as error:
             failure = MigFailure(code=error.code, message=str(error))
             return await self._save(replace(attempt, failure=failure))
         return await self._save(replace(attempt, ended=True))
 
-    async def _restore(self, attempt: MigAttempt, failure: MigFailure) -> MigAttempt:
-        """Divide each GPU as before, where the driver allows it, and store that the op has ended.
+    async def _restore(self, attempt: MigAttempt, failure: MigFailure) -> MigFailure:
+        """Divide each GPU as before, where the driver allows it; store and return how that ended.
 
         A change that a reboot completes is left pending, if the command says so.
         """
@@ -146,7 +147,8 @@ class _Division:
             if problems:
                 end = f"not all GPUs could be divided as before: {'; '.join(problems)}"
             failure = replace(failure, message=f"{failure.message}; {end}")
-        return await self._save(replace(attempt, failure=failure, ended=True))
+        await self._save(replace(attempt, failure=failure, ended=True))
+        return failure
 
     async def _divide(self, wanted: Sequence[GpuGeometry], *, is_patient: bool) -> None:
         """Make the changes until none is left; raise `_Failed`."""
@@ -179,7 +181,7 @@ class _Division:
     async def _take(self, step: Step, *, is_patient: bool) -> Activation:
         """Take a step, as soon as no process uses the GPU; raise `_Failed` if that takes long."""
         what = f"{self._name(step.uuid)}: {step}"
-        self._op.progress("dividing", what)
+        self._op.progress("dividing" if is_patient else "restoring", what)
         while True:
             await self._op.checkpoint(what)
             try:

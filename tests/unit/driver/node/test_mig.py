@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.commands import REBOOT_REQUIRED, GpuGeometry, Mig, Swap
+from libs.contracts.commands import REBOOT_REQUIRED, GpuGeometry, Mig, Order, Swap
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.reports import Outcome
 from libs.host import gate
@@ -93,7 +93,7 @@ async def test_a_pod_with_a_gpu_open_is_waited_for_and_named(world: MigWorld) ->
         world.machine.remove_process(4711)
         assert (await world.wait_for_result(order)).outcome is Outcome.DONE
     world.machine.add_process(4712, POD, "/dev/nvidia0", comm="train.py")
-    result = await world.divide(OFF)
+    result = await world.divide(OFF, deadline=20.0)
     assert (result.outcome, result.code) == (Outcome.FAILED, "in-use")
     assert f"train.py (pid 4712, pod {POD})" in result.message
     assert facts(world.gpus) == [SEVEN, OFF]
@@ -117,12 +117,13 @@ async def test_the_driver_decides_whether_a_gpu_is_in_use(world: MigWorld) -> No
         world.used.clear()
         assert (await world.wait_for_result(order)).outcome is Outcome.DONE
     world.used.add("GPU-1")
-    result = await world.divide(OFF, OFF)
+    result = await world.divide(OFF, OFF, deadline=20.0)
     assert (result.outcome, result.code) == (Outcome.FAILED, "in-use")
     assert "GPU 1 (GPU-1): destroy 1g.10gb at 0: the GPU is in use" in result.message
     assert "Xorg (pid 4711)" in result.message
     assert result.message.endswith("the GPUs are divided as before")
     assert facts(world.gpus) == [SEVEN, SEVEN]
+    assert world.phases(Order(1, 2)) == ["dividing", "in-use", "restoring"]
 
 
 @in_world
@@ -165,7 +166,7 @@ async def test_a_module_that_blocks_the_reset_is_named(
     )
     world.machine.set_modules("nvidia", "nvidia_drm", version=VERSION)
     world.used.add("GPU-0")
-    result = await world.divide(SEVEN, reboot=True)
+    result = await world.divide(SEVEN, reboot=True, deadline=20.0)
     assert (result.outcome, result.code) == (Outcome.FAILED, code)
     assert ("the kernel module nvidia_drm is loaded" in result.message) == (code != "in-use")
     assert world.mig.division("GPU-0").pending == (code != "in-use")
@@ -180,9 +181,25 @@ async def test_a_driver_that_starts_late_is_waited_for(world: MigWorld) -> None:
         world.driver.set_version(VERSION)
         assert (await world.wait_for_result(order)).outcome is Outcome.DONE
         world.driver.set_version("")
-        order = await world.send_mig_to(("GPU-0", OFF))
+        order = await world.send_mig_to(("GPU-0", OFF), deadline=20.0)
         result = await world.wait_for_result(order)
     assert (result.outcome, result.code) == (Outcome.FAILED, "driver-not-loaded")
+
+
+@in_world
+async def test_a_driver_that_restarts_while_the_agent_is_down_is_waited_for(
+    world: MigWorld,
+) -> None:
+    async with world.killable(after=12) as offload, world.agent():
+        order = await world.send_mig(SEVEN)
+        await world.until(lambda: offload.is_killed)
+    world.driver.set_version("")
+    world.mig.unload()
+    async with world.agent():
+        await world.until(lambda: "driver-start" in world.phases(order))
+        world.driver.set_version(VERSION)
+        assert (await world.wait_for_result(order)).outcome is Outcome.DONE
+    assert facts(world.gpus) == [SEVEN, OFF]
 
 
 @in_world
