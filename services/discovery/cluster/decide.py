@@ -94,7 +94,7 @@ class RefusedLabels(msgspec.Struct, frozen=True, kw_only=True):
         keys = ", ".join(self.keys[:_NAMED]) + (", …" if len(self.keys) > _NAMED else "")
         parts = [f"no values of labels: {keys}"] if keys else []
         if self.lines:
-            parts.append(f"{self.lines} lines of feature files, the first because of: {self.why}")
+            parts.append(f"lines of feature files: {self.lines}, the first: {self.why}")
         return "; ".join(parts)
 
 

@@ -7,29 +7,10 @@ import pytest
 from libs.contracts.facts import Vgpu
 from libs.host.tree import Tree, Unreadable
 from libs.host.vgpu import vgpu
+from tests.unit.host.builders import pci_config, vgpu_capability, vgpu_record
 
 DEVICES = "sys/bus/pci/devices"
-
-
-def record(version: bytes, branch: bytes, *, kind: int = 0) -> bytes:
-    return bytes((kind, 22)) + version.ljust(10, b"\0") + branch.ljust(10, b"\0")
-
-
-GUEST = b"VF" + record(b"460.16", b"r460_00")
-
-
-def config(*capabilities: tuple[int, bytes]) -> bytes:
-    """Return a configuration whose capabilities (id, content) follow each other from 0x40."""
-    data = bytearray(256)
-    if capabilities:
-        data[0x06], data[0x34] = 0x10, 0x40
-    start = 0x40
-    for number, (kind, content) in enumerate(capabilities, start=1):
-        length = 3 + len(content)
-        following = 0 if number == len(capabilities) else start + length
-        data[start : start + length] = bytes((kind, following, length)) + content
-        start += length
-    return bytes(data)
+GUEST = vgpu_capability("460.16", "r460_00")
 
 
 def machine(root: Path, *configs: bytes, vendor: str = "0x10de") -> Tree:
@@ -42,14 +23,16 @@ def machine(root: Path, *configs: bytes, vendor: str = "0x10de") -> Tree:
 
 
 def test_the_driver_of_the_host_is_read(tmp_path: Path) -> None:
-    other = b"VF" + record(b"x", b"y", kind=7) + GUEST[2:]
-    found = vgpu(machine(tmp_path, config((0x10, b"express")), config((0x01, b""), (0x09, other))))
+    other = b"VF" + vgpu_record("x", "y", kind=7) + GUEST[2:]
+    found = vgpu(
+        machine(tmp_path, pci_config((0x10, b"express")), pci_config((0x01, b""), (0x09, other)))
+    )
     assert found == Vgpu(present=True, host_driver_version="460.16", host_driver_branch="r460_00")
 
 
 @pytest.mark.parametrize(
     "data",
-    [config(), config((0x09, b"no")), config((0x05, GUEST)), config((0x09, b""))],
+    [pci_config(), pci_config((0x09, b"no")), pci_config((0x05, GUEST)), pci_config((0x09, b""))],
     ids=["no capabilities", "another signature", "another kind", "an empty one"],
 )
 def test_a_gpu_of_the_machine_itself_is_no_virtual_one(tmp_path: Path, data: bytes) -> None:
@@ -58,15 +41,15 @@ def test_a_gpu_of_the_machine_itself_is_no_virtual_one(tmp_path: Path, data: byt
 
 @pytest.mark.parametrize(
     "content",
-    [b"VF", b"VF" + bytes((5, 0)) * 20, b"VF" + record(b"1", b"2")[:-1]],
+    [b"VF", b"VF" + bytes((5, 0)) * 20, b"VF" + vgpu_record("1", "2")[:-1]],
     ids=["no record", "records without a length", "a record that is cut off"],
 )
 def test_a_virtual_gpu_may_tell_no_driver(tmp_path: Path, content: bytes) -> None:
-    assert vgpu(machine(tmp_path, config((0x09, content)))) == Vgpu(present=True)
+    assert vgpu(machine(tmp_path, pci_config((0x09, content)))) == Vgpu(present=True)
 
 
 def test_capabilities_in_a_circle_end(tmp_path: Path) -> None:
-    data = bytearray(config((0x01, b"")))
+    data = bytearray(pci_config((0x01, b"")))
     data[0x41] = 0x40
     assert vgpu(machine(tmp_path, bytes(data))) == Vgpu()
 
@@ -78,7 +61,7 @@ def test_any_configuration_is_read(tmp_path: Path) -> None:
 
 
 def test_other_devices_say_nothing_and_a_hidden_configuration_is_unknown(tmp_path: Path) -> None:
-    assert vgpu(machine(tmp_path / "a", config((0x09, GUEST)), vendor="0x8086")) is None
+    assert vgpu(machine(tmp_path / "a", pci_config((0x09, GUEST)), vendor="0x8086")) is None
     assert vgpu(Tree(tmp_path / "b")) is None
     with pytest.raises(Unreadable, match="has 64 bytes: only root may read all 256"):
         vgpu(machine(tmp_path / "c", bytes(64)))
