@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from libs.contracts.facts import Facts, Kernel, LoadedDriver, LocalFeatures
 from libs.contracts.identities import Writer
+from libs.kube.resources import NODES
 from services.discovery.cluster.gfd import GPU_LABELS
 from tests.component.discovery.world import World, in_world
 from tests.unit.discovery.cluster.builders import (
@@ -284,5 +285,11 @@ async def test_refused_values_are_reported_once(world: World) -> None:
     assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "a")
     assert event["message"] == f"left out, and the labels stay as they are: {why}"
     await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
+    await world.sleep(2)
+    assert role.value(refused) == 0
+    await world.report_facts("a", msgspec.structs.replace(facts, features=LocalFeatures()))
+    await world.sleep(2)
+    assert role.value(refused) == 1
+    await world.remove(NODES, "a")
     await world.sleep(2)
     assert role.value(refused) == 0
