@@ -134,6 +134,6 @@ def memory(tree: Tree) -> Memory | None:
     return Memory(bytes=total * 1024, numa_nodes=max(1, len(nodes)), swap=len(swaps) > 1)
 
 
-def machine(tree: Tree) -> str | None:
-    """Return the product name."""
-    return tree.word("/sys/class/dmi/id/product_name") or None
+def machine(tree: Tree) -> str:
+    """Return the product name; empty for a machine without one."""
+    return tree.word("/sys/class/dmi/id/product_name") or ""

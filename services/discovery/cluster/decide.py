@@ -169,8 +169,7 @@ def _gpu_labels(
     node: Node, facts: Facts, driver: LoadedDriver | None, policy: LabelPolicy
 ) -> Labels:
     found = gfd.gpu_labels(facts, driver, strategy=policy.mig_strategy)
-    describes_gpus = gfd.describes_gpus(check(found).labels)
-    return (gfd.of_profiles(node.ours) if describes_gpus else {}) | found
+    return (gfd.of_profiles(node.ours) if gfd.describes_gpus(found) else {}) | found
 
 
 def _without_nfd(node: Node, described: Labels) -> Labels:

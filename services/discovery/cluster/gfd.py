@@ -25,6 +25,8 @@ from services.discovery.cluster.reported_gpus import MAX_GPUS
 
 MIG_CAPABLE: Final = "nvidia.com/mig.capable"
 PRODUCT: Final = f"{GPU_RESOURCE}.product"
+_MACHINE: Final = f"{GPU_RESOURCE}.machine"
+_MODE: Final = f"{GPU_RESOURCE}.mode"
 _COUNT: Final = f"{GPU_RESOURCE}.count"
 
 _MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
@@ -108,8 +110,7 @@ def gpu_labels(
     if len(gpus) > MAX_GPUS or any(len(gpu.migs) > _MAX_MIGS for gpu in gpus):
         labels[_COUNT] = REFUSED
     elif gpus:
-        labels = dict.fromkeys(_GPUS) | _model(gpus, sharing)
-        labels |= _of_node(gpus, facts, sharing)
+        labels = dict.fromkeys(_GPUS) | _model(gpus, sharing) | _of_node(gpus, facts, sharing)
         if strategy is not MigStrategy.NONE:
             labels[_MIG_STRATEGY] = strategy.value
         if strategy is MigStrategy.SINGLE:
@@ -120,7 +121,9 @@ def gpu_labels(
         labels |= _versions(driver)
     if facts.vgpu is not None:
         labels |= _virtual(facts.vgpu)
-    return labels
+    # What was not read keeps its label.
+    unread = {key for key, fact in ((_MACHINE, facts.machine), (_MODE, facts.pci)) if fact is None}
+    return {key: value for key, value in labels.items() if key not in unread}
 
 
 def of_profiles(keys: Iterable[str]) -> Labels:
@@ -135,7 +138,7 @@ def is_label(key: str) -> bool:
 
 def describes_gpus(labels: Labels) -> bool:
     """Return whether these labels are those of known GPUs."""
-    return PRODUCT in labels or _COUNT in labels
+    return PRODUCT in labels
 
 
 def _model(gpus: Sequence[Gpu], sharing: Sharing) -> Labels:
@@ -165,8 +168,8 @@ def _of_node(gpus: Sequence[Gpu], facts: Facts, sharing: Sharing) -> Labels:
     """Return the labels that all GPUs of the node decide together."""
     mps = sharing.strategy is SharingStrategy.MPS
     labels: Labels = {
-        f"{GPU_RESOURCE}.machine": product(facts.machine or "") or "unknown",
-        f"{GPU_RESOURCE}.mode": _mode(gpus, facts.pci or ()),
+        _MACHINE: product(facts.machine or "") or "unknown",
+        _MODE: _mode(gpus, facts.pci or ()),
         f"{GPU_RESOURCE}.clique": _clique(gpus),
         MIG_CAPABLE: "true" if any(gpu.mig_capable for gpu in gpus) else "false",
         _MPS_CAPABLE: "true" if mps else "false",
