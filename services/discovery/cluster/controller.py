@@ -33,6 +33,7 @@ from services.discovery.cluster.decide import (
     label_policy,
 )
 from services.discovery.cluster.hold import Hold
+from services.discovery.cluster.pace import Pace
 from services.discovery.cluster.reports import ReportReader
 from services.discovery.cluster.resources import Informers, Node
 from services.discovery.cluster.writes import DiscoveryMetrics, Writes
@@ -82,6 +83,7 @@ class LabelController:
         self._nfd_labels = nfd_labels
         self._clock = env.clock
         self._report_reader = ReportReader(reports, clock=env.clock)
+        self._pace = Pace(clock=env.clock)
         self._policy: LabelPolicy | None = None
         """None: no Node may be written now."""
         self._hold_reason = ""
@@ -122,6 +124,7 @@ class LabelController:
                 self._report_reader.forget(before.metadata.name)
                 self._metrics.set_foreign(before.metadata.name, 0)
                 self._metrics.set_refused_labels(before.metadata.name, 0)
+                self._pace.forget(before.metadata.name)
         elif before is None or before.relevant != after.relevant:
             self._queue.add(after.metadata.name)
 
@@ -148,6 +151,10 @@ class LabelController:
         decision = decide(node, reported, self._policy)
         self._metrics.set_foreign(key, decision.foreign)
         self._report_refused(node, decision.refused)
+        if decision.change is not None and not decision.changes_operands:
+            wait = self._pace.take(key)
+            if wait > 0:
+                return RequeueAfter(wait)
         try:
             if decision.change is not None:
                 # The response changes the cached Node, which is then reconciled once more.

@@ -100,6 +100,8 @@ class RefusedLabels(msgspec.Struct, frozen=True, kw_only=True):
 
 class LabelDecision(msgspec.Struct, frozen=True, kw_only=True):
     change: LabelChange | None = None
+    changes_operands: bool = False
+    """The change starts, stops or pauses operands, which agents' reports cannot do repeatedly."""
     foreign: int = 0
     """Number of labels that differ from the facts and belong to another manager."""
     refused: RefusedLabels = RefusedLabels()
@@ -123,7 +125,15 @@ def decide(node: Node, reported: ReportedFacts, policy: LabelPolicy) -> LabelDec
     wanted |= operand_labels.pauses(_merge(labels, wanted), _is_paused(node))
     change = _change(node, wanted, at=reported.at)
     refused = _refused(reported.facts if policy.nfd_labels else None, checked.refused)
-    return LabelDecision(change=change, foreign=foreign, refused=refused)
+    return LabelDecision(
+        change=change,
+        changes_operands=any(
+            key.startswith(DEPLOY_PREFIX) and labels.get(key) != value
+            for key, value in wanted.items()
+        ),
+        foreign=foreign,
+        refused=refused,
+    )
 
 
 def _refused(facts: Facts | None, keys: tuple[str, ...]) -> RefusedLabels:

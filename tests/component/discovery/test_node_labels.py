@@ -293,3 +293,24 @@ async def test_refused_values_are_reported_once(world: World) -> None:
     await world.remove(NODES, "a")
     await world.sleep(2)
     assert role.value(refused) == 0
+
+
+@in_world
+async def test_facts_that_change_all_the_time_are_written_a_few_times(world: World) -> None:
+    await world.node("a", SYSTEM)
+    await world.node("b", SYSTEM)
+    await world.lead()
+    before = len(world.revisions("Node"))
+    for number in range(600):
+        kernel = Kernel(release=f"6.{number}.0")
+        await world.report_facts("a", msgspec.structs.replace(SYSTEM, kernel=kernel))
+        await world.sleep(1)
+    assert len(world.revisions("Node")) - before <= 6 + 600 / 20 + 1
+    # Neither other nodes nor a pause of operands wait for it.
+    await world.report_facts("b", msgspec.structs.replace(SYSTEM, kernel=Kernel(release="6.9.9")))
+    await world.set_record("a", record(paused=True))
+    await world.sleep(1)
+    assert (await world.operands("a"))["dcgm"] == PAUSED
+    assert (await world.labels("b"))[KERNEL] == "6.9.9"
+    await world.sleep(25)
+    assert (await world.labels("a"))[KERNEL] == "6.599.0"
