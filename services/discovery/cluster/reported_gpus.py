@@ -264,12 +264,12 @@ def _health(state: HealthState, finding: HealthFinding | None) -> DeviceHealth:
     return DeviceHealth(
         state=state.value,
         reason=reason,
-        message=_text(finding.message),
-        remedy=_text(finding.remedy),
+        message=one_line(finding.message),
+        remedy=one_line(finding.remedy),
     )
 
 
-def _text(text: str) -> str:
+def one_line(text: str) -> str:
     """Return a text that can be printed on one line."""
     clean = "".join(each if each.isprintable() else " " for each in text[: 2 * MAX_TEXT])
     short = " ".join(clean.split())

@@ -27,6 +27,7 @@ class ReportReader:
 
     def __init__(self, reports: ReportCache, *, clock: Clock) -> None:
         self._reports = reports
+        self._clock = clock
         self._absences = Absences(reports, clock=clock)
 
     def read(self, node: Node) -> ReportedFacts:
@@ -36,6 +37,7 @@ class ReportReader:
             facts=facts,
             driver=None if driver_facts is None else driver_facts.driver,
             without_gpus=self._seconds_without_gpus(node, facts),
+            at=self._clock.now(),
         )
 
     def forget(self, name: str) -> None:

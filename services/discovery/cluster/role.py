@@ -34,6 +34,8 @@ class DiscoveryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     """Namespace of the lease."""
     pod_name: str = "discovery-cluster"
     """Identity of this process in the lease."""
+    nfd_enabled: bool = True
+    """Write the labels of node feature discovery. False where NFD itself runs and writes them."""
 
 
 async def run(
@@ -62,7 +64,9 @@ async def run(
             reports=reports,
             foreign=foreign,
             writes=writes,
+            events=events,
             hold=hold,
+            nfd_labels=settings.nfd_enabled,
             metrics=metrics,
             controller_metrics=controller_metrics,
             env=env,

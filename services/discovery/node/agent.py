@@ -1,6 +1,7 @@
 """The discovery agent of a node: reports the facts of its machine when they change."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -12,10 +13,11 @@ from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
 from libs.contracts.commands import CommandKind
 from libs.contracts.events import FactsEvent
-from libs.contracts.facts import Facts, Gpu, PciDevice
+from libs.contracts.facts import Facts, Gpu, LocalFeatures, PciDevice
 from libs.contracts.gpus import GpuProblem
-from libs.host import pci, system
+from libs.host import pci, system, vgpu
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
+from libs.host.local_features import local_features
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
@@ -40,17 +42,20 @@ class KnownFacts(msgspec.Struct, frozen=True, kw_only=True):
     facts: Facts = Facts()
     missed: Mapping[str, int] = {}
     """By address of a known device: the number of latest scans without it."""
+    missed_labels: Mapping[str, int] = {}
+    """By key of a label of the feature files: the number of latest scans without it."""
 
     def after(self, scan: Facts) -> "KnownFacts":
         """Merge a scan; a section that it lacks keeps its value."""
         pci, missed = _merge_devices(self, scan.pci)
+        features, missed_labels = _merge_features(self, scan.features)
         lacking = {
             name: getattr(self.facts, name)
             for name in Facts.__struct_fields__
             if name not in _OF_ONE_SCAN and getattr(scan, name) is None
         }
-        facts = msgspec.structs.replace(scan, **{**lacking, "pci": pci})
-        return KnownFacts(facts=facts, missed=missed)
+        facts = msgspec.structs.replace(scan, **{**lacking, "pci": pci, "features": features})
+        return KnownFacts(facts=facts, missed=missed, missed_labels=missed_labels)
 
 
 def _merge_devices(
@@ -68,6 +73,21 @@ def _merge_devices(
             missed[device.address] = count
             devices[device.address] = device
     return tuple(devices[address] for address in sorted(devices)), missed
+
+
+def _merge_features(
+    known: KnownFacts, scanned: LocalFeatures | None
+) -> tuple[LocalFeatures | None, Mapping[str, int]]:
+    before = known.facts.features
+    if scanned is None or before is None:
+        return scanned or before, known.missed_labels
+    labels, missed = dict(scanned.labels), dict[str, int]()
+    for key in before.labels.keys() - labels.keys():
+        count = known.missed_labels.get(key, 0) + 1
+        if count < MAX_MISSED:
+            missed[key] = count
+            labels[key] = before.labels[key]
+    return msgspec.structs.replace(scanned, labels=dict(sorted(labels.items()))), missed
 
 
 INTERVAL: Final = 60.0
@@ -130,6 +150,8 @@ class MachineReporter:
             cpu=_readable(system.cpu, tree),
             memory=_readable(system.memory, tree),
             machine=_readable(system.machine, tree),
+            vgpu=_readable(vgpu.vgpu, tree),
+            features=_readable(partial(local_features, now=self._clock.now()), tree),
             gpus=gpus,
             nvml_error=error,
             nvml_problem=problem,
