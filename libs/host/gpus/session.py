@@ -112,7 +112,7 @@ class Session:
     def _ask(
         self, question: Callable[[int, int], Request], *, late: float = inf
     ) -> dict[int, Reply]:
-        """Ask all GPUs that owe no answer. Raise `Silent` if none answers, and none is only late."""
+        """Ask all GPUs that owe no answer; raise `Silent` if none answers, and none is late."""
         self.process.take_late_answers()
         gpus = sorted(set(range(self._count)) - self.process.hung)
         asked = [question(next(self._ids), gpu) for gpu in gpus]

@@ -91,7 +91,7 @@ class Sampler:
         self._clock = clock
         self._metrics = metrics
         self._xids = XidCounts()
-        # A release waits for a running sweep, which would otherwise acquire the GPUs again.
+        # One sweep at a time.
         self._lock = asyncio.Lock()
         self._sweep: Sweep | None = None
         self._swept_at = clock.monotonic()
@@ -135,9 +135,11 @@ class Sampler:
 
     async def release(self) -> None:
         """Release the GPUs until `resume`; raise `GpusUnavailable` if a device stays open."""
-        async with self._lock:
-            self._sweep = None
-            await self._machine.offload.run(self._hold.release)
+        try:
+            await self._machine.offload.run(self._hold.release)  # this ends the calls of a sweep
+        finally:
+            async with self._lock:
+                self._sweep = None
         await self.sweep()
 
     async def resume(self) -> None:
@@ -151,10 +153,10 @@ class Sampler:
         if library is None:
             return _SweepResult(errors=errors)
         try:
+            # In this order a GPU that hangs costs the others no second.
+            samples = gpus.sample()
             sweep = Sweep(
-                driver_version=library.driver_version,
-                gpus=gpus.describe(),
-                samples=gpus.sample(),
+                driver_version=library.driver_version, gpus=gpus.describe(), samples=samples
             )
         except GpusUnavailable as error:
             self._hold.mark_lost(error)
