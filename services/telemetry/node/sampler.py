@@ -94,6 +94,8 @@ class Sampler:
         # One sweep at a time.
         self._lock = asyncio.Lock()
         self._sweep: Sweep | None = None
+        self._unavailable = ""
+        """Why the last sweep could not measure the GPUs."""
         self._swept_at = clock.monotonic()
 
     @property
@@ -111,9 +113,7 @@ class Sampler:
         """Why the GPUs are not measured; empty if they are."""
         if overdue := self._overdue:
             return f"the GPUs did not answer for {overdue:.0f} s"
-        return self._hold.unavailable_reason or (
-            "" if self._sweep else "the GPUs have not been sampled yet"
-        )
+        return self._unavailable or ("" if self._sweep else "the GPUs have not been sampled yet")
 
     @property
     def _overdue(self) -> float:
@@ -129,6 +129,7 @@ class Sampler:
             self._sweep = result.sweep and msgspec.structs.replace(
                 result.sweep, samples=self._xids.with_last_xids(result.sweep.samples)
             )
+            self._unavailable = "" if result.sweep else self._hold.unavailable_reason
             self._swept_at = self._clock.monotonic()
             await self._on_sweep(result.sweep, result.errors)
         self._metrics.count_sweep(measured=result.sweep is not None)
