@@ -26,7 +26,7 @@ from libs.host.gpus.process import NvmlProcess
 from libs.kube.resources import NODES
 from libs.testing.machines.library_machine import LibraryMachine
 from libs.testing.machines.machine import SimulatedMachine
-from libs.testing.nvml import VARIABLE, StandIn
+from libs.testing.nvml import VARIABLE, StandIn, library
 from services.discovery.cluster.devices import FULL_DEVICES
 from services.scheduler import resources
 from tests.component.gpus.machine import HeldProcess
@@ -78,6 +78,7 @@ class World(world.World):
         machine = self.machines[name] = LibraryMachine(
             self._folder / name,
             state=Path(os.environ[VARIABLE]),
+            library=library(),
             deadlines=DEADLINES,
             start=self._start_reader,
             name=name,
