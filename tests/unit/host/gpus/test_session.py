@@ -1,6 +1,7 @@
 """One run of the NVML process, whose answers a test writes."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,12 +52,18 @@ def start() -> Iterator[Start]:
     processes: list[NvmlProcess] = []
 
     def start(
-        body: str, *, count: int = 2, seconds: float = LONG, late: float = LONG
+        body: str,
+        *,
+        count: int = 2,
+        first: float | None = None,
+        seconds: float = LONG,
+        late: float = LONG,
     ) -> Session:
         process = NvmlProcess("", command=(sys.executable, "-c", SCRIPT + body))
         processes.append(process)
         opened = Opened(0, b"580.95.05", 13010, count)
-        return Session(process, opened, first=seconds, answer=seconds, late=late)
+        first = seconds if first is None else first
+        return Session(process, opened, first=first, answer=seconds, late=late)
 
     yield start
     for process in processes:
@@ -137,11 +144,12 @@ def test_a_late_gpu_keeps_nobody_waiting_and_is_not_hung_before_its_deadline(sta
 
 
 def test_a_gpu_that_misses_its_deadline_is_hung_without_being_asked_again(start: Start) -> None:
-    session = start(HANGS, seconds=0.5, late=0.01)
+    session = start(HANGS, first=LONG, seconds=2.0, late=0.01)
     before = session.describe()
-    session.sample()
+    assert [sample.temperature_c for sample in session.sample()] == [40, 40]
     while (found := session.describe())[1].problem is None:
         assert session.sample()[0].temperature_c == 40
+        time.sleep(0.05)
     assert found[1] == replace(before[1], hung=True, problem=GpuProblem.HUNG)
     assert found[0] == before[0]
 
