@@ -4,12 +4,13 @@ gRPC takes some 15 MiB of memory, so it is loaded when the socket is there, and 
 """
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from libs.host.podresources.assignments import DeviceList, device_list
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import grpc
 
 SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"

@@ -15,13 +15,18 @@ from libs.policy.render.pod_fields import (
     volume_mount,
 )
 from libs.policy.render.rendered import RenderSettings
-from libs.policy.wanted import Operands, host_root, install_dir
+from libs.policy.wanted import Operands, host_root, install_dir, kubelet_root
 
 HOST: Final = "/host"
 """Where agents mount the host's root."""
 
 METRICS_PORT: Final = 9400
 
+POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
+"""Where the telemetry agent has the directory of the kubelet's socket, `kubelet.sock`.
+
+The directory is mounted and not the socket, because the kubelet replaces it when it restarts.
+"""
 
 HostPath = tuple[JsonObject, JsonObject]
 """A volume and its mount."""
@@ -86,10 +91,15 @@ def validator(policy: ClusterPolicy, _operands: Operands, settings: RenderSettin
 def telemetry(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the telemetry agent, which measures GPUs per pod."""
     section = policy.spec.dcgm_exporter
+    pod_resources = (
+        host_volume("pod-resources", f"{kubelet_root(policy).rstrip('/')}/pod-resources"),
+        volume_mount("pod-resources", POD_RESOURCES, read_only=True),
+    )
     return AgentPod(
         image=settings.images.telemetry,
         sections=(section,),
-        volumes=_host(policy),
+        env={"SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock"},
+        volumes=(*_host(policy), pod_resources),
         annotations=section.annotations,
         ports=({"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},),
     )

@@ -3,13 +3,14 @@
 Without an answer of the kubelet the GPUs are measured all the same, and their samples name no pod.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from libs.contracts.facts import Gpu
 from libs.host.machine import Offload
 from libs.host.podresources.assignments import DeviceList, PodsByGpu, pods_by_gpu
-from libs.host.podresources.client import KubeletUnavailable
+from libs.host.podresources.client import KubeletUnavailable, PodResources
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 
@@ -19,6 +20,16 @@ KEPT: Final = 30.0
 """Seconds for which the last answer counts: a kubelet restarts within them, and containers stay."""
 
 _log = logger()
+
+
+@asynccontextmanager
+async def connected_kubelet(socket: str, offload: Offload) -> AsyncGenerator[PodResources]:
+    """Close the connection at the end, which ends a call that waits for the kubelet."""
+    resources = PodResources(socket)
+    try:
+        yield resources
+    finally:
+        await offload.run(resources.close)
 
 
 class PodFollower:

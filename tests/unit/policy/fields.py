@@ -181,6 +181,7 @@ def _cluster_model() -> Object:
     fields = {
         "mig.strategy": "mixed",
         "operator.runtimeClass": "gpu",
+        "hostPaths.kubeletRootDir": "/data/kubelet",
         "daemonsets.labels": {"a": "b"},
         "daemonsets.annotations": {"a": "b"},
         "daemonsets.tolerations": TOLERATIONS,
@@ -238,7 +239,6 @@ def _cluster_notes() -> Object:
         "toolkit.installDir": "/opt/nvidia",
         "migManager.config.name": "layouts",
         "migManager.config.default": "",
-        "hostPaths.kubeletRootDir": "/data/kubelet",
         **with_prefix("devicePlugin", of_pod()),
         "driver.useOpenKernelModules": True,
         "driver.licensingConfig.configMapName": "l",
