@@ -3,21 +3,26 @@
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.reports import Outcome
-from services.telemetry.node.sampler import INTERVAL, STALE_AFTER
+from services.telemetry.node.sampler import STALE_AFTER
 from tests.unit.agent_world import BOOT, NODE, UID
 from tests.unit.fake_machine import VERSION, gpu
-from tests.unit.telemetry.node.world import World, in_world
+from tests.unit.telemetry.node.world import INTERVAL, World, in_world
 
 TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
 
 @in_world
-async def test_gpus_are_measured_and_sent_every_half_minute(world: World) -> None:
+async def test_gpus_are_measured_every_second_and_sent_every_half_minute(world: World) -> None:
     async with world.received_batches() as batches, world.agent() as service:
-        await world.clock.sleep(10 * INTERVAL + 1)
+        await world.clock.sleep(10 * REPORT_INTERVAL + 0.5)
         assert service.unready_reasons() == []
         assert world.values(TEMPERATURE) == {"0": 40, "1": 41}
+        world.driver.silent.add(1)
+        await world.clock.sleep(INTERVAL)
+        assert world.values(TEMPERATURE) == {"0": 40}
+        world.driver.silent.clear()
+        await world.clock.sleep(INTERVAL)
         labels = world.families()[TEMPERATURE].samples[1].labels
         assert labels["device"] == "nvidia5"
         assert labels["pci_bus_id"] == "00000000:01:00.0"
@@ -28,7 +33,12 @@ async def test_gpus_are_measured_and_sent_every_half_minute(world: World) -> Non
     assert (last.node, last.node_uid, last.boot_id) == (NODE, UID, BOOT)
     assert (last.driver_version, last.xids) == (VERSION, 0)
     assert [each.temperature_c for each in last.gpus] == [40, 41]
-    assert world.counted("sluice_telemetry_sweeps_total", outcome="measured") == 11
+    assert [(each.minor, each.model) for each in last.gpus] == [
+        (4, "NVIDIA H100 80GB HBM3"),
+        (5, "NVIDIA H100 80GB HBM3"),
+    ]
+    assert [round(after.at - before.at) for before, after in pairwise(batches)] == 10 * [30]
+    assert world.counted("sluice_telemetry_sweeps_total", outcome="measured") == 303
     assert world.counted("sluice_telemetry_sweeps_total", outcome="waiting") == 0
 
 
