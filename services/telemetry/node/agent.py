@@ -3,7 +3,7 @@
 It changes nothing on the machine, and holds the driver only while no command forbids it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -14,9 +14,12 @@ from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.telemetry import TelemetrySender
 from libs.contracts.commands import CommandKind
+from libs.contracts.facts import Gpu
 from libs.host import system
 from libs.host.gpus.port import GpuHandle
 from libs.host.machine import Machine
+from libs.host.podresources.assignments import PodsByGpu
+from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
@@ -25,6 +28,7 @@ from services.telemetry.exposition import HostnameLabel, NodeSamples, render, ro
 from services.telemetry.metric_list import MetricList
 from services.telemetry.node.health import HealthReporter, RecordFile
 from services.telemetry.node.metric_file import MetricFile
+from services.telemetry.node.pods import PodFollower, connected_kubelet
 from services.telemetry.node.publisher import SweepPublisher
 from services.telemetry.node.sampler import Sampler, Sweep, TelemetryMetrics
 
@@ -41,6 +45,10 @@ class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
     """Seconds between two sweeps."""
     report_interval: Annotated[float, msgspec.Meta(ge=1.0, le=30.0)] = 30.0
     """Seconds between two batches for the fleet's metrics, while nothing changes."""
+    pod_resources: str = ""
+    """The socket of the kubelet's pod-resources API; if empty, no metric has labels of a pod."""
+    virtual_gpus: bool = False
+    """Whether each of the containers that share a GPU has samples of its own."""
 
 
 _INDEX: Final = b'<html><body><a href="/metrics">Metrics of this node\'s GPUs</a></body></html>\n'
@@ -103,11 +111,12 @@ async def run(
     agent.start(service)
     service.run_forever("metric list", listed.follow())
     service.run_forever("sweeps", publisher.run())
+    pods = await _follow_pods(settings.pod_resources, host, clock=env.clock, service=service)
     service.ready_when("gpus", lambda: sampler.problem or None)
 
     def metrics_page() -> Page:
         sweep = sampler.current
-        text = sweep and _render(sweep, settings, listed.current)
+        text = sweep and _render(sweep, settings, listed.current, pods(sweep.gpus))
         return Page(text or b"", content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return {
@@ -117,14 +126,35 @@ async def run(
     }
 
 
-def _render(sweep: Sweep, settings: TelemetrySettings, listed: MetricList) -> bytes:
+async def _follow_pods(
+    socket: str, machine: Machine, *, clock: Clock, service: Service
+) -> Callable[[Sequence[Gpu]], PodsByGpu]:
+    """Return a function that returns the pods of GPUs; without a socket there are none."""
+    if not socket:
+        return lambda _gpus: {}
+    offload = machine.offload
+    kubelet = await service.enter("kubelet", connected_kubelet(socket, offload))
+    follower = PodFollower(kubelet.list, offload=offload, clock=clock)
+    service.run_forever("pods", follower.run())
+    return follower.pods
+
+
+def _render(
+    sweep: Sweep, settings: TelemetrySettings, listed: MetricList, pods: PodsByGpu
+) -> bytes:
     samples = NodeSamples(
         node=settings.node,
         driver_version=sweep.driver_version,
         samples=sweep.samples,
         gpus={gpu.uuid: gpu for gpu in sweep.gpus},
     )
-    found = rows([samples], listed, hostname_label=settings.hostname_label, pods={})
+    found = rows(
+        [samples],
+        listed,
+        hostname_label=settings.hostname_label,
+        pods=pods,
+        virtual_gpus=settings.virtual_gpus,
+    )
     return render(listed.metrics, list(found))
 
 

@@ -28,7 +28,7 @@ NODE = {"node": "a", "node_uid": "uid-1"}
 
 
 @asynccontextmanager
-async def agent_on(bench: StandInMachine, folder: Path) -> AsyncGenerator["Agent"]:
+async def agent_on(bench: StandInMachine, folder: Path, **settings: str) -> AsyncGenerator["Agent"]:
     """Run the telemetry agent on the machine."""
     async with run_programs(folder) as programs:
         FakeMachine(bench.root).set_modules("nvidia")
@@ -41,6 +41,7 @@ async def agent_on(bench: StandInMachine, folder: Path) -> AsyncGenerator["Agent
             nvml_library=str(library()),
             environ=bench.stand_in.environment,
             **NODE,
+            **settings,
         )
         async with aiohttp.ClientSession() as session:
             yield Agent(programs, child, session)
