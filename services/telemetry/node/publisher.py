@@ -65,9 +65,9 @@ class SweepPublisher:
     def _is_due(self) -> bool:
         if self._sent_at is None:
             return True
-        age = self._clock.monotonic() - self._sent_at
-        # Half an interval early rather than late: SILENT_AFTER counts on it.
-        if age >= self._report_interval - self._sample_interval / 2:
+        # The nearest sweep, not the next one.
+        age = self._clock.monotonic() - self._sent_at + self._sample_interval / 2
+        if age >= self._report_interval:
             return True
         return age >= CHANGE_INTERVAL and self._state() != self._sent_state
 
@@ -88,7 +88,7 @@ class SweepPublisher:
             self._metrics.count_unsent()
 
 
-def _answering(sweep: Sweep) -> tuple[str, frozenset[str]]:
-    """Return the driver, and the GPUs whose temperature could be read."""
-    read = {sample.uuid for sample in sweep.samples if sample.temperature_c is not None}
-    return sweep.driver_version, frozenset(read)
+def _answering(sweep: Sweep) -> object:
+    """Return the driver, and which GPUs have a temperature."""
+    gpus = frozenset((each.uuid, each.temperature_c is not None) for each in sweep.samples)
+    return sweep.driver_version, gpus

@@ -98,6 +98,20 @@ def test_the_toolkit_section_takes_precedence_for_the_driver_agent() -> None:
     assert container["imagePullPolicy"] == "Always"
 
 
+def test_the_telemetry_agent_follows_the_list_of_metrics_of_the_policy() -> None:
+    policy = cluster_policy(dcgmExporter={"config": {"name": "our-metrics"}})
+    pod = pod_of(Situation([policy]).rendering(), "nvidia-dcgm-exporter")
+    (container,) = pod["containers"]
+    (volume,) = [volume for volume in pod["volumes"] if "configMap" in volume]
+    items = [{"key": "dcgm-metrics.csv", "path": "dcgm-metrics.csv"}]
+    assert volume["configMap"] == {"name": "our-metrics", "items": items, "optional": True}
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == volume["name"]]
+    assert "subPath" not in mount
+    assert env_of(container)["SLUICE_METRIC_LIST"] == f"{mount['mountPath']}/dcgm-metrics.csv"
+    without = pod_of(Situation([cluster_policy()]).rendering(), "nvidia-dcgm-exporter")
+    assert "SLUICE_METRIC_LIST" not in env_of(without["containers"][0])
+
+
 @pytest.mark.parametrize(
     ("value", "most"), [("", 1), ("3", 3), ("20%", "20%"), ("0", 1), ("0%", 1)]
 )
