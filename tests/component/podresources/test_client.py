@@ -60,7 +60,7 @@ def test_a_list_of_a_large_node_is_received(kubelet: Kubelet, resources: PodReso
 
 
 def _refuse(context: Any) -> bytes:
-    context.abort(grpc.StatusCode.PERMISSION_DENIED, "the feature\nis off\x1b[31m" + "x" * 10_000)
+    context.abort(grpc.StatusCode.PERMISSION_DENIED, "the feature\nis off\x1b[31m" + "x" * 4_000)
     raise AssertionError
 
 
