@@ -15,6 +15,7 @@ BENCHES = (
     "fanin",
     "memory",
     "devices",
+    "telemetry",
     "identities",
     "policy",
     "decide",
