@@ -11,9 +11,8 @@ from libs.contracts.health import Health, HealthFinding, HealthRule, HealthState
 from libs.contracts.reports import BEAT_PERIOD, Outcome
 from libs.contracts.telemetry import Batch
 from libs.health.record import XID_END
-from services.telemetry.node.sampler import INTERVAL
 from tests.component.gpus.machine import StandInMachine
-from tests.unit.telemetry.node.world import World, in_world
+from tests.unit.telemetry.node.world import INTERVAL, World, in_world
 
 OK, FAILED = HealthState.OK, HealthState.FAILED
 HEALED = XID_END + 2 * INTERVAL

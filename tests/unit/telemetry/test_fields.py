@@ -1,4 +1,4 @@
-"""The fields are those of dcgm-exporter: each that NVML gives exists, each other one has a reason."""
+"""The fields are those of dcgm-exporter: each that NVML gives exists, others have a reason."""
 
 from pathlib import Path
 
