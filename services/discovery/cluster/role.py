@@ -6,8 +6,10 @@ While it leads it writes labels, Devices, the condition of Nodes, and Events.
 import asyncio
 from typing import Final
 
+from libs.bus.heartbeats import HeartbeatMonitor
 from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
+from libs.contracts.identities import Writer
 from libs.kube.client import Kube
 from libs.kube.controller import ControllerMetrics
 from libs.kube.events import EventRecorder
@@ -24,6 +26,7 @@ from services.discovery.cluster.device_controller import DeviceController
 from services.discovery.cluster.device_writes import DeviceWrites
 from services.discovery.cluster.hold import Hold
 from services.discovery.cluster.resources import MANAGER, Informers
+from services.discovery.cluster.silence import TelemetrySilence
 from services.discovery.cluster.writes import DiscoveryMetrics, Writes
 
 LEASE: Final = "sluice-discovery-cluster"
@@ -40,6 +43,9 @@ async def run(
     settings: DiscoveryClusterSettings, *, env: Env, bus: Bus, kube: Transport, service: Service
 ) -> None:
     reports = ReportCache(bus=bus, clock=env.clock, cluster=bus.identity.cluster)
+    beats = HeartbeatMonitor(
+        bus=bus, clock=env.clock, cluster=bus.identity.cluster, component=Writer.TELEMETRY
+    )
     candidate = Candidate(
         kube,
         manager=MANAGER,
@@ -70,6 +76,7 @@ async def run(
         devices = DeviceController(
             informers=informers,
             reports=reports,
+            silence=TelemetrySilence(beats, clock=env.clock),
             writes=writes,
             device_writes=DeviceWrites(fenced, informers=informers, metrics=metrics),
             events=events,
@@ -83,6 +90,7 @@ async def run(
             controllers.create_task(devices.run(), name=DEVICES_NAME)
 
     await service.enter("reports", reports)
+    await service.enter("heartbeats", beats)
     informers.leases.cache.on_change(
         lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
     )

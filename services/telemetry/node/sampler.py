@@ -89,9 +89,11 @@ class Sampler:
         self._clock = clock
         self._metrics = metrics
         self._xids = XidCounts()
-        # A release waits for a running sweep, which would otherwise acquire the GPUs again.
+        # One sweep at a time.
         self._lock = asyncio.Lock()
         self._sweep: Sweep | None = None
+        self._unavailable = ""
+        """Why the last sweep could not measure the GPUs."""
         self._swept_at = clock.monotonic()
 
     @property
@@ -109,9 +111,7 @@ class Sampler:
         """Why the GPUs are not measured; empty if they are."""
         if overdue := self._overdue:
             return f"the GPUs did not answer for {overdue:.0f} s"
-        return self._hold.unavailable_reason or (
-            "" if self._sweep else "the GPUs have not been sampled yet"
-        )
+        return self._unavailable or ("" if self._sweep else "the GPUs have not been sampled yet")
 
     @property
     def _overdue(self) -> float:
@@ -127,15 +127,18 @@ class Sampler:
             self._sweep = result.sweep and msgspec.structs.replace(
                 result.sweep, samples=self._xids.with_last_xids(result.sweep.samples)
             )
+            self._unavailable = "" if result.sweep else self._hold.unavailable_reason
             self._swept_at = self._clock.monotonic()
             await self._on_sweep(result.sweep, result.errors)
         self._metrics.count_sweep(measured=result.sweep is not None)
 
     async def release(self) -> None:
         """Release the GPUs until `resume`; raise `GpusUnavailable` if a device stays open."""
-        async with self._lock:
-            self._sweep = None
-            await self._machine.offload.run(self._hold.release)
+        try:
+            await self._machine.offload.run(self._hold.release)  # this ends the calls of a sweep
+        finally:
+            async with self._lock:
+                self._sweep = None
         await self.sweep()
 
     async def resume(self) -> None:
@@ -149,7 +152,7 @@ class Sampler:
         if library is None:
             return _SweepResult(errors=errors)
         try:
-            # In this order, because only a description waits for a GPU that is late.
+            # In this order a GPU that hangs costs the others no second.
             samples = gpus.sample()
             described = gpus.describe()
         except GpusUnavailable as error:
