@@ -10,6 +10,7 @@ from bench.report import BenchReport
 BENCHES = (
     "nodes",
     "fleet",
+    "fleet_page",
     "slots",
     "report_cache",
     "fanin",

@@ -44,20 +44,22 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def render(metrics: Sequence[Metric], rows: Sequence[Row]) -> bytes:
-    page: list[str] = []
+    page: list[bytes] = []
     labelled = [(_label_set(row, {}), row.sample) for row in rows]
     for metric in metrics:
         field = metric.field
         if field.name == XID_ERRORS:
-            with_errors = [(_label_set(row, _error(row.sample)), row.sample) for row in rows]
+            failed = [row for row in rows if row.sample.xid is not None]
+            with_errors = [(_label_set(row, _error(row.sample)), row.sample) for row in failed]
             lines = _lines(field, with_errors)
         else:
             lines = _lines(field, labelled)
         if lines:
             help_ = metric.help.translate(_HELP_ESCAPES)
-            page.append(f"# HELP {field.name} {help_}\n# TYPE {field.name} {metric.type}\n")
-            page += lines
-    return "".join(page).encode()
+            head = f"# HELP {field.name} {help_}\n# TYPE {field.name} {metric.type}\n"
+            # Metric by metric: a page of a fleet has tens of megabytes.
+            page.append("".join((head, *lines)).encode())
+    return b"".join(page)
 
 
 def rows(

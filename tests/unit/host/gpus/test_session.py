@@ -50,9 +50,7 @@ def start() -> Iterator[Start]:
     """Start a process that runs a script after the definitions above."""
     processes: list[NvmlProcess] = []
 
-    def start(
-        body: str, *, count: int = 2, seconds: float = LONG, late: float = LONG
-    ) -> Session:
+    def start(body: str, *, count: int = 2, seconds: float = LONG, late: float = LONG) -> Session:
         process = NvmlProcess("", command=(sys.executable, "-c", SCRIPT + body))
         processes.append(process)
         opened = Opened(0, b"580.95.05", 13010, count)
