@@ -8,6 +8,8 @@ from libs.host.gpus.port import GpusUnavailable
 from libs.runtime.clock import Clock
 from services.telemetry.node.sampler import Sampler, Sweep, TelemetryMetrics
 
+RETRY_INTERVAL: Final = 5.0
+"""Seconds until the next sweep after one that measured nothing: it may have started a process."""
 CHANGE_INTERVAL: Final = 5.0
 """Seconds after which a batch may follow another one because something changed."""
 
@@ -44,7 +46,7 @@ class SweepPublisher:
             if self._is_due():
                 await self._send()
             took = self._clock.monotonic() - began
-            await self._clock.sleep(max(0.0, self._sample_interval - took))
+            await self._clock.sleep(max(0.0, self._interval - took))
 
     async def quiesce(self, _op: Op) -> OpDone | OpFailed:
         """Release the GPUs, and send an empty batch at once."""
@@ -61,6 +63,11 @@ class SweepPublisher:
         await self._sampler.resume()
         await self._send()
         return OpDone()
+
+    @property
+    def _interval(self) -> float:
+        is_measured = self._sampler.current is not None
+        return self._sample_interval if is_measured else max(self._sample_interval, RETRY_INTERVAL)
 
     def _is_due(self) -> bool:
         if self._sent_at is None:

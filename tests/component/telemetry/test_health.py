@@ -11,12 +11,12 @@ from libs.contracts.health import Health, HealthFinding, HealthRule, HealthState
 from libs.contracts.reports import BEAT_PERIOD, Outcome
 from libs.contracts.telemetry import Batch
 from libs.health.record import XID_END
-from services.telemetry.node.publisher import CHANGE_INTERVAL
+from services.telemetry.node.publisher import CHANGE_INTERVAL, RETRY_INTERVAL
 from tests.component.gpus.machine import StandInMachine
 from tests.unit.telemetry.node.world import INTERVAL, World, in_world
 
 OK, FAILED = HealthState.OK, HealthState.FAILED
-HEALED = XID_END + 2 * INTERVAL
+HEALED = XID_END + RETRY_INTERVAL + 2 * INTERVAL
 """Seconds after which a GPU that is back counts as healthy."""
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.reports import Outcome
-from services.telemetry.node.publisher import CHANGE_INTERVAL
+from services.telemetry.node.publisher import CHANGE_INTERVAL, RETRY_INTERVAL
 from services.telemetry.node.sampler import STALE_AFTER
 from tests.unit.agent_world import BOOT, NODE, UID
 from tests.unit.fake_machine import VERSION, gpu
@@ -60,7 +60,7 @@ async def test_without_a_driver_the_agent_is_unready_and_starts_once_one_is_load
         assert world.page().body == b""
         assert (batches[-1].driver_version, batches[-1].gpus) == ("", [])
         world.driver.set_version(VERSION)
-        await world.clock.sleep(INTERVAL)
+        await world.clock.sleep(RETRY_INTERVAL)
         assert service.unready_reasons() == []
         assert world.values(TEMPERATURE) == {"0": 40, "1": 41}
         world.driver.set_version("")
@@ -68,6 +68,17 @@ async def test_without_a_driver_the_agent_is_unready_and_starts_once_one_is_load
         assert world.page().body == b""
         assert world.driver.held == 0
     assert world.counted("sluice_telemetry_sweeps_total", outcome="waiting") == 2
+
+
+@in_world
+async def test_a_driver_that_cannot_be_used_is_tried_every_five_seconds(world: World) -> None:
+    """Each try may start a process."""
+    tried: list[float] = []
+    world.driver.set_version("")
+    world.driver.on_open = lambda: tried.append(world.clock.now())
+    async with world.agent():
+        await world.clock.sleep(60.5)
+    assert [round(after - before) for before, after in pairwise(tried)] == [5] * 12
 
 
 @in_world
@@ -107,7 +118,7 @@ async def test_quiesce_fails_while_the_kernel_holds_a_device_open(world: World) 
         await world.clock.sleep(INTERVAL)
         assert service.unready_reasons() == [f"telemetry: gpus: {REMEDIES[GpuProblem.DRIVER_HUNG]}"]
         world.driver.gpus.is_stuck = False
-        await world.clock.sleep(INTERVAL)
+        await world.clock.sleep(RETRY_INTERVAL)
         assert world.driver.held == 0
 
 
