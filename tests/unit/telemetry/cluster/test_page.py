@@ -22,8 +22,9 @@ VALUES = tuple(name for name in GpuSample.__struct_fields__ if name not in NAMES
 
 
 def sample(**parts: Any) -> GpuSample:
-    names: dict[str, Any] = {"uuid": "GPU-1", "index": 0, "pci": "0000:1b:00.0", "minor": 4}
-    return GpuSample(**{**names, "model": "NVIDIA H100", **parts})
+    names: dict[str, Any] = {"uuid": "GPU-1", "index": 0, "pci": "0000:1b:00.0"}
+    names |= {"minor": 4, "model": "NVIDIA H100"}
+    return GpuSample(**{**names, **parts})
 
 
 def batch(*samples: GpuSample, driver: str = "580.95.05") -> Batch:
