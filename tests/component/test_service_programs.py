@@ -115,6 +115,11 @@ async def test_a_role_imports_neither_the_other_role_nor_its_libraries(
         assert not {"libs.kube", "kubernetes_asyncio"} & modules
 
 
+async def test_the_bus_of_an_agent_loads_no_library_for_http() -> None:
+    code = "import libs.bus.nats.bus, sys; print('aiohttp' in sys.modules); import aiohttp"
+    assert (await run_python("-c", code))[:2] == (0, "False\n")
+
+
 async def test_the_gate_of_a_driver_pod_imports_neither_bus_nor_kubernetes() -> None:
     modules = await imported_by("driver", "gate")
     assert "services.driver.node.gate_program" in modules
