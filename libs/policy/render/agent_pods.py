@@ -90,10 +90,13 @@ def telemetry(policy: ClusterPolicy, _operands: Operands, settings: RenderSettin
     """Return the pod of the telemetry agent, which measures GPUs per pod."""
     section = policy.spec.dcgm_exporter
     listed = section.config.name
+    env = {variable.name: variable.value for variable in settings.telemetry_env}
+    if listed:
+        env["SLUICE_METRIC_LIST"] = f"{METRIC_LIST_DIR}/{METRIC_LIST}"
     return AgentPod(
         image=settings.images.telemetry,
         sections=(section,),
-        env={"SLUICE_METRIC_LIST": f"{METRIC_LIST_DIR}/{METRIC_LIST}"} if listed else {},
+        env=env,
         volumes=(*_host(policy), *((_metric_list(listed),) if listed else ())),
         annotations=section.annotations,
         ports=({"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},),
