@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from services.telemetry.field import GPM, OF_INSTANCES, REMAPS, field, gpm, number
+from services.telemetry.field import OF_INSTANCES, REMAPS, field, number, profiled
 
 _PCIE_RATE: Final = (
     "The rate of data {} over the PCIe bus - including both protocol headers and data payloads -"
@@ -165,29 +165,20 @@ DEFAULT_FIELDS: Final = (
         field(145),
         remark=REMAPS,
     ),
-    number(
-        "PROF_GR_ENGINE_ACTIVE",
-        "gauge",
-        "Ratio of time the graphics engine is active.",
-        "graphics_active",
-        gpm(1),
-        remark=f"{GPM}; {OF_INSTANCES}",
+    profiled(
+        "GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active.", "graphics_active", gpm=1
     ),
-    number(
-        "PROF_PIPE_TENSOR_ACTIVE",
-        "gauge",
+    profiled(
+        "PIPE_TENSOR_ACTIVE",
         "Ratio of cycles the tensor (HMMA) pipe is active.",
         "tensor_active",
-        gpm(5),
-        remark=f"{GPM}; {OF_INSTANCES}",
+        gpm=5,
     ),
-    number(
-        "PROF_DRAM_ACTIVE",
-        "gauge",
+    profiled(
+        "DRAM_ACTIVE",
         "Ratio of cycles the device memory interface is active sending or receiving data.",
         "dram_active",
-        gpm(10),
-        remark=f"{GPM}; {OF_INSTANCES}",
+        gpm=10,
     ),
     number(
         "PROF_PCIE_TX_BYTES",

@@ -93,8 +93,16 @@ REMAPS: Final = "Ampere and later"
 LINKS: Final = "only with NVLink"
 
 
-def gpm(metric: int) -> str:
-    return f"GPM metric {metric} / 100"
+def profiled(name: str, help: str, value: str, *, gpm: int) -> NumberField:
+    """Return the share that a GPU's performance monitors measure, which instances have, too."""
+    return number(
+        f"PROF_{name}",
+        "gauge",
+        help,
+        value,
+        f"GPM metric {gpm} / 100",
+        remark=f"{GPM}; {OF_INSTANCES}",
+    )
 
 
 def field(*numbers: int) -> str:

@@ -8,9 +8,9 @@ from services.telemetry.field import (
     OF_INSTANCES,
     REMAPS,
     field,
-    gpm,
     memory_mib,
     number,
+    profiled,
     used_share,
 )
 
@@ -237,77 +237,41 @@ MORE_FIELDS: Final = (
         f"{field(138, 139)}, link 0",
         remark="a rate, as `DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL`",
     ),
-    number(
-        "PROF_SM_ACTIVE",
-        "gauge",
-        "The ratio of cycles an SM has at least 1 warp assigned.",
-        "sm_active",
-        gpm(2),
-        remark=f"{GPM}; {OF_INSTANCES}",
+    profiled(
+        "SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", "sm_active", gpm=2
     ),
-    number(
-        "PROF_SM_OCCUPANCY",
-        "gauge",
-        "The ratio of number of warps resident on an SM.",
-        "sm_occupancy",
-        gpm(3),
-        remark=f"{GPM}; {OF_INSTANCES}",
+    profiled(
+        "SM_OCCUPANCY", "The ratio of number of warps resident on an SM.", "sm_occupancy", gpm=3
     ),
-    number(
-        "PROF_PIPE_FP64_ACTIVE",
-        "gauge",
-        "Ratio of cycles the fp64 pipes are active.",
-        "fp64_active",
-        gpm(11),
-        remark=f"{GPM}; {OF_INSTANCES}",
+    profiled(
+        "PIPE_FP64_ACTIVE", "Ratio of cycles the fp64 pipes are active.", "fp64_active", gpm=11
     ),
-    number(
-        "PROF_PIPE_FP32_ACTIVE",
-        "gauge",
-        "Ratio of cycles the fp32 pipes are active.",
-        "fp32_active",
-        gpm(12),
-        remark=f"{GPM}; {OF_INSTANCES}",
+    profiled(
+        "PIPE_FP32_ACTIVE", "Ratio of cycles the fp32 pipes are active.", "fp32_active", gpm=12
     ),
-    number(
-        "PROF_PIPE_FP16_ACTIVE",
-        "gauge",
-        "Ratio of cycles the fp16 pipes are active.",
-        "fp16_active",
-        gpm(13),
-        remark=f"{GPM}; {OF_INSTANCES}",
+    profiled(
+        "PIPE_FP16_ACTIVE", "Ratio of cycles the fp16 pipes are active.", "fp16_active", gpm=13
     ),
-    number(
-        "PROF_PIPE_INT_ACTIVE",
-        "gauge",
-        "Ratio of cycles the integer pipe is active.",
-        "integer_active",
-        gpm(4),
-        remark=f"{GPM}; {OF_INSTANCES}",
+    profiled(
+        "PIPE_INT_ACTIVE", "Ratio of cycles the integer pipe is active.", "integer_active", gpm=4
     ),
-    number(
-        "PROF_PIPE_TENSOR_DFMA_ACTIVE",
-        "gauge",
+    profiled(
+        "PIPE_TENSOR_DFMA_ACTIVE",
         "Ratio of cycles the tensor (DFMA) pipe is active.",
         "tensor_dfma_active",
-        gpm(6),
-        remark=f"{GPM}; {OF_INSTANCES}",
+        gpm=6,
     ),
-    number(
-        "PROF_PIPE_TENSOR_HMMA_ACTIVE",
-        "gauge",
+    profiled(
+        "PIPE_TENSOR_HMMA_ACTIVE",
         "Ratio of cycles the tensor (HMMA) pipe is active.",
         "tensor_hmma_active",
-        gpm(7),
-        remark=f"{GPM}; {OF_INSTANCES}",
+        gpm=7,
     ),
-    number(
-        "PROF_PIPE_TENSOR_IMMA_ACTIVE",
-        "gauge",
+    profiled(
+        "PIPE_TENSOR_IMMA_ACTIVE",
         "Ratio of cycles the tensor (IMMA) pipe is active.",
         "tensor_imma_active",
-        gpm(9),
-        remark=f"{GPM}; {OF_INSTANCES}",
+        gpm=9,
     ),
     number(
         "PROF_NVLINK_TX_BYTES",

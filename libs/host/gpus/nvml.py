@@ -106,22 +106,26 @@ class NvmlGpus:
             return self._errors.take_switch_errors()
 
     def _query(self, query: Callable[[Session], T]) -> T:
+        """Ask; if the process ends by itself meanwhile, ask another one again."""
         with self._lock:
-            if self._session is None:
-                self._require_no_stuck_process()
-                raise GpusUnavailable(None, "the GPUs are not open")
-            try:
-                return query(self._session)
-            except Silent:
-                raise self._given_up() from None
-            except Ended as error:
-                self._replace(error)
-            try:
-                return query(self._opened())
-            except Silent:
-                raise self._given_up() from None
-            except Ended as error:
+            self._require_open()
+            return self._answered(query, again=True)
+
+    def _require_open(self) -> None:
+        if self._session is None:
+            self._require_no_stuck_process()
+            raise GpusUnavailable(None, "the GPUs are not open")
+
+    def _answered(self, query: Callable[[Session], T], *, again: bool = False) -> T:
+        try:
+            return query(self._opened())
+        except Silent:
+            raise self._given_up() from None
+        except Ended as error:
+            if not again:
                 raise self._given_up(error) from None
+            self._replace(error)
+        return self._answered(query)
 
     def _opened(self) -> Session:
         """Return the session, after opening NVML if it is not open."""

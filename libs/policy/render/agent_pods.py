@@ -96,6 +96,7 @@ def telemetry(policy: ClusterPolicy, _operands: Operands, settings: RenderSettin
     section = policy.spec.dcgm_exporter
     listed = section.config.name
     env = {"SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock"}
+    env |= {variable.name: variable.value for variable in settings.telemetry_env}
     if listed:
         env["SLUICE_METRIC_LIST"] = f"{METRIC_LIST_DIR}/{METRIC_LIST}"
     return AgentPod(

@@ -21,7 +21,7 @@ from libs.host.machine import Machine as HostMachine
 from libs.host.machine import Offload
 from libs.host.tree import Tree
 from libs.testing.machines.machine import SimulatedMachine
-from libs.testing.nvml import StandIn, library, profiles
+from libs.testing.nvml import StandIn, profiles
 
 _MIB: Final = 1 << 20
 _DEADLINES: Final = Deadlines()
@@ -36,14 +36,23 @@ class LibraryGpus(NvmlGpus):
         stand_in: StandIn,
         tree: Tree,
         *,
+        library: Path,
         deadlines: Deadlines,
         start: Callable[[str], NvmlProcess],
     ) -> None:
-        super().__init__(tree, nvml_library=str(library()), deadlines=deadlines, start=start)
+        super().__init__(tree, nvml_library=str(library), deadlines=deadlines, start=start)
         self._simulated = simulated
         self._stand_in = stand_in
+        self._has_ended = False
+
+    def end(self) -> None:
+        """Close the GPUs for good, as the end of the agent does."""
+        self._has_ended = True
+        self.close()
 
     def open(self) -> DriverLibrary:
+        if self._has_ended:
+            raise GpusUnavailable(None, "the agent has ended")
         version = self._simulated.open().driver_version
         if self._stand_in.machine.driver_version.decode() != version:
             self._stand_in.unload()
@@ -77,13 +86,15 @@ class LibraryMachine(SimulatedMachine):
         root: Path,
         *,
         state: Path,
+        library: Path,
         deadlines: Deadlines = _DEADLINES,
         start: Callable[[str], NvmlProcess] = NvmlProcess,
         **machine: Any,
     ) -> None:
-        """`state` is the stand-in's file, which is created."""
+        """`state` is the stand-in's file, which is created; `library` the folder of the library."""
         super().__init__(root, **machine)
         self.stand_in = make_stand_in(state, self._state.gpus)
+        self._library = library
         self._deadlines = deadlines
         self._start = start
         self._opened: list[LibraryGpus] = []
@@ -95,7 +106,12 @@ class LibraryMachine(SimulatedMachine):
         if changes or proves or not isinstance(host.gpus, MemoryGpus):
             return host
         gpus = LibraryGpus(
-            host.gpus, self.stand_in, host.tree, deadlines=self._deadlines, start=self._start
+            host.gpus,
+            self.stand_in,
+            host.tree,
+            library=self._library,
+            deadlines=self._deadlines,
+            start=self._start,
         )
         self._opened.append(gpus)
         return msgspec.structs.replace(host, gpus=gpus)
@@ -104,12 +120,12 @@ class LibraryMachine(SimulatedMachine):
         super().kill(host)
         for gpus in [each for each in self._opened if each is host.gpus]:
             self._opened.remove(gpus)
-            gpus.close()
+            gpus.end()
 
     def power_off(self) -> None:
         super().power_off()
         for gpus in self._opened:
-            gpus.close()
+            gpus.end()
         self._opened.clear()
 
     def show_readings(self) -> None:

@@ -4,10 +4,11 @@ While it leads it writes labels, Devices, the condition of Nodes, and Events.
 """
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Final
 
 from libs.bus.heartbeats import HeartbeatMonitor
-from libs.bus.port import Bus
+from libs.bus.port import Bus, BusRetry
 from libs.bus.reports import ReportCache
 from libs.contracts.identities import Writer
 from libs.kube.client import Kube
@@ -90,7 +91,7 @@ async def run(
             controllers.create_task(devices.run(), name=DEVICES_NAME)
 
     await service.enter("reports", reports)
-    await service.enter("heartbeats", beats)
+    service.run_forever("heartbeats", _listen(beats, env=env))
     informers.leases.cache.on_change(
         lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
     )
@@ -100,3 +101,10 @@ async def run(
     service.run_forever("lead", candidate.run(lead))
     service.ready_when("sources", lambda: informers.why_not_synced() or None)
     service.ready_when("definitions", lambda: missing_definitions(informers.all()) or None)
+
+
+async def _listen(beats: HeartbeatMonitor, *, env: Env) -> None:
+    """Follow the heartbeats as soon as the bus is there; labels do not wait for that."""
+    async with AsyncExitStack() as stack:
+        await BusRetry(env=env).until_success(lambda: stack.enter_async_context(beats))
+        await asyncio.Event().wait()

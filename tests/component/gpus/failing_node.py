@@ -26,7 +26,7 @@ from libs.host.gpus.process import NvmlProcess
 from libs.kube.resources import NODES
 from libs.testing.machines.library_machine import LibraryMachine
 from libs.testing.machines.machine import SimulatedMachine
-from libs.testing.nvml import VARIABLE, StandIn
+from libs.testing.nvml import VARIABLE, StandIn, library
 from services.discovery.cluster.devices import FULL_DEVICES
 from services.scheduler import resources
 from tests.component.gpus.machine import HeldProcess
@@ -73,11 +73,15 @@ class World(world.World):
         self.readers: list[HeldProcess] = []
         """The NVML processes of all agents."""
         self.batches = []
+        self.read_in_full = 0
+        self.read_in_part: list[set[str]] = []
+        """The GPUs that were missing on a page."""
 
     def add_machine(self, name: str, *, labels: Any, **more: Any) -> SimulatedMachine:
         machine = self.machines[name] = LibraryMachine(
             self._folder / name,
             state=Path(os.environ[VARIABLE]),
+            library=library(),
             deadlines=DEADLINES,
             start=self._start_reader,
             name=name,
@@ -177,6 +181,18 @@ class World(world.World):
         pages: Any = self.telemetry.result
         text = pages["/metrics"]().body.decode()
         return [line for line in text.splitlines() if line.startswith(f"{metric}{{")]
+
+    async def read_pages(self, indices: set[int]) -> None:
+        """Read the page for dashboards every second, and keep which of these GPUs it lacks."""
+        uuids = {self.stand_in.gpus[index].uuid for index in indices}
+        while True:
+            lines = self.page("DCGM_FI_DEV_GPU_TEMP")
+            missing = {uuid for uuid in uuids if not any(uuid in line for line in lines)}
+            if missing:
+                self.read_in_part.append(missing)
+            else:
+                self.read_in_full += 1
+            await self.sleep(1.0)
 
     async def condition(self) -> tuple[str, str]:
         node = json.loads(await self.kube.request("GET", NODES.path(name=NODE)))

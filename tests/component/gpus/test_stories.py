@@ -3,6 +3,7 @@
 The agents of telemetry and discovery read a stand-in for NVIDIA's library with the real pynvml.
 """
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from libs.contracts.reports import BEAT_PERIOD
 from libs.health.record import XID_END
 from libs.testing.nvml import VARIABLE, NotBuilt, Return, StandInGpu, library
 from services.discovery.node import agent as discovery
-from services.telemetry.node.sampler import INTERVAL
 from tests.component import world as worlds
 from tests.component.gpus.failing_node import Told, World, measured
 from tests.component.processes import AGENTS
@@ -21,6 +21,9 @@ from tests.support import Story, played_by
 
 INDEX = 3
 OTHERS = set(range(8)) - {INDEX}
+SWEEP = 31.0
+"""Seconds within which a sweep happens."""
+SWEEPS = "sluice_telemetry_sweeps_total"
 SOON = 5.0
 """Seconds after a sweep in which all parts tell what it found."""
 WELL = Told(
@@ -108,7 +111,8 @@ async def test_a_gpu_fails_for_a_minute_and_all_tell_the_same_story(
     async with world.waiting():
         await world.until_told(INDEX, WELL, within=60)
         world.batches.clear()
-        began = world.sim.clock.monotonic()
+        pages = asyncio.create_task(world.read_pages(OTHERS))
+        waiting = world.telemetry.value(SWEEPS, outcome="waiting")
         gpu = world.stand_in.gpus[INDEX]
         fail(gpu)
         if "xid" in told.rules:
@@ -117,7 +121,7 @@ async def test_a_gpu_fails_for_a_minute_and_all_tell_the_same_story(
         async def is_judged() -> bool:
             return world.verdict(INDEX) == "failed"
 
-        assert await world.until(is_judged, within=60) <= INTERVAL + 1
+        await world.until(is_judged, within=SWEEP)
         await world.until_told(INDEX, told, within=SOON)
         assert await world.gpu_events() == ["GPUFailed"]
         assert await world.told(0) == BESIDE_A_FAILED_ONE
@@ -131,11 +135,13 @@ async def test_a_gpu_fails_for_a_minute_and_all_tell_the_same_story(
         async def is_healed() -> bool:
             return world.verdict(INDEX) == "ok"
 
-        assert await world.until(is_healed, within=300) <= XID_END + 2 * INTERVAL + 1
+        await world.until(is_healed, within=XID_END + 2 * SWEEP)
         await world.until_told(INDEX, WELL, within=SOON)
         assert await world.gpu_events() == ["GPUFailed", "GPUHealthy"]
-        sweeps = (world.sim.clock.monotonic() - began) / INTERVAL
-        assert abs(len(world.batches) - sweeps) <= 1
+        pages.cancel()
+        assert world.read_in_full > 60
+        assert world.read_in_part == []
+        assert world.telemetry.value(SWEEPS, outcome="waiting") == waiting
         assert all(measured(batch) >= OTHERS for batch in world.batches)
         assert all(len(batch.gpus) == 8 for batch in world.batches)
 
@@ -155,11 +161,16 @@ async def test_all_calls_hang_for_five_minutes_and_all_is_back_by_itself(world: 
         async def are_judged() -> bool:
             return {world.verdict(index) for index in range(8)} == {"failed"}
 
-        assert await world.until(are_judged, within=60) <= INTERVAL + 1
+        await world.until(are_judged, within=SWEEP)
         told = failed("unusable", reason="Unusable")
         for index in range(8):
             await world.until_told(index, told, within=SOON, but_facts=True)
-        assert world.nvml_problem() in (GpuProblem.DRIVER_HUNG, GpuProblem.NO_ANSWER)
+
+        async def is_named() -> bool:
+            return world.nvml_problem() in (GpuProblem.DRIVER_HUNG, GpuProblem.NO_ANSWER)
+
+        # The first scan may find that only some GPUs hang.
+        await world.until(is_named, within=2 * discovery.GPU_INTERVAL)
         assert (await world.gpu_events()).count("GPUFailed") == 8
         before = len(beats)
         await world.sleep(300)
@@ -176,7 +187,7 @@ async def test_all_calls_hang_for_five_minutes_and_all_is_back_by_itself(world: 
         async def are_healed() -> bool:
             return {world.verdict(index) for index in range(8)} == {"ok"}
 
-        assert await world.until(are_healed, within=300) <= XID_END + 2 * INTERVAL + 1
+        await world.until(are_healed, within=XID_END + 2 * SWEEP)
         for index in range(8):
             await world.until_told(index, WELL, within=SOON, but_facts=True)
         await world.sleep(discovery.INTERVAL)
