@@ -29,6 +29,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
 from libs.runtime.clock import Clock, SystemClock
+from libs.testing.child_process import HOST
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
 
@@ -88,6 +89,8 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
                 f"images_{name}": f"registry.example/sluice/{name}:demo" for name in _IMAGES
             }
             settings["agent_env"] = f"SLUICE_NATS_URL={self.nats.url}"
+        if service.writer is Writer.TELEMETRY_CLUSTER:
+            settings |= {"exporter_host": HOST, "exporter_port": "0"}
         await self.processes.start(service.writer, service.module, service.role, **settings)
 
     async def start_machine(self, node: str) -> None:

@@ -112,6 +112,8 @@ def hint_lines(up: DemoEnvironment, nodes: Sequence[str]) -> Iterator[str]:
     yield "Metrics, for curl or Prometheus:"
     for service in SERVICES:
         yield f"  {service.writer:<17} {up.processes.processes[service.writer].metrics_url}"
+    fleet = up.processes.processes[Writer.TELEMETRY_CLUSTER]
+    yield f"  {'GPUs of all nodes':<17} {fleet.exporter_url}"
     for node in nodes:
         yield f"  {f'GPUs of {node}':<17} {up.processes.processes[node].exporter_url}"
 

@@ -4,7 +4,7 @@ The last sweep is served only while it is recent.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -19,7 +19,7 @@ from libs.runtime.metrics import Metrics
 
 
 class TelemetryMetrics:
-    """Metrics of the agent itself; those under dcgm-exporter's names are in `page`."""
+    """Metrics of the agent itself; those under dcgm-exporter's names are in `fields`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._sweeps = metrics.counter(
@@ -59,10 +59,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[GpuSample, ...]
 
 
-INTERVAL: Final = 30.0
-"""Seconds between two sweeps, as in dcgm-exporter."""
-STALE_AFTER: Final = 3 * INTERVAL
-"""Seconds after which a sweep is no longer served."""
+STALE_AFTER: Final = 15.0
+"""Seconds after which a sweep is no longer served; more than NVML has to answer one."""
 
 
 class _SweepResult(msgspec.Struct, frozen=True):
@@ -156,13 +154,27 @@ class Sampler:
         try:
             # In this order a GPU that hangs costs the others no second.
             samples = gpus.sample()
-            sweep = Sweep(
-                driver_version=library.driver_version, gpus=gpus.describe(), samples=samples
-            )
+            described = gpus.describe()
         except GpusUnavailable as error:
             self._hold.mark_lost(error)
             return _SweepResult(errors=errors)
+        sweep = Sweep(
+            driver_version=library.driver_version,
+            gpus=described,
+            samples=tuple(_named(samples, described)),
+        )
         return _SweepResult(sweep, errors)
+
+
+def _named(samples: Iterable[GpuSample], gpus: Iterable[Gpu]) -> Iterator[GpuSample]:
+    """Yield the samples with what identifies a GPU for people."""
+    described = {gpu.uuid: gpu for gpu in gpus}
+    for sample in samples:
+        if (gpu := described.get(sample.uuid)) is None:
+            yield sample
+        else:
+            minor = gpu.minor if gpu.minor >= 0 else None
+            yield msgspec.structs.replace(sample, minor=minor, model=gpu.name)
 
 
 class XidCounts:

@@ -34,7 +34,7 @@ NODE = {"node": "a", "node_uid": "uid-1"}
 
 
 @asynccontextmanager
-async def agent_on(bench: StandInMachine, folder: Path) -> AsyncGenerator["Agent"]:
+async def agent_on(bench: StandInMachine, folder: Path, **settings: str) -> AsyncGenerator["Agent"]:
     """Run the telemetry agent on the machine."""
     async with run_programs(folder) as programs:
         FakeMachine(bench.root).set_modules("nvidia")
@@ -47,6 +47,7 @@ async def agent_on(bench: StandInMachine, folder: Path) -> AsyncGenerator["Agent
             nvml_library=str(library()),
             environ=bench.stand_in.environment,
             **NODE,
+            **settings,
         )
         async with aiohttp.ClientSession() as session:
             yield Agent(programs, child, session)
@@ -202,3 +203,28 @@ def test_a_hang_is_named_within_five_seconds() -> None:
     deadlines = Deadlines()
     assert deadlines.late < 0.5 < deadlines.answer
     assert deadlines.answer + deadlines.kill < 5.0
+
+
+async def test_the_page_follows_the_list_of_metrics(bench: StandInMachine, tmp_path: Path) -> None:
+    listed = tmp_path / "dcgm-metrics.csv"
+    listed.write_text(
+        "DCGM_FI_DEV_GPU_TEMP, gauge, Warm.\n"
+        "DCGM_FI_DEV_WARMTH, gauge, x\n"
+        "DCGM_FI_DEV_SERIAL, label, Number.\n"
+    )
+    settings = {"metric_list": str(listed), "hostname_label": "hostname"}
+    async with agent_on(bench, tmp_path, **settings) as agent:
+        await agent.measures(8)
+        page = await agent.get("exporter", "metrics")
+        assert page.count("# TYPE") == 1
+        serial = bench.stand_in.gpus[7].state.identity.serial.decode()
+        assert f',hostname="a",DCGM_FI_DEV_SERIAL="{serial}"}}' in page
+        own = await agent.get("metrics server", "metrics")
+        assert "\nsluice_telemetry_metric_list_errors_total 1.0\n" in own
+        listed.write_text("DCGM_FI_DEV_PSTATE, gauge, State.\n")
+
+        async def is_followed() -> bool:
+            return "\nDCGM_FI_DEV_PSTATE{" in await agent.get("exporter", "metrics")
+
+        await eventually(is_followed, within=60, every=0.2)
+        await agent.child.end(signal.SIGTERM, code=0)
