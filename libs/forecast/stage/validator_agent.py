@@ -17,7 +17,7 @@ from libs.forecast.world import VALIDATION_STEPS
 RUNTIME = "runtime-1"
 GPUS_STEP = "gpus"
 """The step after the first: no GPU failed that had not failed before."""
-_STEPS = (VALIDATION_STEPS[0], GPUS_STEP, *VALIDATION_STEPS[1:])
+STEPS = (VALIDATION_STEPS[0], GPUS_STEP, *VALIDATION_STEPS[1:])
 _PLUGIN_STEP = "plugin"
 """The step that cannot pass while the plugin is quiesced."""
 _Failure = tuple[str, str]
@@ -148,7 +148,7 @@ def _evidence(
     started = loaded.driver.loaded_at if loaded is not None else 0.0
     if pod is not None:
         started = pod.status.started or 0.0
-    reached = _STEPS[: _STEPS.index(failed) + 1] if failed else _STEPS
+    reached = STEPS[: STEPS.index(failed) + 1] if failed else STEPS
     return Evidence(
         epoch=command.epoch,
         token=command.token,

@@ -11,7 +11,7 @@ from libs.rollout.decision import Candidate, EvictPods, Step, WriteNode, WriteSl
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.step import step
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
-from libs.rollout.views.node import NodeView
+from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
     NEW,
@@ -110,6 +110,16 @@ def test_a_reboot_that_dropped_the_geometry_asks_for_a_start() -> None:
     kept = outcome(at_rest(replace(SEVEN, applied=True), MigState.SUCCESS, boot_id="boot-2"))
     assert isinstance(kept, Candidate)
     assert kept.operation is Operation.VALIDATE
+
+
+def test_a_damaged_lease_is_named_only_where_the_gpus_are_to_be_divided() -> None:
+    damaged = MalformedAnnotation("not JSON")
+    for view in (at_rest(SEVEN), at_rest(SEVEN, MigState.PENDING)):
+        found = wait_of(outcome(replace(view, lease=damaged)))
+        assert found.code is WaitCode.SKIPPED
+        assert "leased by an unknown owner" in found.detail
+    in_place = at_rest(replace(SEVEN, applied=True), MigState.SUCCESS)
+    assert outcome(replace(in_place, lease=damaged)) is None
 
 
 UNKNOWN = "there is no MIG configuration `all-9g`: use one of all-disabled, all-1g.10gb"
