@@ -4,7 +4,12 @@ docs/states.md#failed-gpus
 """
 
 from libs.contracts.message import decode
-from libs.contracts.node import RECORD_ANNOTATION, REQUESTED_ANNOTATION, NodeRecord
+from libs.contracts.node import (
+    RECORD_ANNOTATION,
+    REQUEST_ANNOTATION,
+    REQUESTED_ANNOTATION,
+    NodeRecord,
+)
 from libs.health.record import XID_END
 from libs.kube.resources import NODES
 from services.scheduler import resources
@@ -116,6 +121,27 @@ async def test_a_gpu_that_fails_in_the_upgrade_fails_it_and_counts_as_harm(world
     spec = {"spec": {"release": {"target": status.target, "failures": 1}}}
     await world.patch(ROLLOUTS, POOL, spec)
     await until_counted(world, done=2, excluded=0)
+
+
+@in_world
+async def test_a_node_that_is_forgotten_accepts_what_failed_in_its_upgrade(world: World) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.apply_policy(NEW)
+    await world.until_state("a", "pod-restart-required")
+    await fail_gpus(world, "a", 0)
+    await world.until_state("a", "upgrade-failed")
+    wanted = (await world.rollout()).status.target
+    assert wanted != target
+    spec = {"spec": {"release": {"target": wanted, "failures": 1}}}
+    await world.patch(ROLLOUTS, POOL, spec)
+    forget = {"metadata": {"annotations": {REQUEST_ANNOTATION: "forget"}}}
+    await world.patch(NODES, "a", forget)
+    await request(world, "a")
+    await until_counted(world, done=1, excluded=0)
+    proven = (await record(world, "a")).evidence
+    assert proven is not None
+    (_, found) = proven.steps
+    assert found.message.startswith("1 of 2 GPUs work; failed before this operation: GPU-")
 
 
 @in_world
