@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu, PciDevice
 from libs.contracts.gpus import GpuIdentity
@@ -18,6 +19,7 @@ from libs.health.rules import Breach
 _DESCRIBED: Final = 3
 """The number of GPUs of a kind that a text describes; it counts the others."""
 _UNLISTED: Final = Breach("the driver does not have the GPU", "see the kernel log for that address")
+_NAMELESS: Final = GpuIdentity()
 
 
 class GpuCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +41,9 @@ def check_gpus(
 
     `known`: those that it listed earlier in this boot. `devices`: those that the kernel lists.
     """
-    failed = failures(known, Sweep(gpus=gpus, samples=samples))
     addresses = [GpuIdentity(pci=device.address) for device in devices]
-    failed = (*failed, *_unlisted(gpus, addresses, failed))
+    failed = failures(known, Sweep(gpus=gpus, samples=samples))
+    failed = _with_addresses(failed, gpus, addresses)
     old = [each for each in failed if _is_among(each.gpu, failed_before)]
     new = [each for each in failed if each not in old]
     gone = [each for each in failed if each.is_missing and not _is_among(each.gpu, addresses)]
@@ -66,14 +68,23 @@ def listed(gpus: Sequence[Gpu], known: Records) -> Records:
     return tuple([*now, *(record for record in known if record.uuid not in uuids)][:MAX_GPUS])
 
 
-def _unlisted(
-    gpus: Sequence[Gpu], addresses: Sequence[GpuIdentity], failed: Sequence[Failure]
+def _with_addresses(
+    failed: Sequence[Failure], gpus: Sequence[Gpu], addresses: Sequence[GpuIdentity]
 ) -> list[Failure]:
-    """Return the GPUs that the kernel lists and the driver does not."""
-    if len(gpus) >= len(addresses):
-        return []
-    others = [GpuIdentity(pci=gpu.pci) for gpu in gpus] + [each.gpu for each in failed]
-    return [Failure(each, _UNLISTED) for each in addresses if not _is_among(each, others)]
+    """Add the GPUs that the driver lacks, and name those that do not say which ones they are.
+
+    A GPU that was lost before the driver was loaded tells neither UUID nor address. It is one of
+    those that the kernel lists and no other GPU is, or one that is missing.
+    """
+    named = [each for each in failed if each.gpu != _NAMELESS]
+    nameless = [each for each in failed if each.gpu == _NAMELESS]
+    others = [GpuIdentity(pci=gpu.pci) for gpu in gpus] + [each.gpu for each in named]
+    free = [each for each in addresses if not _is_among(each, others)]
+    found = [replace(each, gpu=address) for each, address in zip(nameless, free, strict=False)]
+    missing = sum(each.is_missing for each in named)
+    lacking = max(0, len(addresses) - len(gpus))
+    unlisted = [Failure(each, _UNLISTED) for each in free[len(nameless) :][:lacking]]
+    return [*named, *found, *nameless[len(free) + missing :], *unlisted]
 
 
 def _is_among(gpu: GpuIdentity, others: Sequence[GpuIdentity]) -> bool:

@@ -109,9 +109,31 @@ def test_what_a_sample_shows_counts() -> None:
     assert "GPU-2 at 00000000:02:00.0 (uncorrectable ECC" in check(*GPUS, samples=[sample]).problem
 
 
+NAMELESS = [replace(gpu, uuid="", pci="") for gpu in LOST]
+
+
+def test_a_gpu_that_was_lost_before_the_load_is_known_by_the_address_that_is_left() -> None:
+    found = check(NAMELESS[0], *GPUS[1:])
+    assert found.problem == f"failed in this operation: the GPU at 0000:00:00.0 ({REASON})"
+    assert check(NAMELESS[0], *GPUS[1:], before=BY_PCI[:1]).problem == ""
+    assert check(NAMELESS[0], *GPUS[1:], before=BY_PCI[1:]).problem == found.problem
+
+
+def test_two_of_them_and_one_that_is_not_listed_are_the_three_that_are_left() -> None:
+    found = check(NAMELESS[0], NAMELESS[2], GPUS[1], before=BY_PCI)
+    assert found.problem == ""
+    assert found.found.startswith("1 of 4 GPUs work; failed before this operation: the GPU at 0000")
+    assert "0000:03:00.0 (the driver does not have the GPU" in found.found
+
+
+def test_one_that_was_listed_earlier_is_the_one_that_is_missing() -> None:
+    found = check(*GPUS[:3], replace(NAMELESS[3], index=9), listed_before=GPUS, before=BY_UUID)
+    assert found.problem == ""
+    assert found.found.startswith("3 of 4 GPUs work; failed before this operation: GPU-3 at")
+
+
 def test_an_identity_that_names_nothing_excuses_no_gpu() -> None:
-    nameless = replace(LOST[0], uuid="", pci="")
-    found = check(nameless, *GPUS[1:], before=[GpuIdentity()])
+    found = check(NAMELESS[0], *GPUS[1:], before=[GpuIdentity()], devices=[])
     assert found.problem.startswith("failed in this operation: a GPU without an identity (")
 
 
