@@ -7,7 +7,7 @@ reboot helps, and every call says so at once.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -17,10 +17,21 @@ from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import library, problems
+from libs.host.gpus.division import Activation, GpuDivision, InstanceProfile
 from libs.host.gpus.errors import GpuErrors
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.gpus.process import Ended, NvmlProcess
-from libs.host.gpus.protocol import NO_GPU, Failed, Open, Opened, Reply
+from libs.host.gpus.protocol import (
+    NO_GPU,
+    CreateInstance,
+    DestroyInstance,
+    Failed,
+    Open,
+    Opened,
+    Reply,
+    Request,
+    SetMigMode,
+)
 from libs.host.gpus.session import Session, Silent
 from libs.host.kernel_log import KernelLog, SwitchError
 from libs.host.tree import Tree
@@ -35,6 +46,8 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     """For opening NVML: without persistence mode, that initializes one GPU after another."""
     answer: float = 10.0
     """For the answers of all GPUs, which answer in parallel."""
+    change: float = 60.0
+    """For one change of how a GPU is divided, which may reset it."""
     kill: float = 2.0
     """Until a killed process counts as stuck in the driver."""
 
@@ -68,25 +81,7 @@ class NvmlGpus:
 
     def open(self) -> DriverLibrary:
         with self._lock:
-            if self._session is not None:
-                return self._session.library
-            self._require_no_stuck_process()
-            is_loaded = library.is_driver_loaded(self._tree)
-            if is_loaded is False:
-                raise GpusUnavailable(GpuProblem.DRIVER_NOT_LOADED)
-            reply = self._start_process()
-            if isinstance(reply, Opened):
-                self._session = Session(
-                    self._running(), reply, answer_seconds=self._deadlines.answer
-                )
-                return self._session.library
-            if not isinstance(reply, Failed):
-                raise self._given_up()
-            self._end()
-            problem = problems.open_problem(
-                reply.code, is_loaded=bool(is_loaded), control_errno=reply.control_errno
-            )
-            raise GpusUnavailable(problem, reply.detail or f"NVML's error {reply.code}")
+            return self._opened().library
 
     def close(self) -> None:
         with self._close_requests:
@@ -115,19 +110,78 @@ class NvmlGpus:
         with self._lock:
             return self._errors.take_switch_errors()
 
+    def division(self, uuid: str) -> GpuDivision:
+        return self._query(lambda session: session.division(uuid, self._deadlines.answer))
+
+    def set_mig_mode(self, uuid: str, *, on: bool) -> Activation:
+        with self._lock:
+            self._require_open()
+            # The driver needs the GPU for itself, and afterwards it has another number: so a
+            # process that does not wait for XIDs changes it, and then ends.
+            self._end()
+            self._opened(events=False)
+            try:
+                status = self._answered(
+                    lambda session: session.change(
+                        uuid, lambda key, gpu: SetMigMode(key, gpu, on), self._deadlines.change
+                    )
+                )
+            finally:
+                self._end()
+            return problems.activation(status)
+
+    def create_instance(
+        self, uuid: str, profile: InstanceProfile, *, start: int, compute: Sequence[int]
+    ) -> None:
+        # A smaller one that comes first may lie where the larger one would have to.
+        place = (profile.id, start, profile.size, tuple(sorted(compute, reverse=True)))
+        self._change(uuid, lambda key, gpu: CreateInstance(key, gpu, *place))
+
+    def destroy_instance(self, uuid: str, number: int) -> None:
+        self._change(uuid, lambda key, gpu: DestroyInstance(key, gpu, number))
+
+    def _change(self, uuid: str, question: Callable[[int, int], Request]) -> None:
+        self._query(lambda session: session.change(uuid, question, self._deadlines.change))
+
     def _query(self, query: Callable[[Session], T]) -> T:
         with self._lock:
-            if self._session is None:
-                self._require_no_stuck_process()
-                raise GpusUnavailable(None, "the GPUs are not open")
-            try:
-                return query(self._session)
-            except Silent:
-                raise self._given_up() from None
-            except Ended as error:
-                raise self._given_up(error) from None
+            self._require_open()
+            return self._answered(query)
 
-    def _start_process(self) -> Reply | None:
+    def _require_open(self) -> None:
+        if self._session is None:
+            self._require_no_stuck_process()
+            raise GpusUnavailable(None, "the GPUs are not open")
+
+    def _answered(self, query: Callable[[Session], T]) -> T:
+        try:
+            return query(self._opened())
+        except Silent:
+            raise self._given_up() from None
+        except Ended as error:
+            raise self._given_up(error) from None
+
+    def _opened(self, *, events: bool = True) -> Session:
+        """Return the session; start one if there is none."""
+        if self._session is not None:
+            return self._session
+        self._require_no_stuck_process()
+        is_loaded = library.is_driver_loaded(self._tree)
+        if is_loaded is False:
+            raise GpusUnavailable(GpuProblem.DRIVER_NOT_LOADED)
+        reply = self._start_process(events=events)
+        if isinstance(reply, Opened):
+            self._session = Session(self._running(), reply, answer_seconds=self._deadlines.answer)
+            return self._session
+        if not isinstance(reply, Failed):
+            raise self._given_up()
+        self._end()
+        problem = problems.open_problem(
+            reply.code, is_loaded=bool(is_loaded), control_errno=reply.control_errno
+        )
+        raise GpusUnavailable(problem, reply.detail or f"NVML's error {reply.code}")
+
+    def _start_process(self, *, events: bool) -> Reply | None:
         """Start a process and open NVML in it; return its answer, if there is one."""
         path = library.find_library(
             self._tree, setting=self._setting, driver_root=self._driver_root
@@ -139,7 +193,9 @@ class NvmlGpus:
         try:
             if self._close_requests.any:
                 raise Ended("it was closed")
-            return self._process.ask([Open(1)], seconds=self._deadlines.open).get(NO_GPU)
+            return self._process.ask([Open(1, events=events)], seconds=self._deadlines.open).get(
+                NO_GPU
+            )
         except Ended as error:
             raise self._given_up(error) from None
 
