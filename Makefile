@@ -61,6 +61,9 @@ lock: $(READY) ## renew requirements.lock (ARGS='--upgrade' for newer versions)
 kube: $(READY) ## build a real Kubernetes control plane for tests, once, into a cache (needs Go)
 	@$(BIN)/python -m libs.testing.realkube.build
 
+node: $(READY) ## build kubelet, containerd and runc for tests on real nodes, once, into a cache (needs Go)
+	@$(BIN)/python -m libs.testing.realnodes.build
+
 gpu: $(READY) ## read this machine's own GPUs through NVIDIA's library; changes nothing
 	@$(BIN)/python -m pytest -v -rs tests/component/gpus/test_real.py $(ARGS)
 
@@ -77,4 +80,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check .types .units fix lock kube gpu demo bench soak clean
+.PHONY: help test check .types .units fix lock kube node gpu demo bench soak clean

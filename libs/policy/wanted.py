@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from libs.policy.kinds.agents import MigStrategy
+from libs.policy.kinds.agents import WITH_REBOOT, MigStrategy
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.daemonsets import Daemonsets
@@ -130,7 +130,7 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
             mig_strategy=spec.mig.strategy or MigStrategy.NONE,
             mig_config=spec.mig_manager.config.name,
             mig_may_reboot=any(
-                (each.name, each.value) == ("WITH_REBOOT", "true") for each in spec.mig_manager.env
+                (each.name, each.value) == (WITH_REBOOT, "true") for each in spec.mig_manager.env
             ),
         )
     if cluster is not None:

@@ -10,6 +10,7 @@ from libs.contracts.telemetry import GpuSample
 from libs.host import driver_files, gate
 from libs.host.gate import GateRequest
 from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.linux import InUse, NotLoaded, Unloaded, UnloadResult
 from libs.host.machine import InlineOffload, Machine
@@ -30,7 +31,7 @@ VERSION = "570.86.15"
 class FakeDriver:
     """A machine's GPUs, and the driver's library while one is loaded."""
 
-    def __init__(self, *, loaded: str = "") -> None:
+    def __init__(self, *, loaded: str = "", mig: MemoryMig | None = None) -> None:
         self.library: DriverLibrary | None = (
             DriverLibrary(driver_version=loaded) if loaded else None
         )
@@ -41,7 +42,7 @@ class FakeDriver:
         self.fails_reads = False
         self.on_open: Callable[[], object] = lambda: None
         self.gpus = MemoryGpus(
-            [gpu(0), gpu(1)], driver=self._open, samples=self._read, held=self._hold
+            [gpu(0), gpu(1)], driver=self._open, samples=self._read, held=self._hold, mig=mig
         )
 
     def set_version(self, version: str) -> None:

@@ -15,12 +15,13 @@ from libs.contracts.reports import Evidence, Finding, Progress, Refusal, Result,
 from libs.contracts.rollout import RolloutSpec, RolloutStatus
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.mig.geometry import NO_DIGEST
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery, WantedMig
 from libs.rollout.views.pool import Build
 
-UNDIVIDED = "mig-1"
+UNDIVIDED = NO_DIGEST
 """The digest of GPUs that are not divided."""
 
 

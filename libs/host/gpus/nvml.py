@@ -8,7 +8,7 @@ once.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -18,10 +18,21 @@ from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import library, problems
+from libs.host.gpus.division import Activation, GpuDivision, InstanceProfile
 from libs.host.gpus.errors import GpuErrors
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.gpus.process import Ended, NvmlProcess
-from libs.host.gpus.protocol import NO_GPU, Failed, Open, Opened, Reply
+from libs.host.gpus.protocol import (
+    NO_GPU,
+    CreateInstance,
+    DestroyInstance,
+    Failed,
+    Open,
+    Opened,
+    Reply,
+    Request,
+    SetMigMode,
+)
 from libs.host.gpus.session import Session, Silent
 from libs.host.kernel_log import KernelLog, SwitchError
 from libs.host.tree import Tree
@@ -41,6 +52,8 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     """For every other answer: a GPU that misses it is hung."""
     late: float = 0.25
     """For which the answers of the other GPUs wait for a late one."""
+    change: float = 60.0
+    """For one change of how a GPU is divided, which may reset it."""
     kill: float = 1.5
     """Until a killed process counts as stuck in the driver."""
 
@@ -105,6 +118,41 @@ class NvmlGpus:
         with self._lock:
             return self._errors.take_switch_errors()
 
+    def division(self, uuid: str) -> GpuDivision:
+        return self._query(lambda session: session.division(uuid, self._deadlines.answer))
+
+    def set_mig_mode(self, uuid: str, *, on: bool) -> Activation:
+        with self._lock:
+            self._require_open()
+            # The driver needs the GPU for itself, and afterwards it has another number: so a
+            # process that does not wait for XIDs changes it, and then ends.
+            self._end()
+            self._opened(events=False)
+            try:
+                status = self._answered(
+                    lambda session: session.change(
+                        uuid, lambda key, gpu: SetMigMode(key, gpu, on), self._deadlines.change
+                    )
+                )
+            finally:
+                self._end()
+            return problems.activation(status)
+
+    def create_instance(
+        self, uuid: str, profile: InstanceProfile, *, start: int, compute: Sequence[int]
+    ) -> None:
+        # A smaller one that comes first may lie where the larger one would have to.
+        place = (profile.id, start, profile.size, tuple(sorted(compute, reverse=True)))
+        self._change(uuid, lambda key, gpu: CreateInstance(key, gpu, *place))
+
+    def destroy_instance(self, uuid: str, number: int) -> None:
+        self._change(uuid, lambda key, gpu: DestroyInstance(key, gpu, number))
+
+    def _change(self, uuid: str, question: Callable[[int, int], Request]) -> None:
+        with self._lock:
+            self._require_open()
+            self._answered(lambda session: session.change(uuid, question, self._deadlines.change))
+
     def _query(self, query: Callable[[Session], T]) -> T:
         """Ask; if the process ends by itself meanwhile, ask another one again."""
         with self._lock:
@@ -127,15 +175,15 @@ class NvmlGpus:
             self._replace(error)
         return self._answered(query)
 
-    def _opened(self) -> Session:
-        """Return the session, after opening NVML if it is not open."""
+    def _opened(self, *, events: bool = True) -> Session:
+        """Return the session; start one if there is none."""
         if self._session is not None:
             return self._session
         self._require_no_stuck_process()
         is_loaded = library.is_driver_loaded(self._tree)
         if is_loaded is False:
             raise GpusUnavailable(GpuProblem.DRIVER_NOT_LOADED)
-        reply = self._start_process()
+        reply = self._start_process(events=events)
         if isinstance(reply, Opened):
             deadlines = self._deadlines
             self._session = Session(
@@ -154,28 +202,29 @@ class NvmlGpus:
         )
         raise GpusUnavailable(problem, reply.detail or f"NVML's error {reply.code}")
 
-    def _start_process(self) -> Reply | None:
+    def _start_process(self, *, events: bool) -> Reply | None:
         """Start a process and open NVML in it; return its answer, if there is one."""
         path = library.find_library(
             self._tree, setting=self._setting, driver_root=self._driver_root
         )
         try:
-            return self._ask_new_process(path)
+            return self._ask_new_process(path, events=events)
         except Ended as error:
             self._replace(error)
         try:
-            return self._ask_new_process(path)
+            return self._ask_new_process(path, events=events)
         except Ended as error:
             raise self._given_up(error) from None
 
-    def _ask_new_process(self, path: str) -> Reply | None:
+    def _ask_new_process(self, path: str, *, events: bool) -> Reply | None:
         try:
             self._process = self._start(path)
         except OSError as error:
             raise GpusUnavailable(GpuProblem.NO_ANSWER, f"it did not start: {error}") from None
         if self._close_requests.any:
             raise Ended("it was closed")
-        return self._process.ask([Open(1)], seconds=self._deadlines.open).get(NO_GPU)
+        question = Open(1, events=events)
+        return self._process.ask([question], seconds=self._deadlines.open).get(NO_GPU)
 
     def _replace(self, error: Ended) -> None:
         """End what is left of a process that ended by itself; raise if it was closed."""

@@ -13,12 +13,16 @@ from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import clean, problems, readings
 from libs.host.gpus.clean import Complaints
+from libs.host.gpus.division import DivisionRefused, GpuDivision, RefusalReason
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
-from libs.host.gpus.process import NvmlProcess
+from libs.host.gpus.process import Ended, NvmlProcess
 from libs.host.gpus.protocol import (
     MAX_GPUS,
+    Changed,
     Describe,
     Described,
+    Divide,
+    Divided,
     Event,
     Failed,
     Opened,
@@ -89,6 +93,54 @@ class Session:
         self.require_described()
         answers = self._ask(Sample, late=self._late)
         return tuple(self._sample(gpu, answers.get(index)) for index, gpu in self._gpus.items())
+
+    def _ask_one(self, uuid: str, question: Callable[[int, int], Request], seconds: float) -> Reply:
+        """Ask one GPU, or change it. Raise `GpusUnavailable` or `DivisionRefused` if it fails."""
+        gpu = self._usable(uuid)
+        reply = self.process.ask([question(next(self._ids), gpu.index)], seconds=seconds).get(
+            gpu.index
+        )
+        if reply is None:
+            raise GpusUnavailable(GpuProblem.HUNG)
+        if isinstance(reply, Failed):
+            self._judge(gpu.index, reply)
+            detail = reply.detail or f"NVML's error {reply.code}"
+            reason = problems.refusal(reply.code)
+            if reason is None:
+                raise GpusUnavailable(problems.gpu_problem(reply.code), detail)
+            raise DivisionRefused(reason, detail)
+        return reply
+
+    def _usable(self, uuid: str) -> Gpu:
+        self.require_described()
+        self.process.take_late_answers()
+        gpu = next((each for each in self._gpus.values() if uuid and each.uuid == uuid), None)
+        if gpu is None:
+            unknown = (each.problem for each in self._gpus.values() if each.uuid == "")
+            if uuid and (problem := next(unknown, None)) is not None:
+                raise GpusUnavailable(problem)
+            raise DivisionRefused(RefusalReason.UNKNOWN_GPU)
+        if gpu.index in self.process.hung:
+            raise GpusUnavailable(GpuProblem.HUNG)
+        if gpu.problem is not None and gpu.problem is not GpuProblem.HUNG:
+            raise GpusUnavailable(gpu.problem)
+        return gpu
+
+    def division(self, uuid: str, seconds: float) -> GpuDivision:
+        reply = self._ask_one(uuid, Divide, seconds)
+        if not isinstance(reply, Divided):
+            raise Ended("it gave the answer to another question")
+        complaints = Complaints(f"GPU {uuid}")
+        division = clean.division(uuid, reply.gpu, complaints)
+        self._log_new(complaints)
+        return division
+
+    def change(self, uuid: str, question: Callable[[int, int], Request], seconds: float) -> int:
+        """Make a change; return the status of its activation."""
+        reply = self._ask_one(uuid, question, seconds)
+        if not isinstance(reply, Changed):
+            raise Ended("it gave the answer to another question")
+        return reply.status
 
     @property
     def known(self) -> Mapping[int, Gpu]:

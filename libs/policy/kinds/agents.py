@@ -10,7 +10,12 @@ from libs.policy.shapes import About, PolicyStruct
 
 NO_TOOLKIT = "this version of Sluice installs no container toolkit"
 NO_PLUGIN = "this version of Sluice has no device plugin"
-NO_MIG = "this version of Sluice changes no MIG layout"
+NO_MIG_DEFAULT = (
+    "the GPUs of a node without the label nvidia.com/mig.config stay divided as they are: set the"
+    " label to all-disabled where MIG is to be off"
+)
+WITH_REBOOT = "WITH_REBOOT"
+MIG_EFFECT = "true: the GPUs of a node are divided as its label nvidia.com/mig.config says"
 NO_CHECK = "this version's validator checks the driver only, and takes no settings"
 NO_MPS = "Sluice does not support sharing by MPS"
 NO_PLUGIN_CONFIG = "the device plugin has one configuration: Sluice does not support time slicing"
@@ -184,7 +189,7 @@ class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The ConfigMap that holds the MIG layouts.",
-            no_effect_because=NO_MIG,
+            effect="its key config.yaml has the configurations that labels of nodes can name",
             unset="the layouts that come with Sluice",
         ),
     ] = ""
@@ -192,7 +197,7 @@ class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The layout of nodes that do not select one.",
-            no_effect_because=NO_MIG,
+            no_effect_because=NO_MIG_DEFAULT,
             stored=True,
             choices=("all-disabled", ""),
         ),
@@ -212,9 +217,17 @@ class MigManager(AgentSection, frozen=True, kw_only=True):
         bool,
         About(
             "Whether MIG layouts are applied to nodes.",
-            effect="true: the policy is not ready, because this version changes no MIG layout",
+            effect=f"{MIG_EFFECT}; false: labels about MIG are left alone",
         ),
     ] = True
+    env: Annotated[
+        tuple[EnvVar, ...],
+        About(
+            "Environment variables.",
+            effect=f"{WITH_REBOOT}=true accepts layouts that only a reboot of the node completes,"
+            " which Sluice does not make; other variables have no effect",
+        ),
+    ] = ()
     config: Annotated[MigManagerConfig, About("The MIG layouts.")] = MigManagerConfig()
     gpu_clients_config: Annotated[
         GpuClientsConfig, About("Host services that use GPUs.", no_effect_because=NO_GPU_CLIENTS)

@@ -1,17 +1,13 @@
 """Find the five binaries of a control plane on this machine, and explain the search."""
 
-import hashlib
 import os
-import platform
-import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from libs.testing.errors import ServerFailed
+from libs.testing import go_build
 
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 """All are needed: without a scheduler, DaemonSet pods stay Pending."""
@@ -19,12 +15,10 @@ NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", 
 ASSETS = "KUBEBUILDER_ASSETS"
 """The usual variable for a folder of such binaries."""
 
-MODULES = Path(__file__).parents[3] / "tools" / "kube"
+MODULES = go_build.TOOLS / "kube"
 """The Go modules that pin the versions of `make kube`."""
 
 _PINS = ("go.mod", "go.sum", "etcd/go.mod", "etcd/go.sum")
-_KUBERNETES = re.compile(r"^(?:require )?\s*k8s\.io/kubernetes (v\S+)", re.MULTILINE)
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,30 +60,13 @@ def find_binaries(environ: Mapping[str, str], *, modules: Path = MODULES) -> Bin
 
 def cache_folder(environ: Mapping[str, str], *, modules: Path = MODULES) -> Path:
     """Return the folder of `make kube`, named by pinned versions and platform."""
-    base = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # the XDG specification ignores a relative path
-        base = Path(environ.get("HOME") or Path.home()) / ".cache"
-    digest = hashlib.sha256()
-    for pin in _PINS:
-        digest.update((modules / pin).read_bytes() + b"\0")
-    system, architecture = go_target()
-    name = f"{pinned_version(modules)}-{digest.hexdigest()[:12]}-{system}-{architecture}"
-    return base / "sluice" / "kube" / name
+    pins = [modules / pin for pin in _PINS]
+    return go_build.cache_folder(environ, "kube", pinned_version(modules), pins)
 
 
 def pinned_version(modules: Path = MODULES) -> str:
     """Return the Kubernetes release that the modules pin."""
-    pinned = _KUBERNETES.search((modules / "go.mod").read_text())
-    if pinned is None:
-        raise ServerFailed(
-            f"{modules / 'go.mod'} does not require k8s.io/kubernetes: restore the file"
-        )
-    return pinned[1]
-
-
-def go_target() -> tuple[str, str]:
-    machine = platform.machine()
-    return sys.platform, _ARCHITECTURES.get(machine, machine)
+    return go_build.pinned_version(modules / "go.mod", "k8s.io/kubernetes")
 
 
 def _locations(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from libs.testing.errors import ServerFailed
+from libs.testing.netns import NetworkNamespace
 from libs.testing.realkube import components
 from libs.testing.realkube.binaries import Binaries
 from libs.testing.realkube.components import TokenUser
@@ -42,8 +43,9 @@ class RealKube:
         binaries: Binaries,
         users: Mapping[str, Sequence[str]] | None = None,
         reads_of: Sequence[str] = (),
+        network: NetworkNamespace | None = None,
     ) -> Self:
-        """Start the servers; return once a pod can be created.
+        """Start the servers, in this network if one is given; return once a pod can be created.
 
         `users` maps names to groups, beside `ADMIN`; RBAC decides their rights. Reads by the groups
         in `reads_of` are in the audit log too. On Linux the servers die with this process.
@@ -56,6 +58,7 @@ class RealKube:
             binaries=binaries,
             users=token_users,
             reads_of=reads_of,
+            network=network,
         )
         kube = cls(plane=plane, kubectl=binaries.kubectl, users=token_users)
         try:

@@ -87,6 +87,7 @@ def apiserver(binaries: Binaries, folder: PlaneFiles, *, url: str, etcd_url: str
         f"--service-account-signing-key-file={folder.key_file}",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--endpoint-reconciler-type=none",
+        "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged=true",
         f"--audit-policy-file={folder.audit_policy}",
         f"--audit-log-path={folder.audit_log}",

@@ -2,19 +2,19 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import ssl
-import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
 from libs.testing.child_process import HOST, ChildProcess, ReservedPort
 from libs.testing.errors import ServerFailed
+from libs.testing.netns import NetworkNamespace, Relay
+from libs.testing.owned_folder import OwnedFolder
 from libs.testing.realkube import components
 from libs.testing.realkube.binaries import Binaries
 from libs.testing.realkube.components import PlaneFiles, TokenUser
@@ -108,6 +108,9 @@ async def _failure(
 WITHIN = 60.0
 """Seconds for a server to get ready, on the slowest machine."""
 
+PREFIX = "sluice-kube-"
+"""The beginning of the name of a control plane's folder."""
+
 ADMIN = "admin"
 """The user with all rights."""
 
@@ -124,11 +127,16 @@ class ControlPlane:
         binaries: Binaries,
         users: Mapping[str, TokenUser],
         reads_of: Sequence[str],
+        network: NetworkNamespace | None = None,
     ) -> None:
+        """In a network of its own its servers are reached from ours by relays at the same ports."""
         self._binaries = binaries
+        self._network = network
+        self._relays: list[Relay] = []
         self._children: dict[str, ChildProcess] = {}
         self._ports: list[ReservedPort] = []
-        self.folder = PlaneFiles(Path(tempfile.mkdtemp(prefix="sluice-kube-")))
+        self._owned = OwnedFolder(PREFIX)
+        self.folder = PlaneFiles(self._owned.path)
         self.url = f"https://{HOST}:{self._reserve_port()}"
         self.etcd = EtcdClient(f"http://{HOST}:{self._reserve_port()}")
         self._peer_url = f"http://{HOST}:{self._reserve_port()}"
@@ -139,6 +147,10 @@ class ControlPlane:
 
     async def start(self) -> None:
         """Start all four; return once a pod can be created."""
+        if self._network:
+            for url in (self.url, self.etcd.url):
+                address = (HOST, urlsplit(url).port or 0)
+                self._relays.append(await Relay.start(address, address, connects_in=self._network))
         await self._start_child(
             "etcd",
             components.etcd(
@@ -196,9 +208,11 @@ class ControlPlane:
         """Remove whatever is left, without errors."""
         for child in self._children.values():
             await child.destroy()
+        for relay in self._relays:
+            await relay.stop()
         for port in self._ports:
             port.release()
-        await asyncio.to_thread(shutil.rmtree, self.folder.root)
+        await asyncio.to_thread(self._owned.remove)
 
     async def version(self) -> str:
         return await self._probe.version()
@@ -218,7 +232,8 @@ class ControlPlane:
             self.kubeconfig(user.name).write_text(text)
 
     async def _start_child(self, name: str, argv: list[str]) -> None:
-        self._children[name] = await ChildProcess.start(f"{name} of {self.url}", *argv)
+        command = self._network.command(*argv) if self._network else argv
+        self._children[name] = await ChildProcess.start(f"{name} of {self.url}", *command)
 
     async def _wait_ready(self, name: str, unready: Callable[[], Awaitable[str]]) -> None:
         """Wait until nothing is missing; fail at once when any server ends."""

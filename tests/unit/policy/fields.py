@@ -199,6 +199,8 @@ def _cluster_model() -> Object:
         "sandboxWorkloads.defaultWorkload": "vm-vgpu",
         "hostPaths.rootFS": "/host",
         "hostPaths.driverInstallDir": "/run/driver",
+        "migManager.config.name": "layouts",
+        "migManager.env": [{"name": "WITH_REBOOT", "value": "true"}],
     }
     for agent in ("toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager"):
         fields[f"{agent}.enabled"] = False
@@ -236,7 +238,6 @@ def _cluster_notes() -> Object:
         **with_prefix("operator.metrics.serviceMonitor", SERVICE_MONITOR),
         **with_prefix("driver.manager", {**IMAGE, "env": ENV}),
         "toolkit.installDir": "/opt/nvidia",
-        "migManager.config.name": "layouts",
         "migManager.config.default": "",
         "hostPaths.kubeletRootDir": "/data/kubelet",
         **with_prefix("devicePlugin", of_pod()),
@@ -274,6 +275,7 @@ def _cluster_notes() -> Object:
     for agent in (*AGENTS, "devicePlugin"):
         fields |= with_prefix(agent, {name: IMAGE[name] for name in WITH_IMAGE})
         fields |= with_prefix(agent, {"args": ["-a"], "env": ENV, "hostNetwork": True})
+    del fields["migManager.env"]
     for absent in ABSENT:
         fields |= with_prefix(absent, {**IMAGE, **REST})
     return fields

@@ -23,7 +23,7 @@ from tests.unit.policy.situations import (
 )
 
 OFF: Object = {"enabled": False}
-UNBUILT = {"toolkit": OFF, "devicePlugin": OFF, "migManager": OFF}
+UNBUILT = {"toolkit": OFF, "devicePlugin": OFF}
 """Operands that this version does not have: a policy that asks for one is not ready."""
 
 

@@ -37,11 +37,8 @@ def message_of(operands: OperandPlan, kind: str) -> str:
 @pytest.mark.parametrize(
     ("policies", "sections"),
     [
-        (
-            (cluster_policy(),),
-            ["spec.toolkit", "spec.devicePlugin", "spec.validator", "spec.migManager"],
-        ),
-        ((crd_mode_policy(toolkit=OFF, devicePlugin=OFF),), ["spec.migManager"]),
+        ((cluster_policy(),), ["spec.toolkit", "spec.devicePlugin", "spec.validator"]),
+        ((crd_mode_policy(toolkit=OFF),), ["spec.devicePlugin", "spec.validator"]),
         (
             from_corpus("gpu-cluster-policy.yaml"),
             ["spec.driver", "spec.devicePlugin", "validation"],

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from libs.testing.realkube import build as subject
+from libs.testing import go_build
+from libs.testing.go_build import NotBuilt
 from libs.testing.realkube.binaries import NAMES, cache_folder, find_binaries
-from libs.testing.realkube.build import NotBuilt, build
+from libs.testing.realkube.build import build
 from tests.unit.testing.realkube.builders import go_modules, program
 
 # Records its call, and writes the file that `-o` names.
@@ -68,6 +69,7 @@ def test_builds_are_reproducible(environ: dict[str, str], modules: Path, calls: 
     assert [line.split()[0] for line in called] == ["etcd", *["modules"] * 4]
     for line in called:
         assert " CGO_ENABLED=0 GOWORK=off build -mod=readonly -trimpath -ldflags -s -w " in line
+    for line in called[1:]:
         for flag in ("gitVersion=v1.37.1", "gitMajor=1", "gitMinor=37"):
             assert f"-X k8s.io/component-base/version.{flag} " in line
 
@@ -126,7 +128,7 @@ def test_a_long_build_reports_progress_and_can_be_interrupted(
     calls: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(subject, "SIGN_OF_LIFE", 0.01)
+    monkeypatch.setattr(go_build, "SIGN_OF_LIFE", 0.01)
     program(tmp_path / "bin" / "go", 'echo $$ > "$CALLS"; exec sleep 60')
     calls.write_text("")
 

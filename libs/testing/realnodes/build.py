@@ -1,0 +1,163 @@
+"""`make node`: build what a real node needs, once, into a cache outside the checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from libs.testing import go_build, oci
+from libs.testing.go_build import TOOLS, Build, NotBuilt, Program, pinned_version, run_command
+from libs.testing.oci import Files, ImageConfig
+from libs.testing.realkube.build import kubernetes_program
+
+COMMAND: Final = "make node"
+MODULES: Final = TOOLS / "node"
+
+PAUSE_IMAGE: Final = "localhost/pause:1"
+BUSYBOX_IMAGE: Final = "localhost/busybox:1"
+
+_CONTAINERD: Final = "github.com/containerd/containerd/v2"
+_RUNC: Final = "github.com/opencontainers/runc"
+_CNI: Final = "github.com/containernetworking/plugins"
+_CNI_PLUGINS: Final = {"bridge": "main", "loopback": "main", "host-local": "ipam"}
+_PACKAGES: Final = ("busybox-static", "libseccomp-dev")
+"""Debian packages that are unpacked, not installed."""
+_RECIPE: Final = "1"
+"""Raise it when the same modules give another folder."""
+
+
+def build(environ: Mapping[str, str], *, report: Callable[[str], None]) -> Path:
+    """Return the folder with the programs and images, building them if needed."""
+    folder = cache_folder(environ)
+    if folder.is_dir():
+        return folder
+    with tempfile.TemporaryDirectory(prefix="sluice-packages-") as unpacked:
+        packages = Path(unpacked)
+        report(f"Debian packages: {', '.join(_PACKAGES)} …")
+        for package in _PACKAGES:
+            _unpack(package, packages)
+        return Build(
+            command=COMMAND,
+            without_go="kubelet, containerd, runc and the CNI plugins are built with Go, and there "
+            "is no `go` on the PATH: install it",
+            folder=folder,
+            modules=MODULES,
+            programs=_programs(packages),
+            finish=lambda partial, _: _write_images(partial, packages),
+        ).run(environ, report=report)
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of `make node`, named by pinned versions and platform."""
+    pins = sorted(MODULES.glob("*/go.*"))
+    return go_build.cache_folder(environ, "node", _kubelet_version(), pins, _RECIPE)
+
+
+def _programs(packages: Path) -> list[Program]:
+    containerd = pinned_version(MODULES / "containerd" / "go.mod", _CONTAINERD)
+    runc = pinned_version(MODULES / "runc" / "go.mod", _RUNC)
+    seccomp = next(packages.rglob("pkgconfig/libseccomp.pc"))
+    return [
+        *(
+            Program(
+                name=name,
+                package=f"{_CONTAINERD}/cmd/{name}",
+                module="containerd",
+                variables={f"{_CONTAINERD}/version.Version": containerd.removeprefix("v")},
+                tags="no_btrfs no_devmapper no_zfs no_aufs",
+            )
+            for name in ("containerd", "ctr", "containerd-shim-runc-v2")
+        ),
+        Program(
+            name="runc",
+            package=_RUNC,
+            module="runc",
+            variables={"main.version": runc.removeprefix("v")},
+            tags="seccomp netgo osusergo",
+            environ={
+                "PKG_CONFIG_LIBDIR": str(seccomp.parent),
+                "PKG_CONFIG_SYSROOT_DIR": str(packages),
+            },
+            static=True,
+        ),
+        *(
+            Program(name=f"cni/{name}", package=f"{_CNI}/plugins/{kind}/{name}", module="cni")
+            for name, kind in _CNI_PLUGINS.items()
+        ),
+        kubernetes_program("kubelet", _kubelet_version(), module="kubelet"),
+    ]
+
+
+def _kubelet_version() -> str:
+    return pinned_version(MODULES / "kubelet" / "go.mod", "k8s.io/kubernetes")
+
+
+def _unpack(package: str, into: Path) -> None:
+    """Download a Debian package, and unpack it."""
+    if not (shutil.which("apt-get") and shutil.which("dpkg")):
+        raise NotBuilt(
+            f"{package} comes as a Debian package, and this machine has no apt-get and dpkg"
+        )
+    with tempfile.TemporaryDirectory(prefix="sluice-package-") as folder:
+        fetched = _run("apt-get", "download", package, folder=Path(folder))
+        files = list(Path(folder).glob("*.deb"))
+        if not files:
+            raise NotBuilt(
+                f"apt-get could not download {package}: check the network, or run "
+                f"`apt-get update`. It says:\n{fetched}"
+            )
+        if unpacked := _run("dpkg", "-x", str(files[0]), str(into), folder=into):
+            raise NotBuilt(f"dpkg could not unpack {package}. It says:\n{unpacked}")
+
+
+def _run(*command: str, folder: Path) -> str:
+    """Return what a command that failed says; empty if it succeeded."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or f"exit code {done.returncode}" if done.returncode else ""
+
+
+def _write_images(folder: Path, packages: Path) -> None:
+    """Write two images, of which busybox is all."""
+    busybox = next(packages.rglob("bin/busybox"))
+    applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
+    layer = Files(
+        files={
+            "bin/busybox": busybox,
+            "etc/passwd": b"root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
+        },
+        links={f"bin/{name}": "busybox" for name in applets.stdout.split() if name != "busybox"},
+    ).tar()
+    (folder / "images").mkdir()
+    commands = {
+        PAUSE_IMAGE: ImageConfig(entrypoint=["/bin/sleep", "2147483647"]),
+        BUSYBOX_IMAGE: ImageConfig(cmd=["/bin/sh"]),
+    }
+    _, architecture = go_build.go_target()
+    for name, config in commands.items():
+        target = folder / "images" / f"{name.split('/')[1].split(':')[0]}.tar"
+        oci.write_image(target, name, [layer], config, architecture=architecture)
+
+
+def main() -> int:
+    """Build, as `make node`."""
+    return run_command(
+        lambda report: build(os.environ, report=report),
+        command=COMMAND,
+        what="kubelet, containerd, runc, CNI plugins and two images are",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

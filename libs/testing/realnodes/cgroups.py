@@ -1,0 +1,48 @@
+"""The cgroups of a real node, of the first version."""
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+CONTROLLERS: Final = (
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "memory",
+    "devices",
+    "freezer",
+    "blkio",
+    "pids",
+)
+_WITHIN: Final = 10.0
+_CHECK_EVERY: Final = 0.05
+
+
+def create_cgroups(name: str) -> list[Path]:
+    """Return the files that take a process into the groups of this name."""
+    files: list[Path] = []
+    for controller in CONTROLLERS:
+        folder = CGROUPS / controller / name
+        folder.mkdir(exist_ok=True)
+        if controller == "cpuset":  # empty in a new group, which then admits no process
+            for setting in ("cpuset.cpus", "cpuset.mems"):
+                (folder / setting).write_text((CGROUPS / controller / setting).read_text())
+        files.append(folder / "tasks")
+    return files
+
+
+def remove_cgroups(name: str) -> None:
+    """Remove the groups of this name, once their last process is gone."""
+    for controller in CONTROLLERS:
+        folder = CGROUPS / controller / name
+        deadline = time.monotonic() + _WITHIN
+        while folder.exists():
+            try:
+                for below, _, _ in os.walk(folder, topdown=False):
+                    Path(below).rmdir()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_CHECK_EVERY)

@@ -1,0 +1,135 @@
+"""A control plane and its real nodes, in a private network."""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from libs.testing.errors import ServerFailed
+from libs.testing.netns import OwnNamespace
+from libs.testing.owned_folder import abandoned_folders
+from libs.testing.realkube.binaries import Binaries, find_binaries
+from libs.testing.realkube.cluster import LoopThread, RealKube
+from libs.testing.realkube.control_plane import PREFIX as PLANE_PREFIX
+from libs.testing.realnodes import config
+from libs.testing.realnodes.build import cache_folder
+from libs.testing.realnodes.cgroups import CGROUPS, remove_cgroups
+from libs.testing.realnodes.node import BRIDGE, Node
+from libs.testing.realnodes.node import PREFIX as NODE_PREFIX
+
+_TOOLS: Final = ("ip", "nsenter", "unshare", "sysctl")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeSearch:
+    """Whether real nodes can run on this machine."""
+
+    binaries: Binaries | None
+    programs: Path
+    explanation: str
+    """One line: what runs, or what is missing and what to do."""
+
+
+def find_nodes(environ: Mapping[str, str]) -> NodeSearch:
+    """Look for what real nodes need on this machine."""
+    programs = cache_folder(environ)
+    kube = find_binaries(environ)
+    missing = _missing(programs)
+    if kube.binaries is None:
+        missing.append("a real control plane (`make kube`)")
+    if missing:
+        explanation = f"no real nodes: they need {', '.join(missing)}"
+        return NodeSearch(binaries=None, programs=programs, explanation=explanation)
+    return NodeSearch(
+        binaries=kube.binaries, programs=programs, explanation=f"real nodes from {programs}"
+    )
+
+
+def _missing(programs: Path) -> list[str]:
+    checks = {
+        "Linux": sys.platform == "linux",
+        "root": os.geteuid() == 0,
+        f"cgroup v1 in {CGROUPS}": (CGROUPS / "memory").is_dir(),
+        **{name: shutil.which(name) is not None for name in _TOOLS},
+        "their programs (`make node`)": programs.is_dir(),
+    }
+    return [name for name, there in checks.items() if not there]
+
+
+class Ground:
+    """Runs from `start` to `stop`, on an event loop of its own, so it outlives a test's loop."""
+
+    def __init__(self, network: OwnNamespace, kube: RealKube, thread: LoopThread) -> None:
+        self.kube = kube
+        self.nodes: Sequence[Node] = ()
+        self.thread = thread
+        self._network = network
+
+    @classmethod
+    async def start(
+        cls,
+        search: NodeSearch,
+        *,
+        nodes: int,
+        users: Mapping[str, Sequence[str]] | None = None,
+        reads_of: Sequence[str] = (),
+    ) -> Self:
+        """Start the control plane and the nodes; they get ready meanwhile."""
+        if search.binaries is None:
+            raise ServerFailed(search.explanation)
+        await asyncio.to_thread(remove_leftovers)
+        thread = LoopThread("real nodes")
+        network = await thread.run(_network(nodes))
+        kube = await RealKube.start(
+            binaries=search.binaries,
+            users={
+                **{f"system:node:node-{index + 1}": ["system:nodes"] for index in range(nodes)},
+                **(users or {}),
+            },
+            reads_of=reads_of,
+            network=network,
+        )
+        ground = cls(network, kube, thread)
+        ground.nodes = [
+            Node(index + 1, programs=search.programs, kube=kube, network=network, nodes=nodes)
+            for index in range(nodes)
+        ]
+        await asyncio.gather(*(thread.run(node.start()) for node in ground.nodes))
+        return ground
+
+    async def stop(self) -> None:
+        """Stop everything, and remove it."""
+        for node in self.nodes:
+            await self.thread.run(node.stop())
+        await self.kube.stop()
+        await self.thread.run(self._network.stop())
+        await self.thread.close()
+
+
+def remove_leftovers() -> list[Path]:
+    """Remove what killed processes have left of their control planes and nodes; return it."""
+    nodes: list[Path] = []
+    for folder in abandoned_folders(NODE_PREFIX):
+        remove_cgroups(folder.name)
+        nodes.append(folder)
+    return [*nodes, *abandoned_folders(PLANE_PREFIX)]
+
+
+async def _network(nodes: int) -> OwnNamespace:
+    """Make the network of control plane and nodes, with a bridge between them."""
+    network = await OwnNamespace.start("network of the nodes")
+    for command in (
+        f"ip link add {BRIDGE} type bridge",
+        f"ip addr add {config.GATEWAY}/24 dev {BRIDGE}",
+        f"ip link set {BRIDGE} up",
+        *(
+            f"ip route add {config.pod_network(index)} via {config.node_address(index)}"
+            for index in range(1, nodes + 1)
+        ),
+    ):
+        await network.run(*command.split())
+    return network

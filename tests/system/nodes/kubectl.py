@@ -1,0 +1,52 @@
+"""kubectl, as an administrator of the real control plane."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from libs.testing.realkube.cluster import RealKube
+
+
+class Kubectl:
+    def __init__(self, kube: RealKube) -> None:
+        self._command = [str(kube.kubectl), "--kubeconfig", str(kube.kubeconfig())]
+
+    async def run(self, *arguments: str, stdin: str = "") -> str:
+        """Run it; return its output."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate(stdin.encode())
+        text = output.decode(errors="replace")
+        assert process.returncode == 0, f"kubectl {' '.join(arguments)}: {text}"
+        return text
+
+    async def apply(self, *objects: Mapping[str, Any]) -> None:
+        """Create or change objects."""
+        items = {"apiVersion": "v1", "kind": "List", "items": objects}
+        await self.run("apply", "-f", "-", stdin=json.dumps(items))
+
+    async def get(self, *arguments: str) -> dict[str, Any]:
+        """Return an object, or a list of them."""
+        return json.loads(await self.run("get", "-o", "json", *arguments))
+
+    async def wait(self, what: str, *objects: str, timeout: int = 60) -> None:
+        """Wait until all these objects meet a condition."""
+        await self.run("wait", f"--for={what}", f"--timeout={timeout}s", *objects)
+
+    async def succeeds(self, *arguments: str, within: float = 30.0) -> None:
+        """Repeat a command until it succeeds, as a person would."""
+        deadline = asyncio.get_running_loop().time() + within
+        while True:
+            try:
+                await self.run(*arguments)
+                return
+            except AssertionError:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(0.2)
