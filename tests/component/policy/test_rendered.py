@@ -9,6 +9,7 @@ import pytest
 from libs.kube.client import APPLY_PATCH
 from libs.kube.requests import Transport
 from libs.policy.installation import installation_objects
+from tests.component.definitions import install_monitors
 from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
 from tests.unit.policy.situations import SETTINGS, SITUATIONS
@@ -34,6 +35,7 @@ async def installed(wire: Transport, *, rights: bool) -> None:
     for obj in installation_objects(SETTINGS.namespace):
         if rights or obj["apiVersion"] != RBAC:
             await apply(wire, obj)
+    await install_monitors(wire)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
