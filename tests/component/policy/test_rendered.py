@@ -142,6 +142,12 @@ async def test_services_have_exactly_their_permissions(wire: Transport) -> None:
     assert await may("sluice-scheduler", "watch", "configmaps", at=here)
     assert not await may("sluice-scheduler", "patch", "configmaps", at=here)
     assert not await may("sluice-scheduler", "get", "configmaps", at="default")
+    for group, resource in (("", "services"), ("monitoring.coreos.com", "servicemonitors")):
+        kind = {"group": group, "at": here}
+        assert await may(driver, "list", resource, **kind)
+        assert await may(driver, "delete", resource, name="nvidia-dcgm-exporter", **kind)
+        assert not await may(driver, "delete", resource, name="kubernetes", **kind)
+        assert not await may(driver, "list", resource, group=group)
     classes = {"group": "node.k8s.io"}
     assert await may(driver, "delete", "runtimeclasses", name="nvidia-cdi", **classes)
     assert not await may(driver, "delete", "runtimeclasses", name="kata", **classes)
