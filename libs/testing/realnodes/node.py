@@ -25,6 +25,7 @@ BRIDGE: Final = "nodes"
 
 _WITHIN: Final = 30.0
 _CHECK_EVERY: Final = 0.02
+_IMPORT: Final = ("/opt/node/ctr", "--namespace=k8s.io", "images", "import", "--local")
 _ENTER: Final = 'for file in $CGROUPS; do echo $$ > "$file"; done; exec "$@"'
 
 
@@ -96,6 +97,21 @@ class Node:
         if process.returncode:
             raise ServerFailed(f"{' '.join(command)} failed on {self.name}: {text}")
         return text
+
+    async def import_image(self, archive: Path) -> None:
+        """Give an image of this machine to the node's containerd."""
+        command = [*_IMPORT, "-"]
+        with archive.open("rb") as image:
+            process = await asyncio.create_subprocess_exec(
+                *(program("nsenter"), f"--target={self._pid}", "--all", *command),
+                stdin=image,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            output, _ = await process.communicate()
+        if process.returncode:
+            text = output.decode(errors="replace")
+            raise ServerFailed(f"{self.name} could not import {archive}: {text}")
 
     async def restart_kubelet(self, by: signal.Signals = signal.SIGTERM) -> None:
         """End the kubelet; return when the next one serves."""

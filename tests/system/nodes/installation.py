@@ -1,0 +1,194 @@
+"""Sluice installed on real nodes: objects, NATS with sign-in, and the services that agents need.
+
+NATS and services are processes beside the nodes; agents reach NATS at the nodes' gateway, by TLS.
+"""
+
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from libs.bus.callout import CalloutKeys, new_seeds
+from libs.bus.credentials import Credentials
+from libs.bus.nats.bus import connect
+from libs.bus.server_config import SignIn, User, new_nkey, server_config
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.subjects import STREAMS
+from libs.policy.crds import crd_manifests
+from libs.policy.installation import installation_objects, service_account_of
+from libs.testing.certificates import LOOPBACK, CertificateAuthority
+from libs.testing.child_process import HOST, ChildProcess
+from libs.testing.image.build import IMAGE
+from libs.testing.nats import NatsServer
+from libs.testing.realnodes import config
+from libs.testing.realnodes.ground import Ground
+from libs.testing.simulation import make_env
+from tests.system.nodes.kubectl import Kubectl
+
+NAMESPACE: Final = "gpu-operator"
+POLICY: Final = "cluster-policy"
+
+_NATS_PORT: Final = 4222
+_CA: Final = "sluice-nats-ca"
+_SECTIONS: Final = (
+    "operator daemonsets toolkit devicePlugin dcgm dcgmExporter nodeStatusExporter gfd"
+)
+_ENVIRON: Final = {
+    "SLUICE_METRICS_HOST": HOST,
+    "SLUICE_METRICS_PORT": "0",
+    "SLUICE_PROBES_HOST": HOST,
+    "SLUICE_PROBES_PORT": "0",
+    "SLUICE_LOG_FORMAT": "text",
+    "SLUICE_DRAIN": "3s",
+    "SLUICE_NAMESPACE": NAMESPACE,
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+class Installation:
+    """What an administrator installs; a policy makes the agents run."""
+
+    def __init__(self, ground: Ground, kubectl: Kubectl, folder: Path) -> None:
+        self.kubectl = kubectl
+        self._ground = ground
+        self._folder = folder
+        self._keys = {identity: new_nkey() for identity in map(_identity, _STATIC)}
+
+    async def enter(self, stack: AsyncExitStack) -> None:
+        """Install everything but the policy, and start NATS and the services."""
+        authority = CertificateAuthority()
+        await self._install(authority)
+        stack.push_async_callback(self._remove)
+        names = (*LOOPBACK, config.GATEWAY)
+        pair = authority.issue(self._folder, "nats", names=names)
+        authority.write(self._folder / "ca.crt")
+        seeds = new_seeds()
+        nats = await stack.enter_async_context(NatsServer(config=self._config(seeds), tls=pair))
+        await self._ground.publish(nats.port, _NATS_PORT)
+        stack.push_async_callback(self._ground.unpublish, _NATS_PORT)
+        await self._create_streams(nats)
+        for name, seed in zip(("signing", "xkey"), seeds, strict=True):
+            (self._folder / name).write_text(seed)
+        files = {f"{name}_seed_file": str(self._folder / name) for name in ("signing", "xkey")}
+        sign_in = await self._start(stack, nats, "signin", "server", Writer.SIGN_IN, files)
+        await sign_in.wait_for_log("phase=ready", within=60.0)
+        images = {f"images_{name}": IMAGE for name in ("discovery", "driver", "validator")}
+        settings = {
+            **images,
+            "images_telemetry": IMAGE,
+            "agent_env": f"SLUICE_NATS_URL=tls://{config.GATEWAY}:{_NATS_PORT}",
+            "agent_bus_ca": _CA,
+        }
+        await self._start(stack, nats, "driver", "cluster", Writer.DRIVER_CLUSTER, settings)
+
+    async def apply_policy(self, **sections: Any) -> None:
+        """Create or change the ClusterPolicy."""
+        spec = {**{name: {} for name in _SECTIONS.split()}, "driver": {"enabled": False}}
+        await self.kubectl.apply(
+            {
+                "apiVersion": "nvidia.com/v1",
+                "kind": "ClusterPolicy",
+                "metadata": {"name": POLICY},
+                "spec": {**spec, **sections},
+            }
+        )
+
+    async def _install(self, authority: CertificateAuthority) -> None:
+        definitions = crd_manifests().values()
+        await self.kubectl.apply(*definitions)
+        names = [f"crd/{each['metadata']['name']}" for each in definitions]
+        await self.kubectl.wait("condition=Established", *names)
+        ca = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": _CA, "namespace": NAMESPACE},
+            "data": {"ca.crt": authority.pem.decode()},
+        }
+        await self.kubectl.apply(*installation_objects(NAMESPACE), ca)
+
+    async def _remove(self) -> None:
+        await self.kubectl.run("delete", "clusterpolicy", POLICY, "--ignore-not-found")
+        await self.kubectl.run("delete", "namespace", NAMESPACE, "--timeout=60s")
+
+    def _config(self, seeds: tuple[str, str]) -> str:
+        keys = CalloutKeys.from_seeds(*seeds)
+        users = [
+            User(identity=identity, public_key=key.public) for identity, key in self._keys.items()
+        ]
+        sign_in = SignIn(
+            issuer=keys.public_signing,
+            xkey=keys.public_xkey,
+            users=tuple(user for user in users if user.identity.writer is Writer.SIGN_IN),
+            identities=10,
+        )
+        others = [user for user in users if user.identity.writer is not Writer.SIGN_IN]
+        return server_config(others, sign_in=sign_in)
+
+    async def _create_streams(self, nats: NatsServer) -> None:
+        """Create the streams, as the scheduler does."""
+        scheduler = _identity(Writer.SCHEDULER)
+        credentials = Credentials(
+            nkey_seed=self._keys[scheduler].seed, ca_file=str(self._folder / "ca.crt")
+        )
+        async with connect(
+            url=nats.url, identity=scheduler, env=make_env(), credentials=credentials, wait=20.0
+        ) as bus:
+            for stream in STREAMS:
+                await bus.ensure(stream)
+
+    async def _start(
+        self,
+        stack: AsyncExitStack,
+        nats: NatsServer,
+        service: str,
+        role: str,
+        writer: Writer,
+        settings: Mapping[str, str],
+    ) -> ChildProcess:
+        """Start a service with the rights of its account, and its own key for the bus."""
+        seed = self._folder / f"{writer}.nkey"
+        seed.write_text(self._keys[_identity(writer)].seed)
+        all_settings = {
+            **settings,
+            "kubeconfig": str(await self._kubeconfig(writer)),
+            "nats_url": nats.url,
+            "nats_nkey_seed_file": str(seed),
+            "nats_ca_file": str(self._folder / "ca.crt"),
+        }
+        environ = {f"SLUICE_{name.upper()}": value for name, value in all_settings.items()}
+        child = await ChildProcess.start(
+            f"{service} {role}",
+            *(sys.executable, "-W", "error", "-m", f"services.{service}", role),
+            environ={**_ENVIRON, "PYTHONPATH": os.pathsep.join(sys.path), **environ},
+        )
+        stack.push_async_callback(child.destroy)
+        return child
+
+    async def _kubeconfig(self, writer: Writer) -> Path:
+        account = service_account_of(writer)
+        token = await self.kubectl.run("create", "token", account, "--namespace", NAMESPACE)
+        settings = json.loads(self._ground.kube.kubeconfig().read_text())
+        settings["users"][0]["user"] = {"token": token.strip()}
+        file = self._folder / f"{writer}.kubeconfig"
+        file.write_text(json.dumps(settings))
+        return file
+
+
+_STATIC: Final = (Writer.SIGN_IN, Writer.SCHEDULER, Writer.DRIVER_CLUSTER)
+"""Services with a key in NATS's configuration: their processes have no pod, and so no token."""
+
+
+def _identity(writer: Writer) -> Identity:
+    return Identity(writer=writer)
+
+
+@asynccontextmanager
+async def installed(ground: Ground, kubectl: Kubectl, folder: Path) -> AsyncGenerator[Installation]:
+    """Install Sluice on the ground; remove it at the end."""
+    async with AsyncExitStack() as stack:
+        installation = Installation(ground, kubectl, folder)
+        await installation.enter(stack)
+        yield installation
