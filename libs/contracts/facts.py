@@ -62,6 +62,25 @@ class Memory(Data, frozen=True, kw_only=True):
     swap: bool = False
 
 
+class Vgpu(Data, frozen=True, kw_only=True):
+    """Whether the machine is a guest with virtual GPUs, and the driver of its host."""
+
+    present: bool = False
+    host_driver_version: str = ""
+    host_driver_branch: str = ""
+
+
+class LocalFeatures(Data, frozen=True, kw_only=True):
+    """Labels that the machine's administrators describe in the feature files of NFD."""
+
+    labels: dict[str, str] = {}
+    """By whole key."""
+    refused: Count = 0
+    """Number of lines and files that were left out."""
+    why: str = ""
+    """Why the first of them was left out."""
+
+
 class Mig(Data, frozen=True, kw_only=True):
     """One MIG device of a GPU."""
 
@@ -149,3 +168,5 @@ class Facts(Data, frozen=True, kw_only=True):
     nvml_error: str = ""
     """Why NVML cannot be used, for people; empty if it can."""
     nvml_problem: GpuProblem | None = None
+    vgpu: Vgpu | None = None
+    features: LocalFeatures | None = None

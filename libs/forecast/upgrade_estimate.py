@@ -138,6 +138,7 @@ def _is_ordinary(node: StageNode, record: NodeRecord, pool: StagePool) -> bool:
         and pool.method is InstallMethod.CONTAINER
         and not pool.upgrade.drain.enable
         and node.ready
+        and node.mig is None
         and not any(
             api.value(node, path) for path in (KEEP_CORDONED, SAFE_LOAD, INITIALLY_CORDONED)
         )

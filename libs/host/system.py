@@ -2,10 +2,11 @@
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from libs.contracts.facts import Cpu, Kernel, Memory, OperatingSystem
-from libs.host import modules
+from libs.host import kernel_config, modules
 from libs.host.tree import Tree, Unreadable, number
 from libs.runtime.fatal import Fatal
 
@@ -14,8 +15,10 @@ RELEASE: Final = "/proc/sys/kernel/osrelease"
 ARCHITECTURE: Final = "/proc/sys/kernel/arch"
 _SECURE_BOOT: Final = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _OPTIONS: Final = ("NO_HZ", "NO_HZ_IDLE", "NO_HZ_FULL", "PREEMPT")
-_REPORTED_MODULES: Final = frozenset((*modules.UNLOAD_ORDER, modules.NOUVEAU, "mlx5_core"))
+_RDMA: Final = ("ib_uverbs", "rdma_ucm")
+_REPORTED_MODULES: Final = frozenset((*modules.UNLOAD_ORDER, modules.NOUVEAU, "mlx5_core", *_RDMA))
 _OS_LINE: Final = re.compile(r"(\w+)=(.+)", re.ASCII)
+_HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]{1,3}")
 _CPUS: Final = "/sys/devices/system/cpu"
 
 
@@ -49,7 +52,7 @@ def kernel(tree: Tree) -> Kernel | None:
         release=release,
         selinux=(tree.word("/sys/fs/selinux/enforce") or "").startswith("1"),
         secure_boot=secure is not None and secure[-1:] == b"\x01",
-        config=_options(tree, release),
+        config=kernel_config.options(tree, release, _OPTIONS),
         modules=tuple(sorted(_REPORTED_MODULES & modules.loaded(tree).keys())),
     )
 
@@ -86,16 +89,36 @@ def cpu(tree: Tree) -> Cpu | None:
         for name in tree.names(_CPUS)
         if number(name[3:]) is not None
     )
+    vendor, family, model = _model(first)
     return Cpu(
         # Kernels before 6.1 lack the file; this process runs on the same kernel.
         architecture=tree.word(ARCHITECTURE) or os.uname().machine,
-        vendor=first.get("vendor_id", ""),
-        family=number(first.get("cpu family")) or 0,
-        model=number(first.get("model")) or 0,
+        vendor=vendor,
+        family=family,
+        model=model,
         count=sum(line.startswith("processor") for line in text.splitlines()),
         multithreading=any("," in siblings or "-" in siblings for siblings in threads),
-        flags=tuple(sorted(first.get("flags", "").split())),
+        flags=tuple(sorted(first.get("flags", first.get("Features", "")).split())),
     )
+
+
+def _model(cpuinfo: Mapping[str, str]) -> tuple[str, int, int]:
+    """Return vendor, family and model.
+
+    Of an Arm processor they are the implementer's number and the halves of the register MIDR_EL1:
+    variant and architecture (always 15), part and revision.
+    """
+    implementer = cpuinfo.get("CPU implementer", "")
+    if not implementer:
+        family, model = number(cpuinfo.get("cpu family")), number(cpuinfo.get("model"))
+        return cpuinfo.get("vendor_id", ""), family or 0, model or 0
+    variant, part = _hexadecimal(cpuinfo.get("CPU variant")), _hexadecimal(cpuinfo.get("CPU part"))
+    revision = number(cpuinfo.get("CPU revision")) or 0
+    return implementer.lower(), variant << 4 | 0xF, part << 4 | revision & 0xF
+
+
+def _hexadecimal(text: str | None) -> int:
+    return int(text, 16) if text and _HEXADECIMAL.fullmatch(text) else 0
 
 
 def memory(tree: Tree) -> Memory | None:
@@ -111,15 +134,6 @@ def memory(tree: Tree) -> Memory | None:
     return Memory(bytes=total * 1024, numa_nodes=max(1, len(nodes)), swap=len(swaps) > 1)
 
 
-def machine(tree: Tree) -> str | None:
-    """Return the product name."""
-    return tree.word("/sys/class/dmi/id/product_name") or None
-
-
-def _options(tree: Tree, release: str) -> dict[str, str]:
-    text = tree.text(f"/boot/config-{release}") or tree.text(f"/lib/modules/{release}/config") or ""
-    lines = (line.partition("=") for line in text.splitlines())
-    values = {
-        name.removeprefix("CONFIG_"): value.strip('"') for name, equals, value in lines if equals
-    }
-    return {name: values[name] for name in _OPTIONS if name in values}
+def machine(tree: Tree) -> str:
+    """Return the product name; empty for a machine without one."""
+    return tree.word("/sys/class/dmi/id/product_name") or ""

@@ -140,6 +140,7 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
         RbacRule(group="", resources=("pods/eviction",), verbs=("create",)),
         _namespace_rule("", ("pods",), ("delete",)),
         _namespace_rule("apps", ("daemonsets",), READ_VERBS),
+        _namespace_rule("", ("configmaps",), READ_VERBS),
         *_leader_lease(Writer.SCHEDULER),
     ),
     Writer.SIGN_IN: (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from libs.policy.kinds.agents import NO_CHECK, NO_MIG, NO_PLUGIN, NO_TOOLKIT
+from libs.policy.kinds.agents import NO_CHECK, NO_PLUGIN, NO_TOOLKIT
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION, GpuClusterPolicy
 from libs.policy.pool import ClusterWidePolicy
@@ -59,11 +59,4 @@ def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
             section="spec.validator" if is_full else "validation",
             problem=f"{NO_CHECK}: toolkit, CUDA and device plugin are not proven",
             remedy="switch off toolkit and device plugin, and test with a pod that has a GPU",
-        )
-    if spec.mig_manager.enabled:
-        yield UnbuiltOperand(
-            operand=Operand.MIG_MANAGER,
-            section="spec.migManager",
-            problem=NO_MIG,
-            remedy="set enabled to false",
         )

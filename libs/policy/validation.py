@@ -9,6 +9,7 @@ import msgspec
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.policy.affinity import parse_affinity
 from libs.policy.findings import Finding, Severity, quote_value
+from libs.policy.kinds.agents import WITH_REBOOT, MigManager
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import Image
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
@@ -73,6 +74,7 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield from _driver(spec.driver, spec.gds, spec.gdrcopy, path="spec.driver", parent="spec")
         yield from _upgrades(spec.driver.upgrade_policy, "spec.driver.upgradePolicy")
     yield from _directories(spec)
+    yield from _mig_variables(spec.mig_manager)
     max_unavailable = spec.daemonsets.rolling_update.max_unavailable
     if max_unavailable and not scaled_value(max_unavailable, 100):
         yield Finding(
@@ -190,6 +192,19 @@ def _directories(spec: ClusterPolicySpec) -> Iterator[Finding]:
                 value=quote_value(directory),
                 problem="is not an absolute path without ..",
                 remedy="write an absolute path without ..",
+            )
+
+
+def _mig_variables(section: MigManager) -> Iterator[Finding]:
+    for each in section.env:
+        if each.name != WITH_REBOOT:
+            yield Finding(
+                field="spec.migManager.env",
+                value=quote_value(each.name),
+                problem="is accepted and has no effect here, because the driver agent has its own"
+                f" settings; only {WITH_REBOOT} is read",
+                remedy="remove it, or keep it knowing that it has no effect",
+                severity=Severity.NOTE,
             )
 
 

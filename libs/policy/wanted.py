@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from libs.policy.kinds.agents import MigStrategy
+from libs.policy.kinds.agents import WITH_REBOOT, MigStrategy
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.daemonsets import Daemonsets
@@ -15,6 +15,7 @@ from libs.policy.shapes import FreeForm, PolicyStruct
 
 HOST_ROOT = "/"
 INSTALL_DIR = "/run/nvidia/driver"
+KUBELET_ROOT = "/var/lib/kubelet"
 DEFAULT_PULL_POLICY = "IfNotPresent"
 DEFAULT_PRIORITY_CLASS = "system-node-critical"
 DEFAULT_ARGUMENTS = ("init",)
@@ -130,7 +131,7 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
             mig_strategy=spec.mig.strategy or MigStrategy.NONE,
             mig_config=spec.mig_manager.config.name,
             mig_may_reboot=any(
-                (each.name, each.value) == ("WITH_REBOOT", "true") for each in spec.mig_manager.env
+                (each.name, each.value) == (WITH_REBOOT, "true") for each in spec.mig_manager.env
             ),
         )
     if cluster is not None:
@@ -186,6 +187,11 @@ def host_root(policy: ClusterPolicy) -> str:
 def install_dir(policy: ClusterPolicy) -> str:
     """Return the root of the installed driver on the host."""
     return normalize_directory(policy.spec.host_paths.driver_install_dir, INSTALL_DIR)
+
+
+def kubelet_root(policy: ClusterPolicy) -> str:
+    """Return the kubelet's directory on the host."""
+    return normalize_directory(policy.spec.host_paths.kubelet_root_dir, KUBELET_ROOT)
 
 
 def normalize_directory(directory: str, default: str) -> str:

@@ -10,6 +10,7 @@ from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.node_writes import unchanged_cordon, write_step
 from libs.rollout.preflight import unevictable_wait
 from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import WantedMig
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import wait
@@ -28,7 +29,7 @@ def is_divided(node: NodeView, record: NodeRecord | None) -> bool:
         evidence is not None
         and evidence.passed
         and evidence.boot_id == node.boot_id
-        and evidence.mig_digest == wanted.digest
+        and evidence.mig_digest == wanted.digest != ""
     )
 
 
@@ -85,6 +86,18 @@ def mig_state_at_rest(node: NodeView, record: NodeRecord) -> str:
     return MigState.SUCCESS if is_divided(node, record) else MigState.PENDING
 
 
+def describe_mig_state(wanted: WantedMig | None, record: NodeRecord | None, state: str) -> str:
+    """Return what the label means, with the cause of a failure, for people."""
+    if wanted is None or not state:
+        return "no MIG configuration is wanted any more"
+    more = ""
+    if state == MigState.PENDING:
+        more = wanted.remark
+    elif state == MigState.FAILED:
+        more = wanted.error or ("" if record is None else record.mig_failed or record.cause)
+    return f"MIG configuration {wanted.config}: {state}{more and f'; {more}'}"
+
+
 def _set_state(
     node: NodeView, record: NodeRecord, state: MigState | None, now: Instant
 ) -> Step | None:
@@ -92,14 +105,11 @@ def _set_state(
     is_ours = node.is_owned(NodeField.MIG_STATE)
     if (not is_ours) if state is None else node.mig_state == state:
         return None
-    because = "no MIG configuration is wanted any more"
-    if state is not None and node.mig is not None:
-        because = f"MIG configuration {node.mig.config}: {state}"
     return write_step(
         node,
         record,
         now,
-        because=because,
+        because=describe_mig_state(node.mig, record, state or ""),
         lease=None,
         cordon=unchanged_cordon(node),
         mig_state=state or "",

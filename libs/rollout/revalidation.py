@@ -7,6 +7,7 @@ what is proven, so the driver comes back by itself and is then validated again, 
 from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, WaitCode
+from libs.policy.mig.geometry import NO_DIGEST
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Wait
 from libs.rollout.eligibility import (
@@ -55,6 +56,8 @@ def _divide_first(node: NodeView, record: NodeRecord, pool: PoolView, now: Insta
     wanted = node.mig
     if wanted is None or wanted.error or wanted.applied or is_refused(node, record):
         return None
+    if wanted.applied is None and wanted.digest == NO_DIGEST:
+        return None  # a reboot divides no GPU: the validator finds out at once
     return divide_at_rest(node, record, pool, now, proven=False)
 
 

@@ -15,11 +15,12 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.node import NodeRecord, WaitCode
+from libs.contracts.node import MigState, NodeRecord, WaitCode
 from libs.contracts.rollout import RolloutPhase
 from libs.kube.events import InvolvedObject
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import Notice, Step, Wait, WriteNode, WriteRollout
+from libs.rollout.mig_at_rest import describe_mig_state
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY
@@ -28,6 +29,7 @@ from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
 from services.scheduler.resources import ROLLOUTS, Rollout
 
 REASON: Final = "GPUDriverUpgrade"
+MIG_REASON: Final = "MIGConfig"
 NODES_PER_EVENT: Final = 50
 """Nodes in one event of a grant, so that it is never too large for the stream."""
 HISTORY_LENGTH: Final = 20
@@ -125,6 +127,7 @@ class UpgradeEvents:
         state_before = before.state if before is not None else ""
         state = write.applied.state
         self._add_to_history(name, step.because)
+        self._mig_state_written(name, before, write)
         if state == state_before:
             return
         record_before = before.record if before is not None else None
@@ -146,6 +149,17 @@ class UpgradeEvents:
             revision=revision,
         )
         self._publish(name, event, step.because, id=f"step/{write.uid}/{revision}")
+
+    def _mig_state_written(self, name: str, before: NodeView | None, write: WriteNode) -> None:
+        state = write.applied.mig_state
+        if before is None or not state or state == before.mig_state:
+            return
+        self._kube_events.record(
+            _node_reference(name, write.uid),
+            type="Warning" if state == MigState.FAILED else "Normal",
+            reason=MIG_REASON,
+            message=describe_mig_state(before.mig, write.applied.record, state),
+        )
 
     def step_failed(self, name: str, step: Step, why: str) -> None:
         """Report a failed step that writes the Node."""

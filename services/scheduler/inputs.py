@@ -63,6 +63,8 @@ class Informers:
         self.leases = Informer(
             kube, LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}", **cluster_wide
         )
+        self.config_maps = Informer(kube, resources.CONFIG_MAPS, **namespaced)
+        """Any of them may be the one with MIG configurations that a policy names."""
         self.resource_claims = Informer(kube, resources.RESOURCE_CLAIMS, **cluster_wide)
         """Not required: without them, only pods that name one are not known."""
         self._sources: Mapping[str, tuple[Informer[Any], ...]] = {
@@ -76,7 +78,7 @@ class Informers:
 
     def all(self) -> tuple[Informer[Any], ...]:
         sources = (informer for source in self._sources.values() for informer in source)
-        return (*sources, self.other_pods, self.leases)
+        return (*sources, self.other_pods, self.config_maps, self.leases)
 
     def why_not_synced(self) -> str:
         """Return why informers have no first list yet; empty when all have one."""

@@ -17,6 +17,7 @@ from libs.kube import views
 from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
+from libs.policy.mig.config import CONFIG_KEY
 from libs.rollout.views.node import MalformedAnnotation, NodeField
 
 M = TypeVar("M", bound=Message)
@@ -246,6 +247,24 @@ class DaemonSet(Unmanaged, views.DaemonSet, frozen=True, kw_only=True):
     """A DaemonSet of driver pods."""
 
 
+class ConfigMap(views.Object, frozen=True, kw_only=True):
+    """A ConfigMap, reduced to the file of MIG configurations that it may have."""
+
+    data: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        metadata, data = self.metadata, self.data or {}
+        reduced = views.Metadata(
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+        )
+        kept = {CONFIG_KEY: data[CONFIG_KEY]} if CONFIG_KEY in data else None
+        msgspec.structs.force_setattr(self, "metadata", reduced)
+        msgspec.structs.force_setattr(self, "data", kept)
+
+
 class Rollout(Unmanaged, frozen=True, kw_only=True):
     spec: rollout.RolloutSpec = rollout.RolloutSpec()
     status: rollout.RolloutStatus = rollout.RolloutStatus()
@@ -261,6 +280,7 @@ RESOURCE_CLAIMS: Final = Resource(
     view=ResourceClaim,
 )
 """Served since Kubernetes 1.34."""
+CONFIG_MAPS: Final = Resource(plural="configmaps", kind="ConfigMap", view=ConfigMap)
 DAEMON_SETS: Final = Resource(group="apps", plural="daemonsets", kind="DaemonSet", view=DaemonSet)
 ROLLOUTS: Final = Resource(
     group=rollout.GROUP,

@@ -159,6 +159,8 @@ class Backends:
         self.bus = LocalServer(env=sim.env("bus"))
         self.plans: list[PlanRequest] = []
         """The plans that were asked for."""
+        self.nfd_enabled = True
+        """Whether discovery writes the labels of node feature discovery."""
         self.commanded: Mapping[str, Collection[str]] | None = {}
         """The commanded drivers for the driver's cluster role; None: they cannot be read."""
 
@@ -221,7 +223,9 @@ def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, None]:
             settings = scheduler.SchedulerSettings(**namespaced)
             return scheduler.run(settings, plan_runner=backends.run_plan, **ports)
         case Writer.DISCOVERY_CLUSTER:
-            settings = discovery_cluster.DiscoveryClusterSettings(**namespaced)
+            settings = discovery_cluster.DiscoveryClusterSettings(
+                **namespaced, nfd_enabled=backends.nfd_enabled
+            )
             return discovery_cluster.run(settings, **ports)
         case Writer.VALIDATOR_CLUSTER:
             return validator_cluster.run(validator_cluster.ValidatorClusterSettings(), **ports)

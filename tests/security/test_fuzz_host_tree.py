@@ -11,13 +11,14 @@ from typing import Final
 
 import pytest
 
-from libs.host import driver_files, gate, holders, modules, pci, system
+from libs.host import driver_files, gate, holders, modules, pci, system, vgpu
 from libs.host.files import UNDO_LOG, CorruptUndoLog, UndoableFiles
 from libs.host.gate import GateAnswer, GateRequest
+from libs.host.local_features import FOLDER, local_features
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.fatal import Fatal
 from tests.unit.fake_machine import FakeMachine
-from tests.unit.host.builders import put
+from tests.unit.host.builders import pci_config, put, vgpu_capability
 
 HANG_SECONDS: Final = 10
 POD: Final = "0123abcd-0123-0123-0123-0123456789ab"
@@ -89,6 +90,10 @@ def build_machine(root: Path) -> None:
     put(root, "/boot/config-6.8.0-48-generic", "CONFIG_PREEMPT=y\n")
     for name in ("vendor", "class", "device"):
         put(root, f"/sys/bus/pci/devices/0000:01:00.0/{name}", "0x10de")
+    config = pci_config((0x09, vgpu_capability("460.16", "r460_00"))).decode("ascii")
+    put(root, "/sys/bus/pci/devices/0000:01:00.0/config", config)
+    put(root, "/proc/config.gz", "not compressed")
+    put(root, f"{FOLDER}/site", "# +expiry-time=2027-01-15T08:00:00Z\nrack=b\n")
     put(root, driver_files.STATE, "digest")
     machine.add_gate_request(POD, "label", at=1.0)
     gate.put_answer(machine.tree, GateAnswer(pod_uid=POD, label="label", at=2.0))
@@ -108,6 +113,8 @@ def readers(machine: Tree) -> list[Callable[[], object]]:
         lambda: system.cpu(machine),
         lambda: system.memory(machine),
         lambda: system.machine(machine),
+        lambda: vgpu.vgpu(machine),
+        lambda: local_features(machine, now=0.0),
         lambda: gate.list_requests(machine),
         lambda: gate.list_answers(machine),
         lambda: driver_files.installed_digest(machine),

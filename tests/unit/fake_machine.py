@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
@@ -10,6 +10,7 @@ from libs.contracts.telemetry import GpuSample
 from libs.host import driver_files, gate
 from libs.host.gate import GateRequest
 from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.linux import InUse, NotLoaded, Unloaded, UnloadResult
 from libs.host.machine import InlineOffload, Machine
@@ -30,7 +31,7 @@ VERSION = "570.86.15"
 class FakeDriver:
     """A machine's GPUs, and the driver's library while one is loaded."""
 
-    def __init__(self, *, loaded: str = "") -> None:
+    def __init__(self, *, loaded: str = "", mig: MemoryMig | None = None) -> None:
         self.library: DriverLibrary | None = (
             DriverLibrary(driver_version=loaded) if loaded else None
         )
@@ -38,10 +39,12 @@ class FakeDriver:
         """The number of open handles of the library."""
         self.silent = set[int]()
         """The indices of GPUs without readings."""
+        self.values: dict[str, Any] = {}
+        """More readings of every GPU, by their names in a sample."""
         self.fails_reads = False
         self.on_open: Callable[[], object] = lambda: None
         self.gpus = MemoryGpus(
-            [gpu(0), gpu(1)], driver=self._open, samples=self._read, held=self._hold
+            [gpu(0), gpu(1)], driver=self._open, samples=self._read, held=self._hold, mig=mig
         )
 
     def set_version(self, version: str) -> None:
@@ -59,7 +62,7 @@ class FakeDriver:
         if self.fails_reads:
             raise GpusUnavailable(GpuProblem.NO_ANSWER)
         temperature = None if gpu.index in self.silent else 40 + gpu.index
-        return GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=temperature)
+        return GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=temperature, **self.values)
 
 
 def gpu(index: int) -> Gpu:

@@ -22,8 +22,9 @@ from libs.contracts.paths import (
     SKIP,
     STATE,
 )
-from libs.forecast.stage import agents, driver_pods, tenant_pods
+from libs.forecast.stage import agents, driver_pods, gpu_health, tenant_pods
 from libs.forecast.stage.objects import (
+    UNDIVIDED,
     AgentReports,
     DriverContainerStatus,
     DriverFacts,
@@ -44,7 +45,7 @@ from libs.forecast.stage.state import StageState
 from libs.forecast.stage.tenants_of_fleet import populate_tenants
 from libs.policy.wanted import InstallMethod
 from libs.rollout.views.fleet import Fleet
-from libs.rollout.views.machine import Component, DriverPod
+from libs.rollout.views.machine import Component, DriverPod, WantedMig
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 
@@ -103,7 +104,7 @@ def _node(state: StageState, view: NodeView) -> None:
         excluded=view.excluded,
         upgrade_last=view.upgrade_last,
         gpus=view.gpus,
-        mig=view.mig,
+        mig=_played_mig(view),
         ready=view.ready,
         taint=view.cordon_taint,
         operands_paused=isinstance(view.record, NodeRecord) and view.record.paused,
@@ -124,10 +125,18 @@ def _node(state: StageState, view: NodeView) -> None:
     state.touch(view.name)
 
 
+def _played_mig(view: NodeView) -> WantedMig | None:
+    """Return how the GPUs are to be divided; None: that is not known, or they stay undivided."""
+    wanted = view.mig
+    if wanted is None or not (wanted.error or wanted.digest):
+        return None
+    return None if wanted.applied and wanted.digest == UNDIVIDED else wanted
+
+
 def _fields(view: NodeView) -> dict[str, OwnedField]:
     fields: dict[str, tuple[NodeField | None, object]] = {
         CORDON: (NodeField.CORDON, True if view.cordoned else None),
-        MIG_STATE: (NodeField.MIG_STATE, view.mig_state or None),
+        MIG_STATE: (NodeField.MIG_STATE, _played_mig(view) and view.mig_state),
         STATE: (NodeField.STATE, view.state or None),
         DRIVER: (NodeField.DRIVER, view.driver_label or None),
         LEASE: (NodeField.LEASE, _annotation(view.lease)),
@@ -166,6 +175,7 @@ def _machine(state: StageState, view: NodeView) -> None:
         machine.layout = view.mig.digest
     elif view.evidence is not None:
         machine.layout = view.evidence.mig_digest
+    gpu_health.add_from_view(machine, view)
     for pod in view.driver_pods:
         _driver(state, machine, view, pod)
     if view.loaded is not None:

@@ -17,23 +17,30 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Final
 
-from libs.host.gpus import reading
+from libs.host.gpus import dividing, reading
 from libs.host.gpus.measuring import Measuring
 from libs.host.gpus.protocol import (
     LENGTH,
     MAX_FRAME,
     MAX_GPUS,
     NO_GPU,
-    Ask,
+    Changed,
+    CreateInstance,
     Describe,
     Described,
+    DestroyInstance,
+    Divide,
+    Divided,
     Event,
     Failed,
+    GpuRequest,
     Open,
     Opened,
     Reply,
+    Request,
     Sample,
     Sampled,
+    SetMigMode,
     frame,
     requests,
 )
@@ -69,7 +76,7 @@ class GpuThread:
     """Answers the questions about one GPU."""
 
     def __init__(self, index: int, *, answers: Answers, events: "Events") -> None:
-        self.questions = SimpleQueue[Ask]()
+        self.questions = SimpleQueue[GpuRequest]()
         self._index = index
         self._answers = answers
         self._events = events
@@ -85,16 +92,31 @@ class GpuThread:
             self._events.count_prepared()
         while True:
             question = self.questions.get()
-            self._answers.send(_guarded(question, self._answer))
+            self._answers.send(_guarded(question.id, lambda asked=question: self._answer(asked)))
 
-    def _answer(self, question: Ask) -> Reply:
+    def _answer(self, question: GpuRequest) -> Reply:
         gpu = self._handle()
-        if isinstance(question, Describe):
-            return Described(question.id, reading.describe(gpu))
+        match question:
+            case Describe(id):
+                return Described(id, reading.describe(gpu))
+            case Sample(id):
+                return self._sample(id, gpu)
+            case Divide(id):
+                return Divided(id, dividing.read(gpu))
+            case SetMigMode(id):
+                return Changed(id, dividing.set_mode(gpu, on=question.on))
+            case CreateInstance(id, _, profile, start, size, compute):
+                dividing.create(gpu, profile=profile, start=start, size=size, compute=compute)
+                return Changed(id)
+            case DestroyInstance(id):
+                dividing.destroy(gpu, question.instance)
+                return Changed(id)
+
+    def _sample(self, id: int, gpu: Any) -> Sampled:
         if self._measuring is None:
             self._measuring = Measuring(gpu)
         values, instances = self._measuring.sample(), self._measuring.sample_instances()
-        return Sampled(question.id, reading.monotonic(), values, instances)
+        return Sampled(id, reading.monotonic(), values, instances)
 
     def _handle(self) -> Any:
         if self._gpu is None:
@@ -149,7 +171,7 @@ class Library:
     """Answers the questions that name no GPU: it opens NVML, and starts the threads of the GPUs."""
 
     def __init__(self, path: str, *, answers: Answers) -> None:
-        self.questions = SimpleQueue[Ask]()
+        self.questions = SimpleQueue[Open]()
         self.gpus: list[GpuThread] = []
         self._path = path
         self._answers = answers
@@ -157,9 +179,9 @@ class Library:
     def run(self) -> None:
         while True:
             question = self.questions.get()
-            self._answers.send(_guarded(question, self._open))
+            self._answers.send(_guarded(question.id, lambda asked=question: self._open(asked)))
 
-    def _open(self, question: Ask) -> Reply:
+    def _open(self, question: Open) -> Reply:
         if self._path:
             try:
                 nvml.nvmlLib = ctypes.CDLL(self._path)
@@ -173,12 +195,13 @@ class Library:
         version = reading.undecoded(nvml.nvmlSystemGetDriverVersion)()
         cuda = reading.ask(nvml.nvmlSystemGetCudaDriverVersion_v2) or 0
         count = nvml.nvmlDeviceGetCount()
-        self._start_gpus(min(count, MAX_GPUS))
+        self._start_gpus(min(count, MAX_GPUS), with_events=question.events)
         return Opened(question.id, version, cuda, count)
 
-    def _start_gpus(self, count: int) -> None:
+    def _start_gpus(self, count: int, *, with_events: bool) -> None:
         events = Events(self._answers)
-        events.open()
+        if with_events:
+            events.open()
         for index in range(count):
             gpu = GpuThread(index, answers=self._answers, events=events)
             self.gpus.append(gpu)
@@ -195,14 +218,14 @@ def _control_errno() -> int:
     return 0
 
 
-def _guarded(question: Ask, answer: Callable[[Ask], Reply]) -> Reply:
+def _guarded(id: int, answer: Callable[[], Reply]) -> Reply:
     """Return the answer, or why there is none: a defect must end no thread."""
     try:
-        return answer(question)
+        return answer()
     except NvmlError as error:
-        return Failed(question.id, reading.code_of(error))
+        return Failed(id, reading.code_of(error))
     except Exception as error:  # noqa: BLE001
-        return Failed(question.id, 0, f"{type(error).__name__}: {error}"[:MAX_DETAIL])
+        return Failed(id, 0, f"{type(error).__name__}: {error}"[:MAX_DETAIL])
 
 
 def _address(gpu: Any) -> int | None:
@@ -219,14 +242,13 @@ def _read_requests(source: BinaryIO, library: Library) -> None:
         (length,) = LENGTH.unpack(head)
         if length > MAX_FRAME:
             return
-        question = requests.decode(source.read(length))
-        match question:
-            case Open():
-                library.questions.put(question)
-            case Describe() | Sample() if 0 <= question.gpu < len(library.gpus):
-                library.gpus[question.gpu].questions.put(question)
-            case _:
-                return
+        question: Request = requests.decode(source.read(length))
+        if isinstance(question, Open):
+            library.questions.put(question)
+        elif 0 <= question.gpu < len(library.gpus):
+            library.gpus[question.gpu].questions.put(question)
+        else:
+            return
 
 
 def main() -> None:

@@ -14,12 +14,22 @@ import msgspec
 from libs.contracts.facts import Gpu, Mig
 from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
 from libs.contracts.numbers import LIMIT
-from libs.host.gpus.mig import profile_name
-from libs.host.gpus.protocol import RawFabric, RawGpu, RawMig
+from libs.host.gpus.division import GpuDivision, GpuInstance, InstanceProfile
+from libs.host.gpus.mig import instance_profile_name, profile_name
+from libs.host.gpus.protocol import (
+    RawDivision,
+    RawFabric,
+    RawGpu,
+    RawInstance,
+    RawMig,
+    RawProfile,
+)
 
 MIB: Final = 1 << 20
 MAX_TEXT: Final = 96
 """Characters of a name; also the size of NVML's own buffers."""
+_MOST_SLICES: Final = 64
+"""Of a GPU, of computing or memory; there are 8 at most today."""
 
 _UUID: Final = re.compile(r"GPU-[0-9A-Za-z-]{1,80}")
 _MIG_UUID: Final = re.compile(r"MIG-[0-9A-Za-z/-]{1,90}")
@@ -128,6 +138,55 @@ def gpu(index: int, raw: RawGpu, complaints: Complaints) -> Gpu:
         nvlinks_down=tuple(number for number, state in enumerate(links) if state != 1),
         recovery=_recovery(raw.recovery, complaints),
         problem=None if uuid else GpuProblem.UNIDENTIFIED,
+    )
+
+
+def division(uuid: str, raw: RawDivision, complaints: Complaints) -> GpuDivision:
+    """Describe how a GPU is divided; profiles without a proper name or size are left out."""
+    memory = complaints.integer("memory", raw.memory, low=1)
+    named = ((each, _instance_profile(each, memory, complaints)) for each in raw.profiles)
+    profiles = {each.id: profile for each, profile in named if profile is not None}
+    instances = [_instance(each, profiles.get(each.profile), complaints) for each in raw.instances]
+    return GpuDivision(
+        uuid=uuid,
+        mig=raw.mig[0] == 1,
+        pending=raw.mig[1] == 1,
+        instances=tuple(sorted(instances, key=lambda each: (each.start, each.id))),
+        profiles=tuple(profiles.values()),
+    )
+
+
+def _instance(
+    raw: RawInstance, profile: InstanceProfile | None, complaints: Complaints
+) -> GpuInstance:
+    """Describe an instance; one without a proper place has no profile, so that it cannot stay."""
+    start = complaints.integer("place", raw.start, high=_MOST_SLICES)
+    size = complaints.integer("place", raw.size, high=_MOST_SLICES)
+    is_proper = profile is not None and start in profile.starts and size == profile.size
+    return GpuInstance(
+        id=raw.id,
+        profile=profile.name if profile is not None and is_proper else "",
+        start=_or(start, 0),
+        size=_or(size, 0),
+        compute=tuple(sorted(raw.compute, reverse=True)),
+    )
+
+
+def _instance_profile(
+    raw: RawProfile, memory: int | None, complaints: Complaints
+) -> InstanceProfile | None:
+    slices = complaints.integer("profile", raw.slices, low=1, high=_MOST_SLICES)
+    mib = complaints.integer("profile", raw.memory_mib, low=1)
+    sizes = {size for _, size in raw.placements if 0 < size <= _MOST_SLICES}
+    starts = {start for start, _ in raw.placements if 0 <= start < _MOST_SLICES}
+    if slices is None or mib is None or memory is None or len(sizes) != 1:
+        return None
+    return InstanceProfile(
+        name=instance_profile_name(raw, gpu_memory=memory),
+        id=raw.id,
+        slices=slices,
+        size=sizes.pop(),
+        starts=tuple(sorted(starts)),
     )
 
 

@@ -5,6 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
+from libs.host.gpus.division import (
+    Activation,
+    DivisionRefused,
+    GpuDivision,
+    InstanceProfile,
+    RefusalReason,
+)
+from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.kernel_log import SwitchError
 
@@ -13,6 +21,7 @@ class MemoryGpus:
     """GPUs under a driver that comes and goes.
 
     `driver` returns the loaded driver; `held` is called when the devices are opened and closed.
+    `mig` is how the GPUs are divided; without it, they are described as given.
     """
 
     def __init__(
@@ -22,11 +31,13 @@ class MemoryGpus:
         driver: Callable[[], DriverLibrary | None],
         samples: Callable[[Gpu], GpuSample],
         held: Callable[[bool], None] = lambda _held: None,
+        mig: MemoryMig | None = None,
     ) -> None:
         self._gpus = tuple(gpus)
         self._driver = driver
         self._samples = samples
         self._held = held
+        self._mig = mig
         self._is_open = False
         self.is_stuck = False
         """Whether the devices cannot be closed, because a call hangs in the driver."""
@@ -57,7 +68,7 @@ class MemoryGpus:
 
     def describe(self) -> tuple[Gpu, ...]:
         self._require_open()
-        return self._gpus
+        return self._gpus if self._mig is None else tuple(map(self._mig.describe, self._gpus))
 
     def sample(self) -> tuple[GpuSample, ...]:
         self._require_open()
@@ -76,6 +87,33 @@ class MemoryGpus:
     def switch_errors(self) -> tuple[SwitchError, ...]:
         errors, self._switch_errors = tuple(self._switch_errors), []
         return errors
+
+    def division(self, uuid: str) -> GpuDivision:
+        return self._mig_of(uuid).division(uuid)
+
+    def set_mig_mode(self, uuid: str, *, on: bool) -> Activation:
+        status = self._mig_of(uuid).set_mode(uuid, on=on)
+        self.close()
+        return status
+
+    def create_instance(
+        self, uuid: str, profile: InstanceProfile, *, start: int, compute: Sequence[int]
+    ) -> None:
+        self._mig_of(uuid).create(uuid, profile, start=start, compute=compute)
+
+    def destroy_instance(self, uuid: str, number: int) -> None:
+        self._mig_of(uuid).destroy(uuid, number)
+
+    def _mig_of(self, uuid: str) -> MemoryMig:
+        """Return how a GPU that works is divided."""
+        gpu = next((each for each in self.describe() if uuid and each.uuid == uuid), None)
+        if gpu is None:
+            raise DivisionRefused(RefusalReason.UNKNOWN_GPU)
+        if gpu.problem is not None:
+            raise GpusUnavailable(gpu.problem)
+        if self._mig is None:
+            raise DivisionRefused(RefusalReason.NOT_CAPABLE)
+        return self._mig
 
     def fail_switch(self, error: SwitchError) -> None:
         """Add an error to those that the next `switch_errors` returns."""

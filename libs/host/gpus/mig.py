@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from libs.host.gpus.protocol import RawMig
+from libs.host.gpus.protocol import RawMig, RawProfile
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
@@ -36,6 +36,12 @@ def profile_name(device: RawMig, *, gpu_memory: int | None) -> str:
     part = "" if compute == slices else f"{compute}c."
     suffix = "" if device.profile is None else _SUFFIXES.get(device.profile, "")
     return f"{part}{slices}g.{gigabytes(memory, gpu_memory)}gb{suffix}"
+
+
+def instance_profile_name(profile: RawProfile, *, gpu_memory: int) -> str:
+    """Return the name of a kind of GPU instance; one that fills it has the same `profile_name`."""
+    suffix = _SUFFIXES.get(profile.number, "")
+    return f"{profile.slices}g.{gigabytes(profile.memory_mib, gpu_memory)}gb{suffix}"
 
 
 def gigabytes(memory_mib: int, gpu_memory: int) -> int:

@@ -1,7 +1,7 @@
 """The interface to the GPUs of a machine."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.telemetry import GpuSample
+from libs.host.gpus.division import Activation, GpuDivision, InstanceProfile
 from libs.host.kernel_log import SwitchError
 
 
@@ -67,6 +68,29 @@ class Gpus(Protocol):
 
     def switch_errors(self) -> tuple[SwitchError, ...]:
         """Return the errors of NVSwitches that `errors` found since the last call."""
+        ...
+
+    # Changes of MIG, by UUID of the GPU. Those that the driver refuses raise `DivisionRefused`.
+
+    def division(self, uuid: str) -> GpuDivision:
+        """Return how a GPU is divided, and could be; also `DivisionRefused` without MIG."""
+        ...
+
+    def set_mig_mode(self, uuid: str, *, on: bool) -> Activation:
+        """Set the MIG mode, whether or not it takes effect now. The library is closed afterwards.
+
+        A GPU has other device files and numbers after that.
+        """
+        ...
+
+    def create_instance(
+        self, uuid: str, profile: InstanceProfile, *, start: int, compute: Sequence[int]
+    ) -> None:
+        """Create a GPU instance at a slice of memory, with compute instances of these slices."""
+        ...
+
+    def destroy_instance(self, uuid: str, number: int) -> None:
+        """Destroy the GPU instance with this id, and before it its compute instances."""
         ...
 
 

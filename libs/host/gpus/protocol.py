@@ -31,6 +31,9 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Open(Ask, frozen=True, array_like=True, tag=0):
     """Load and initialize NVML, and start a thread per GPU."""
 
+    events: bool = True
+    """Whether to wait for XIDs, which keeps every GPU open once more."""
+
 
 class Describe(Ask, frozen=True, array_like=True, tag=1):
     """Describe one GPU."""
@@ -40,7 +43,33 @@ class Sample(Ask, frozen=True, array_like=True, tag=2):
     """Measure one GPU."""
 
 
-Request = Open | Describe | Sample
+class Divide(Ask, frozen=True, array_like=True, tag=3):
+    """Return how one GPU is divided."""
+
+
+class SetMigMode(Ask, frozen=True, array_like=True, tag=4):
+    on: bool = False
+
+
+class CreateInstance(Ask, frozen=True, array_like=True, tag=5):
+    """Create a GPU instance, with compute instances of these slices."""
+
+    profile: int = 0
+    """The profile's id."""
+    start: int = 0
+    size: int = 0
+    compute: tuple[int, ...] = ()
+
+
+class DestroyInstance(Ask, frozen=True, array_like=True, tag=6):
+    """Destroy a GPU instance and its compute instances."""
+
+    instance: int = 0
+
+
+GpuRequest = Describe | Sample | Divide | SetMigMode | CreateInstance | DestroyInstance
+"""The questions to one GPU."""
+Request = Open | GpuRequest
 
 
 class RawMig(msgspec.Struct, frozen=True, array_like=True):
@@ -92,6 +121,41 @@ class RawGpu(msgspec.Struct, frozen=True, array_like=True):
     recovery: int | None = None
 
 
+class RawProfile(msgspec.Struct, frozen=True, array_like=True):
+    """A kind of GPU instance."""
+
+    number: int
+    """In NVML's enum."""
+    id: int
+    slices: int
+    memory_mib: int
+    placements: list[tuple[int, int]] = []
+    """Start and size."""
+
+
+class RawInstance(msgspec.Struct, frozen=True, array_like=True):
+    """A GPU instance."""
+
+    id: int
+    profile: int
+    """The profile's id."""
+    start: int
+    size: int
+    compute: list[int] = []
+    """The slices of each compute instance."""
+
+
+class RawDivision(msgspec.Struct, frozen=True, array_like=True):
+    """How one GPU is divided."""
+
+    mig: tuple[int, int]
+    """The current and the pending mode."""
+    memory: int
+    """Bytes."""
+    profiles: list[RawProfile] = []
+    instances: list[RawInstance] = []
+
+
 class Opened(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """NVML is initialized."""
 
@@ -141,7 +205,20 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag=4):
     at: float
 
 
-Reply = Opened | Described | Sampled | Failed | Event
+class Divided(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    id: int
+    gpu: RawDivision
+
+
+class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The driver made a change, or accepted one of the MIG mode."""
+
+    id: int
+    status: int = 0
+    """What keeps a change of the MIG mode from taking effect, as NVML's error; 0: nothing."""
+
+
+Reply = Opened | Described | Sampled | Failed | Event | Divided | Changed
 
 _encoder = msgspec.msgpack.Encoder()
 requests: Final = msgspec.msgpack.Decoder(Request)

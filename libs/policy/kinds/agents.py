@@ -10,11 +10,15 @@ from libs.policy.shapes import About, PolicyStruct
 
 NO_TOOLKIT = "this version of Sluice installs no container toolkit"
 NO_PLUGIN = "this version of Sluice has no device plugin"
-NO_MIG = "this version of Sluice changes no MIG layout"
+NO_MIG_DEFAULT = (
+    "the GPUs of a node without the label nvidia.com/mig.config stay divided as they are: set the"
+    " label to all-disabled where MIG is to be off"
+)
+WITH_REBOOT = "WITH_REBOOT"
+MIG_EFFECT = "true: the GPUs of a node are divided as its label nvidia.com/mig.config says"
 NO_CHECK = "this version's validator checks the driver only, and takes no settings"
 NO_MPS = "Sluice does not support sharing by MPS"
 NO_PLUGIN_CONFIG = "the device plugin has one configuration: Sluice does not support time slicing"
-NO_EXPORTER_CONFIG = "the telemetry agent has its own list of measurements"
 NO_SERVICE = "Sluice creates no Service for the telemetry agent"
 NO_MONITOR = "Sluice creates no ServiceMonitor"
 NO_POD_LABELS = "the telemetry agent does not read pods"
@@ -83,7 +87,14 @@ class DevicePlugin(AgentSection, frozen=True, kw_only=True):
 class ExporterConfig(PolicyStruct, frozen=True, kw_only=True):
     """Which measurements are exported."""
 
-    name: Annotated[str, About("The ConfigMap that lists the metrics.")] = ""
+    name: Annotated[
+        str,
+        About(
+            "The ConfigMap that lists the metrics, under the key dcgm-metrics.csv.",
+            effect="mounted into the telemetry agent, which follows its changes",
+            unset="the default list of dcgm-exporter",
+        ),
+    ] = ""
 
 
 class ExporterService(PolicyStruct, frozen=True, kw_only=True):
@@ -111,9 +122,7 @@ class DcgmExporter(AgentSection, frozen=True, kw_only=True):
     annotations: Annotated[
         Labels, About("Annotations of its pods.", effect="set on the telemetry agent's pods")
     ] = {}
-    config: Annotated[
-        ExporterConfig, About("Which metrics are exported.", no_effect_because=NO_EXPORTER_CONFIG)
-    ] = ExporterConfig()
+    config: Annotated[ExporterConfig, About("Which metrics are exported.")] = ExporterConfig()
     service_monitor: Annotated[
         ServiceMonitor, About("The ServiceMonitor for Prometheus.", no_effect_because=NO_MONITOR)
     ] = ServiceMonitor()
@@ -184,7 +193,7 @@ class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The ConfigMap that holds the MIG layouts.",
-            no_effect_because=NO_MIG,
+            effect="its key config.yaml has the configurations that labels of nodes can name",
             unset="the layouts that come with Sluice",
         ),
     ] = ""
@@ -192,7 +201,7 @@ class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The layout of nodes that do not select one.",
-            no_effect_because=NO_MIG,
+            no_effect_because=NO_MIG_DEFAULT,
             stored=True,
             choices=("all-disabled", ""),
         ),
@@ -212,9 +221,17 @@ class MigManager(AgentSection, frozen=True, kw_only=True):
         bool,
         About(
             "Whether MIG layouts are applied to nodes.",
-            effect="true: the policy is not ready, because this version changes no MIG layout",
+            effect=f"{MIG_EFFECT}; false: labels about MIG are left alone",
         ),
     ] = True
+    env: Annotated[
+        tuple[EnvVar, ...],
+        About(
+            "Environment variables.",
+            effect=f"{WITH_REBOOT}=true accepts layouts that only a reboot of the node completes,"
+            " which Sluice does not make; other variables have no effect",
+        ),
+    ] = ()
     config: Annotated[MigManagerConfig, About("The MIG layouts.")] = MigManagerConfig()
     gpu_clients_config: Annotated[
         GpuClientsConfig, About("Host services that use GPUs.", no_effect_because=NO_GPU_CLIENTS)

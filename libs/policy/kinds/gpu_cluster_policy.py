@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from libs.policy.kinds.agents import MIG_EFFECT
 from libs.policy.kinds.cluster_policy import PolicyState
 from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterColumn
 from libs.policy.shapes import About, PolicyStruct
@@ -64,7 +65,7 @@ class HostMigManager(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether MIG layouts are applied to nodes.",
-            effect="true: the policy is not ready, because this version changes no MIG layout",
+            effect=f"{MIG_EFFECT}; false: labels about MIG are left alone",
         ),
     ] = True
 

@@ -63,7 +63,8 @@ def mig_digest(geometry: Iterable[GpuGeometry]) -> str:
 
 def is_applied(geometry: Iterable[GpuGeometry], gpus: Iterable[Gpu]) -> bool:
     """Return whether the GPUs are divided so already."""
-    return not differences(geometry, gpus)
+    by_uuid = {gpu.uuid: gpu for gpu in gpus if gpu.uuid}
+    return all(_has(by_uuid.get(wanted.uuid), wanted) for wanted in geometry)
 
 
 def differences(geometry: Iterable[GpuGeometry], gpus: Iterable[Gpu]) -> tuple[str, ...]:
@@ -129,11 +130,20 @@ def _difference(wanted: GpuGeometry, gpu: Gpu | None) -> str | None:
     where = wanted.uuid or f"GPU {wanted.index}"
     if gpu is None:
         return f"{where} is not found; {describe_geometry(wanted)} is wanted"
+    if _has(gpu, wanted):
+        return None
     (found,) = found_geometry([msgspec.structs.replace(gpu, mig_capable=True)])
     is_pending = gpu.mig_pending is not None and gpu.mig_pending != gpu.mig_mode
-    same = found.mig == wanted.mig and sorted(found.profiles) == sorted(wanted.profiles)
-    if same and not is_pending:
-        return None
     pending = f" (MIG {'on' if gpu.mig_pending else 'off'} after a reset)" if is_pending else ""
     has = printable(describe_geometry(found))
     return f"{where} has {has}{pending}; {describe_geometry(wanted)} is wanted"
+
+
+def _has(gpu: Gpu | None, wanted: GpuGeometry) -> bool:
+    """Return whether the GPU is divided so, also after its next reset."""
+    return (
+        gpu is not None
+        and gpu.mig_mode == wanted.mig
+        and gpu.mig_pending in (None, gpu.mig_mode)
+        and sorted(mig.profile for mig in gpu.migs) == sorted(wanted.profiles)
+    )

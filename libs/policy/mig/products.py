@@ -4,7 +4,8 @@ A GPU has eight slices of memory, or four, and seven or four compute slices. Whe
 instance fits, its compute slices do. What is not in this table is left to the driver's judgement.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from libs.policy.mig.profiles import parse_profile
@@ -138,7 +139,7 @@ DEVICES: Final[Mapping[str, Product]] = {
 """By PCI id: the device, then the vendor."""
 
 
-def has_room(product: Product, profiles: Iterable[str]) -> bool:
+def has_room(product: Product, profiles: tuple[str, ...]) -> bool:
     """Return whether instances of these profiles fit on the GPU together.
 
     Every profile must be one of the product's.
@@ -149,7 +150,8 @@ def has_room(product: Product, profiles: Iterable[str]) -> bool:
     return _can_place(sorted(kinds, key=lambda kind: -kind.size), taken=0)
 
 
-def gpu_instances(profiles: Iterable[str]) -> list[str]:
+@lru_cache(maxsize=1024)
+def gpu_instances(profiles: tuple[str, ...]) -> tuple[str, ...]:
     """Return the profiles of the GPU instances that these MIG devices need."""
     room: list[tuple[str, int]] = []
     parsed = [found for name in profiles if (found := parse_profile(name)) is not None]
@@ -160,7 +162,7 @@ def gpu_instances(profiles: Iterable[str]) -> list[str]:
                 break
         else:
             room.append((profile.gpu_instance, profile.slices - profile.compute))
-    return [name for name, _ in room]
+    return tuple(name for name, _ in room)
 
 
 def _can_place(kinds: list[Kind], *, taken: int) -> bool:

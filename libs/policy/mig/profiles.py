@@ -1,6 +1,7 @@
 """The names of MIG profiles: `1g.10gb`, `1g.10gb+me`, `1c.3g.40gb`."""
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 _NAME: Final = re.compile(
@@ -20,6 +21,7 @@ class Profile(NamedTuple):
     """The compute slices of the compute instance."""
 
 
+@lru_cache(maxsize=1024)
 def parse_profile(name: str) -> Profile | None:
     """Return the profile with this name, or None if it is no profile's name."""
     found = _NAME.fullmatch(name)
@@ -33,6 +35,7 @@ def parse_profile(name: str) -> Profile | None:
     return Profile(name.partition("c.")[2] if found["compute"] else name, slices, compute)
 
 
+@lru_cache(maxsize=1024)
 def largest_first(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names in the order in which such instances are created."""
 

@@ -94,5 +94,7 @@ class RenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Added to every pod."""
     env: tuple[EnvVar, ...] = ()
     """Variables of every agent, such as the address of the bus."""
+    telemetry_env: tuple[EnvVar, ...] = ()
+    """Variables of the telemetry agent alone: an agent refuses settings that it does not have."""
     bus_ca: str = ""
     """The ConfigMap whose `ca.crt` agents verify the bus with; empty without TLS."""

@@ -37,7 +37,7 @@ def wanted_division(f: InFlightNode) -> WantedMig | None:
     wanted = f.node.mig
     if wanted is None or wanted.error or f.record.operation in _NOT_DIVIDED:
         return None
-    return wanted
+    return wanted if wanted.digest else None
 
 
 def division_command(f: InFlightNode) -> Command | None:

@@ -174,13 +174,16 @@ class WantedMig(msgspec.Struct, frozen=True, kw_only=True):
 
     config: str
     digest: str = ""
-    """Of the geometry of all GPUs once it is applied, as evidence names it."""
+    """Of the geometry of all GPUs once it is applied, as evidence names it; empty while the GPUs
+    are not known."""
     gpus: tuple[GpuGeometry, ...] = ()
     applied: bool | None = None
     """Whether the GPUs are divided so already, as discovery reported in this boot; None: not known.
     """
     may_reboot: bool = False
     """The policy accepts a geometry that only a reboot of the node completes."""
+    remark: str = ""
+    """What people should know before it is applied."""
     error: str = ""
     """Why the configuration cannot be applied to the node, for people; empty: it can."""
 

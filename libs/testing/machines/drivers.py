@@ -15,7 +15,7 @@ from libs.host.gate import GateRequest
 from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.testing.cluster.kubelet.container import ContainerInstance, ProcessEvents
 from libs.testing.cluster.views import Pod
-from libs.testing.machines.kernel import CONTROL, device
+from libs.testing.machines.kernel import CONTROL, PERSISTENCE_DAEMON, device
 from libs.testing.machines.processes import SimulatedProcess, workload_of
 from libs.testing.machines.state import IncidentKind, InstalledDriver, MachineState
 
@@ -156,7 +156,7 @@ class DriverProcess(SimulatedProcess):
         library = f"{driver_files.ROOT}/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
         state.host_tree.link(library, f"libnvidia-ml.so.{version}")
         self._daemon = state.kernel.start(
-            "nvidia-persistenced",
+            PERSISTENCE_DAEMON,
             pod_uid=instance.pod.metadata.uid,
             container_id=instance.container_id,
         )

@@ -39,6 +39,7 @@ class AgentGpus(MemoryGpus):
             driver=lambda: driver_library(state),
             samples=samples,
             held=process.hold_library,
+            mig=state.mig,
         )
         self.state = state
         self.process = process

@@ -5,7 +5,7 @@ its device files is open or another module uses it; it cannot be forced out (doc
 Methods may be called from any thread.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 
@@ -23,6 +23,8 @@ CONTROL = "/dev/nvidiactl"
 MEMORY = "/dev/nvidia-uvm"
 """Open in every computing process, beside the GPUs."""
 
+PERSISTENCE_DAEMON = "nvidia-persistenced"
+"""The process of a driver container that keeps the GPUs open."""
 _FIRST_PID = 1000
 _UVM, _MODESET = "nvidia_uvm", "nvidia_modeset"
 
@@ -56,6 +58,7 @@ class SimulatedKernel:
         self._processes: dict[int, _Process] = {}
         self._mounts: list[str] = []
         self._next_pid = _FIRST_PID
+        self.on_driver_unloaded: Callable[[], None] = lambda: None
 
     def boot(self, *, boot_id: str, release: str, nouveau: bool) -> None:
         """Start with no processes and the modules of a fresh boot."""
@@ -140,6 +143,8 @@ class SimulatedKernel:
         if module in (driver_modules.DRIVER, driver_modules.NOUVEAU):
             for gpu in self._gpus:
                 self._host_tree.remove(f"{pci.DEVICES}/{gpu.pci}/driver")
+        if module == driver_modules.DRIVER:
+            self.on_driver_unloaded()
 
     def _bind(self, module: str) -> None:
         """Bind the GPUs; the device files stay when the module is unloaded."""
@@ -228,6 +233,15 @@ class SimulatedKernel:
                 for path in process.devices
             }
         return frozenset(gpu.index for gpu in self._gpus if device(gpu.minor) in open_paths)
+
+    def count_users(self, index: int) -> int:
+        """Return how many processes have a GPU open; the driver's own daemon lets it go."""
+        with self._lock:
+            path = device(self._gpus[index].minor)
+            return sum(
+                path in process.devices and process.comm != PERSISTENCE_DAEMON
+                for process in self._processes.values()
+            )
 
     def mount(self, path: str) -> None:
         """Mount at a path; unmounting deletes the files below it."""

@@ -1,6 +1,7 @@
 """State that all parts of one machine share, and the incidents recorded there."""
 
 from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -8,10 +9,13 @@ import msgspec
 
 from libs.contracts.facts import Gpu
 from libs.host import modules
+from libs.host.gpus.division import InstanceProfile
+from libs.host.gpus.memory_mig import MemoryMig
 from libs.runtime.clock import Clock
 from libs.testing.errors import SimError
 from libs.testing.machines.host_tree import CachedTree, DiskTree, HostTree
 from libs.testing.machines.kernel import SimulatedKernel
+from libs.testing.nvml.products import PRODUCTS, Product
 from libs.testing.stage.worlds import MachineModel
 
 if TYPE_CHECKING:
@@ -66,12 +70,14 @@ class MachineState:
         """`free`: free bytes on the disk. `cache_reads`: see `SimulatedMachine`."""
         self.name = name
         self.gpus = gpus
+        self.mig = _mig(gpus, kernel)
         self.host_tree = host_tree
         self.tree: Tree = DiskTree(host_tree.root, free=free)
         if cache_reads:
             self.tree = tree = CachedTree(self.tree)
             host_tree.on_write = tree.invalidate
         self.kernel = kernel
+        kernel.on_driver_unloaded = self.mig.unload
         self.model = model
         self.clock = clock
         self.boot_id = ""
@@ -91,6 +97,7 @@ class MachineState:
         self.boot_id = boot_id
         self.admitted.clear()
         self.broken_gpus.clear()
+        self.mig.reboot()
 
     def check_boot(self, boot_id: str) -> None:
         """Check that a container starts in the machine's current boot."""
@@ -123,3 +130,27 @@ class MachineState:
         for name in (modules.DRIVER, "nvidia_uvm", "nvidia_modeset"):
             uses = () if name == modules.DRIVER else (modules.DRIVER,)
             self.kernel.load(name, version=self._installed.version, uses=uses)
+
+
+def _mig(gpus: Sequence[Gpu], kernel: SimulatedKernel) -> MemoryMig:
+    """Return how the GPUs that have MIG are divided: not yet."""
+    capable = {gpu.uuid: gpu.index for gpu in gpus if gpu.mig_capable}
+    products = (product for gpu in gpus for product in PRODUCTS if product.name == gpu.name)
+    product = next(products, None)
+    return MemoryMig(
+        capable,
+        () if product is None else instance_profiles(product),
+        # The agent that changes a GPU has it open too.
+        is_used=lambda uuid: kernel.count_users(capable[uuid]) > 1,
+        persists=product is not None and product.mig_mode_needs_reset,
+    )
+
+
+def instance_profiles(product: Product) -> tuple[InstanceProfile, ...]:
+    """Return the kinds of GPU instances of a product."""
+    return tuple(
+        InstanceProfile(
+            name=kind.name, id=kind.id, slices=kind.slices, size=kind.size, starts=kind.starts
+        )
+        for kind in product.mig
+    )

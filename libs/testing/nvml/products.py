@@ -261,3 +261,5 @@ GB200 = Product(
     nvlinks=NvLinks(count=18, version=7, speed_mbps=50000),
     mig=_GB200_MIG,
 )
+
+PRODUCTS = (T4, A100, L40S, H100, GB200)

@@ -19,6 +19,7 @@ from libs.kube.controller import (
     RequeueAfter,
 )
 from libs.kube.errors import Forbidden, Invalid, NotFound, UnknownKind
+from libs.kube.events import EventRecorder, InvolvedObject
 from libs.kube.lease.record import GpuOperatorDetector
 from libs.kube.queue import WorkQueue
 from libs.kube.views import Lease
@@ -27,10 +28,12 @@ from libs.runtime.logs import logger
 from services.discovery.cluster.decide import (
     ABSENCE_CONFIRMED,
     LabelPolicy,
+    RefusedLabels,
     decide,
     label_policy,
 )
 from services.discovery.cluster.hold import Hold
+from services.discovery.cluster.pace import Pace
 from services.discovery.cluster.reports import ReportReader
 from services.discovery.cluster.resources import Informers, Node
 from services.discovery.cluster.writes import DiscoveryMetrics, Writes
@@ -45,6 +48,8 @@ _MAX_LEASE_AGE: Final = 30.0
 """Seconds after which a cached Lease must be verified before it is used."""
 _RETRY_REFUSED: Final = 60.0
 """Seconds after which a refused write is tried again."""
+_REFUSED: Final = "refused-labels"
+"""All refused labels of a node are one Event."""
 _RESYNC: Final = 300.0
 _CONCURRENCY: Final = 8
 _REPORTERS: Final = (Writer.DISCOVERY, Writer.DRIVER)
@@ -62,7 +67,9 @@ class LabelController:
         reports: ReportCache,
         foreign: GpuOperatorDetector,
         writes: Writes,
+        events: EventRecorder,
         hold: Hold,
+        nfd_labels: bool,
         metrics: DiscoveryMetrics,
         controller_metrics: ControllerMetrics,
         env: Env,
@@ -72,8 +79,11 @@ class LabelController:
         self._foreign = foreign
         self._writes = writes
         self._metrics = metrics
+        self._events = events
+        self._nfd_labels = nfd_labels
         self._clock = env.clock
         self._report_reader = ReportReader(reports, clock=env.clock)
+        self._pace = Pace(clock=env.clock)
         self._policy: LabelPolicy | None = None
         """None: no Node may be written now."""
         self._hold_reason = ""
@@ -113,6 +123,8 @@ class LabelController:
             if before is not None:
                 self._report_reader.forget(before.metadata.name)
                 self._metrics.set_foreign(before.metadata.name, 0)
+                self._metrics.set_refused_labels(before.metadata.name, 0)
+                self._pace.forget(before.metadata.name)
         elif before is None or before.relevant != after.relevant:
             self._queue.add(after.metadata.name)
 
@@ -138,6 +150,11 @@ class LabelController:
         reported = self._report_reader.read(node)
         decision = decide(node, reported, self._policy)
         self._metrics.set_foreign(key, decision.foreign)
+        self._report_refused(node, decision.refused)
+        if decision.change is not None and not decision.changes_operands:
+            wait = self._pace.take(key)
+            if wait > 0:
+                return RequeueAfter(wait)
         try:
             if decision.change is not None:
                 # The response changes the cached Node, which is then reconciled once more.
@@ -155,6 +172,20 @@ class LabelController:
             return RequeueAfter(ABSENCE_CONFIRMED - absent)
         return Reconciled()
 
+    def _report_refused(self, node: Node, refused: RefusedLabels) -> None:
+        name = node.metadata.name
+        if not self._metrics.set_refused_labels(name, refused.count) or not refused.count:
+            return
+        why = str(refused)
+        _log.warning("reported values cannot be labels; they are left out", node=name, why=why)
+        self._events.record(
+            InvolvedObject(kind="Node", name=name, uid=node.metadata.uid),
+            type="Warning",
+            reason="LabelsRefused",
+            message=f"left out, and the labels stay as they are: {why}",
+            group=_REFUSED,
+        )
+
     async def _reconcile_all(self) -> ReconcileResult:
         """Update the policy and the hold; queue every Node if the policy changed."""
         informers = self._informers
@@ -171,6 +202,7 @@ class LabelController:
         policy = label_policy(
             {kind: tuple(policies) for kind, policies in informers.policies.items()},
             gpu_clusters=tuple(each.metadata.name for each in informers.gpu_clusters),
+            nfd_labels=self._nfd_labels,
         )
         before, self._policy = self._policy, None if self._hold_reason else policy
         if self._policy is not None and self._policy != before:

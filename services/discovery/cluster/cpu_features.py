@@ -1,14 +1,28 @@
 """The names of processor features: as the kernel lists them, and as NFD's labels have them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
+
+from libs.contracts.facts import Cpu
+
+ARM: Final = "aarch64"
+X86: Final = "x86_64"
 
 VENDORS: Final[Mapping[str, str]] = {
     "GenuineIntel": "Intel",
     "AuthenticAMD": "AMD",
     "HygonGenuine": "Hygon",
+    "0x41": "ARM",
+    "0x42": "Broadcom",
+    "0x43": "Cavium",
+    "0x46": "Fujitsu",
+    "0x4e": "NVIDIA",
+    "0x50": "AMCC",
+    "0x51": "Qualcomm",
+    "0x56": "Marvell",
+    "0xc0": "Ampere",
 }
-"""By the vendor's name in /proc/cpuinfo."""
+"""By the vendor's name, or the implementer's number, in /proc/cpuinfo."""
 
 _ALIKE: Final = (
     "adx",
@@ -105,6 +119,28 @@ _X86: Final[Mapping[str, tuple[str, ...]]] = {
 """By flag in /proc/cpuinfo, without the features that NFD leaves out by default."""
 
 
-def names(flags: Iterable[str]) -> tuple[str, ...]:
-    """Return the features of an x86 processor with these flags."""
-    return tuple(sorted(name for flag in set(flags) for name in _X86.get(flag, ())))
+_ARM: Final = frozenset(
+    (
+        *("fp", "asimd", "evtstrm", "aes", "pmull", "sha1", "sha2", "crc32", "atomics", "fphp"),
+        *("asimdhp", "cpuid", "asimdrdm", "jscvt", "fcma", "lrcpc", "dcpop", "sha3", "sm3", "sm4"),
+        *("asimddp", "sha512", "sve", "asimdfhm", "dit", "uscat", "ilrcpc", "flagm", "ssbs", "sb"),
+        *("paca", "pacg", "dcpodp", "sve2", "sveaes", "svepmull", "svebitperm", "svesha3"),
+        *("svesm4", "flagm2", "frint", "svei8mm", "svef32mm", "svef64mm", "svebf16", "i8mm"),
+        *("bf16", "dgh", "rng", "bti", "mte", "ecv", "afp", "rpres", "mte3", "sme", "smei16i64"),
+        *("smef64f64", "smei8i32", "smef16f32", "smeb16f32", "smef32f32", "smefa64", "wfxt"),
+        *("ebf16", "sveebf16"),
+    )
+)
+"""Features of 64-bit Arm processors, whose names differ in case alone."""
+
+
+def names(cpu: Cpu) -> tuple[str, ...]:
+    """Return the features of a processor with these flags."""
+    if cpu.architecture == ARM:
+        return tuple(sorted(flag.upper() for flag in _ARM & set(cpu.flags)))
+    return tuple(sorted(name for flag in set(cpu.flags) for name in _X86.get(flag, ())))
+
+
+def is_bare_metal(cpu: Cpu) -> bool:
+    """Return whether an x86 processor says that it runs under no hypervisor."""
+    return cpu.architecture == X86 and bool(cpu.flags) and "hypervisor" not in cpu.flags

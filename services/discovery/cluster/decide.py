@@ -22,13 +22,21 @@ from libs.policy.owners import DEPLOY_PREFIX
 from libs.policy.pools import assemble_pools
 from libs.policy.wanted import operands_of
 from services.discovery.cluster import gfd, nfd, operand_labels
-from services.discovery.cluster.label_values import FEATURES, Labels
+from services.discovery.cluster.gfd import TIMESTAMP
+from services.discovery.cluster.label_values import FEATURES, Labels, check
 from services.discovery.cluster.nfd import FOREIGN_PCI, PCI
 from services.discovery.cluster.operand_labels import YES
+from services.discovery.cluster.reported_gpus import one_line
 from services.discovery.cluster.resources import Node
 
 ABSENCE_CONFIRMED: Final = 180.0
 """Seconds without GPUs after which a machine counts as having none: three scans."""
+
+
+_NAMED: Final = 8
+"""Refused labels that a message names."""
+_MOST_LINES: Final = 1 << 20
+"""Refused lines that are counted."""
 
 
 class LabelPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +47,8 @@ class LabelPolicy(msgspec.Struct, frozen=True, kw_only=True):
     gpu_labels: bool = True
     """Label nodes with the properties of their GPUs."""
     mig_strategy: MigStrategy = MigStrategy.NONE
+    nfd_labels: bool = True
+    """Write the labels of node feature discovery; otherwise NFD writes them."""
 
 
 class ReportedFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +58,8 @@ class ReportedFacts(msgspec.Struct, frozen=True, kw_only=True):
     driver: LoadedDriver | None = None
     without_gpus: float | None = None
     """Seconds for which the reports have shown no GPU."""
+    at: float | None = None
+    """When this was read, in Unix seconds."""
 
 
 class ApplyLabels(msgspec.Struct, frozen=True):
@@ -65,16 +77,42 @@ class RemoveLabels(msgspec.Struct, frozen=True):
 LabelChange = ApplyLabels | RemoveLabels
 
 
+class RefusedLabels(msgspec.Struct, frozen=True, kw_only=True):
+    """What was reported for labels and cannot be written: those labels stay as they are."""
+
+    keys: tuple[str, ...] = ()
+    lines: int = 0
+    """Lines of the machine's feature files that its agent left out."""
+    why: str = ""
+    """Why the first of these lines was left out."""
+
+    @property
+    def count(self) -> int:
+        return len(self.keys) + self.lines
+
+    def __str__(self) -> str:
+        keys = ", ".join(self.keys[:_NAMED]) + (", …" if len(self.keys) > _NAMED else "")
+        parts = [f"no values of labels: {keys}"] if keys else []
+        if self.lines:
+            parts.append(f"lines of feature files: {self.lines}, the first: {self.why}")
+        return "; ".join(parts)
+
+
 class LabelDecision(msgspec.Struct, frozen=True, kw_only=True):
     change: LabelChange | None = None
+    changes_operands: bool = False
+    """The change starts, stops or pauses operands, which agents' reports cannot do repeatedly."""
     foreign: int = 0
     """Number of labels that differ from the facts and belong to another manager."""
+    refused: RefusedLabels = RefusedLabels()
 
 
 def decide(node: Node, reported: ReportedFacts, policy: LabelPolicy) -> LabelDecision:
     labels = node.metadata.labels
     gpus = has_gpus(node, reported)
-    described = _feature_labels(node, reported, policy, gpus)
+    found = _feature_labels(node, reported, policy, gpus)
+    checked = check(found if policy.nfd_labels else _without_nfd(node, found))
+    described = checked.labels
     wanted = {key: value for key, value in described.items() if _may_write(node, key, value)}
     foreign = sum(
         1
@@ -85,7 +123,25 @@ def decide(node: Node, reported: ReportedFacts, policy: LabelPolicy) -> LabelDec
     wanted |= operand_labels.presence(labels, gpus)
     wanted |= operand_labels.operands(_merge(labels, wanted), policy.cluster)
     wanted |= operand_labels.pauses(_merge(labels, wanted), _is_paused(node))
-    return LabelDecision(change=_change(node, wanted), foreign=foreign)
+    change = _change(node, wanted, at=reported.at)
+    refused = _refused(reported.facts if policy.nfd_labels else None, checked.refused)
+    return LabelDecision(
+        change=change,
+        changes_operands=any(
+            key.startswith(DEPLOY_PREFIX) and labels.get(key) != value
+            for key, value in wanted.items()
+        ),
+        foreign=foreign,
+        refused=refused,
+    )
+
+
+def _refused(facts: Facts | None, keys: tuple[str, ...]) -> RefusedLabels:
+    local = None if facts is None else facts.features
+    if local is None or not local.refused:
+        return RefusedLabels(keys=keys)
+    lines = min(local.refused, _MOST_LINES)
+    return RefusedLabels(keys=keys, lines=lines, why=one_line(local.why))
 
 
 def has_gpus(node: Node, reported: ReportedFacts) -> bool | None:
@@ -126,12 +182,26 @@ def _gpu_labels(
     return (gfd.of_profiles(node.ours) if gfd.describes_gpus(found) else {}) | found
 
 
+def _without_nfd(node: Node, described: Labels) -> Labels:
+    """Leave the labels of NFD to it, and remove ours once it describes the node without them."""
+    labels: Labels = {
+        key: value for key, value in described.items() if not key.startswith(FEATURES)
+    }
+    if _has_nfd(node):
+        labels |= {key: None for key in node.ours if key.startswith(FEATURES)}
+    return labels
+
+
+def _has_nfd(node: Node) -> bool:
+    return any(each.startswith(FEATURES) for each in node.claimed)
+
+
 def _may_write(node: Node, key: str, value: str | None) -> bool:
     """Return whether a label of NFD or GFD is ours: another feature discovery may run here too."""
     if key in node.metadata.labels:
         return key in node.ours and key not in node.others and key not in node.claimed
-    if key.startswith(FEATURES) and any(each.startswith(FEATURES) for each in node.claimed):
-        return False  # NFD runs here
+    if key.startswith(FEATURES) and _has_nfd(node):
+        return False
     return value is not None and key not in node.claimed
 
 
@@ -149,7 +219,9 @@ def _merge(labels: Mapping[str, str], changes: Mapping[str, str | None]) -> dict
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def _change(node: Node, wanted: Mapping[str, str | None]) -> LabelChange | None:
+def _change(
+    node: Node, wanted: Mapping[str, str | None], *, at: float | None
+) -> LabelChange | None:
     labels = node.metadata.labels
     removed = [key for key, value in wanted.items() if value is None and key in labels]
     if any(
@@ -159,12 +231,22 @@ def _change(node: Node, wanted: Mapping[str, str | None]) -> LabelChange | None:
         return RemoveLabels(tuple(sorted(removed)))
     owned = {key: labels[key] for key in node.ours if key in labels}
     changed = {key: value for key, value in wanted.items() if labels.get(key) != value}
+    if at is not None and _is_timed(node, wanted) and any(map(gfd.is_label, changed)):
+        changed[TIMESTAMP] = str(int(at))
     applied = _merge(owned, changed)
     return None if applied == owned else ApplyLabels(dict(sorted(applied.items())))
 
 
+def _is_timed(node: Node, wanted: Mapping[str, str | None]) -> bool:
+    """Return whether GFD's time is ours to write; it only joins an apply with other changes."""
+    return TIMESTAMP not in wanted and _may_write(node, TIMESTAMP, "")
+
+
 def label_policy(
-    policies: Mapping[str, Collection[CustomObject]], *, gpu_clusters: Collection[str]
+    policies: Mapping[str, Collection[CustomObject]],
+    *,
+    gpu_clusters: Collection[str],
+    nfd_labels: bool,
 ) -> LabelPolicy:
     """Assemble the policies; a GPU Operator's own GPUCluster leaves the operands undecided."""
     parsed = [
@@ -178,4 +260,5 @@ def label_policy(
         cluster=None if gpu_clusters else cluster,
         gpu_labels=operands.gpu_labels,
         mig_strategy=operands.mig_strategy,
+        nfd_labels=nfd_labels,
     )

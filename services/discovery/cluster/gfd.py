@@ -9,20 +9,25 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from libs.contracts.facts import Facts, Gpu, LoadedDriver, PciDevice
+from libs.contracts.facts import Facts, Gpu, LoadedDriver, PciDevice, Vgpu
 from libs.policy.kinds.agents import MigStrategy
 from services.discovery.cluster import mig_labels
-from services.discovery.cluster.label_values import Labels, accepted, product
+from services.discovery.cluster.label_values import REFUSED, Labels, number, product
 from services.discovery.cluster.mig_labels import (
     ATTRIBUTES,
     GPU_RESOURCE,
+    MOST_MEMORY,
     UNSHARED,
     Sharing,
     SharingStrategy,
 )
+from services.discovery.cluster.reported_gpus import MAX_GPUS
 
 MIG_CAPABLE: Final = "nvidia.com/mig.capable"
 PRODUCT: Final = f"{GPU_RESOURCE}.product"
+_MACHINE: Final = f"{GPU_RESOURCE}.machine"
+_MODE: Final = f"{GPU_RESOURCE}.mode"
+_COUNT: Final = f"{GPU_RESOURCE}.count"
 
 _MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 _MPS_CAPABLE: Final = "nvidia.com/mps.capable"
@@ -52,20 +57,27 @@ _VERSIONS: Final = tuple(
         "runtime-version.full",
     )
 )
-GPU_LABELS: Final = (*_GPUS, *_VERSIONS)
+VGPU_HOST: Final = "nvidia.com/vgpu.host-driver-version"
+_VGPU: Final = ("nvidia.com/vgpu.present", VGPU_HOST, "nvidia.com/vgpu.host-driver-branch")
+TIMESTAMP: Final = "nvidia.com/gfd.timestamp"
+"""When the labels of GFD were last changed, in Unix seconds."""
+GPU_LABELS: Final = (*_GPUS, *_VERSIONS, *_VGPU, TIMESTAMP)
 """Every label that describes the GPUs of a node, without those of MIG profiles."""
+
+_KEYS: Final = frozenset(GPU_LABELS)
 
 _OF_PROFILE: Final = re.compile(
     r"nvidia\.com/mig-[0-9].*\.(?:" + "|".join(map(re.escape, (*_BASE, *ATTRIBUTES))) + ")",
     re.ASCII,
 )
-_DRIVER: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?", re.ASCII)
-_CUDA: Final = re.compile(r"(\d+)\.(\d+)", re.ASCII)
+_DRIVER: Final = re.compile(r"(\d{1,5})\.(\d{1,5})(?:\.(\d{1,5}))?", re.ASCII)
+_CUDA: Final = re.compile(r"(\d{1,5})\.(\d{1,5})", re.ASCII)
+_CLIQUE: Final = re.compile(r"[0-9A-Fa-f-]{36}\.[0-9]{1,10}", re.ASCII)
 
 _DISPLAYS: Final = ("DGX Display", "NVIDIA DGX Display")
 """GPUs that are not for computing."""
-_MOST_MEMORY: Final = 1 << 24
-"""MiB of a GPU; more cannot be true."""
+_MAX_MIGS: Final = 16
+"""MIG devices of a GPU."""
 _HIGHEST_CAPABILITY: Final = 999
 
 _MODES: Final = {"0300": "graphics", "0302": "compute"}
@@ -91,13 +103,14 @@ def gpu_labels(
     strategy: MigStrategy = MigStrategy.NONE,
     sharing: Sharing = UNSHARED,
 ) -> Labels:
-    """Return the labels of the GPUs and of the loaded driver."""
+    """Return the labels of the GPUs and of the loaded driver, not checked yet."""
     labels: Labels = {}
     # A GPU that failed before it was ever described has no name.
     gpus = [gpu for gpu in facts.gpus or () if gpu.name and gpu.name not in _DISPLAYS]
-    if gpus:
-        labels = dict.fromkeys(_GPUS) | _model(gpus, sharing)
-        labels |= _of_node(gpus, facts, sharing)
+    if len(gpus) > MAX_GPUS or any(len(gpu.migs) > _MAX_MIGS for gpu in gpus):
+        labels[_COUNT] = REFUSED
+    elif gpus:
+        labels = dict.fromkeys(_GPUS) | _model(gpus, sharing) | _of_node(gpus, facts, sharing)
         if strategy is not MigStrategy.NONE:
             labels[_MIG_STRATEGY] = strategy.value
         if strategy is MigStrategy.SINGLE:
@@ -106,7 +119,11 @@ def gpu_labels(
             labels |= mig_labels.mixed(gpus, sharing)
     if driver is not None and driver.version:
         labels |= _versions(driver)
-    return accepted(labels)
+    if facts.vgpu is not None:
+        labels |= _virtual(facts.vgpu)
+    # What was not read keeps its label.
+    unread = {key for key, fact in ((_MACHINE, facts.machine), (_MODE, facts.pci)) if fact is None}
+    return {key: value for key, value in labels.items() if key not in unread}
 
 
 def of_profiles(keys: Iterable[str]) -> Labels:
@@ -114,9 +131,14 @@ def of_profiles(keys: Iterable[str]) -> Labels:
     return {key: None for key in keys if _OF_PROFILE.fullmatch(key)}
 
 
+def is_label(key: str) -> bool:
+    """Return whether a label is one of GFD's, or of a MIG profile."""
+    return key in _KEYS or _OF_PROFILE.fullmatch(key) is not None
+
+
 def describes_gpus(labels: Labels) -> bool:
     """Return whether these labels are those of known GPUs."""
-    return PRODUCT in labels or f"{GPU_RESOURCE}.count" in labels
+    return PRODUCT in labels
 
 
 def _model(gpus: Sequence[Gpu], sharing: Sharing) -> Labels:
@@ -130,13 +152,14 @@ def _model(gpus: Sequence[Gpu], sharing: Sharing) -> Labels:
     if not whole:
         labels[f"{GPU_RESOURCE}.replicas"] = "0"
     memory = first.memory_mib
-    labels[f"{GPU_RESOURCE}.memory"] = str(memory) if 0 < memory <= _MOST_MEMORY else None
+    labels[f"{GPU_RESOURCE}.memory"] = number(memory, high=MOST_MEMORY) if memory else None
     major, minor = first.compute_capability
-    if 0 < major <= _HIGHEST_CAPABILITY and minor <= _HIGHEST_CAPABILITY:
+    if major:
+        is_true = max(major, minor) <= _HIGHEST_CAPABILITY
         labels |= {
-            f"{GPU_RESOURCE}.family": _family(major, minor),
-            f"{GPU_RESOURCE}.compute.major": str(major),
-            f"{GPU_RESOURCE}.compute.minor": str(minor),
+            f"{GPU_RESOURCE}.family": _family(major, minor) if is_true else REFUSED,
+            f"{GPU_RESOURCE}.compute.major": number(major, high=_HIGHEST_CAPABILITY),
+            f"{GPU_RESOURCE}.compute.minor": number(minor, high=_HIGHEST_CAPABILITY),
         }
     return labels
 
@@ -145,8 +168,8 @@ def _of_node(gpus: Sequence[Gpu], facts: Facts, sharing: Sharing) -> Labels:
     """Return the labels that all GPUs of the node decide together."""
     mps = sharing.strategy is SharingStrategy.MPS
     labels: Labels = {
-        f"{GPU_RESOURCE}.machine": product(facts.machine or "") or "unknown",
-        f"{GPU_RESOURCE}.mode": _mode(gpus, facts.pci or ()),
+        _MACHINE: product(facts.machine or "") or "unknown",
+        _MODE: _mode(gpus, facts.pci or ()),
         f"{GPU_RESOURCE}.clique": _clique(gpus),
         MIG_CAPABLE: "true" if any(gpu.mig_capable for gpu in gpus) else "false",
         _MPS_CAPABLE: "true" if mps else "false",
@@ -174,7 +197,10 @@ def _slot(address: str) -> str:
 def _clique(gpus: Sequence[Gpu]) -> str | None:
     """Return the clique if all GPUs in a fabric are in the same one."""
     cliques = {gpu.fabric for gpu in gpus if gpu.fabric}
-    return cliques.pop() if len(cliques) == 1 else None
+    if len(cliques) != 1:
+        return None
+    clique = cliques.pop()
+    return clique if _CLIQUE.fullmatch(clique) else REFUSED
 
 
 def _family(major: int, minor: int) -> str:
@@ -199,6 +225,8 @@ def _versions(driver: LoadedDriver) -> Labels:
             "nvidia.com/cuda.driver-version.revision": revision,
             "nvidia.com/cuda.driver-version.full": driver.version,
         }
+    else:
+        labels["nvidia.com/cuda.driver-version.full"] = REFUSED
     if parts := _CUDA.fullmatch(driver.cuda):
         major, minor = parts.groups()
         labels |= {
@@ -209,3 +237,12 @@ def _versions(driver: LoadedDriver) -> Labels:
             "nvidia.com/cuda.runtime-version.full": driver.cuda,
         }
     return labels
+
+
+def _virtual(vgpu: Vgpu) -> Labels:
+    present, version, branch = _VGPU
+    return {
+        present: "true" if vgpu.present else "false",
+        version: vgpu.host_driver_version or None,
+        branch: vgpu.host_driver_branch or None,
+    }

@@ -4,14 +4,35 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 FEATURES: Final = "feature.node.kubernetes.io/"
 """Prefix of node feature discovery's labels."""
+NVIDIA: Final = "nvidia.com/"
+
+MAX_LABELS: Final = 512
+"""Labels of one node that describe it."""
 
 Labels = dict[str, str | None]
 """Labels to set; None: to remove."""
 
+REFUSED: Final = "?"
+"""Stands for a value that cannot be true, in labels that are not checked yet."""
+
 _VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_KEY: Final = re.compile(
+    rf"(?:{re.escape(FEATURES)}|{re.escape(NVIDIA)})"
+    r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
+    re.ASCII,
+)
 _NOT_IN_PRODUCT: Final = re.compile(r"[^-A-Za-z0-9_. ]", re.ASCII)
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """Labels that Kubernetes accepts, and the keys of the others, whose labels stay as they are."""
+
+    labels: Labels
+    refused: tuple[str, ...] = ()
 
 
 def product(name: str) -> str:
@@ -19,6 +40,24 @@ def product(name: str) -> str:
     return "-".join(_NOT_IN_PRODUCT.sub("", name).split())
 
 
-def accepted(labels: Mapping[str, str | None]) -> Labels:
-    """Leave out the values that Kubernetes refuses: their labels stay as they are."""
-    return {key: value for key, value in labels.items() if value is None or _VALUE.fullmatch(value)}
+def number(value: int, *, high: int) -> str:
+    """Return a number as a label's value, which is refused if it is too high to be true."""
+    return str(value) if 0 <= value <= high else REFUSED
+
+
+def check(labels: Mapping[str, str | None]) -> Checked:
+    """Separate what Kubernetes refuses, and what exceeds the limit of a node."""
+    accepted: Labels = {}
+    refused: list[str] = []
+    count = 0
+    for key, value in labels.items():
+        if not _KEY.fullmatch(key):
+            refused.append("a malformed key")
+        elif value is None:
+            accepted[key] = None
+        elif count < MAX_LABELS and _VALUE.fullmatch(value):
+            accepted[key] = value
+            count += 1
+        else:
+            refused.append(key)
+    return Checked(labels=accepted, refused=tuple(refused))

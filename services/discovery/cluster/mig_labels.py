@@ -1,5 +1,6 @@
 """Labels of MIG devices, by the strategy of the policy, and of GPUs that are shared. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -9,11 +10,17 @@ from typing import Final
 import msgspec
 
 from libs.contracts.facts import Gpu, Mig
-from services.discovery.cluster.label_values import Labels, product
+from services.discovery.cluster.label_values import REFUSED, Labels, number, product
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+MOST_MEMORY: Final = 1 << 24
+"""MiB of a GPU; more cannot be true."""
 _MAX_PROFILES: Final = 16
 """Profiles of a node that are labelled; a machine of one model has fewer."""
+_HIGHEST_ATTRIBUTE: Final = 9_999
+_PROFILE: Final = re.compile(r"(?:[0-9]c\.)?[0-9]g\.[0-9]{1,4}gb(?:[+-][a-z.]{2,10})?", re.ASCII)
+_OTHER_PROFILES: Final = "nvidia.com/mig-other.product"
+"""Is never written: it stands for profiles that are left out."""
 
 ATTRIBUTES: Final[Mapping[str, str]] = {
     "multiprocessors": "multiprocessors",
@@ -72,7 +79,7 @@ def base(resource: str, sharing: Sharing, count: int, *parts: str) -> Labels:
         names.append("SHARED")
     strategy = sharing.strategy if is_shared else SharingStrategy.NONE
     return {
-        f"{resource}.product": "-".join(names),
+        f"{resource}.product": "-".join(names) if names[0] else REFUSED,
         f"{resource}.count": str(count),
         f"{resource}.replicas": str(shared.replicas if is_shared else 1),
         f"{resource}.sharing-strategy": strategy.value,
@@ -93,28 +100,41 @@ def single(gpus: Sequence[Gpu], sharing: Sharing) -> Labels:
     )
     if is_valid:
         return _devices(GPU_RESOURCE, next(iter(profiles.values())), sharing)
-    return base(GPU_RESOURCE, UNSHARED, 0, enabled[0].name, "MIG", "INVALID") | {
-        f"{GPU_RESOURCE}.replicas": "0",
-        f"{GPU_RESOURCE}.sharing-strategy": "",
-        f"{GPU_RESOURCE}.memory": "0",
-    }
+    return (
+        _malformed_profiles(gpus)
+        | base(GPU_RESOURCE, UNSHARED, 0, enabled[0].name, "MIG", "INVALID")
+        | {
+            f"{GPU_RESOURCE}.replicas": "0",
+            f"{GPU_RESOURCE}.sharing-strategy": "",
+            f"{GPU_RESOURCE}.memory": "0",
+        }
+    )
 
 
 def mixed(gpus: Sequence[Gpu], sharing: Sharing) -> Labels:
     """Return the labels of `mixed`: each profile is a resource of its own."""
-    labels: Labels = {}
+    labels: Labels = _malformed_profiles(gpus)
     named = [(profile, found) for profile, found in by_profile(gpus).items() if profile]
+    if len(named) > _MAX_PROFILES:
+        labels[_OTHER_PROFILES] = REFUSED
     for profile, found in named[:_MAX_PROFILES]:
         resource = f"nvidia.com/mig-{_name(profile)}"
         labels |= _devices(resource, found, sharing)
     return labels
 
 
+def _malformed_profiles(gpus: Sequence[Gpu]) -> Labels:
+    profiles = {mig.profile for gpu in gpus for mig in gpu.migs if mig.profile}
+    is_malformed = any(not _PROFILE.fullmatch(profile) for profile in profiles)
+    return {_OTHER_PROFILES: REFUSED} if is_malformed else {}
+
+
 def by_profile(gpus: Sequence[Gpu]) -> dict[str, MigDevices]:
-    """Return the MIG devices of a node by profile, in order of the names."""
+    """Return the MIG devices of a node by profile, in order of the names; empty: not known."""
     found: dict[str, list[tuple[str, Mig]]] = {}
     for gpu, mig in chain.from_iterable(((gpu, mig) for mig in gpu.migs) for gpu in gpus):
-        found.setdefault(mig.profile, []).append((gpu.name, mig))
+        profile = mig.profile if _PROFILE.fullmatch(mig.profile) else ""
+        found.setdefault(profile, []).append((gpu.name, mig))
     return {profile: _most_frequent(found[profile]) for profile in sorted(found)}
 
 
@@ -129,8 +149,11 @@ def _devices(resource: str, devices: MigDevices, sharing: Sharing) -> Labels:
     mig = devices.first
     return (
         base(resource, sharing, devices.count, devices.model, "MIG", _name(mig.profile))
-        | {f"{resource}.memory": str(mig.memory_mib)}
-        | {f"{resource}.{end}": str(getattr(mig, field)) for end, field in ATTRIBUTES.items()}
+        | {f"{resource}.memory": number(mig.memory_mib, high=MOST_MEMORY)}
+        | {
+            f"{resource}.{end}": number(getattr(mig, field), high=_HIGHEST_ATTRIBUTE)
+            for end, field in ATTRIBUTES.items()
+        }
     )
 
 

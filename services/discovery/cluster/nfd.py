@@ -8,9 +8,18 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from libs.contracts.facts import Cpu, Facts, Kernel, Memory, OperatingSystem, PciDevice
+from libs.contracts.facts import (
+    Cpu,
+    Facts,
+    Kernel,
+    LocalFeatures,
+    Memory,
+    OperatingSystem,
+    PciDevice,
+)
+from libs.host.local_features import MAX_LABELS as MAX_LOCAL
 from services.discovery.cluster import cpu_features
-from services.discovery.cluster.label_values import FEATURES, Labels, accepted
+from services.discovery.cluster.label_values import FEATURES, REFUSED, Labels, number
 
 PCI: Final = f"{FEATURES}pci-10de.present"
 """Set on nodes that have an NVIDIA device."""
@@ -23,12 +32,22 @@ _PCI_CLASSES: Final = ("02", "0300", "0302")
 """Network and display controllers: what the GPU Operator tells NFD to label, by vendor."""
 _MELLANOX: Final = "15b3"
 _MAX_VENDORS: Final = 32
+_RDMA: Final = frozenset(("ib_uverbs", "rdma_ucm"))
+"""The modules that make RDMA available to programs."""
+_HIGHEST_MODEL: Final = 0xFFFF
 _OPTIONS: Final = ("NO_HZ", "NO_HZ_IDLE", "NO_HZ_FULL", "PREEMPT")
+
+_OTHER_VENDORS: Final = f"{FEATURES}pci-other.present"
+"""Is never written: it stands for vendors that are left out."""
 
 _VENDOR: Final = re.compile(r"[0-9a-f]{4}", re.ASCII)
 _OF_PCI: Final = re.compile(
     re.escape(FEATURES) + r"(?:pci-[0-9a-f]{4}\.(?:present|sriov\.capable)|rdma\.capable)", re.ASCII
 )
+_LOCAL: Final = re.compile(
+    re.escape(FEATURES) + r"(?!cpu-|kernel-|memory-|pci-|rdma\.|system-).+", re.ASCII
+)
+"""The keys that feature files may have: all but those that begin like discovery's own."""
 _OF_CPU: Final = re.compile(
     re.escape(FEATURES) + r"cpu-(?:cpuid\.[A-Z0-9_]+|model\.[a-z_]+)", re.ASCII
 )
@@ -38,7 +57,10 @@ _RELEASE: Final = re.compile(r"(\d+)(?:\.(\d+))?(?:\..*)?", re.ASCII)
 
 
 def system_labels(facts: Facts, present: Iterable[str] = ()) -> Labels:
-    """Return the labels of a machine without its GPUs; `present` are the node's own labels."""
+    """Return the labels of a machine without its GPUs, not checked yet.
+
+    `present` are the node's labels that are ours.
+    """
     labels: Labels = {}
     if facts.kernel is not None:
         labels |= _kernel(facts.kernel)
@@ -52,7 +74,9 @@ def system_labels(facts: Facts, present: Iterable[str] = ()) -> Labels:
         # Only a confirmed absence of the GPUs removes their labels.
         others = [key for key in present if key not in OF_GPUS]
         labels |= _removed(_OF_PCI, others) | _pci(facts.pci)
-    return accepted(labels)
+    if facts.features is not None:
+        labels |= _removed(_LOCAL, present) | _local(facts.features)
+    return labels
 
 
 def _removed(family: re.Pattern[str], present: Iterable[str]) -> Labels:
@@ -69,6 +93,7 @@ def _kernel(kernel: Kernel) -> Labels:
         f"{FEATURES}kernel-version.minor": minor,
         f"{FEATURES}kernel-version.revision": revision,
         f"{FEATURES}kernel-selinux.enabled": _YES if kernel.selinux else None,
+        f"{FEATURES}rdma.available": _YES if set(kernel.modules) >= _RDMA else None,
         **{f"{FEATURES}kernel-config.{name}": _option(kernel, name) for name in _OPTIONS},
     }
 
@@ -100,10 +125,12 @@ def _cpu(cpu: Cpu) -> Labels:
         return labels
     labels |= {
         f"{FEATURES}cpu-model.vendor_id": vendor,
-        f"{FEATURES}cpu-model.family": str(cpu.family),
-        f"{FEATURES}cpu-model.id": str(cpu.model),
+        f"{FEATURES}cpu-model.family": number(cpu.family, high=_HIGHEST_MODEL),
+        f"{FEATURES}cpu-model.id": number(cpu.model, high=_HIGHEST_MODEL),
     }
-    return labels | {f"{FEATURES}cpu-cpuid.{name}": _YES for name in cpu_features.names(cpu.flags)}
+    if cpu_features.is_bare_metal(cpu):
+        labels[f"{FEATURES}cpu-model.hypervisor"] = "none"
+    return labels | {f"{FEATURES}cpu-cpuid.{name}": _YES for name in cpu_features.names(cpu)}
 
 
 def _memory(memory: Memory) -> Labels:
@@ -122,6 +149,15 @@ def _pci(devices: Sequence[PciDevice]) -> Labels:
         labels[f"{FEATURES}pci-{vendor}.present"] = _YES
         if vendor in capable:
             labels[f"{FEATURES}pci-{vendor}.sriov.capable"] = _YES
+    if len(vendors) > _MAX_VENDORS or any(not _VENDOR.fullmatch(each.vendor) for each in labelled):
+        labels[_OTHER_VENDORS] = REFUSED
     if any(each.vendor == _MELLANOX for each in devices):
         labels[f"{FEATURES}rdma.capable"] = _YES
     return labels
+
+
+def _local(features: LocalFeatures) -> Labels:
+    return {
+        key: value if _LOCAL.fullmatch(key) and place < MAX_LOCAL else REFUSED
+        for place, (key, value) in enumerate(features.labels.items())
+    }

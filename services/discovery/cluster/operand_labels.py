@@ -15,10 +15,9 @@ from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
 from libs.policy.owners import DEPLOY_OPERANDS, DEPLOY_PREFIX, WORKLOAD_LABEL
 from libs.policy.render.agents import NEVER_PAUSED_LABELS
 from libs.policy.validation import PRESENT_LABEL
-from services.discovery.cluster.gfd import MIG_CAPABLE, PRODUCT
+from services.discovery.cluster.gfd import MIG_CAPABLE, PRODUCT, VGPU_HOST
 
 MIG_MANAGER: Final = f"{DEPLOY_PREFIX}mig-manager"
-VGPU_HOST: Final = "nvidia.com/vgpu.host-driver-version"
 
 YES: Final = "true"
 NO: Final = "false"

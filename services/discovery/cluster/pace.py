@@ -1,4 +1,4 @@
-"""Limits how often the GPUs of one node are written, whatever its agents report."""
+"""Limits how often what describes one node is written, whatever its agents report."""
 
 from typing import Final
 

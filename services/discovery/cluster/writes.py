@@ -7,6 +7,8 @@ from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from prometheus_client import Gauge
+
 from libs.kube.client import Kube, Preconditions
 from libs.kube.errors import Conflict, KubeError
 from libs.kube.views import Condition, format_time
@@ -18,6 +20,22 @@ from services.discovery.cluster.device_health import GPU_HEALTHY
 from services.discovery.cluster.resources import NODES, Informers, Node
 
 
+class NodeGauge:
+    """A number of each node, exported as their sum. Zeros are not kept."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._by_node: dict[str, int] = {}
+
+    def set(self, name: str, count: int) -> bool:
+        """Set the number of a node; return whether it changed."""
+        before = self._by_node.pop(name, 0)
+        if count:
+            self._by_node[name] = count
+        self._gauge.inc(count - before)
+        return count != before
+
+
 class DiscoveryMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._writes = metrics.counter(
@@ -25,36 +43,37 @@ class DiscoveryMetrics:
             "Writes to Nodes, by outcome.",
             outcome=("written", "conflict", "failed"),
         )
-        self._foreign = metrics.gauge(
-            "sluice_discovery_labels_left",
-            "Labels of nodes that differ from the facts and belong to another field manager.",
-        )
         self._devices = metrics.counter(
             "sluice_discovery_device_writes",
             "Writes to Devices, by outcome.",
             outcome=("written", "failed"),
         )
-        self._refused = metrics.gauge(
+        foreign = metrics.gauge(
+            "sluice_discovery_labels_left",
+            "Labels of nodes that differ from the facts and belong to another field manager.",
+        )
+        values = metrics.gauge(
             "sluice_discovery_refused_values",
             "Values in reports about GPUs that cannot be true and were left out.",
         )
-        self._by_node: dict[str, int] = {}
-        self._refused_by_node: dict[str, int] = {}
+        labels = metrics.gauge(
+            "sluice_discovery_refused_labels",
+            "Labels of nodes whose reported values cannot be written, and lines of feature files"
+            " that were left out.",
+        )
+        self._foreign, self._values, self._labels = map(NodeGauge, (foreign, values, labels))
 
     def set_foreign(self, name: str, count: int) -> None:
         """Set the number of wrong labels of a node that belong to another manager."""
-        before = self._by_node.pop(name, 0)
-        if count:
-            self._by_node[name] = count
-        self._foreign.inc(count - before)
+        self._foreign.set(name, count)
 
     def set_refused(self, name: str, count: int) -> bool:
         """Set the number of refused values of a node; return whether it changed."""
-        before = self._refused_by_node.pop(name, 0)
-        if count:
-            self._refused_by_node[name] = count
-        self._refused.inc(count - before)
-        return count != before
+        return self._values.set(name, count)
+
+    def set_refused_labels(self, name: str, count: int) -> bool:
+        """Set the number of refused labels of a node; return whether it changed."""
+        return self._labels.set(name, count)
 
     @contextmanager
     def count_device_write(self) -> Generator[None]:

@@ -1,6 +1,7 @@
 """The discovery agent of a node: reports the facts of its machine when they change."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -12,10 +13,11 @@ from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
 from libs.contracts.commands import CommandKind
 from libs.contracts.events import FactsEvent
-from libs.contracts.facts import Facts, Gpu, PciDevice
+from libs.contracts.facts import Facts, Gpu, LocalFeatures, PciDevice
 from libs.contracts.gpus import GpuProblem
-from libs.host import pci, system
+from libs.host import pci, system, vgpu
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
+from libs.host.local_features import local_features
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
@@ -40,17 +42,20 @@ class KnownFacts(msgspec.Struct, frozen=True, kw_only=True):
     facts: Facts = Facts()
     missed: Mapping[str, int] = {}
     """By address of a known device: the number of latest scans without it."""
+    missed_labels: Mapping[str, int] = {}
+    """By key of a label of the feature files: the number of latest scans without it."""
 
     def after(self, scan: Facts) -> "KnownFacts":
         """Merge a scan; a section that it lacks keeps its value."""
         pci, missed = _merge_devices(self, scan.pci)
+        features, missed_labels = _merge_features(self, scan.features)
         lacking = {
             name: getattr(self.facts, name)
             for name in Facts.__struct_fields__
             if name not in _OF_ONE_SCAN and getattr(scan, name) is None
         }
-        facts = msgspec.structs.replace(scan, **{**lacking, "pci": pci})
-        return KnownFacts(facts=facts, missed=missed)
+        facts = msgspec.structs.replace(scan, **{**lacking, "pci": pci, "features": features})
+        return KnownFacts(facts=facts, missed=missed, missed_labels=missed_labels)
 
 
 def _merge_devices(
@@ -70,8 +75,27 @@ def _merge_devices(
     return tuple(devices[address] for address in sorted(devices)), missed
 
 
+def _merge_features(
+    known: KnownFacts, scanned: LocalFeatures | None
+) -> tuple[LocalFeatures | None, Mapping[str, int]]:
+    before = known.facts.features
+    if scanned is None or before is None:
+        return scanned or before, known.missed_labels
+    labels, missed = dict(scanned.labels), dict[str, int]()
+    for key in before.labels.keys() - labels.keys():
+        count = known.missed_labels.get(key, 0) + 1
+        if count < MAX_MISSED:
+            missed[key] = count
+            labels[key] = before.labels[key]
+    return msgspec.structs.replace(scanned, labels=dict(sorted(labels.items()))), missed
+
+
 INTERVAL: Final = 60.0
 """Seconds between two scans of the machine."""
+GPU_INTERVAL: Final = 3.0
+"""Seconds between two scans of its GPUs: one that fails is reported soon."""
+_SCANS_OF_GPUS: Final = round(INTERVAL / GPU_INTERVAL) - 1
+"""Those between two scans of the machine."""
 
 
 class DiscoverySettings(AgentSettings, frozen=True, kw_only=True):
@@ -104,11 +128,22 @@ class MachineReporter:
     async def run(self) -> None:
         while True:
             await self.report()
-            await self._clock.sleep(INTERVAL)
+            for _ in range(_SCANS_OF_GPUS):
+                await self._clock.sleep(GPU_INTERVAL)
+                await self._report_gpus()
+            await self._clock.sleep(GPU_INTERVAL)
 
     async def report(self) -> None:
         """Scan the machine once, and report the facts if they changed."""
-        self._known = self._known.after(await self._machine.offload.run(self._scan))
+        self._add(await self._machine.offload.run(self._scan))
+
+    async def _report_gpus(self) -> None:
+        """Scan the GPUs alone, if NVML could be used last time."""
+        if self._hold is not None and not self._known.facts.nvml_error:
+            self._add(await self._machine.offload.run(self._scan_gpus))
+
+    def _add(self, scan: Facts) -> None:
+        self._known = self._known.after(scan)
         before, facts = self._reported, self._known.facts
         if facts == before:
             return
@@ -120,19 +155,22 @@ class MachineReporter:
                 tuple(name for name in names if getattr(facts, name) != getattr(before, name))
             )
 
+    def _scan_gpus(self) -> Facts:
+        gpus, error, problem = self._gpus()
+        return Facts(gpus=gpus, nvml_error=error, nvml_problem=problem)
+
     def _scan(self) -> Facts:
         tree = self._machine.tree
-        gpus, error, problem = self._gpus()
-        return Facts(
+        return msgspec.structs.replace(
+            self._scan_gpus(),
             pci=_readable(pci.devices, tree),
             kernel=_readable(system.kernel, tree),
             os=_readable(system.operating_system, tree),
             cpu=_readable(system.cpu, tree),
             memory=_readable(system.memory, tree),
             machine=_readable(system.machine, tree),
-            gpus=gpus,
-            nvml_error=error,
-            nvml_problem=problem,
+            vgpu=_readable(vgpu.vgpu, tree),
+            features=_readable(partial(local_features, now=self._clock.now()), tree),
         )
 
     def _gpus(self) -> tuple[tuple[Gpu, ...] | None, str, GpuProblem | None]:

@@ -28,6 +28,7 @@ from libs.runtime.service import Service
 from services.driver.node.checks import Checks
 from services.driver.node.gate_keeper import GateKeeper
 from services.driver.node.inspection import Inspection, inspect_machine
+from services.driver.node.mig import MigHandler
 from services.driver.node.swap import SwapHandler
 
 _log = logger()
@@ -158,6 +159,8 @@ async def run(
         machine=host, linux=host.linux, clock=env.clock, root=settings.driver_dir
     )
 
+    handle_mig = MigHandler(machine=host, clock=env.clock)
+
     async def swap(op: Op) -> OpDone | OpFailed:
         """Report the machine before the result of the op that changed it."""
         result = await handle_swap(op)
@@ -174,6 +177,7 @@ async def run(
             CommandKind.QUIESCE: _do_nothing,
             CommandKind.IDLE: _do_nothing,
             CommandKind.SWAP: swap,
+            CommandKind.MIG: handle_mig,
         },
         checks={CheckKind.PREFLIGHT: checks.preflight, CheckKind.HOLDERS: checks.holders},
     )

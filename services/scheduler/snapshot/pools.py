@@ -25,6 +25,7 @@ from libs.policy.variants import (
 from libs.policy.wanted import InstallMethod, WantedDriver
 from libs.rollout.views.pool import Build, PoolView, Readiness
 from services.scheduler.resources import DaemonSet
+from services.scheduler.snapshot.mig import MigSettings, mig_settings
 
 
 class DriverDaemonSets:
@@ -111,6 +112,8 @@ class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The driver of each pool that has a policy."""
     telemetry: bool = True
     """Whether the telemetry agent is deployed."""
+    mig: Mapping[str, MigSettings] = {}
+    """By pool; a pool without an entry leaves the division of GPUs to others."""
 
 
 UNASSIGNED: Final = PoolAssignment()
@@ -179,6 +182,7 @@ def snapshot_pools(
         pools=views,
         wanted_drivers={pool.key: pool.driver for pool in assembled.pools},
         telemetry=all(pool.operands.telemetry for pool in assembled.pools),
+        mig=mig_settings(assembled.pools),
     )
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
-from libs.contracts.node import DRIVER_LABEL, NodeRecord
+from libs.contracts.node import DRIVER_LABEL
 from libs.contracts.reports import Preflight, Report, StateKind
 from libs.contracts.subjects import State
 from libs.rollout.views.node import NodeView
@@ -15,25 +15,21 @@ from libs.rollout.views.pool import PoolView
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import NodeStates
 from services.scheduler.pod_cache import FollowedNodes
-from services.scheduler.resources import DaemonSet, Node, Pod, ResourceClaim, Rollout
+from services.scheduler.resources import ConfigMap, DaemonSet, Node, Pod, ResourceClaim, Rollout
 from services.scheduler.snapshot.absent_nodes import AbsentNodes
-from services.scheduler.snapshot.claims import ClaimUsers
 from services.scheduler.snapshot.node_view import (
-    NodeContext,
     is_tracked,
-    node_view,
     pool_member,
     rollout_view,
     selectable_labels,
 )
-from services.scheduler.snapshot.pod_view import is_finished, is_of_daemon_set
+from services.scheduler.snapshot.node_views import NodeViews
 from services.scheduler.snapshot.pools import (
-    UNASSIGNED,
     PolicyReader,
     PoolSnapshot,
     snapshot_pools,
 )
-from services.scheduler.snapshot.reports import is_read, node_reports
+from services.scheduler.snapshot.reports import is_read
 
 
 class SnapshotChanges(NamedTuple):
@@ -56,6 +52,7 @@ class SnapshotTracker:
         self._clock = inputs.env.clock
         self._node_states = node_states
         self._policy_reader = PolicyReader()
+        self._node_views = NodeViews(inputs, node_states)
         self._followed = FollowedNodes(pod_cache=inputs.pod_cache, node_states=node_states)
         self.nodes: dict[str, NodeView] = {}
         """The views that `changes` returned last, by name."""
@@ -68,7 +65,6 @@ class SnapshotTracker:
         self._dirty_pools: set[str] = set()
         self._pools_stale = True
         """Whether policies, labels or DaemonSets have changed since `pool_snapshot`."""
-        self._claim_users = ClaimUsers()
         self._silent: dict[str, frozenset[str]] = {}
 
     def subscribe(self) -> Callable[[], None]:
@@ -79,6 +75,7 @@ class SnapshotTracker:
             informers.driver_pods.cache.on_change(self._pod_changed),
             informers.other_pods.cache.on_change(self._pod_changed),
             informers.resource_claims.cache.on_change(self._claim_changed),
+            informers.config_maps.cache.on_change(self._config_map_changed),
             informers.daemon_sets.cache.on_change(self._daemon_set_changed),
             informers.rollouts.cache.on_change(self._rollout_changed),
             *(each.cache.on_change(self._policy_changed) for each in informers.policies.values()),
@@ -132,7 +129,13 @@ class SnapshotTracker:
     def _claim_changed(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
         claim = after or before
         if claim is not None:
-            for name in self._claim_users.of(claim.metadata.key):
+            for name in self._node_views.claim_users.of(claim.metadata.key):
+                self.mark_node(name)
+
+    def _config_map_changed(self, before: ConfigMap | None, after: ConfigMap | None) -> None:
+        config_map = after or before
+        if config_map is not None:
+            for name in self._node_views.wanted_migs.users_of(config_map.metadata.name):
                 self.mark_node(name)
 
     def _daemon_set_changed(self, before: DaemonSet | None, after: DaemonSet | None) -> None:
@@ -204,7 +207,7 @@ class SnapshotTracker:
         nodes: list[NodeView] = []
         nodes_gone: list[str] = []
         for name in sorted(dirty):
-            view = self._node_view(name)
+            view = self._node_views.of(name, self.pool_snapshot)
             if view is not None:
                 nodes.append(view)
                 self.nodes[name] = view
@@ -214,42 +217,6 @@ class SnapshotTracker:
         pools, pools_gone = self._pool_changes()
         self._followed.follow(self.pools.values())
         return SnapshotChanges(tuple(nodes), tuple(nodes_gone), pools, pools_gone)
-
-    def _node_view(self, name: str) -> NodeView | None:
-        """Return the view of a node; None if there is none, or it is not tracked."""
-        node = self._informers.nodes.cache.get(name)
-        if node is None or not is_tracked(node):
-            self._claim_users.update(name, ())
-            return None
-        pools = self.pool_snapshot.pools
-        assignment = self.pool_snapshot.assignments.get(name, UNASSIGNED)
-        pods = self._inputs.pod_cache.of(name)
-        self._claim_users.update(name, pods or ())
-        record = node.record
-        recorded = record.pool if isinstance(record, NodeRecord) else ""
-        pool = pools.get(recorded or assignment.pool)
-        context = NodeContext(
-            assignment=assignment,
-            upgrade=None if pool is None else pool.upgrade,
-            namespace=self._inputs.namespace,
-            driver_pods=tuple(self._informers.driver_pods.cache.by_index("node", name)),
-            pods=pods,
-            claim_of=self._informers.resource_claims.cache.get,
-            runs_control_plane=any(
-                not is_of_daemon_set(pod) and not is_finished(pod)
-                for pod in self._informers.other_pods.cache.by_index("node", name)
-            ),
-            reports=node_reports(
-                node,
-                telemetry=self.pool_snapshot.telemetry,
-                reports=self._reports,
-                heartbeats=self._heartbeats,
-                slot_cache=self._inputs.slot_cache,
-                now=self._clock.now(),
-            ),
-            state=self._node_states.of_uid(name, node.metadata.uid),
-        )
-        return node_view(node, context)
 
     def _snapshot_pools(self) -> None:
         self._pools_stale = False
@@ -263,10 +230,10 @@ class SnapshotTracker:
             rollouts={each.metadata.name: each.status.target for each in informers.rollouts},
         )
         for name in before.assignments.keys() | after.assignments.keys():
-            if (
-                before.assignments.get(name) != after.assignments.get(name)
-                or before.telemetry != after.telemetry
-            ):
+            if before.assignments.get(name) != after.assignments.get(name) or (
+                before.telemetry,
+                before.mig,
+            ) != (after.telemetry, after.mig):
                 self._dirty.add(name)
         for key in before.pools.keys() | after.pools.keys():
             old, new = before.pools.get(key), after.pools.get(key)

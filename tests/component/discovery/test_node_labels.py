@@ -1,9 +1,13 @@
 """Labels of Nodes: one write for each change, and no other."""
 
-import msgspec
+import json
 
-from libs.contracts.facts import Facts, LoadedDriver
+import msgspec
+from structlog.testing import capture_logs
+
+from libs.contracts.facts import Facts, Kernel, LoadedDriver, LocalFeatures
 from libs.contracts.identities import Writer
+from libs.kube.resources import NODES
 from services.discovery.cluster.gfd import GPU_LABELS
 from tests.component.discovery.world import World, in_world
 from tests.unit.discovery.cluster.builders import (
@@ -20,7 +24,8 @@ from tests.unit.discovery.cluster.builders import (
 
 PAUSED = "paused-for-driver-upgrade"
 PRODUCT = "nvidia.com/gpu.product"
-KERNEL = "feature.node.kubernetes.io/kernel-version.full"
+NFD = "feature.node.kubernetes.io/"
+KERNEL = f"{NFD}kernel-version.full"
 
 
 @in_world
@@ -190,3 +195,122 @@ async def test_labels_of_another_feature_discovery_are_left_alone(world: World) 
     assert labels[PRESENT] == "true"
     assert role.value("sluice_discovery_labels_left") == 9
     assert len(world.revisions()) == 1
+
+
+@in_world
+async def test_labels_follow_facts_within_a_second(world: World) -> None:
+    names = [f"n{number}" for number in range(50)]
+    for name in names:
+        await world.node(name, SYSTEM)
+    await world.lead()
+    newer = msgspec.structs.replace(SYSTEM, gpus=(GPU,), kernel=Kernel(release="6.9.9"))
+    for name in names:
+        await world.report_facts(name, newer)
+
+    async def are_labelled() -> bool:
+        labels = [await world.labels(name) for name in names]
+        return all(each[KERNEL] == "6.9.9" and PRODUCT in each for each in labels)
+
+    assert not await are_labelled()
+    assert await world.until(are_labelled, within=1.0) <= 1.0
+
+
+@in_world
+async def test_no_label_of_nfd_is_written_where_it_runs_by_the_setting(world: World) -> None:
+    world.nfd_enabled = False
+    await world.node("a")
+    await world.label(
+        "a", {f"{NFD}pci-10de.present": "true", KERNEL: "4.18.0"}, manager="nfd-master"
+    )
+    await world.lead()
+    # The labels that NFD writes are used before any agent reports.
+    assert (await world.labels("a"))[PRESENT] == "true"
+    await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
+    await world.sleep(600)
+    labels = await world.labels("a")
+    assert labels[PRODUCT] == "NVIDIA-H100-80GB-HBM3"
+    assert {key: value for key, value in labels.items() if key.startswith(NFD)} == {
+        f"{NFD}pci-10de.present": "true",
+        KERNEL: "4.18.0",
+    }
+
+
+@in_world
+async def test_our_labels_go_when_nfd_has_written_its_own(world: World) -> None:
+    await world.node("a", SYSTEM)
+    before = await world.lead()
+    await before.stop()
+    ours = {key for key in await world.labels("a") if key.startswith(NFD)}
+    assert len(ours) > 5
+    world.nfd_enabled = False
+    await world.lead()
+    await world.sleep(600)
+    assert {key for key in await world.labels("a") if key.startswith(NFD)} == ours
+    await world.label("a", {KERNEL: "6.9.9"}, manager="nfd-master")
+    claims = "kernel-version.full,pci-10de.present"
+    await world.annotate("a", **{"nfd.node.kubernetes.io/feature-labels": claims})
+    await world.sleep(2)
+    labels = await world.labels("a")
+    assert {key for key in labels if key.startswith(NFD)} == {KERNEL, f"{NFD}pci-10de.present"}
+    assert (labels[KERNEL], labels[PRESENT]) == ("6.9.9", "true")
+
+
+@in_world
+async def test_refused_values_are_reported_once(world: World) -> None:
+    await world.node("a", SYSTEM)
+    role = await world.lead()
+    refused = "sluice_discovery_refused_labels"
+    assert role.value(refused) == 0
+    hostile = msgspec.structs.replace(GPU, name="x" * 4096)
+    features = LocalFeatures(refused=1, why="site: line 2: a reason\nof \x1b[31mtwo lines")
+    facts = msgspec.structs.replace(SYSTEM, gpus=(hostile,), features=features)
+    with capture_logs() as logs:
+        await world.report_facts("a", facts)
+        await world.sleep(600)
+        changed = msgspec.structs.replace(facts, kernel=Kernel(release="6.9.9"))
+        await world.report_facts("a", changed)
+        await world.sleep(600)
+    labels = await world.labels("a")
+    assert (labels[KERNEL], PRODUCT in labels) == ("6.9.9", False)
+    assert role.value(refused) == 2
+    why = (
+        f"no values of labels: {PRODUCT}; lines of feature files: 1, the first: "
+        "site: line 2: a reason of [31mtwo lines"
+    )
+    (line,) = [each for each in logs if each["event"].startswith("reported values cannot be")]
+    assert (line["node"], line["why"]) == ("a", why)
+    body = await world.kube.request("GET", "/api/v1/namespaces/default/events")
+    found = json.loads(body)["items"]
+    (event,) = [each for each in found if each["reason"] == "LabelsRefused"]
+    assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "a")
+    assert event["message"] == f"left out, and the labels stay as they are: {why}"
+    await world.report_facts("a", msgspec.structs.replace(SYSTEM, gpus=(GPU,)))
+    await world.sleep(2)
+    assert role.value(refused) == 0
+    await world.report_facts("a", msgspec.structs.replace(facts, features=LocalFeatures()))
+    await world.sleep(2)
+    assert role.value(refused) == 1
+    await world.remove(NODES, "a")
+    await world.sleep(2)
+    assert role.value(refused) == 0
+
+
+@in_world
+async def test_facts_that_change_all_the_time_are_written_a_few_times(world: World) -> None:
+    await world.node("a", SYSTEM)
+    await world.node("b", SYSTEM)
+    await world.lead()
+    before = len(world.revisions("Node"))
+    for number in range(600):
+        kernel = Kernel(release=f"6.{number}.0")
+        await world.report_facts("a", msgspec.structs.replace(SYSTEM, kernel=kernel))
+        await world.sleep(1)
+    assert len(world.revisions("Node")) - before <= 6 + 600 / 20 + 1
+    # Neither other nodes nor a pause of operands wait for it.
+    await world.report_facts("b", msgspec.structs.replace(SYSTEM, kernel=Kernel(release="6.9.9")))
+    await world.set_record("a", record(paused=True))
+    await world.sleep(1)
+    assert (await world.operands("a"))["dcgm"] == PAUSED
+    assert (await world.labels("b"))[KERNEL] == "6.9.9"
+    await world.sleep(25)
+    assert (await world.labels("a"))[KERNEL] == "6.599.0"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from libs.contracts.gpus import GpuProblem
+from libs.host.gpus.division import Activation
 from libs.host.gpus.nvml import Deadlines, NvmlGpus
 from libs.host.gpus.process import NvmlProcess
 from libs.host.tree import Tree
@@ -26,7 +27,21 @@ CONDITIONS = {
 }
 
 
-DEADLINES = Deadlines(answer=2.0, kill=20.0)
+ACTIVATIONS = {
+    Activation.DONE: Return.SUCCESS,
+    Activation.IN_USE: Return.IN_USE,
+    Activation.RESET_REQUIRED: Return.RESET_REQUIRED,
+}
+CHANGES = (
+    "nvmlDeviceSetMigMode",
+    "nvmlDeviceCreateGpuInstanceWithPlacement",
+    "nvmlGpuInstanceCreateComputeInstance",
+    "nvmlGpuInstanceDestroy",
+    "nvmlComputeInstanceDestroy",
+)
+
+DEADLINES = Deadlines(first=2.0, answer=2.0, late=2.0, change=2.0, kill=20.0)
+"""A GPU is hung in the sweep in which it hangs, and never only late."""
 
 
 def with_machine(**arguments: object) -> pytest.MarkDecorator:
@@ -141,6 +156,23 @@ class StandInMachine:
         if not stuck:
             process.kill()
             assert process.has_ended(within=LONGEST_WAIT)
+
+    def set_activation(self, activation: Activation) -> None:
+        for gpu in self.stand_in.gpus:
+            gpu.mig.activation = ACTIVATIONS[activation]
+
+    def use(self, index: int, *, used: bool) -> None:
+        gpu = self.stand_in.gpus[index]
+        gpu.end_processes()
+        instances = [each.id for each in gpu.mig.gpu_instances if each.serial]
+        if used and not instances:
+            gpu.add_process(4711)
+        elif used:
+            gpu.add_process(4711, gpu_instance=instances[0], compute_instance=0)
+
+    def forbid(self) -> None:
+        for function in CHANGES:
+            self.stand_in.fail(function, Return.NO_PERMISSION)
 
     def close(self) -> None:
         for process in self.processes:

@@ -1,7 +1,8 @@
-"""The suite of all `Gpus`, through pynvml."""
+"""The suites of all `Gpus`, through pynvml."""
 
 from tests.unit.host.gpus_suite import GpusSuite
+from tests.unit.host.mig_suite import MigSuite
 
 
-class TestNvmlGpus(GpusSuite):
-    """The suite, against the stand-in."""
+class TestNvmlGpus(GpusSuite, MigSuite):
+    """The suites, against the stand-in."""

@@ -10,6 +10,7 @@ from libs.host.gpus.nvml import NvmlGpus
 from libs.host.gpus.process import NvmlProcess
 from libs.host.tree import Tree
 from tests.unit.host.gpus_suite import ReadOnlyGpusSuite
+from tests.unit.host.mig_suite import ReadOnlyMigSuite
 
 CONTROL = "/dev/nvidiactl"
 
@@ -44,5 +45,5 @@ def bench() -> Iterator[RealMachine]:
     machine.gpus.close()
 
 
-class TestRealGpus(ReadOnlyGpusSuite):
+class TestRealGpus(ReadOnlyGpusSuite, ReadOnlyMigSuite):
     """The tests that change nothing."""

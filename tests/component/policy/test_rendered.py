@@ -137,6 +137,9 @@ async def test_services_have_exactly_their_permissions(wire: Transport) -> None:
     assert await may(driver, "patch", "configmaps", at=here, name=script)
     assert not await may(driver, "patch", "configmaps", at=here, name="kube-root-ca.crt")
     assert not await may(driver, "delete", "configmaps", at=here, name=script)
+    assert await may("sluice-scheduler", "watch", "configmaps", at=here)
+    assert not await may("sluice-scheduler", "patch", "configmaps", at=here)
+    assert not await may("sluice-scheduler", "get", "configmaps", at="default")
     classes = {"group": "node.k8s.io"}
     assert await may(driver, "delete", "runtimeclasses", name="nvidia-cdi", **classes)
     assert not await may(driver, "delete", "runtimeclasses", name="kata", **classes)

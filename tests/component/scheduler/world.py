@@ -195,15 +195,17 @@ class World(world.World):
         return answer
 
     async def kube_events(self) -> list[tuple[str, str]]:
-        """Return the Events in order: the object's name and the message."""
+        """Return the Events about upgrades in order: the object's name and the message."""
+        events = await self.events_of("GPUDriverUpgrade")
+        return [(event["involvedObject"]["name"], event["message"]) for event in events]
+
+    async def events_of(self, reason: str) -> list[dict[str, Any]]:
+        """Return the Events with this reason, in order."""
         body = await self.kube.request("GET", "/api/v1/namespaces/default/events")
         events = [
-            event
-            for event in msgspec.json.decode(body)["items"]
-            if event["reason"] == "GPUDriverUpgrade"
+            event for event in msgspec.json.decode(body)["items"] if event["reason"] == reason
         ]
-        events.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
-        return [(event["involvedObject"]["name"], event["message"]) for event in events]
+        return sorted(events, key=lambda event: int(event["metadata"]["resourceVersion"]))
 
     def node_writes(self, name: str = "") -> list[Revision]:
         return self.revisions("Node", name=name)

@@ -6,9 +6,14 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.telemetry import GpuSample
+from libs.host.gpus.division import Activation
 from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable
+from libs.testing.machines.state import instance_profiles
+from libs.testing.nvml.products import A100, H100
 from tests.unit.host.gpus_suite import GpusSuite
+from tests.unit.host.mig_suite import MigSuite
 
 
 def gpu(index: int) -> Gpu:
@@ -28,11 +33,16 @@ class MemoryGpuFixture:
     def __init__(self) -> None:
         self.driver: DriverLibrary | None = DriverLibrary(driver_version="570.86.15")
         self.holds = 0
+        self._used = set[str]()
+        self._mig = MemoryMig(
+            ["GPU-0", "GPU-1"], instance_profiles(H100), is_used=lambda uuid: uuid in self._used
+        )
         self.gpus = MemoryGpus(
             [gpu(0), gpu(1)],
             driver=lambda: self.driver,
             samples=lambda gpu: GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=40),
             held=self._held,
+            mig=self._mig,
         )
 
     def _held(self, held: bool) -> None:
@@ -61,14 +71,23 @@ class MemoryGpuFixture:
     def hold_back(self, *, stuck: bool) -> None:
         self.gpus.is_stuck = stuck
 
+    def set_activation(self, activation: Activation) -> None:
+        self._mig.activation = activation
+
+    def use(self, index: int, *, used: bool) -> None:
+        self._used = {f"GPU-{index}"} if used else set()
+
+    def forbid(self) -> None:
+        self._mig.is_permitted = False
+
 
 @pytest.fixture
 def bench() -> MemoryGpuFixture:
     return MemoryGpuFixture()
 
 
-class TestMemoryGpus(GpusSuite):
-    """The suite, in memory."""
+class TestMemoryGpus(GpusSuite, MigSuite):
+    """The suites, in memory."""
 
 
 def test_queries_fail_after_the_driver_is_unloaded_while_open(bench: MemoryGpuFixture) -> None:
@@ -114,3 +133,16 @@ def test_a_handle_is_not_released_while_the_kernel_holds_a_device(bench: MemoryG
     assert handle.acquire() is None
     assert handle.problem is None
     assert not bench.held()
+
+
+@pytest.mark.parametrize("persists", [True, False])
+def test_a_pending_mode_takes_effect_at_a_reboot_if_it_outlives_the_driver(persists: bool) -> None:
+    mig = MemoryMig(
+        ["GPU-0"], instance_profiles(A100), is_used=lambda _uuid: False, persists=persists
+    )
+    mig.activation = Activation.RESET_REQUIRED
+    assert mig.set_mode("GPU-0", on=True) is Activation.RESET_REQUIRED
+    mig.unload()
+    assert (mig.division("GPU-0").mig, mig.division("GPU-0").pending) == (False, persists)
+    mig.reboot()
+    assert mig.division("GPU-0").mig is persists

@@ -126,7 +126,9 @@ def test_the_kernel_is_described(tmp_path: Path) -> None:
         tmp_path,
         {
             "/proc/sys/kernel/osrelease": "6.8.0-48-generic\n",
-            "/proc/modules": "nouveau 1 0 - Live 0x0\next4 1 0 - Live 0x0\n",
+            "/proc/modules": "".join(
+                f"{name} 1 0 - Live 0x0\n" for name in ("nouveau", "ext4", "rdma_ucm")
+            ),
             "/sys/fs/selinux/enforce": "1",
             secure: "\x06\x00\x00\x00\x01",
             "/boot/config-6.8.0-48-generic": (
@@ -139,7 +141,7 @@ def test_the_kernel_is_described(tmp_path: Path) -> None:
         selinux=True,
         secure_boot=True,
         config={"NO_HZ": "y"},
-        modules=("nouveau",),
+        modules=("nouveau", "rdma_ucm"),
     )
 
 
@@ -191,6 +193,22 @@ def test_the_processors_are_described(tmp_path: Path) -> None:
     assert system.cpu(tree(tmp_path / "other")) is None
 
 
+def test_an_arm_processor_is_described_by_its_register(tmp_path: Path) -> None:
+    cpu = (
+        "processor\t: 0\nFeatures\t: fp asimd sve2\nCPU implementer\t: 0x41\n"
+        "CPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd4f\nCPU revision\t: 2\n\n"
+    )
+    machine = tree(tmp_path, {"/proc/sys/kernel/arch": "aarch64\n", "/proc/cpuinfo": cpu})
+    assert system.cpu(machine) == Cpu(
+        architecture="aarch64",
+        vendor="0x41",
+        family=0x1F,
+        model=0xD4F2,
+        count=1,
+        flags=("asimd", "fp", "sve2"),
+    )
+
+
 def test_the_architecture_defaults_to_that_of_this_process(tmp_path: Path) -> None:
     found = system.cpu(tree(tmp_path, {"/proc/cpuinfo": "processor\t: 0\n"}))
     assert found is not None
@@ -215,7 +233,7 @@ def test_the_memory_is_described(tmp_path: Path) -> None:
 def test_the_product_name_is_read(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/sys/class/dmi/id/product_name": "DGX H100 \n"})
     assert system.machine(machine) == "DGX H100"
-    assert system.machine(tree(tmp_path / "other")) is None
+    assert system.machine(tree(tmp_path / "other")) == ""
 
 
 def process(root: Path, pid: int, comm: str, cgroup: str, *open_files: str) -> None:

@@ -181,6 +181,7 @@ def _cluster_model() -> Object:
     fields = {
         "mig.strategy": "mixed",
         "operator.runtimeClass": "gpu",
+        "hostPaths.kubeletRootDir": "/data/kubelet",
         "daemonsets.labels": {"a": "b"},
         "daemonsets.annotations": {"a": "b"},
         "daemonsets.tolerations": TOLERATIONS,
@@ -195,10 +196,13 @@ def _cluster_model() -> Object:
         **upgrade_fields("driver.upgradePolicy", auto_upgrade=True),
         **parts(),
         "dcgmExporter.annotations": {"a": "b"},
+        "dcgmExporter.config.name": "c",
         "cdi.enabled": False,
         "sandboxWorkloads.defaultWorkload": "vm-vgpu",
         "hostPaths.rootFS": "/host",
         "hostPaths.driverInstallDir": "/run/driver",
+        "migManager.config.name": "layouts",
+        "migManager.env": [{"name": "WITH_REBOOT", "value": "true"}],
     }
     for agent in ("toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager"):
         fields[f"{agent}.enabled"] = False
@@ -236,9 +240,7 @@ def _cluster_notes() -> Object:
         **with_prefix("operator.metrics.serviceMonitor", SERVICE_MONITOR),
         **with_prefix("driver.manager", {**IMAGE, "env": ENV}),
         "toolkit.installDir": "/opt/nvidia",
-        "migManager.config.name": "layouts",
         "migManager.config.default": "",
-        "hostPaths.kubeletRootDir": "/data/kubelet",
         **with_prefix("devicePlugin", of_pod()),
         "driver.useOpenKernelModules": True,
         "driver.licensingConfig.configMapName": "l",
@@ -249,7 +251,6 @@ def _cluster_notes() -> Object:
         "devicePlugin.config.default": "d",
         "devicePlugin.mps.root": "/mps",
         "dcgm.hostPort": 5555,
-        "dcgmExporter.config.name": "c",
         **with_prefix("dcgmExporter.serviceMonitor", SERVICE_MONITOR),
         "dcgmExporter.service.type": "NodePort",
         "dcgmExporter.service.internalTrafficPolicy": "Local",
@@ -274,6 +275,7 @@ def _cluster_notes() -> Object:
     for agent in (*AGENTS, "devicePlugin"):
         fields |= with_prefix(agent, {name: IMAGE[name] for name in WITH_IMAGE})
         fields |= with_prefix(agent, {"args": ["-a"], "env": ENV, "hostNetwork": True})
+    del fields["migManager.env"]
     for absent in ABSENT:
         fields |= with_prefix(absent, {**IMAGE, **REST})
     return fields

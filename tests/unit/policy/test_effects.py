@@ -146,6 +146,7 @@ def effects(objects: list[Object], *, digests: bool = False) -> Any:
         ],
         [target_digest(pool.driver) for pool in pools.pools] if digests else [],
         (operands.gpu_labels, operands.telemetry, operands.mig_strategy),
+        (operands.mig_manager, operands.mig_config, operands.mig_may_reboot),
         [operand_labels.operands(each.labels, pools.cluster) for each in situation.nodes],
         [
             (status.state, [each for each in status.conditions if each.type != "Accepted"])

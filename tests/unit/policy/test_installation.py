@@ -102,6 +102,12 @@ def test_config_maps_and_runtime_classes_are_limited_by_name() -> None:
     assert rules_for(account, "runtimeclasses", "delete") == [classes]
 
 
+def test_the_scheduler_reads_config_maps_of_the_namespace_and_changes_none() -> None:
+    found = granted_verbs()["sluice-scheduler"]
+    assert found["here: /configmaps"] == {"get", "list", "watch"}
+    assert "/configmaps" not in found
+
+
 def test_the_namespace_allows_privileged_pods() -> None:
     namespace = installation_objects("gpus")[0]
     assert namespace["metadata"]["name"] == "gpus"

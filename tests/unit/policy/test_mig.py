@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import GpuGeometry
-from libs.contracts.facts import Gpu, Mig, PciDevice
+from libs.contracts.facts import Gpu, PciDevice
 from libs.contracts.gpus import GpuProblem
 from libs.policy.findings import Finding
 from libs.policy.mig.config import MigConfigFile
@@ -23,37 +23,7 @@ from libs.policy.mig.geometry import (
 from libs.policy.mig.parsing import parse_config
 from libs.policy.mig.products import DEVICES, has_room
 from libs.policy.mig.resolution import MigProblem, MigProblemCode, resolve
-
-H100 = "233010de"
-A100 = "20b010de"
-SEVEN = ("1g.10gb",) * 7
-MIXED = ("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb")
-
-
-def gpu(index: int = 0, *, profiles: tuple[str, ...] = (), mode: bool | None = None) -> Gpu:
-    return Gpu(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index,
-        pci=f"00000000:{index:02X}:00.0",
-        name="NVIDIA H100 80GB HBM3",
-        memory_mib=81559,
-        compute_capability=(9, 0),
-        mig_capable=True,
-        mig_mode=bool(profiles) if mode is None else mode,
-        migs=tuple(Mig(uuid=f"MIG-{n}", profile=name) for n, name in enumerate(profiles)),
-    )
-
-
-def pci(index: int = 0, device: str = H100) -> PciDevice:
-    return PciDevice(
-        address=f"0000:{index:02x}:00.0",
-        vendor=device[4:],
-        device=device[:4],
-        device_class="030200",
-        subsystem_vendor="10de",
-        subsystem_device="16c1",
-    )
+from tests.unit.policy.mig_gpus import A100, H100, MIXED, SEVEN, gpu, pci
 
 
 def parsed(text: str) -> MigConfigFile:

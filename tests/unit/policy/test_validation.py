@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from libs.policy.findings import Severity
 from libs.policy.manifests import parse_manifest
 from tests.unit.policy.fields import minimal_object, put
 
@@ -180,3 +181,12 @@ def test_free_form_fields_hold_json(value: dict[str, Any]) -> None:
     ((field, problem),) = errors("ClusterPolicy", daemonsets__podSecurityContext=value)
     assert field == "spec.daemonsets.podSecurityContext"
     assert problem == "cannot be written as JSON"
+
+
+def test_only_one_variable_of_the_mig_manager_has_an_effect() -> None:
+    obj = minimal_object("ClusterPolicy")
+    names = ("WITH_REBOOT", "WITH_SHUTDOWN_HOST_GPU_CLIENTS")
+    obj["spec"]["migManager"] = {"env": [{"name": name, "value": "true"} for name in names]}
+    (found,) = parse_manifest("ClusterPolicy", obj).findings
+    assert (found.field, found.value) == ("spec.migManager.env", f'"{names[1]}"')
+    assert found.severity is Severity.NOTE

@@ -7,11 +7,12 @@ from libs.contracts.commands import CommandKind, Idle, Mig
 from libs.contracts.facts import Gate
 from libs.contracts.node import LeaseOwner, MigState, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.mig.geometry import NO_DIGEST
 from libs.rollout.decision import Candidate, EvictPods, Step, WriteNode, WriteSlot
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.step import step
-from libs.rollout.views.machine import EvictionExemption, WorkloadPod
-from libs.rollout.views.node import NodeView
+from libs.rollout.views.machine import EvictionExemption, WantedMig, WorkloadPod
+from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
     NEW,
@@ -110,6 +111,26 @@ def test_a_reboot_that_dropped_the_geometry_asks_for_a_start() -> None:
     kept = outcome(at_rest(replace(SEVEN, applied=True), MigState.SUCCESS, boot_id="boot-2"))
     assert isinstance(kept, Candidate)
     assert kept.operation is Operation.VALIDATE
+
+
+def test_a_damaged_lease_is_named_only_where_the_gpus_are_to_be_divided() -> None:
+    damaged = MalformedAnnotation("not JSON")
+    for view in (at_rest(SEVEN), at_rest(SEVEN, MigState.PENDING)):
+        found = wait_of(outcome(replace(view, lease=damaged)))
+        assert found.code is WaitCode.SKIPPED
+        assert "leased by an unknown owner" in found.detail
+    in_place = at_rest(replace(SEVEN, applied=True), MigState.SUCCESS)
+    assert outcome(replace(in_place, lease=damaged)) is None
+
+
+def test_after_a_reboot_facts_are_awaited_unless_no_gpu_is_to_be_divided() -> None:
+    unknown = replace(SEVEN, applied=None)
+    found = wait_of(outcome(at_rest(unknown, MigState.PENDING, boot_id="boot-2")))
+    assert found.code is WaitCode.AGENT_SILENT
+    undivided = replace(unknown, digest=NO_DIGEST)
+    candidate = outcome(at_rest(undivided, MigState.SUCCESS, boot_id="boot-2"))
+    assert isinstance(candidate, Candidate)
+    assert candidate.operation is Operation.VALIDATE
 
 
 UNKNOWN = "there is no MIG configuration `all-9g`: use one of all-disabled, all-1g.10gb"
@@ -318,6 +339,15 @@ def test_an_upgrade_divides_the_gpus_under_its_lease(view: NodeView) -> None:
     last_mig = commands(steps).index(("driver", CommandKind.MIG))
     assert last_mig < commands(steps).index(("validator", CommandKind.VALIDATE))
     assert (after.state, after.mig_state) == (S.UPGRADE_DONE, MigState.SUCCESS)
+
+
+def test_while_the_gpus_are_not_known_an_upgrade_divides_nothing() -> None:
+    unknown = WantedMig(config="all-1g.10gb")
+    view = divisible(required(target=OLD, pods=()), unknown)
+    after, steps = run_division(view, granted(pool(NEW), view))
+    assert CommandKind.MIG not in [kind for _, kind in commands(steps)]
+    assert (after.state, after.mig_state) == (S.UPGRADE_DONE, MigState.PENDING)
+    assert wait_of(outcome(after)).code is WaitCode.AGENT_SILENT
 
 
 def test_a_failed_division_fails_no_upgrade() -> None:

@@ -137,7 +137,7 @@ def read_daemon_set(daemon_set: resources.DaemonSet) -> None:
 def read_policy(policy: Any) -> None:
     parsed = PolicyReader().read({"ClusterPolicy": (policy,)})
     snapshot_pools(parsed, (), (), gpu_clusters=(), rollouts={})
-    label_policy({"ClusterPolicy": (policy,)}, gpu_clusters=())
+    label_policy({"ClusterPolicy": (policy,)}, gpu_clusters=(), nfd_labels=True)
 
 
 def read_lease(lease: Any) -> None:

@@ -16,7 +16,7 @@ from tests.component.driver.cluster.world import (
 from tests.component.processes import NAMESPACE
 from tests.unit.policy.situations import DRIVER
 
-UNBUILT_OFF = {name: {"enabled": False} for name in ("toolkit", "devicePlugin", "migManager")}
+UNBUILT_OFF = {name: {"enabled": False} for name in ("toolkit", "devicePlugin")}
 """A policy without the operands that this version does not have."""
 
 

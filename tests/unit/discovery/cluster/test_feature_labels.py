@@ -3,10 +3,17 @@
 import msgspec
 import pytest
 
-from libs.contracts.facts import Facts, Kernel, LoadedDriver, OperatingSystem
+from libs.contracts.facts import (
+    Facts,
+    Kernel,
+    LoadedDriver,
+    LocalFeatures,
+    OperatingSystem,
+    Vgpu,
+)
 from services.discovery.cluster.decide import ApplyLabels, LabelPolicy, ReportedFacts, decide
-from services.discovery.cluster.gfd import GPU_LABELS, gpu_labels
-from services.discovery.cluster.label_values import product
+from services.discovery.cluster.gfd import GPU_LABELS, TIMESTAMP, gpu_labels
+from services.discovery.cluster.label_values import check, product
 from services.discovery.cluster.nfd import system_labels
 from tests.unit.discovery.cluster.builders import (
     DRIVER,
@@ -89,12 +96,14 @@ def test_the_labels_of_a_kernel_release(release: str, full: str, numbers: tuple[
 
 
 def test_invalid_values_change_no_label() -> None:
-    invalid = system_labels(Facts(os=OperatingSystem(id="x" * 64, version_id="a b")))
-    assert not invalid.keys() & {f"{OS}ID", f"{OS}VERSION_ID"}
+    invalid = check(system_labels(Facts(os=OperatingSystem(id="x" * 64, version_id="a b"))))
+    assert not invalid.labels.keys() & {f"{OS}ID", f"{OS}VERSION_ID"}
+    assert invalid.refused == (f"{OS}ID", f"{OS}VERSION_ID")
     hostile = msgspec.structs.replace(GPU, name="x" * 4096, memory_mib=2**53 - 1)
-    found = gpu_labels(Facts(gpus=(hostile,)), None)
-    assert "nvidia.com/gpu.product" not in found
-    assert found["nvidia.com/gpu.memory"] is None
+    found = check(gpu_labels(Facts(gpus=(hostile,)), None))
+    keys = ("nvidia.com/gpu.memory", "nvidia.com/gpu.product")
+    assert not found.labels.keys() & set(keys)
+    assert tuple(sorted(found.refused)) == keys
 
 
 @pytest.mark.parametrize(
@@ -156,7 +165,8 @@ def test_a_driver_has_two_or_three_numbers(version: str) -> None:
     found = gpu_labels(Facts(), LoadedDriver(version=version))
     revision = version.split(".")[2:3] or [""]
     assert found["nvidia.com/cuda.driver-version.revision"] == revision[0]
-    assert gpu_labels(Facts(), LoadedDriver(version="580")) == {}
+    other = check(gpu_labels(Facts(), LoadedDriver(version="580")))
+    assert (other.labels, other.refused) == ({}, ("nvidia.com/cuda.driver-version.full",))
 
 
 # Missing facts.
@@ -246,3 +256,90 @@ def test_a_label_shared_with_another_manager_stays() -> None:
     other = decide(claimed, ReportedFacts(driver=LoadedDriver(version="1.2")), LABEL_POLICY).change
     assert isinstance(other, ApplyLabels)
     assert {key: other.labels[key] for key in keys} == {key: LABELS[key] for key in keys}
+
+
+# Where NFD runs, by the setting.
+
+ELSEWHERE = LabelPolicy(nfd_labels=False)
+
+
+def features_of(labels: dict[str, str]) -> list[str]:
+    return sorted(key for key in labels if key.startswith(FEATURES))
+
+
+def test_no_label_of_nfd_is_written_where_it_runs() -> None:
+    found = labels_after(node(), REPORTED, ELSEWHERE)
+    assert features_of(found) == []
+    assert (found[PRESENT], found["nvidia.com/gpu.count"]) == ("true", "1")
+    assert decide(ours(found), REPORTED, ELSEWHERE).foreign == 0
+
+
+def test_the_labels_that_nfd_writes_are_used() -> None:
+    labels = {f"{FEATURES}pci-0302_10de.present": "true"}
+    before = node(labels, owners=dict.fromkeys(labels, NFD))
+    found = labels_after(before, ReportedFacts(), ELSEWHERE)
+    assert found == {**labels, PRESENT: "true"}
+
+
+def test_our_labels_stay_until_nfd_describes_the_node_without_them() -> None:
+    newer = msgspec.structs.replace(FACTS, kernel=Kernel(release="6.9.9"))
+    before = ours(LABELS)
+    assert decide(before, ReportedFacts(facts=newer, driver=DRIVER), ELSEWHERE).change is None
+    claims = ours(LABELS, claims="kernel-version.full,pci-10de.present")
+    found = labels_after(claims, REPORTED, ELSEWHERE)
+    assert features_of(found) == [f"{KERNEL}full", f"{FEATURES}pci-10de.present"]
+    assert found[PRESENT] == "true"
+
+
+def test_values_of_nfd_are_not_refused_where_it_runs() -> None:
+    features = LocalFeatures(refused=3, why="a reason")
+    facts = Facts(os=OperatingSystem(id="x" * 64), features=features)
+    refused = decide(node(), ReportedFacts(facts=facts), NO_DEPLOYS).refused
+    assert (refused.keys, refused.lines, refused.why) == ((f"{OS}ID",), 3, "a reason")
+    assert refused.count == 4
+    assert decide(node(), ReportedFacts(facts=facts), ELSEWHERE).refused.count == 0
+
+
+# The time of GFD's labels.
+
+
+def test_the_time_joins_an_apply_and_never_causes_one() -> None:
+    def at(reported: ReportedFacts, now: float) -> ReportedFacts:
+        return msgspec.structs.replace(reported, at=now)
+
+    first = labels_after(node(), at(REPORTED, 1_800_000_000.5), NO_DEPLOYS)
+    assert first == {**LABELS, TIMESTAMP: "1800000000"}
+    assert decide(ours(first), at(REPORTED, 1_800_000_060.0), NO_DEPLOYS).change is None
+    older = ours(LABELS)
+    assert decide(older, at(REPORTED, 1_800_000_060.0), NO_DEPLOYS).change is None
+    kernel = msgspec.structs.replace(FACTS, kernel=Kernel(release="6.9.9"))
+    other = ReportedFacts(facts=kernel, driver=DRIVER)
+    assert labels_after(ours(first), at(other, 1_800_000_060.0))[TIMESTAMP] == "1800000000"
+    newer = ReportedFacts(facts=FACTS, driver=LoadedDriver(version="590.1"))
+    found = labels_after(ours(first), at(newer, 1_800_000_060.0), NO_DEPLOYS)
+    assert found[TIMESTAMP] == "1800000060"
+    gone = labels_after(ours(first), at(NO_GPUS, 1_800_000_060.0), NO_DEPLOYS)
+    assert TIMESTAMP not in gone
+    foreign = node({TIMESTAMP: "1"}, owners={TIMESTAMP: NFD})
+    assert labels_after(foreign, at(REPORTED, 1_800_000_060.0), NO_DEPLOYS)[TIMESTAMP] == "1"
+
+
+# Virtual GPUs.
+
+
+def test_a_guest_names_the_driver_of_its_host() -> None:
+    guest = Vgpu(present=True, host_driver_version="460.16", host_driver_branch="r460_00")
+    reported = ReportedFacts(facts=msgspec.structs.replace(FACTS, vgpu=guest), driver=DRIVER)
+    found = labels_after(node(), reported)
+    assert {key: value for key, value in found.items() if "vgpu" in key} == {
+        "nvidia.com/vgpu.present": "true",
+        "nvidia.com/vgpu.host-driver-version": "460.16",
+        "nvidia.com/vgpu.host-driver-branch": "r460_00",
+    }
+    assert "nvidia.com/gpu.deploy.mig-manager" not in found
+    machine = ReportedFacts(facts=msgspec.structs.replace(FACTS, vgpu=Vgpu()), driver=DRIVER)
+    found = labels_after(ours(found), machine)
+    assert {key: value for key, value in found.items() if "vgpu" in key} == {
+        "nvidia.com/vgpu.present": "false"
+    }
+    assert found["nvidia.com/gpu.deploy.mig-manager"] == "true"

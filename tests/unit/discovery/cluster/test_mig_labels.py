@@ -107,7 +107,14 @@ def test_the_mode_follows_from_the_pci_class() -> None:
     display = msgspec.structs.replace(DEVICE, device_class="0300")
     found = gpu_labels(Facts(gpus=(GPU,), pci=(display,)), None)
     assert found["nvidia.com/gpu.mode"] == "graphics"
-    assert gpu_labels(Facts(gpus=(GPU,)), None)["nvidia.com/gpu.mode"] == "unknown"
+    assert gpu_labels(Facts(gpus=(GPU,), pci=()), None)["nvidia.com/gpu.mode"] == "unknown"
+    assert "nvidia.com/gpu.mode" not in gpu_labels(Facts(gpus=(GPU,)), None)
+
+
+def test_a_machine_without_a_name_is_unknown_and_one_that_cannot_be_read_keeps_its_label() -> None:
+    key = "nvidia.com/gpu.machine"
+    assert gpu_labels(Facts(gpus=(GPU,), machine=""), None)[key] == "unknown"
+    assert key not in gpu_labels(Facts(gpus=(GPU,)), None)
 
 
 def test_gpus_of_one_clique_name_it() -> None:

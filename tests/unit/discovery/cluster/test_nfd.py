@@ -1,13 +1,16 @@
 """Labels of node feature discovery: PCI devices, processor, kernel and memory."""
 
-from libs.contracts.facts import Cpu, Facts, Kernel, Memory, PciDevice
+import pytest
+
+from libs.contracts.facts import Cpu, Facts, Kernel, LocalFeatures, Memory, PciDevice
+from services.discovery.cluster.label_values import check
 from services.discovery.cluster.nfd import system_labels
 from tests.unit.discovery.cluster.builders import DEVICE, FEATURES, NIC
 
 
 def labels_of(facts: Facts, *present: str) -> dict[str, str | None]:
     """Return labels without their prefix."""
-    found = system_labels(facts, [f"{FEATURES}{key}" for key in present])
+    found = check(system_labels(facts, [f"{FEATURES}{key}" for key in present])).labels
     return {key.removeprefix(FEATURES): value for key, value in found.items()}
 
 
@@ -48,6 +51,7 @@ def test_the_processor_is_described_in_the_names_of_nfd() -> None:
         "cpu-model.vendor_id": "Intel",
         "cpu-model.family": "6",
         "cpu-model.id": "143",
+        "cpu-model.hypervisor": "none",
         **{f"cpu-cpuid.{name}": "true" for name in features},
     }
 
@@ -57,6 +61,7 @@ def test_kernel_options_selinux_and_memory_are_described() -> None:
     found = labels_of(Facts(kernel=kernel, memory=Memory(bytes=1, numa_nodes=2)))
     assert {key: value for key, value in found.items() if "version" not in key} == {
         "kernel-selinux.enabled": "true",
+        "rdma.available": None,
         "kernel-config.NO_HZ": "true",
         "kernel-config.NO_HZ_IDLE": None,
         "kernel-config.NO_HZ_FULL": None,
@@ -64,3 +69,48 @@ def test_kernel_options_selinux_and_memory_are_described() -> None:
         "memory-numa": "true",
         "memory-swap": None,
     }
+
+
+def test_an_arm_processor_is_described_in_the_names_of_nfd() -> None:
+    flags = ("fp", "asimd", "sve2", "smei16i64", "avx", "nonsense")
+    cpu = Cpu(architecture="aarch64", vendor="0x41", family=15, model=0xD4F0, flags=flags)
+    assert labels_of(Facts(cpu=cpu)) == {
+        "cpu-hardware_multithreading": "false",
+        "cpu-model.vendor_id": "ARM",
+        "cpu-model.family": "15",
+        "cpu-model.id": "54512",
+        **{f"cpu-cpuid.{name}": "true" for name in ("ASIMD", "FP", "SMEI16I64", "SVE2")},
+    }
+
+
+def test_the_hypervisor_of_a_guest_is_not_known() -> None:
+    cpu = Cpu(architecture="x86_64", vendor="AuthenticAMD", flags=("hypervisor",))
+    found = labels_of(Facts(cpu=cpu), "cpu-model.hypervisor")
+    assert found["cpu-model.hypervisor"] is None
+    assert found["cpu-cpuid.HYPERVISOR"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("modules", "value"), [(("ib_uverbs", "rdma_ucm"), "true"), (("ib_uverbs",), None)]
+)
+def test_rdma_is_available_with_both_modules(modules: tuple[str, ...], value: str | None) -> None:
+    found = labels_of(Facts(kernel=Kernel(release="6.8.0", modules=modules)))
+    assert found["rdma.available"] == value
+
+
+def test_labels_of_feature_files_are_those_that_discovery_does_not_describe() -> None:
+    own = ("cpu-cpuid.AVX", "kernel-version.full", "memory-numa", "pci-10de.present")
+    own = (*own, "rdma.capable", "system-os_release.ID")
+    local = ("rack", "vendor/x")
+    labels = {f"{FEATURES}{key}": "b" for key in (*own, *local)}
+    checked = check(system_labels(Facts(features=LocalFeatures(labels=labels))))
+    assert checked.labels == {f"{FEATURES}rack": "b"}
+    assert checked.refused == (*(f"{FEATURES}{key}" for key in own), "a malformed key")
+
+
+def test_labels_of_feature_files_are_removed_with_their_lines_and_bounded() -> None:
+    found = labels_of(Facts(features=LocalFeatures()), "rack", "memory-numa")
+    assert found == {"rack": None}
+    many = {f"{FEATURES}a{number}": "x" for number in range(1000)}
+    checked = check(system_labels(Facts(features=LocalFeatures(labels=many))))
+    assert (len(checked.labels), len(checked.refused)) == (64, 936)

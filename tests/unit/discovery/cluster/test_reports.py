@@ -1,5 +1,7 @@
 """How long a machine has had no GPUs: only time with current reports counts."""
 
+from typing import Any
+
 import msgspec
 
 from libs.bus.port import StoredMessage
@@ -34,11 +36,15 @@ def test_only_time_with_current_reports_counts() -> None:
         bus = server.connect(Identity(writer=Writer.DISCOVERY_CLUSTER))
         cache = ReportCache(bus=bus, clock=sim.clock, cluster="default")
         reader = ReportReader(cache, clock=sim.clock)
-        assert reader.read(NODE) == ReportedFacts()
+
+        def now(**reported: Any) -> ReportedFacts:
+            return ReportedFacts(at=sim.clock.now(), **reported)
+
+        assert reader.read(NODE) == now()
         cache.began()
         cache.received(report_of(WITHOUT_GPUS))
         cache.caught_up()
-        assert reader.read(NODE) == ReportedFacts(facts=WITHOUT_GPUS, without_gpus=0.0)
+        assert reader.read(NODE) == now(facts=WITHOUT_GPUS, without_gpus=0.0)
         await sim.clock.sleep(100)
         assert reader.read(NODE).without_gpus == 100.0
         cache.lost()
@@ -49,7 +55,7 @@ def test_only_time_with_current_reports_counts() -> None:
         cache.caught_up()
         assert reader.read(NODE).without_gpus == 100.0
         cache.received(report_of(SYSTEM))
-        assert reader.read(NODE) == ReportedFacts(facts=SYSTEM)
+        assert reader.read(NODE) == now(facts=SYSTEM)
         cache.received(report_of(WITHOUT_GPUS))
         assert reader.read(NODE).without_gpus == 0.0
         await sim.clock.sleep(50)
@@ -57,6 +63,6 @@ def test_only_time_with_current_reports_counts() -> None:
         assert reader.read(NODE).without_gpus == 0.0
         for changed in ({"boot_id": "boot-0"}, {"node_uid": "v"}):
             cache.received(report_of(WITHOUT_GPUS, **changed))
-            assert reader.read(NODE) == ReportedFacts()
+            assert reader.read(NODE) == now()
 
     run(story, seed=1)

@@ -6,10 +6,11 @@ import pytest
 
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.events import FactsEvent
-from libs.contracts.facts import Facts, Kernel, PciDevice
+from libs.contracts.facts import Facts, Kernel, LocalFeatures, PciDevice, Vgpu
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Outcome
+from libs.host.local_features import FOLDER, PREFIX
 from services.discovery.node import agent
 from services.discovery.node.agent import MAX_MISSED, DiscoverySettings, KnownFacts
 from tests.support import played_by
@@ -54,6 +55,23 @@ async def test_facts_are_reported_once_and_after_each_change(world: World) -> No
     (event,) = world.events
     assert event.open() == FactsEvent(changed=("os",))
     assert (event.message, event.node, event.node_uid) == ("changed: os", NODE, UID)
+
+
+@in_world
+async def test_labels_of_feature_files_are_reported(world: World) -> None:
+    path = f"{FOLDER}/site"
+    async with world.agent():
+        await world.clock.sleep(10)
+        assert world.last.features == LocalFeatures()
+        put(world.machine.root, path, "rack=b\nnvidia.com/gpu.count=99\n")
+        await world.clock.sleep(60)
+    assert world.last.features == LocalFeatures(
+        labels={f"{PREFIX}rack": "b"},
+        refused=1,
+        why=f"{path}: line 2: only keys of {PREFIX} are used",
+    )
+    (event,) = world.events
+    assert event.open() == FactsEvent(changed=("features",))
 
 
 @in_world
@@ -123,6 +141,11 @@ BOTH, ONLY_A, NO_DEVICES = Facts(pci=(A, B)), Facts(pci=(A,)), Facts(pci=())
 KERNEL, NEWER = Facts(kernel=Kernel(release="6.8")), Facts(kernel=Kernel(release="6.9"))
 
 
+RACK, NO_RACK = Facts(features=LocalFeatures(labels={"rack": "b"})), Facts(features=LocalFeatures())
+OTHER_RACK = Facts(features=LocalFeatures(labels={"rack": "c"}, refused=1))
+GUEST = Facts(vgpu=Vgpu(present=True))
+
+
 @pytest.mark.parametrize(
     ("scans", "known"),
     [
@@ -147,6 +170,15 @@ KERNEL, NEWER = Facts(kernel=Kernel(release="6.8")), Facts(kernel=Kernel(release
             id="the last state of a device",
         ),
         pytest.param([Facts(pci=(B,)), ONLY_A], BOTH, id="devices in order of addresses"),
+        pytest.param([GUEST, Facts()], GUEST, id="a configuration that cannot be read"),
+        pytest.param([RACK, Facts()], RACK, id="missing feature files stay"),
+        pytest.param([RACK, OTHER_RACK], OTHER_RACK, id="a changed label is taken"),
+        pytest.param([RACK, *[NO_RACK] * (MAX_MISSED - 1)], RACK, id="a label missed for a while"),
+        pytest.param([RACK, *[NO_RACK] * MAX_MISSED], NO_RACK, id="a label missed for long"),
+        pytest.param(
+            [RACK, NO_RACK, RACK, *[NO_RACK] * (MAX_MISSED - 1)], RACK, id="counting labels anew"
+        ),
+        pytest.param([RACK, NO_RACK, Facts(), Facts(), NO_RACK], RACK, id="failed scans of labels"),
     ],
 )
 def test_known_facts_survive_failed_scans(scans: list[Facts], known: Facts) -> None:

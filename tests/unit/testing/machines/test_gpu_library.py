@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from libs.contracts.gpus import GpuProblem
 from libs.forecast.world import ValidationEnd
+from libs.host.gpus.division import Activation
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.port import GpusUnavailable
 from libs.host.holders import holders
@@ -19,6 +20,7 @@ from libs.testing.machines.state import InstalledDriver
 from libs.testing.simulation import Sim, run
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.host.gpus_suite import GpusSuite
+from tests.unit.host.mig_suite import MigSuite, create, with_mig
 from tests.unit.testing.machines.builders import machine
 
 
@@ -31,6 +33,7 @@ class SimulatedBench:
         gpus = world.host(InlineOffload(), proves=proves).gpus
         assert isinstance(gpus, MemoryGpus)
         self.gpus = gpus
+        self._user = 0
 
     def load(self, version: str) -> None:
         self._state.install(InstalledDriver(version=version))
@@ -56,6 +59,18 @@ class SimulatedBench:
     def hold_back(self, *, stuck: bool) -> None:
         self.gpus.is_stuck = stuck
 
+    def set_activation(self, activation: Activation) -> None:
+        self._state.mig.activation = activation
+
+    def use(self, index: int, *, used: bool) -> None:
+        if used:
+            self._user = self._machine.start_process(index)
+        else:
+            self._machine.end_process(self._user)
+
+    def forbid(self) -> None:
+        self._state.mig.is_permitted = False
+
 
 @pytest.fixture(params=["agent", "validator"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> SimulatedBench:
@@ -68,8 +83,31 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> SimulatedBench:
     return SimulatedBench(run(main, seed=1), proves=request.param == "validator")
 
 
-class TestSimulatedGpus(GpusSuite):
-    """The suite, on a simulated machine."""
+class TestSimulatedGpus(GpusSuite, MigSuite):
+    """The suites, on a simulated machine."""
+
+
+@pytest.mark.parametrize("by", ["unload", "reboot"])
+def test_what_is_divided_is_gone_after_an_unload_and_after_a_reboot(
+    tmp_path: Path, by: str
+) -> None:
+    async def main(sim: Sim) -> None:
+        world = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
+        bench = SimulatedBench(world, proves=False)
+        uuid = with_mig(bench)
+        create(bench, uuid, "7g.80gb", 0)
+        bench.gpus.close()
+        if by == "unload":
+            bench.unload()
+            bench.load("580.95.05")
+        else:
+            assert await world.reboot()
+            bench = SimulatedBench(world, proves=False)
+        bench.gpus.open()
+        found = bench.gpus.division(uuid)
+        assert (found.mig, found.pending, found.instances) == (False, False, ())
+
+    run(main, seed=1)
 
 
 def validator_run(
