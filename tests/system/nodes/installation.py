@@ -6,7 +6,7 @@ NATS and services are processes beside the nodes; agents reach NATS at the nodes
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.subjects import STREAMS
 from libs.policy.crds import crd_manifests
 from libs.policy.installation import installation_objects, service_account_of
+from libs.policy.render.rendered import AgentImages
 from libs.testing.certificates import LOOPBACK, CertificateAuthority
 from libs.testing.child_process import HOST, ChildProcess
 from libs.testing.image.build import IMAGE
@@ -43,46 +44,49 @@ _ENVIRON: Final = {
     "SLUICE_PROBES_PORT": "0",
     "SLUICE_LOG_FORMAT": "text",
     "SLUICE_DRAIN": "3s",
-    "SLUICE_NAMESPACE": NAMESPACE,
     "PYTHONDONTWRITEBYTECODE": "1",
 }
+
+_WITH_KEY: Final = (Writer.SIGN_IN, Writer.SCHEDULER, Writer.DRIVER_CLUSTER)
+"""Services with a key in NATS's configuration: their processes have no pod, and so no token."""
 
 
 class Installation:
     """What an administrator installs; a policy makes the agents run."""
 
-    def __init__(self, ground: Ground, kubectl: Kubectl, folder: Path) -> None:
+    def __init__(
+        self, stack: AsyncExitStack, ground: Ground, kubectl: Kubectl, folder: Path
+    ) -> None:
         self.kubectl = kubectl
+        self._stack = stack
         self._ground = ground
         self._folder = folder
-        self._keys = {identity: new_nkey() for identity in map(_identity, _STATIC)}
+        self._keys = {writer: new_nkey() for writer in _WITH_KEY}
+        self._url = ""
 
-    async def enter(self, stack: AsyncExitStack) -> None:
+    async def install(self) -> None:
         """Install everything but the policy, and start NATS and the services."""
         authority = CertificateAuthority()
-        await self._install(authority)
-        stack.push_async_callback(self._remove)
-        names = (*LOOPBACK, config.GATEWAY)
-        pair = authority.issue(self._folder, "nats", names=names)
         authority.write(self._folder / "ca.crt")
+        self._stack.push_async_callback(self._remove_objects)
+        await self._create_objects(authority)
         seeds = new_seeds()
-        nats = await stack.enter_async_context(NatsServer(config=self._config(seeds), tls=pair))
-        await self._ground.publish(nats.port, _NATS_PORT)
-        stack.push_async_callback(self._ground.unpublish, _NATS_PORT)
-        await self._create_streams(nats)
+        await self._start_nats(authority, seeds)
+        await self._create_streams()
         for name, seed in zip(("signing", "xkey"), seeds, strict=True):
             (self._folder / name).write_text(seed)
-        files = {f"{name}_seed_file": str(self._folder / name) for name in ("signing", "xkey")}
-        sign_in = await self._start(stack, nats, "signin", "server", Writer.SIGN_IN, files)
+        sign_in = await self._start(
+            *(Writer.SIGN_IN, "signin", "server"),
+            signing_seed_file=str(self._folder / "signing"),
+            xkey_seed_file=str(self._folder / "xkey"),
+        )
         await sign_in.wait_for_log("phase=ready", within=60.0)
-        images = {f"images_{name}": IMAGE for name in ("discovery", "driver", "validator")}
-        settings = {
-            **images,
-            "images_telemetry": IMAGE,
-            "agent_env": f"SLUICE_NATS_URL=tls://{config.GATEWAY}:{_NATS_PORT}",
-            "agent_bus_ca": _CA,
-        }
-        await self._start(stack, nats, "driver", "cluster", Writer.DRIVER_CLUSTER, settings)
+        await self._start(
+            *(Writer.DRIVER_CLUSTER, "driver", "cluster"),
+            **{f"images_{agent}": IMAGE for agent in AgentImages.__struct_fields__},
+            agent_env=f"SLUICE_NATS_URL=tls://{config.GATEWAY}:{_NATS_PORT}",
+            agent_bus_ca=_CA,
+        )
 
     async def apply_policy(self, **sections: Any) -> None:
         """Create or change the ClusterPolicy."""
@@ -96,7 +100,7 @@ class Installation:
             }
         )
 
-    async def _install(self, authority: CertificateAuthority) -> None:
+    async def _create_objects(self, authority: CertificateAuthority) -> None:
         definitions = crd_manifests().values()
         await self.kubectl.apply(*definitions)
         names = [f"crd/{each['metadata']['name']}" for each in definitions]
@@ -109,62 +113,63 @@ class Installation:
         }
         await self.kubectl.apply(*installation_objects(NAMESPACE), ca)
 
-    async def _remove(self) -> None:
+    async def _remove_objects(self) -> None:
         await self.kubectl.run("delete", "clusterpolicy", POLICY, "--ignore-not-found")
         await self.kubectl.run("delete", "namespace", NAMESPACE, "--timeout=60s")
 
-    def _config(self, seeds: tuple[str, str]) -> str:
+    async def _start_nats(self, authority: CertificateAuthority, seeds: tuple[str, str]) -> None:
+        """Start NATS on the loopback; nodes and pods reach it at their gateway."""
         keys = CalloutKeys.from_seeds(*seeds)
-        users = [
-            User(identity=identity, public_key=key.public) for identity, key in self._keys.items()
-        ]
+        users = {
+            writer: User(identity=Identity(writer=writer), public_key=key.public)
+            for writer, key in self._keys.items()
+        }
         sign_in = SignIn(
             issuer=keys.public_signing,
             xkey=keys.public_xkey,
-            users=tuple(user for user in users if user.identity.writer is Writer.SIGN_IN),
+            users=(users.pop(Writer.SIGN_IN),),
             identities=10,
         )
-        others = [user for user in users if user.identity.writer is not Writer.SIGN_IN]
-        return server_config(others, sign_in=sign_in)
+        names = (*LOOPBACK, config.GATEWAY)
+        pair = authority.issue(self._folder, "nats", names=names)
+        settings = server_config(users.values(), sign_in=sign_in)
+        nats = await self._stack.enter_async_context(NatsServer(config=settings, tls=pair))
+        await self._ground.publish(nats.port, _NATS_PORT)
+        self._stack.push_async_callback(self._ground.unpublish, _NATS_PORT)
+        self._url = nats.url
 
-    async def _create_streams(self, nats: NatsServer) -> None:
+    async def _create_streams(self) -> None:
         """Create the streams, as the scheduler does."""
-        scheduler = _identity(Writer.SCHEDULER)
         credentials = Credentials(
-            nkey_seed=self._keys[scheduler].seed, ca_file=str(self._folder / "ca.crt")
+            nkey_seed=self._keys[Writer.SCHEDULER].seed, ca_file=str(self._folder / "ca.crt")
         )
+        scheduler = Identity(writer=Writer.SCHEDULER)
         async with connect(
-            url=nats.url, identity=scheduler, env=make_env(), credentials=credentials, wait=20.0
+            url=self._url, identity=scheduler, env=make_env(), credentials=credentials, wait=20.0
         ) as bus:
             for stream in STREAMS:
                 await bus.ensure(stream)
 
     async def _start(
-        self,
-        stack: AsyncExitStack,
-        nats: NatsServer,
-        service: str,
-        role: str,
-        writer: Writer,
-        settings: Mapping[str, str],
+        self, writer: Writer, service: str, role: str, **settings: str
     ) -> ChildProcess:
         """Start a service with the rights of its account, and its own key for the bus."""
         seed = self._folder / f"{writer}.nkey"
-        seed.write_text(self._keys[_identity(writer)].seed)
-        all_settings = {
-            **settings,
+        seed.write_text(self._keys[writer].seed)
+        common = {
             "kubeconfig": str(await self._kubeconfig(writer)),
-            "nats_url": nats.url,
+            "namespace": NAMESPACE,
+            "nats_url": self._url,
             "nats_nkey_seed_file": str(seed),
             "nats_ca_file": str(self._folder / "ca.crt"),
         }
-        environ = {f"SLUICE_{name.upper()}": value for name, value in all_settings.items()}
+        environ = {f"SLUICE_{name.upper()}": text for name, text in {**common, **settings}.items()}
         child = await ChildProcess.start(
             f"{service} {role}",
             *(sys.executable, "-W", "error", "-m", f"services.{service}", role),
             environ={**_ENVIRON, "PYTHONPATH": os.pathsep.join(sys.path), **environ},
         )
-        stack.push_async_callback(child.destroy)
+        self._stack.push_async_callback(child.destroy)
         return child
 
     async def _kubeconfig(self, writer: Writer) -> Path:
@@ -177,18 +182,10 @@ class Installation:
         return file
 
 
-_STATIC: Final = (Writer.SIGN_IN, Writer.SCHEDULER, Writer.DRIVER_CLUSTER)
-"""Services with a key in NATS's configuration: their processes have no pod, and so no token."""
-
-
-def _identity(writer: Writer) -> Identity:
-    return Identity(writer=writer)
-
-
 @asynccontextmanager
 async def installed(ground: Ground, kubectl: Kubectl, folder: Path) -> AsyncGenerator[Installation]:
     """Install Sluice on the ground; remove it at the end."""
     async with AsyncExitStack() as stack:
-        installation = Installation(ground, kubectl, folder)
-        await installation.enter(stack)
+        installation = Installation(stack, ground, kubectl, folder)
+        await installation.install()
         yield installation

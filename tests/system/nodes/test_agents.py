@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from libs.testing.image.build import build, is_quick
 from libs.testing.realnodes.ground import Ground
+from tests.system.nodes.conftest import FIGURE
 from tests.system.nodes.installation import NAMESPACE, Installation, installed
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.usage import cpu_seconds, proportional_mib
@@ -18,10 +20,23 @@ from tests.system.nodes.usage import cpu_seconds, proportional_mib
 LABELS = (
     "nvidia.com/gpu.present=true",
     "nvidia.com/gpu.deploy.operator-validator=true",
+    "nvidia.com/gpu.deploy.dcgm-exporter=true",
 )
 """What discovery writes on a node with GPUs, which these have not."""
-AGENTS = ("sluice-discovery-agent", "sluice-driver-agent", "sluice-validator-agent")
+TELEMETRY = "sluice-telemetry-agent"
+WITHOUT_DRIVER = ("sluice-discovery-agent", "sluice-driver-agent", "sluice-validator-agent")
+"""The agents that are Ready where no driver is loaded."""
+WITHIN = 60.0
 AT_REST = 20.0
+
+Pod = dict[str, Any]
+Figure = Callable[[str], None]
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Figure:
+    """Print a line at the end of the run."""
+    return lambda line: record_property(FIGURE, line)
 
 
 @pytest.fixture
@@ -30,7 +45,7 @@ async def installation(
 ) -> AsyncIterator[Installation]:
     """Sluice without a policy, and its image on every node."""
     if not is_quick(os.environ):
-        pytest.skip("no image (`make image`)")
+        pytest.skip("no image of our agents: run `make image`")
     archive = await asyncio.to_thread(build, os.environ, report=lambda _: None)
     for node in ground.nodes:
         await node.import_image(archive)
@@ -39,29 +54,44 @@ async def installation(
         yield installation
 
 
-async def agent_pods(kubectl: Kubectl, *, wanted: int) -> list[dict[str, Any]]:
-    """Return the agents' pods once they all are Ready."""
-    deadline = time.monotonic() + 30.0
+def agent_of(pod: Pod) -> str:
+    return pod["metadata"]["ownerReferences"][0]["name"]
+
+
+def ready_after(pod: Pod) -> float | None:
+    """Return the seconds from the pod's creation until it was Ready; None if it is not."""
+    for condition in pod["status"].get("conditions", []):
+        if (condition["type"], condition["status"]) == ("Ready", "True"):
+            times = (condition["lastTransitionTime"], pod["metadata"]["creationTimestamp"])
+            ready, created = map(datetime.fromisoformat, times)
+            return (ready - created).total_seconds()
+    return None
+
+
+def is_running(pod: Pod) -> bool:
+    statuses = pod["status"].get("containerStatuses", [])
+    return bool(statuses) and all("running" in status["state"] for status in statuses)
+
+
+async def until_agents_run(kubectl: Kubectl, *, nodes: int) -> list[Pod]:
+    """Return all agents' pods once they run, and are Ready where they can be."""
+    wanted = Counter({**dict.fromkeys(WITHOUT_DRIVER, nodes), TELEMETRY: nodes})
+    deadline = asyncio.get_running_loop().time() + WITHIN
     while True:
         pods = (await kubectl.get("pods", "--namespace", NAMESPACE))["items"]
-        if len([pod for pod in pods if is_ready(pod)]) == wanted:
+        done = [
+            pod
+            for pod in pods
+            if (is_running(pod) if agent_of(pod) == TELEMETRY else ready_after(pod) is not None)
+        ]
+        if Counter(map(agent_of, done)) == wanted:
             return pods
-        if time.monotonic() > deadline:
+        if asyncio.get_running_loop().time() > deadline:
             raise AssertionError(await story(kubectl, pods))
         await asyncio.sleep(0.2)
 
 
-def is_ready(pod: dict[str, Any]) -> bool:
-    conditions = pod["status"].get("conditions", [])
-    return {"type": "Ready", "status": "True"}.items() <= {
-        key: value
-        for condition in conditions
-        if condition["type"] == "Ready"
-        for key, value in condition.items()
-    }.items()
-
-
-async def story(kubectl: Kubectl, pods: list[dict[str, Any]]) -> str:
+async def story(kubectl: Kubectl, pods: list[Pod]) -> str:
     """Return why pods are not Ready, as a person would look for it."""
     texts = [await kubectl.run("get", "pods", "--namespace", NAMESPACE)]
     for pod in pods:
@@ -71,30 +101,30 @@ async def story(kubectl: Kubectl, pods: list[dict[str, Any]]) -> str:
     return "\n".join(texts)
 
 
-async def test_agents_are_ready_as_rendered(
-    ground: Ground, kubectl: Kubectl, installation: Installation
+@pytest.mark.timeout(300)
+async def test_agents_run_as_rendered(
+    ground: Ground, kubectl: Kubectl, installation: Installation, figure: Figure
 ) -> None:
-    await installation.apply_policy(dcgmExporter={"enabled": False})
-    started = time.monotonic()
-    pods = await agent_pods(kubectl, wanted=len(AGENTS) * len(ground.nodes))
-    print(f"\nagents: all Ready {time.monotonic() - started:.1f} s after the policy")
-    owners = sorted(pod["metadata"]["ownerReferences"][0]["name"] for pod in pods)
-    assert owners == sorted(AGENTS * len(ground.nodes))
+    await installation.apply_policy()
+    pods = await until_agents_run(kubectl, nodes=len(ground.nodes))
     for pod in pods:
         (container,) = pod["status"]["containerStatuses"]
         assert container["restartCount"] == 0
+    seconds = [after for pod in pods if (after := ready_after(pod)) is not None]
+    figure(f"agents were Ready {min(seconds):.0f} to {max(seconds):.0f} s after their creation")
     node = ground.nodes[0]
     here = {
-        pod["metadata"]["uid"]: pod["metadata"]["name"]
+        pod["metadata"]["uid"]: agent_of(pod)
         for pod in pods
         if pod["spec"]["nodeName"] == node.name
     }
+    assert sorted(here.values()) == sorted((*WITHOUT_DRIVER, TELEMETRY))
     before = cpu_seconds(node, here)
     await asyncio.sleep(AT_REST)
     after = cpu_seconds(node, here)
     memory = proportional_mib(node, here)
     for uid, name in here.items():
         used = (after[uid] - before[uid]) / AT_REST
-        print(f"{name}: {memory[uid]:.0f} MiB (PSS), {used:.2%} of a core at rest")
-    print(f"together: {sum(memory.values()):.0f} MiB")
+        figure(f"{name}: {memory[uid]:.0f} MiB (PSS), {used:.2%} of a core at rest")
+    figure(f"all agents of a node: {sum(memory.values()):.0f} MiB (PSS)")
     assert all(memory.values())
