@@ -23,6 +23,9 @@ PREFIX: Final = "sluice-node-"
 BRIDGE: Final = "nodes"
 """The interface of the control plane's network that connects the nodes."""
 
+MACHINE: Final = "/opt/machine"
+"""On a node, the folder `machine/` of its folder on the machine."""
+
 _WITHIN: Final = 30.0
 _CHECK_EVERY: Final = 0.02
 _IMPORT: Final = ("/opt/node/ctr", "--namespace=k8s.io", "images", "import", "--local")
@@ -155,7 +158,7 @@ class Node:
         return True
 
     def _write_settings(self, binds: Mapping[str, Path]) -> Path:
-        for name in ("root", "memory", "disk", "log"):
+        for name in ("root", "memory", "disk", "log", "machine"):
             (self.folder / name).mkdir(exist_ok=True)
         kubeconfig = json.loads(self._kube.kubeconfig(f"system:node:{self.name}").read_text())
         address, port = config.API_SERVER
@@ -178,6 +181,7 @@ class Node:
             binds={
                 "/opt/node": str(self._programs),
                 "/opt/cni/bin": str(self._programs / "cni"),
+                MACHINE: str(self.folder / "machine"),
                 **{path: str(folder) for path, folder in binds.items()},
             },
             network=self._commands(),

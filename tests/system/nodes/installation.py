@@ -24,7 +24,7 @@ from libs.testing.certificates import LOOPBACK, CertificateAuthority
 from libs.testing.child_process import HOST, ChildProcess
 from libs.testing.image.build import IMAGE
 from libs.testing.nats import NatsServer
-from libs.testing.realnodes import config
+from libs.testing.realnodes import config, gpus
 from libs.testing.realnodes.ground import Ground
 from libs.testing.simulation import make_env
 from tests.system.nodes.kubectl import Kubectl
@@ -47,7 +47,10 @@ _ENVIRON: Final = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
-_WITH_KEY: Final = (Writer.SIGN_IN, Writer.SCHEDULER, Writer.DRIVER_CLUSTER)
+_WITH_KEY: Final = (
+    *(Writer.SIGN_IN, Writer.SCHEDULER),
+    *(Writer.DRIVER_CLUSTER, Writer.DISCOVERY_CLUSTER),
+)
 """Services with a key in NATS's configuration: their processes have no pod, and so no token."""
 
 
@@ -84,9 +87,10 @@ class Installation:
         await self._start(
             *(Writer.DRIVER_CLUSTER, "driver", "cluster"),
             **{f"images_{agent}": IMAGE for agent in AgentImages.__struct_fields__},
-            agent_env=f"SLUICE_NATS_URL=tls://{config.GATEWAY}:{_NATS_PORT}",
+            agent_env=f"SLUICE_NATS_URL=tls://{config.GATEWAY}:{_NATS_PORT},{gpus.ENVIRONMENT}",
             agent_bus_ca=_CA,
         )
+        await self._start(Writer.DISCOVERY_CLUSTER, "discovery", "cluster")
 
     async def apply_policy(self, **sections: Any) -> None:
         """Create or change the ClusterPolicy."""

@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 
 from libs.testing.image.build import build, is_quick
+from libs.testing.nvml.profiles import H100_80GB
+from libs.testing.realnodes.gpus import NodeGpus
 from libs.testing.realnodes.ground import Ground
 from tests.system.nodes.conftest import FIGURE
 from tests.system.nodes.installation import NAMESPACE, Installation, installed
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.usage import cpu_seconds, proportional_mib
 
-LABELS = (
-    "nvidia.com/gpu.present=true",
-    "nvidia.com/gpu.deploy.operator-validator=true",
-    "nvidia.com/gpu.deploy.dcgm-exporter=true",
+AGENTS = (
+    "sluice-discovery-agent",
+    "sluice-driver-agent",
+    "sluice-telemetry-agent",
+    "sluice-validator-agent",
 )
-"""What discovery writes on a node with GPUs, which these have not."""
-TELEMETRY = "sluice-telemetry-agent"
-WITHOUT_DRIVER = ("sluice-discovery-agent", "sluice-driver-agent", "sluice-validator-agent")
-"""The agents that are Ready where no driver is loaded."""
 WITHIN = 60.0
+SETTLED_AFTER = 10.0
 AT_REST = 20.0
 
 Pod = dict[str, Any]
@@ -43,15 +43,17 @@ def figure(record_property: Callable[[str, object], None]) -> Figure:
 async def installation(
     ground: Ground, kubectl: Kubectl, tmp_path: Path
 ) -> AsyncIterator[Installation]:
-    """Sluice without a policy, and its image on every node."""
+    """Sluice without a policy, and its image on every node; each has GPUs."""
     if not is_quick(os.environ):
         pytest.skip("no image of our agents: run `make image`")
     archive = await asyncio.to_thread(build, os.environ, report=lambda _: None)
     for node in ground.nodes:
         await node.import_image(archive)
-        await kubectl.run("label", "--overwrite", f"node/{node.name}", *LABELS)
+    machines = [await NodeGpus.insert(node, H100_80GB) for node in ground.nodes]
     async with installed(ground, kubectl, tmp_path) as installation:
         yield installation
+    for machine in machines:
+        await machine.remove()
 
 
 def agent_of(pod: Pod) -> str:
@@ -68,23 +70,13 @@ def ready_after(pod: Pod) -> float | None:
     return None
 
 
-def is_running(pod: Pod) -> bool:
-    statuses = pod["status"].get("containerStatuses", [])
-    return bool(statuses) and all("running" in status["state"] for status in statuses)
-
-
-async def until_agents_run(kubectl: Kubectl, *, nodes: int) -> list[Pod]:
-    """Return all agents' pods once they run, and are Ready where they can be."""
-    wanted = Counter({**dict.fromkeys(WITHOUT_DRIVER, nodes), TELEMETRY: nodes})
+async def until_agents_are_ready(kubectl: Kubectl, *, nodes: int) -> list[Pod]:
+    """Return the agents' pods once they all are Ready."""
+    wanted = Counter(dict.fromkeys(AGENTS, nodes))
     deadline = asyncio.get_running_loop().time() + WITHIN
     while True:
         pods = (await kubectl.get("pods", "--namespace", NAMESPACE))["items"]
-        done = [
-            pod
-            for pod in pods
-            if (is_running(pod) if agent_of(pod) == TELEMETRY else ready_after(pod) is not None)
-        ]
-        if Counter(map(agent_of, done)) == wanted:
+        if Counter(agent_of(pod) for pod in pods if ready_after(pod) is not None) == wanted:
             return pods
         if asyncio.get_running_loop().time() > deadline:
             raise AssertionError(await story(kubectl, pods))
@@ -102,11 +94,11 @@ async def story(kubectl: Kubectl, pods: list[Pod]) -> str:
 
 
 @pytest.mark.timeout(300)
-async def test_agents_run_as_rendered(
+async def test_agents_are_ready_as_rendered(
     ground: Ground, kubectl: Kubectl, installation: Installation, figure: Figure
 ) -> None:
     await installation.apply_policy()
-    pods = await until_agents_run(kubectl, nodes=len(ground.nodes))
+    pods = await until_agents_are_ready(kubectl, nodes=len(ground.nodes))
     for pod in pods:
         (container,) = pod["status"]["containerStatuses"]
         assert container["restartCount"] == 0
@@ -118,7 +110,8 @@ async def test_agents_run_as_rendered(
         for pod in pods
         if pod["spec"]["nodeName"] == node.name
     }
-    assert sorted(here.values()) == sorted((*WITHOUT_DRIVER, TELEMETRY))
+    assert sorted(here.values()) == list(AGENTS)
+    await asyncio.sleep(SETTLED_AFTER)
     before = cpu_seconds(node, here)
     await asyncio.sleep(AT_REST)
     after = cpu_seconds(node, here)
@@ -126,5 +119,8 @@ async def test_agents_run_as_rendered(
     for uid, name in here.items():
         used = (after[uid] - before[uid]) / AT_REST
         figure(f"{name}: {memory[uid]:.0f} MiB (PSS), {used:.2%} of a core at rest")
-    figure(f"all agents of a node: {sum(memory.values()):.0f} MiB (PSS)")
+    used = sum(after.values()) - sum(before.values())
+    figure(
+        f"all agents of a node: {sum(memory.values()):.0f} MiB (PSS), {used / AT_REST:.2%} of a core"
+    )
     assert all(memory.values())
