@@ -14,10 +14,9 @@ from libs.health.record import XID_END
 from libs.kube.resources import NODES
 from services.scheduler import resources
 from services.scheduler.resources import ROLLOUTS
-from services.telemetry.node.sampler import INTERVAL
 from tests.component.scheduler.world import NEW, OTHER, POOL, World, in_world
 
-SEEN = 2 * INTERVAL + 5.0
+SEEN = 65.0
 """Seconds after which the scheduler knows a failed GPU."""
 
 
