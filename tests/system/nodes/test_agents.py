@@ -119,8 +119,6 @@ async def test_agents_are_ready_as_rendered(
     for uid, name in here.items():
         used = (after[uid] - before[uid]) / AT_REST
         figure(f"{name}: {memory[uid]:.0f} MiB (PSS), {used:.2%} of a core at rest")
-    used = sum(after.values()) - sum(before.values())
-    figure(
-        f"all agents of a node: {sum(memory.values()):.0f} MiB (PSS), {used / AT_REST:.2%} of a core"
-    )
+    used = (sum(after.values()) - sum(before.values())) / AT_REST
+    figure(f"all agents of a node: {sum(memory.values()):.0f} MiB (PSS), {used:.2%} of a core")
     assert all(memory.values())
