@@ -76,7 +76,7 @@ def driver_agent(policy: ClusterPolicy, _operands: Operands, settings: RenderSet
     return AgentPod(
         image=settings.images.driver,
         sections=(spec.toolkit, spec.mig_manager),
-        env={"SLUICE_DRIVER_DIR": install_dir(policy)},
+        env={"SLUICE_CHANGE_THIS_MACHINE": "true", "SLUICE_DRIVER_DIR": install_dir(policy)},
         volumes=_host(policy, read_only=False),
         host_pid=True,
     )

@@ -45,7 +45,6 @@ class Operand(StrEnum):
     """The driver agent; the container toolkit does not exist yet."""
     VALIDATION = "state-operator-validation"
     DEVICE_PLUGIN = "state-device-plugin"
-    MIG_MANAGER = "state-mig-manager"
     TELEMETRY = "state-dcgm-exporter"
     DISCOVERY = "gpu-feature-discovery"
 

@@ -20,7 +20,7 @@ from services.telemetry.cluster.totals import GpuTotals, node_totals, sum_totals
 from services.telemetry.exposition import NodeSamples
 
 SILENT_AFTER: Final = 100.0
-"""Seconds without a batch after which a node is silent: a little more than three sweeps."""
+"""Seconds without a batch after which a node is silent: a little more than three reports."""
 
 
 class LastBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):

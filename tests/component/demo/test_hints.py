@@ -112,7 +112,7 @@ async def test_all_metrics_pages_are_in_prometheus_format(demo: RunningDemo) -> 
     pages = demo.pages()
     services = {"scheduler", *(f"{name}-cluster" for name in ("discovery", "driver"))}
     services |= {"validator-cluster", "telemetry-cluster"}
-    assert pages.keys() == services | {"GPUs of node-1"}
+    assert pages.keys() == services | {"GPUs of node-1", "GPUs of all nodes"}
     found = {name: await asyncio.to_thread(families, url) for name, url in pages.items()}
     for name in services:
         phases = found[name]["sluice_service_phase"].samples
