@@ -42,6 +42,7 @@ class Informer(Generic[V]):
         self.cache = Cache(kube, resource, env=env, indexes=indexes, **selection)
         self._kube = kube
         self._resource = resource
+        self._namespace = selection.get("namespace", "")
         self._clock = env.clock
         self._random = env.random
         self._following = False
@@ -69,11 +70,15 @@ class Informer(Generic[V]):
             await self._clock.sleep(jittered(SERVED_POLL_INTERVAL, self._random))
 
     @property
+    def is_served(self) -> bool:
+        """Whether no response said that the server lacks the kind, or a later one found it."""
+        return self.cache.is_served if self._following else self._absent_at is None
+
+    @property
     def missing(self) -> str:
         """The definition that the server lacks; empty if it has it, or may lack it."""
         resource = self._resource
-        absent = not self.cache.is_served if self._following else self._absent_at is not None
-        if resource.optional or not resource.is_custom or not absent:
+        if resource.optional or not resource.is_custom or self.is_served:
             return ""
         return f"{resource.plural}.{resource.group}"
 
@@ -107,7 +112,9 @@ class Informer(Generic[V]):
         requested_at = self._clock.monotonic()
         self._problem = ""
         try:
-            await self._kube.list_page(self._resource, limit=1, within=VERIFY_TIMEOUT)
+            await self._kube.list_page(
+                self._resource, namespace=self._namespace, limit=1, within=VERIFY_TIMEOUT
+            )
         except UnknownKind:
             self._absent_at = requested_at
             return False

@@ -98,7 +98,7 @@ class PolicyDecoder:
         decoded = self._value(value, field.shape, field.about, path)
         if decoded is INVALID or reason is None:
             return decoded
-        if field.about.unsupported and decoded is True:
+        if field.about.unsupported and reason and decoded is True:
             problem = f"is enabled, but {reason}"
             self.add_finding(path, "true", problem, "set it to false", Severity.WARNING)
         elif decoded != field.default and (reason or field.about.deprecated):

@@ -11,7 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
-from libs.policy.render.rendered import MANAGED_BY, RUNTIME_CLASSES, SCRIPT_CONFIG_MAP
+from libs.policy.render.rendered import (
+    EXPORTER,
+    MANAGED_BY,
+    MONITOR_GROUP,
+    RUNTIME_CLASSES,
+    SCRIPT_CONFIG_MAP,
+)
 
 DRIVER_ACCOUNT: Final = "sluice-driver-container"
 """The account of driver pods. It has no permissions."""
@@ -122,6 +128,14 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
         _namespace_rule("apps", ("daemonsets",), OWNER_VERBS),
         _namespace_rule("", ("configmaps",), READ_VERBS),
         _namespace_rule("", ("configmaps",), ("create", "patch"), names=(SCRIPT_CONFIG_MAP,)),
+        *(
+            _namespace_rule(group, resources, verbs, names=names)
+            for group, resources in (("", ("services",)), (MONITOR_GROUP, ("servicemonitors",)))
+            for verbs, names in (
+                (READ_VERBS, ()),
+                (("create", "patch", "delete"), (EXPORTER,)),
+            )
+        ),
         _namespace_rule("", ("pods",), READ_VERBS),
         _WRITE_EVENTS,
         *_leader_lease(Writer.DRIVER_CLUSTER),

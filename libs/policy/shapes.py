@@ -45,7 +45,7 @@ class About(msgspec.Struct, frozen=True):
     refuses: str = ""
     """Values that its type permits and that are errors."""
     unsupported: bool = False
-    """Whether the field switches on a feature that Sluice does not have."""
+    """Whether the field switches on a feature that Sluice lacks, where it has no effect."""
     deprecated: str = ""
     """What to use instead."""
     alias: str = ""

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import msgspec
 
-from libs.policy.kinds.common import AgentSection, EnvVar, Labels, ServiceMonitor
+from libs.policy.kinds.common import AgentSection, EnvVar, Labels
+from libs.policy.kinds.service_monitor import ServiceMonitor
 from libs.policy.shapes import About, PolicyStruct
 
 NO_TOOLKIT = "this version of Sluice installs no container toolkit"
@@ -19,8 +20,7 @@ MIG_EFFECT = "true: the GPUs of a node are divided as its label nvidia.com/mig.c
 NO_CHECK = "this version's validator checks the driver only, and takes no settings"
 NO_MPS = "Sluice does not support sharing by MPS"
 NO_PLUGIN_CONFIG = "the device plugin has one configuration: Sluice does not support time slicing"
-NO_SERVICE = "Sluice creates no Service for the telemetry agent"
-NO_MONITOR = "Sluice creates no ServiceMonitor"
+NO_MONITOR = "Sluice creates a ServiceMonitor for the telemetry agents only"
 NO_POD_LABELS = "the telemetry agent does not read pods"
 NO_JOB_MAPPING = "the telemetry agent does not map jobs"
 NO_GPU_CLIENTS = "the driver agent itself finds the processes that use a GPU"
@@ -100,8 +100,17 @@ class ExporterConfig(PolicyStruct, frozen=True, kw_only=True):
 class ExporterService(PolicyStruct, frozen=True, kw_only=True):
     """The Service in front of the exporter."""
 
-    type: Annotated[str, About("The type of the Service.")] = ""
-    internal_traffic_policy: Annotated[str, About("The internalTrafficPolicy of the Service.")] = ""
+    type: Annotated[
+        str, About("The type of the Service.", effect="set on the Service", unset="ClusterIP")
+    ] = ""
+    internal_traffic_policy: Annotated[
+        str,
+        About(
+            "The internalTrafficPolicy of the Service.",
+            effect="set on the Service",
+            unset="Cluster",
+        ),
+    ] = ""
 
 
 class HpcJobMapping(PolicyStruct, frozen=True, kw_only=True):
@@ -123,12 +132,10 @@ class DcgmExporter(AgentSection, frozen=True, kw_only=True):
         Labels, About("Annotations of its pods.", effect="set on the telemetry agent's pods")
     ] = {}
     config: Annotated[ExporterConfig, About("Which metrics are exported.")] = ExporterConfig()
-    service_monitor: Annotated[
-        ServiceMonitor, About("The ServiceMonitor for Prometheus.", no_effect_because=NO_MONITOR)
-    ] = ServiceMonitor()
-    service: Annotated[
-        ExporterService, About("The Service of the exporter.", no_effect_because=NO_SERVICE)
-    ] = ExporterService()
+    service_monitor: Annotated[ServiceMonitor, About("The ServiceMonitor for Prometheus.")] = (
+        ServiceMonitor()
+    )
+    service: Annotated[ExporterService, About("The Service of the exporter.")] = ExporterService()
     host_pid: Annotated[
         bool,
         About(

@@ -9,7 +9,6 @@ import msgspec
 from libs.policy.shapes import (
     About,
     FieldDescriptions,
-    FreeForm,
     IntOrString,
     PolicyStruct,
     Rule,
@@ -180,21 +179,6 @@ class ConfigName(PolicyStruct, frozen=True, kw_only=True):
     """The name of a ConfigMap."""
 
     name: Annotated[str, About("The ConfigMap's name.", effect="mounted into the container")] = ""
-
-
-class ServiceMonitor(PolicyStruct, frozen=True, kw_only=True):
-    """Settings of a Prometheus ServiceMonitor."""
-
-    enabled: Annotated[bool, About("Whether a ServiceMonitor is created.", unsupported=True)] = (
-        False
-    )
-    interval: Annotated[str, About("The scrape interval.", pattern=DURATION_PATTERN)] = ""
-    scrape_timeout: Annotated[str, About("When a scrape times out.", pattern=DURATION_PATTERN)] = ""
-    honor_labels: Annotated[bool, About("Whether labels of scraped metrics take precedence.")] = (
-        False
-    )
-    additional_labels: Annotated[Labels, About("Additional labels of the ServiceMonitor.")] = {}
-    relabelings: Annotated[tuple[FreeForm, ...], About("Relabeling rules.")] = ()
 
 
 class Condition(PolicyStruct, frozen=True, kw_only=True):

@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
-from libs.policy.kinds.common import ContainerSection, Image, Labels, ServiceMonitor
+from libs.policy.kinds.common import ContainerSection, Image, Labels
 from libs.policy.kinds.driver import DriverManager, KernelModuleConfig
+from libs.policy.kinds.service_monitor import ServiceMonitor
 from libs.policy.shapes import About, PolicyStruct
 
 

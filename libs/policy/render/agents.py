@@ -31,11 +31,11 @@ from libs.policy.render.pod_fields import (
 )
 from libs.policy.render.rendered import (
     COMMON_LABELS,
-    MANAGED_BY,
-    MANAGED_BY_LABEL,
+    EXPORTER,
     Operand,
     RenderedObject,
     RenderSettings,
+    agent_selector,
 )
 from libs.policy.shapes import scaled_value
 from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands
@@ -119,7 +119,7 @@ AGENTS: Final = (
         component=Writer.TELEMETRY,
         operand=Operand.TELEMETRY,
         name="sluice-telemetry-agent",
-        app="nvidia-dcgm-exporter",
+        app=EXPORTER,
         selector=("nvidia.com/gpu.deploy.dcgm-exporter", "true"),
         pod=agent_pods.telemetry,
     ),
@@ -159,7 +159,7 @@ def _daemon_set(
         "kind": "DaemonSet",
         "metadata": drop_empty(metadata),
         "spec": {
-            "selector": {"matchLabels": {"app": agent.app, MANAGED_BY_LABEL: MANAGED_BY}},
+            "selector": {"matchLabels": agent_selector(agent.app)},
             "updateStrategy": _strategy(common),
             "template": {"metadata": drop_empty(pod), "spec": _pod(agent, parts, common, settings)},
         },

@@ -13,6 +13,7 @@ from libs.policy.pool import ClusterWidePolicy, Pools
 from libs.policy.render.agent_pods import runtime_class
 from libs.policy.render.agents import render_agents
 from libs.policy.render.driver import ConfigMaps, render_driver, startup_probe_script
+from libs.policy.render.exporter import render_exporter
 from libs.policy.render.rendered import (
     MANAGED_BY,
     RUNTIME_CLASSES,
@@ -82,7 +83,10 @@ def _cluster_operands(
     """Render the operands that exist once per cluster."""
     policy = pools.cluster if isinstance(pools.cluster, ClusterPolicy) else ClusterPolicy()
     yield from _runtime_classes(runtime_classes(policy).intersection(handlers))
-    yield from render_agents(policy, operands_of(pools.cluster), settings)
+    operands = operands_of(pools.cluster)
+    yield from render_agents(policy, operands, settings)
+    if operands.telemetry:
+        yield from render_exporter(policy, settings)
 
 
 def runtime_classes(cluster: ClusterWidePolicy | None) -> frozenset[str]:

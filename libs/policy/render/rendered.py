@@ -21,9 +21,19 @@ COMMON_LABELS = {
 RUNTIME_CLASSES = ("nvidia", "nvidia-cdi", "nvidia-legacy")
 """The RuntimeClasses of the default settings. Others are created but never deleted."""
 SCRIPT_CONFIG_MAP = "sluice-driver-startup-probe"
+EXPORTER = "nvidia-dcgm-exporter"
+"""The label `app` of telemetry pods, and the name of their Service and ServiceMonitor."""
+MONITOR_KIND = "ServiceMonitor"
+MONITOR_GROUP = "monitoring.coreos.com"
+"""Of the Prometheus Operator: a cluster may lack the kind."""
 POOL_ANNOTATION = "sluice.dev/pool"
 TARGET_ANNOTATION = "sluice.dev/target"
 INSTALL_ANNOTATION = "sluice.dev/install-digest"
+
+
+def agent_selector(app: str) -> dict[str, str]:
+    """Return the labels that select the pods of a Sluice agent."""
+    return {"app": app, MANAGED_BY_LABEL: MANAGED_BY}
 
 
 class Operand(StrEnum):

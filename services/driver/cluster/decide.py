@@ -28,15 +28,15 @@ from libs.kube.views import Object
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
-from libs.policy.render.agents import AGENTS
 from libs.policy.render.driver import daemon_set_name
 from libs.policy.render.rendered import POOL_ANNOTATION, TARGET_ANNOTATION, RenderedObject
 from libs.policy.render.rendered import RUNTIME_CLASSES as DELETABLE_RUNTIME_CLASSES
 from libs.policy.status import MISSING_OPERANDS, PolicyStatus, StatusCondition, updated_conditions
 from services.driver.cluster.diff import difference
-from services.driver.cluster.plan import FOREIGN_OPERANDS, ObjectKey, OperandPlan
+from services.driver.cluster.plan import OF_CLUSTER, ObjectKey, OperandPlan
 from services.driver.cluster.resources import (
     DAEMON_SETS,
+    DELETABLE,
     RUNTIME_CLASSES,
     DaemonSet,
     Node,
@@ -45,8 +45,6 @@ from services.driver.cluster.resources import (
     RuntimeClass,
     is_ours,
 )
-
-_AGENT_NAMES = frozenset(agent.name for agent in AGENTS)
 
 
 class ApplyOperand(msgspec.Struct, frozen=True):
@@ -102,10 +100,9 @@ def decide_unwanted(live: Object, plan: OperandPlan, *, kind: str) -> OperandAct
     if not plan.decides or live.metadata.deletion_timestamp or not is_ours(live):
         return None
     name = live.metadata.name
-    agent = kind == DAEMON_SETS.kind and name in _AGENT_NAMES
     unwanted_classes = frozenset(DELETABLE_RUNTIME_CLASSES) - plan.runtime_classes
     runtime_class = kind == RUNTIME_CLASSES.kind and name in unwanted_classes
-    if agent or runtime_class:
+    if (kind, name) in DELETABLE or runtime_class:
         return delete_operand(live, because="its policy does not want it")
     return None
 
@@ -275,7 +272,7 @@ def _stand_back(
     status: PolicyStatus, live: StatusChange, before: Sequence[Condition], *, foreign: str, now: str
 ) -> StatusChange | None:
     ours = {condition.type for condition in status.conditions}
-    ours |= {MISSING_OPERANDS, FOREIGN, FOREIGN_OPERANDS}
+    ours |= {MISSING_OPERANDS, FOREIGN, *OF_CLUSTER}
     theirs = [each for each in before if each.type in _SHARED or each.type not in ours]
     message = f"Sluice stands back and changes nothing: {foreign}"
     condition = StatusCondition(type=FOREIGN, status=True, reason="LeaseHeld", message=message)

@@ -17,7 +17,12 @@ from libs.policy.pool import Pools
 from libs.policy.pools import assemble_pools
 from libs.policy.readiness import Observation, ObservedDaemonSet, ObservedNode, PodProblem
 from libs.policy.render.operands import render_operands, runtime_classes
-from libs.policy.render.rendered import RenderedObject, RenderSettings
+from libs.policy.render.rendered import (
+    MONITOR_GROUP,
+    MONITOR_KIND,
+    RenderedObject,
+    RenderSettings,
+)
 from libs.policy.status import PolicyStatus, StatusCondition, policy_statuses
 from libs.policy.validation import PRESENT_LABEL
 from libs.policy.variants import assign_variants
@@ -46,6 +51,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Only ours."""
     foreign_operands: Collection[str] = ()
     """DaemonSets of a GPU Operator in our namespace, by name."""
+    has_monitors: bool = False
+    """Whether the server has the kind ServiceMonitor."""
     pod_problems: tuple[PodProblem, ...] = ()
     refused: Mapping[str, str] = {}
     """By kind and name, `DaemonSet/a`: why the API server refused it."""
@@ -64,6 +71,8 @@ class OperandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A policy determines the operands of the cluster: others may be deleted."""
     runtime_classes: frozenset[str] = frozenset()
     """Those that the policy wants, also where no node knows the handler at present."""
+    lacks_monitors: bool = False
+    """A ServiceMonitor is wanted, and the server does not have the kind."""
 
 
 def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPlan:
@@ -88,19 +97,26 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         pools, placement, settings, config_maps=dict(snapshot.config_maps), handlers=handlers
     )
     observation = _observe(snapshot, pools)
+    objects = {ObjectKey(each.kind, each.name): each for each in rendering.objects}
+    monitors = [] if snapshot.has_monitors else [key for key in objects if key.kind == MONITOR_KIND]
+    for key in monitors:
+        del objects[key]
     statuses = [
-        with_foreign_operands(status, pools, snapshot)
+        with_missing_definition(
+            with_foreign_operands(status, pools, snapshot), pools, missing=bool(monitors)
+        )
         for status in policy_statuses(pools, placement, rendering, observation)
     ]
     return OperandPlan(
         pools=pools,
-        objects={ObjectKey(each.kind, each.name): each for each in rendering.objects},
+        objects=objects,
         statuses={ObjectKey(status.kind, status.name): status for status in statuses},
         targets={pool.key: target_digest(pool.driver) for pool in pools.pools if not pool.held},
         gpu_nodes=sum(node.labels.get(PRESENT_LABEL) == "true" for node in nodes),
         has_features=observation.feature_labels,
         decides=pools.cluster is not None and not rendering.cluster_operands_held,
         runtime_classes=runtime_classes(pools.cluster),
+        lacks_monitors=bool(monitors),
     )
 
 
@@ -168,6 +184,27 @@ def with_foreign_operands(
     )
     condition = StatusCondition(
         type=FOREIGN_OPERANDS, status=True, reason="NotCreatedBySluice", message=message
+    )
+    return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
+
+
+MISSING_DEFINITION: Final = "MissingDefinition"
+OF_CLUSTER: Final = (FOREIGN_OPERANDS, MISSING_DEFINITION)
+"""The conditions about the cluster's objects and kinds."""
+
+
+def with_missing_definition(status: PolicyStatus, pools: Pools, *, missing: bool) -> PolicyStatus:
+    """Say in the status of the cluster-wide policy that a ServiceMonitor cannot be created."""
+    if not missing or not _is_of_cluster(status, pools):
+        return status
+    message = (
+        "spec.dcgmExporter.serviceMonitor is enabled, but this cluster does not have the"
+        f" CustomResourceDefinition servicemonitors.{MONITOR_GROUP}, so Prometheus is not told to"
+        " scrape the telemetry agents: install the Prometheus Operator or its definitions, or set"
+        " enabled to false"
+    )
+    condition = StatusCondition(
+        type=MISSING_DEFINITION, status=True, reason="NotInstalled", message=message
     )
     return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
 

@@ -26,7 +26,6 @@ from services.driver.cluster.decide import (
 )
 from services.driver.cluster.plan import ClusterSnapshot, ObjectKey, OperandPlan, make_plan
 from services.driver.cluster.resources import (
-    DAEMON_SETS,
     NODES,
     RUNTIME_CLASSES,
     DaemonSet,
@@ -40,6 +39,8 @@ RESYNC: Final = 300.0
 MAX_LEASE_AGE: Final = 30.0
 """Seconds after which a cached Lease must be verified before it is used."""
 RETRY_UNVERIFIED: Final = 5.0
+RETRY_DEFINITION: Final = 30.0
+"""Seconds until the next plan while a wanted kind is not installed."""
 
 CommandedDrivers = Callable[[], Mapping[str, Collection[str]] | None]
 """Returns, by driver label, the uids of the nodes whose commands name it; None if unknown."""
@@ -93,6 +94,7 @@ class Planner:
                 for each in informers.daemon_sets
                 if is_of_gpu_operator(each) and not is_ours(each)
             ),
+            has_monitors=informers.service_monitors.is_served,
             pod_problems=pod_problems,
             refused=refused,
         )
@@ -124,13 +126,14 @@ class Planner:
         ]
         # 0 is skipped: what is due is in the queue, with its own back-off.
         left = min((seconds for seconds in due if seconds), default=RESYNC)
+        left = min(left, RETRY_DEFINITION) if self.plan.lacks_monitors else left
         return min(left, RETRY_UNVERIFIED) if self._unverified else left
 
     def affected_keys(self) -> Iterator[ObjectKey]:
         """Yield every object that needs a change, or may soon."""
         yield from self.plan.objects
-        for kind in (DAEMON_SETS.kind, RUNTIME_CLASSES.kind):
-            for live in self._informers.operands[kind]:
+        for kind, operands in self._informers.operands.items():
+            for live in operands:
                 key = ObjectKey(kind, live.metadata.name)
                 if key not in self.plan.objects and is_ours(live):
                     yield key

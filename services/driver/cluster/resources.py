@@ -25,7 +25,8 @@ from libs.kube.resources import (
     custom_resources,
 )
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
-from libs.policy.render.rendered import MANAGED_BY
+from libs.policy.render.agents import AGENTS
+from libs.policy.render.rendered import EXPORTER, MANAGED_BY, MONITOR_GROUP, MONITOR_KIND
 from libs.runtime.env import Env
 
 MANAGER: Final = "sluice-driver"
@@ -97,6 +98,14 @@ class RuntimeClass(views.Object, frozen=True, kw_only=True):
     handler: str = ""
 
 
+class Service(views.Object, frozen=True, kw_only=True):
+    spec: Any = None
+
+
+class ServiceMonitor(views.Object, frozen=True, kw_only=True):
+    spec: Any = None
+
+
 class Rollout(views.Object, frozen=True, kw_only=True):
     """A Rollout with its status as text, which is searched for the drivers that it names."""
 
@@ -121,6 +130,14 @@ RUNTIME_CLASSES = Resource(
     namespaced=False,
     view=RuntimeClass,
 )
+SERVICES = Resource(plural="services", kind="Service", view=Service)
+SERVICE_MONITORS = Resource(
+    group=MONITOR_GROUP,
+    plural="servicemonitors",
+    kind=MONITOR_KIND,
+    optional=True,
+    view=ServiceMonitor,
+)
 ROLLOUTS = Resource(
     group=rollout.GROUP,
     version=rollout.VERSION,
@@ -134,9 +151,20 @@ POLICIES: Final = custom_resources(POLICY_KINDS, PolicyObject)
 """By kind."""
 
 OPERANDS: Final[Mapping[str, Resource[Any]]] = {
-    resource.kind: resource for resource in (DAEMON_SETS, CONFIGS, RUNTIME_CLASSES)
+    resource.kind: resource
+    for resource in (DAEMON_SETS, CONFIGS, RUNTIME_CLASSES, SERVICES, SERVICE_MONITORS)
 }
 """The rendered kinds."""
+
+DELETABLE: Final = frozenset(
+    (
+        *((DAEMON_SETS.kind, agent.name) for agent in AGENTS),
+        *((resource.kind, EXPORTER) for resource in (SERVICES, SERVICE_MONITORS)),
+    )
+)
+"""Kind and name of what is deleted where its policy does not want it; RuntimeClasses have their own
+rule.
+"""
 
 WRITTEN: Final = (*OPERANDS, NODES.kind, *POLICIES)
 """Every kind that this role writes to."""
@@ -145,7 +173,7 @@ WRITTEN: Final = (*OPERANDS, NODES.kind, *POLICIES)
 def operand_content(live: views.Object) -> dict[str, Any]:
     """Return what an operand has besides its metadata."""
     match live:
-        case DaemonSet(spec=spec):
+        case DaemonSet(spec=spec) | Service(spec=spec) | ServiceMonitor(spec=spec):
             return {"spec": spec}
         case ConfigMap(data=data):
             return {"data": data}
@@ -190,6 +218,8 @@ class Informers:
         self.daemon_sets = informer(DAEMON_SETS, namespaced=True)
         self.configs = informer(CONFIGS, namespaced=True)
         self.runtime_classes = informer(RUNTIME_CLASSES)
+        self.services = informer(SERVICES, namespaced=True)
+        self.service_monitors = informer(SERVICE_MONITORS, namespaced=True)
         self.leases: Informer[views.Lease] = informer(
             LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}"
         )
@@ -197,6 +227,8 @@ class Informers:
             DAEMON_SETS.kind: self.daemon_sets,
             CONFIGS.kind: self.configs,
             RUNTIME_CLASSES.kind: self.runtime_classes,
+            SERVICES.kind: self.services,
+            SERVICE_MONITORS.kind: self.service_monitors,
         }
 
     def all(self) -> tuple[Informer[Any], ...]:

@@ -21,6 +21,7 @@ from libs.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from services.driver.cluster.resources import SERVICES
 from services.scheduler.resources import RESOURCE_CLAIMS
 from tests.component.kube.builders import budget, config_map, daemon_set, pod
 from tests.component.kube.raw_requests import JsonObject, patch
@@ -41,6 +42,7 @@ KINDS: list[tuple[Resource[Any], JsonObject]] = [
     (POD_DISRUPTION_BUDGETS, budget("x", {"app": "x"}, minAvailable=1)),
     (RUNTIME_CLASSES, {"handler": "nvidia"}),
     (RESOURCE_CLAIMS, {"spec": {}}),
+    (SERVICES, {"spec": {"selector": {"app": "x"}, "ports": [{"name": "a", "port": 9400}]}}),
 ]
 
 

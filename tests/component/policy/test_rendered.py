@@ -9,6 +9,7 @@ import pytest
 from libs.kube.client import APPLY_PATCH
 from libs.kube.requests import Transport
 from libs.policy.installation import installation_objects
+from tests.component.definitions import install_monitors
 from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
 from tests.unit.policy.situations import SETTINGS, SITUATIONS
@@ -34,6 +35,7 @@ async def installed(wire: Transport, *, rights: bool) -> None:
     for obj in installation_objects(SETTINGS.namespace):
         if rights or obj["apiVersion"] != RBAC:
             await apply(wire, obj)
+    await install_monitors(wire)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -140,6 +142,12 @@ async def test_services_have_exactly_their_permissions(wire: Transport) -> None:
     assert await may("sluice-scheduler", "watch", "configmaps", at=here)
     assert not await may("sluice-scheduler", "patch", "configmaps", at=here)
     assert not await may("sluice-scheduler", "get", "configmaps", at="default")
+    for group, resource in (("", "services"), ("monitoring.coreos.com", "servicemonitors")):
+        kind = {"group": group, "at": here}
+        assert await may(driver, "list", resource, **kind)
+        assert await may(driver, "delete", resource, name="nvidia-dcgm-exporter", **kind)
+        assert not await may(driver, "delete", resource, name="kubernetes", **kind)
+        assert not await may(driver, "list", resource, group=group)
     classes = {"group": "node.k8s.io"}
     assert await may(driver, "delete", "runtimeclasses", name="nvidia-cdi", **classes)
     assert not await may(driver, "delete", "runtimeclasses", name="kata", **classes)

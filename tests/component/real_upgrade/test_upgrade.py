@@ -42,6 +42,8 @@ IDLE = {
     "sluice-scheduler: poddisruptionbudgets list",
     # Used where an operand is switched off only.
     "sluice-driver-cluster: runtimeclasses delete",
+    # Used where a policy enables the ServiceMonitor only.
+    "sluice-driver-cluster: servicemonitors create patch delete",
     # Used where the Lease was not installed only.
     "sluice-discovery-cluster: leases create",
     "sluice-driver-cluster: leases create",

@@ -100,7 +100,15 @@ def policies(case: FieldCase) -> list[Object]:
     driver = {**OTHER, "rdma": {"enabled": not case.path.endswith("rdma.enabled")}}
     if case.kind == "ClusterPolicy":
         in_vms = case.path == "sandboxWorkloads.defaultWorkload"
-        return [cluster_policy(driver=driver, sandboxWorkloads={"enabled": in_vms}, **parts)]
+        monitor = {"enabled": case.path != "dcgmExporter.serviceMonitor.enabled"}
+        return [
+            cluster_policy(
+                driver=driver,
+                sandboxWorkloads={"enabled": in_vms},
+                dcgmExporter={"serviceMonitor": monitor},
+                **parts,
+            )
+        ]
     others = [nvidia_driver("b", nodeSelector=UBUNTU.labels)] if case.path == "default" else []
     return [crd_mode_policy(), *others, nvidia_driver("a", **driver, **parts)]
 

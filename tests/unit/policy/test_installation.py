@@ -102,6 +102,16 @@ def test_config_maps_and_runtime_classes_are_limited_by_name() -> None:
     assert rules_for(account, "runtimeclasses", "delete") == [classes]
 
 
+@pytest.mark.parametrize("resource", ["services", "servicemonitors"])
+def test_one_service_and_one_monitor_of_the_namespace_may_be_changed(resource: str) -> None:
+    account = "sluice-driver-cluster"
+    for verb in ("create", "patch", "delete"):
+        assert rules_for(account, resource, verb) == [["nvidia-dcgm-exporter"]]
+    for verb in ("get", "list", "watch"):
+        assert rules_for(account, resource, verb) == [[]]
+    assert not {f"/{resource}", f"monitoring.coreos.com/{resource}"} & set(granted_verbs()[account])
+
+
 def test_the_scheduler_reads_config_maps_of_the_namespace_and_changes_none() -> None:
     found = granted_verbs()["sluice-scheduler"]
     assert found["here: /configmaps"] == {"get", "list", "watch"}

@@ -164,6 +164,13 @@ def _builtin() -> Iterator[ResourceKind]:
     pods: dict[str, Any] = {**_WORKLOAD, "subresources": ("binding", "eviction", "status")}
     yield _own("Pod", "pods", short_names=("po",), selectable=_POD_FIELDS, **pods)
     yield _own("Secret", "secrets", selectable=("type",))
+    yield _own(
+        "Service",
+        "services",
+        short_names=("svc",),
+        categories=("all",),
+        subresources=_STATUS,
+    )
     yield _own("ServiceAccount", "serviceaccounts", short_names=("sa",))
     yield _own("ControllerRevision", "controllerrevisions", group="apps")
     yield _own("DaemonSet", "daemonsets", group="apps", short_names=("ds",), **_WORKLOAD)

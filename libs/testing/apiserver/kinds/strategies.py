@@ -109,6 +109,21 @@ def _taint_key(taint: Mapping[str, Any]) -> tuple[str, str]:
     return (taint.get("key", ""), taint.get("effect", ""))
 
 
+class ServiceStrategy(KindStrategy):
+    """Fills in defaults; no address is assigned."""
+
+    returns_deleted = True
+
+    def set_defaults(self, obj: JsonObject) -> None:
+        spec = ensure_map(obj, "spec")
+        spec.setdefault("sessionAffinity", "None")
+        spec.setdefault("type", "ClusterIP")
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+        for port in get_maps(spec, "ports"):
+            port.setdefault("protocol", "TCP")
+            port.setdefault("targetPort", port.get("port"))
+
+
 class NamespaceStrategy(KindStrategy):
     """A namespace stays: its deletion is not simulated."""
 

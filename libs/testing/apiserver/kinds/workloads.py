@@ -20,6 +20,7 @@ from libs.testing.apiserver.kinds.strategies import (
     RoleStrategy,
     SecretStrategy,
     ServiceAccountStrategy,
+    ServiceStrategy,
 )
 from libs.testing.apiserver.objects.json import JsonObject, encoded, ensure_map, get_map, get_maps
 from libs.testing.apiserver.objects.selectors import from_object
@@ -303,6 +304,7 @@ class StrategyRegistry:
             "namespaces": NamespaceStrategy(),
             "events": EventStrategy(),
             "secrets": SecretStrategy(),
+            "services": ServiceStrategy(),
             "serviceaccounts": ServiceAccountStrategy(),
             "leases.coordination.k8s.io": LeaseStrategy(),
             "pods": PodStrategy(),

@@ -11,6 +11,7 @@ from libs.kube.views import Object
 from libs.policy.installation import installation_objects
 from services.driver.cluster import resources
 from services.driver.cluster.diff import difference
+from tests.component.definitions import install_monitors
 from tests.component.kube.sandbox import ADMIN, ServerUnderTest
 from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
@@ -31,6 +32,7 @@ async def wire(server: ServerUnderTest) -> Transport:
     for obj in installation_objects(SETTINGS.namespace):
         if obj["apiVersion"] != RBAC:
             await apply(wire, obj)
+    await install_monitors(wire)
     return wire
 
 

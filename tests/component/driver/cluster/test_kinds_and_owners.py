@@ -8,6 +8,7 @@ from libs.policy.crds import crd_manifests
 from libs.policy.validation import OWNER_LABEL
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from services.driver.cluster import resources
+from tests.component.definitions import open_definition
 from tests.component.driver.cluster.world import AGENTS, World, in_world
 from tests.component.processes import user_of
 from tests.unit.policy.situations import cluster_policy, crd_mode_policy, nvidia_driver
@@ -139,8 +140,7 @@ async def test_a_gpu_cluster_beside_a_policy_stops_both(world: World) -> None:
     await world.install()
     world.add_kubelet("a")
     await world.apply(cluster_policy())
-    definition = _gpu_cluster_definition()
-    await world.apply(definition)
+    await world.apply(open_definition(resources.GPU_CLUSTERS))
     await world.sleep(5)
     api = resources.GPU_CLUSTERS
     created = {
@@ -155,31 +155,3 @@ async def test_a_gpu_cluster_beside_a_policy_stops_both(world: World) -> None:
     assert (
         'conflicting GPUCluster resource "gpu-cluster" detected' in conditions["Error"]["message"]
     )
-
-
-def _gpu_cluster_definition() -> dict[str, object]:
-    """Return the definition of the GPU Operator's kind, with any fields."""
-    api = resources.GPU_CLUSTERS
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": api.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{api.plural}.{api.group}"},
-        "spec": {
-            "group": api.group,
-            "names": {
-                "kind": api.kind,
-                "listKind": "GPUClusterList",
-                "plural": api.plural,
-                "singular": "gpucluster",
-            },
-            "scope": "Cluster",
-            "versions": [version],
-        },
-    }

@@ -43,7 +43,8 @@ async def test_a_leader_leads_again_after_an_outage_of_the_server(world: World) 
     await world.change_policy(**EXPORTER_OFF)
     await world.sleep(10)
     assert EXPORTER not in await world.daemon_sets()
-    assert [each for each in world.written[before:] if each[0] == "delete"] == [
-        ("delete", "DaemonSet", EXPORTER)
+    assert sorted(each for each in world.written[before:] if each[0] == "delete") == [
+        ("delete", "DaemonSet", EXPORTER),
+        ("delete", "Service", "nvidia-dcgm-exporter"),
     ]
     assert role.service.unready_reasons() == []

@@ -1,17 +1,19 @@
 """The driver's cluster role on both API servers, over HTTP."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL
 from libs.kube.requests import Transport
-from libs.kube.resources import LEASES
+from libs.kube.resources import LEASES, Resource
 from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.driver.cluster import resources
 from services.driver.cluster.role import LEASE, DriverClusterSettings, run
+from tests.component.definitions import open_definition
 from tests.component.driver.cluster.world import (
     AGENTS,
     CLUSTER_POLICIES,
@@ -41,6 +43,7 @@ async def site(server: ServerUnderTest) -> AsyncIterator[Installation]:
 
 async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Installation) -> None:
     await site.install(lease=LEASE)
+    await site.sandbox.install(open_definition(resources.SERVICE_MONITORS))
     name = await site.sandbox.node("a", labels=dict(node("a").labels))
 
     async def run_role(transport: Transport, env: Env, service: Service) -> None:
@@ -55,6 +58,13 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
     async def daemon_sets() -> list[str]:
         page = await site.kube.list_page(resources.DAEMON_SETS, namespace=site.namespace)
         return [each.metadata.name for each in page.items]
+
+    async def has_exporter(resource: Resource[Any]) -> bool:
+        page = await site.kube.list_page(resource, namespace=site.namespace)
+        return [each.metadata.name for each in page.items] == ["nvidia-dcgm-exporter"]
+
+    async def has_no_exporter(resource: Resource[Any]) -> bool:
+        return not await has_exporter(resource)
 
     async def drivers() -> list[str]:
         return [each for each in await daemon_sets() if is_driver(each)]
@@ -82,6 +92,13 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
     async with site.role(run_role) as service:
         await wait_for_count(len(AGENTS) + 1)
         await wait_for_status()
+        await eventually(lambda: has_exporter(resources.SERVICES), within=60)
+        assert not await has_exporter(resources.SERVICE_MONITORS)
+        monitor = {"enabled": True, "interval": "15s", "relabelings": [{"targetLabel": "y"}]}
+        await site.patch(
+            CLUSTER_POLICIES, POLICY, {"spec": {"dcgmExporter": {"serviceMonitor": monitor}}}
+        )
+        await eventually(lambda: has_exporter(resources.SERVICE_MONITORS), within=60)
         assert service.unready_reasons() == []
         (old,) = await drivers()
         await site.label(name, {DRIVER_LABEL: old.removeprefix(DRIVER_PREFIX)})
@@ -91,6 +108,8 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
         await site.patch(CLUSTER_POLICIES, POLICY, {"spec": EXPORTER_OFF})
         await wait_for_count(len(AGENTS) + 1)
         assert EXPORTER not in await daemon_sets()
+        for resource in (resources.SERVICES, resources.SERVICE_MONITORS):
+            await eventually(lambda kind=resource: has_no_exporter(kind), within=60)
         await wait_for_status()
 
     before = await site.revisions()

@@ -48,10 +48,10 @@ async def test_each_object_is_written_once_and_the_status_when_it_changes(
     await world.lead()
     written = world.written
     assert {verb for verb, kind, _ in written if kind in resources.OPERANDS} == {"apply"}
-    assert len([kind for _, kind, _ in written if kind in resources.OPERANDS]) == 10
+    assert len([kind for _, kind, _ in written if kind in resources.OPERANDS]) == 11
     statuses = [name for _, kind, name in written if kind == "ClusterPolicy"]
     assert 1 <= len(statuses) <= 3
-    assert len(world.revisions()) == 10 + len(statuses)
+    assert len(world.revisions()) == 11 + len(statuses)
 
 
 @in_world

@@ -73,6 +73,7 @@ def plan(
     *objects: dict[str, Any],
     nodes: tuple[resources.Node, ...] = (),
     daemon_sets: tuple[resources.DaemonSet, ...] = (),
+    has_monitors: bool = False,
 ) -> OperandPlan:
     """Return the plan for these policies, by default one ClusterPolicy."""
     given = objects or (cluster_policy(),)
@@ -85,6 +86,7 @@ def plan(
         gpu_clusters=(),
         config_maps={},
         daemon_sets=daemon_sets,
+        has_monitors=has_monitors,
     )
     return make_plan(snapshot, SETTINGS)
 

@@ -16,11 +16,16 @@ from services.driver.cluster.plan import ObjectKey, OperandPlan
 from tests.unit.driver.cluster.builders import driver_of, live_object, node, plan, with_handlers
 from tests.unit.policy.situations import cluster_policy
 
-OBJECTS = plan(nodes=(with_handlers(node(), "nvidia", "nvidia-cdi"),)).objects
+MONITORED = cluster_policy(dcgmExporter={"serviceMonitor": {"enabled": True}})
+OBJECTS = plan(
+    MONITORED, nodes=(with_handlers(node(), "nvidia", "nvidia-cdi"),), has_monitors=True
+).objects
 AGENT = OBJECTS[ObjectKey("DaemonSet", "sluice-telemetry-agent")]
 CONFIG_MAP = OBJECTS[ObjectKey("ConfigMap", "sluice-driver-startup-probe")]
 RUNTIME_CLASS = OBJECTS[ObjectKey("RuntimeClass", "nvidia")]
 CDI_CLASS = OBJECTS[ObjectKey("RuntimeClass", "nvidia-cdi")]
+SERVICE = OBJECTS[ObjectKey("Service", "nvidia-dcgm-exporter")]
+MONITOR = OBJECTS[ObjectKey("ServiceMonitor", "nvidia-dcgm-exporter")]
 UNDECIDED = plan(cluster_policy(driver={"version": "1"}))
 """The plan for a policy with errors."""
 WITHOUT_CDI = plan(cluster_policy(cdi={"enabled": False}))
@@ -28,7 +33,7 @@ DRIVER = driver_of(plan())
 OWNERS = [{"kind": "ClusterPolicy", "name": "p", "uid": "1"}]
 
 
-@pytest.mark.parametrize("wanted", [AGENT, CONFIG_MAP, RUNTIME_CLASS, DRIVER])
+@pytest.mark.parametrize("wanted", [AGENT, CONFIG_MAP, RUNTIME_CLASS, DRIVER, SERVICE, MONITOR])
 def test_an_operand_is_applied_if_it_is_missing_or_edited(wanted: RenderedObject) -> None:
     assert isinstance(decide_operand(wanted, None), ApplyOperand)
     assert decide_operand(wanted, live_object(wanted.object)) is None
@@ -55,7 +60,7 @@ def test_a_foreign_object_under_our_name_is_refused(
     assert words in action.why
 
 
-@pytest.mark.parametrize("wanted", [AGENT, CONFIG_MAP, DRIVER])
+@pytest.mark.parametrize("wanted", [AGENT, CONFIG_MAP, DRIVER, SERVICE, MONITOR])
 @pytest.mark.parametrize(
     "origin", [{"ownerReferences": OWNERS}, {"annotations": {"nvidia.com/last-applied-hash": "1"}}]
 )
@@ -85,9 +90,13 @@ def test_an_equal_foreign_runtime_class_is_used() -> None:
         (CDI_CLASS, False, WITHOUT_CDI, False),
         (DRIVER, True, WITHOUT_CDI, False),
         (CONFIG_MAP, True, WITHOUT_CDI, False),
+        (SERVICE, True, WITHOUT_CDI, True),
+        (MONITOR, True, WITHOUT_CDI, True),
+        (MONITOR, False, WITHOUT_CDI, False),
+        (MONITOR, True, UNDECIDED, False),
     ],
 )
-def test_unwanted_agents_and_runtime_classes_are_deleted_if_a_policy_decides(
+def test_unwanted_operands_are_deleted_if_a_policy_decides(
     rendered: RenderedObject, ours: bool, policies: OperandPlan, deleted: bool
 ) -> None:
     live = live_object(rendered.object, ours=ours)

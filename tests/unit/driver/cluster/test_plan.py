@@ -13,7 +13,12 @@ from libs.policy.kinds.common import EnvVar
 from libs.policy.readiness import PodProblem
 from libs.runtime.settings import load
 from services.driver.cluster import resources
-from services.driver.cluster.plan import ObjectKey, OperandPlan, find_pod_problems
+from services.driver.cluster.plan import (
+    MISSING_DEFINITION,
+    ObjectKey,
+    OperandPlan,
+    find_pod_problems,
+)
 from services.driver.cluster.role import DriverClusterSettings
 from tests.unit.driver.cluster.builders import POLICY_KEY, live_object, node, plan, with_handlers
 from tests.unit.policy.situations import (
@@ -126,6 +131,21 @@ def test_only_a_valid_cluster_policy_decides_about_deletion_and_has_a_target() -
     alone = plan({"kind": "RolloutStrategy", "metadata": metadata, "spec": spec})
     assert not alone.decides
     assert list(alone.objects) == [ObjectKey("ConfigMap", "sluice-driver-startup-probe")]
+
+
+@pytest.mark.parametrize("has_monitors", [False, True])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_a_monitor_is_planned_where_its_kind_exists_and_missed_where_it_does_not(
+    enabled: bool, has_monitors: bool
+) -> None:
+    policy = cluster_policy(dcgmExporter={"serviceMonitor": {"enabled": enabled}})
+    operands = plan(policy, has_monitors=has_monitors)
+    planned = ObjectKey("ServiceMonitor", "nvidia-dcgm-exporter") in operands.objects
+    conditions = {each.type for each in operands.statuses[POLICY_KEY].conditions}
+    assert planned is (enabled and has_monitors)
+    assert operands.lacks_monitors is (enabled and not has_monitors)
+    assert (MISSING_DEFINITION in conditions) is operands.lacks_monitors
+    assert ObjectKey("Service", "nvidia-dcgm-exporter") in operands.objects
 
 
 def test_settings_are_read_from_the_environment() -> None:
