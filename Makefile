@@ -64,6 +64,9 @@ kube: $(READY) ## build a real Kubernetes control plane for tests, once, into a 
 node: $(READY) ## build kubelet, containerd and runc for tests on real nodes, once, into a cache (needs Go)
 	@$(BIN)/python -m libs.testing.realnodes.build
 
+image: $(READY) ## build the image of all services and agents, by docker, podman, buildah or none of them
+	@$(BIN)/python -m libs.testing.image.build
+
 gpu: $(READY) ## read this machine's own GPUs through NVIDIA's library; changes nothing
 	@$(BIN)/python -m pytest -v -rs tests/component/gpus/test_real.py $(ARGS)
 
@@ -80,4 +83,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check .types .units fix lock kube node gpu demo bench soak clean
+.PHONY: help test check .types .units fix lock kube node image gpu demo bench soak clean

@@ -10,11 +10,13 @@ from bench.report import BenchReport
 BENCHES = (
     "nodes",
     "fleet",
+    "fleet_page",
     "slots",
     "report_cache",
     "fanin",
     "memory",
     "devices",
+    "telemetry",
     "identities",
     "policy",
     "decide",

@@ -4,7 +4,8 @@ import asyncio
 import json
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
 from bench.report import BenchReport, ratio
@@ -56,16 +57,27 @@ def _run(report: BenchReport) -> None:
 class LineProcess:
     """A process that answers lines with lines."""
 
-    def __init__(self, stack: ExitStack, module: str, *arguments: str) -> None:
+    def __init__(
+        self,
+        stack: ExitStack | AsyncExitStack,
+        module: str,
+        *arguments: str,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self._process = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                env=environ,
                 text=True,
             )
         )
         stack.callback(self._process.communicate)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def ask(self, line: str) -> dict[str, Any]:
         """Send a line and return the answer."""

@@ -13,7 +13,7 @@ import msgspec
 
 from demo.admin import MAX_UNAVAILABLE, POOL
 from demo.environment import KILLABLE, DemoEnvironment, bus_client, demo_environment, kube_client
-from demo.output import ProcessCost, cost_lines, hint_lines, process_cost
+from demo.output import ProcessCost, cost_lines, hint_lines, process_cost, total_cost
 from demo.scenario import DemoScenario
 from demo.simulator import SCALE
 from demo.verdict import (
@@ -29,6 +29,7 @@ from libs.contracts.events import Event
 from libs.kube.errors import KubeError
 from libs.runtime.fatal import Fatal, describe_error
 from libs.testing.errors import SimError
+from libs.testing.nvml import NotBuilt, library
 
 FEWEST, MOST = 1, 8
 _USAGE = "make demo ARGS='[--nodes N] [--seed N] [--kill SERVICE] [--bad-driver] [--once]'"
@@ -112,9 +113,11 @@ async def run_demo(options: Options) -> int:
     machines = "machine" if options.nodes == 1 else "machines"
     print_line(
         f"Sluice demo: the real services on {options.nodes} simulated {machines} with 8 GPUs each."
-        f"\n{SCALE}\nThe demo takes about {duration} seconds.\n"
+        f"\n{SCALE}\nThe demo takes about {duration} seconds."
     )
-    async with demo_environment(nodes, seed=options.seed) as up:
+    nvml, gpus = await asyncio.to_thread(stand_in_library)
+    print_line(f"{gpus}\n")
+    async with demo_environment(nodes, seed=options.seed, nvml=nvml) as up:
         started = up.clock.monotonic()
         driverless = DriverlessNodes(pool=POOL, max_unavailable=MAX_UNAVAILABLE)
         events, cpu_at_rest = await _run_scenario(up, options, nodes, stop, driverless)
@@ -138,6 +141,16 @@ async def run_demo(options: Options) -> int:
     for line in verdict_lines(result):
         print_line(line)
     return 0 if result.is_ok else 1
+
+
+def stand_in_library() -> tuple[str, str]:
+    """Return the folder of the stand-in for NVML, built if necessary, and what is said about it."""
+    try:
+        folder = library()
+    except NotBuilt as error:
+        reason = str(error).splitlines()[0]
+        return "", f"The GPUs are kept in memory, and not read through NVIDIA's library: {reason}"
+    return str(folder), "Agents read the GPUs through pynvml, from a stand-in for NVIDIA's library."
 
 
 async def _run_scenario(
@@ -199,10 +212,14 @@ async def _cpu_at_rest(up: DemoEnvironment) -> float:
 
 
 def process_costs(up: DemoEnvironment) -> dict[str, ProcessCost]:
-    """Return the costs of all processes of the demo, this one included."""
+    """Return the costs of all processes of the demo, this one included.
+
+    Those of a machine include the processes in which its agents use NVML.
+    """
     pids = {name: process.child.pid for name, process in up.processes.processes.items()}
-    pids |= {"nats-server": up.nats.pid, "demo": os.getpid()}
-    return {name: process_cost(pid) for name, pid in pids.items()}
+    costs = {name: total_cost(pid) for name, pid in pids.items()}
+    alone = {"nats-server": up.nats.pid, "demo": os.getpid()}
+    return costs | {name: process_cost(pid) for name, pid in alone.items()}
 
 
 def print_line(line: str) -> None:

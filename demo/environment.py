@@ -29,6 +29,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
 from libs.runtime.clock import Clock, SystemClock
+from libs.testing.child_process import HOST
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
 
@@ -67,6 +68,8 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
     nats: NatsServer
     clock: Clock
     seed: int
+    nvml: str = ""
+    """The folder of the library that shows the GPUs of machines; empty: they are in memory."""
 
     async def start_cluster(self, nodes: Sequence[str]) -> None:
         users = {USER, *(service_account(service.writer) for service in SERVICES)}
@@ -86,10 +89,13 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
                 f"images_{name}": f"registry.example/sluice/{name}:demo" for name in _IMAGES
             }
             settings["agent_env"] = f"SLUICE_NATS_URL={self.nats.url}"
+        if service.writer is Writer.TELEMETRY_CLUSTER:
+            settings |= {"exporter_host": HOST, "exporter_port": "0"}
         await self.processes.start(service.writer, service.module, service.role, **settings)
 
     async def start_machine(self, node: str) -> None:
-        await self._start_simulator(node, "machine", node=node, nats_url=self.nats.url)
+        settings = {"node": node, "nats_url": self.nats.url, "nvml": self.nvml}
+        await self._start_simulator(node, "machine", **settings)
 
     async def _start_simulator(self, name: str, role: str, **settings: str) -> None:
         settings |= {"folder": str(self.paths.folder), "seed": str(self.seed)}
@@ -106,18 +112,22 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def demo_environment(nodes: Sequence[str], *, seed: int) -> AsyncGenerator[DemoEnvironment]:
+async def demo_environment(
+    nodes: Sequence[str], *, seed: int, nvml: str = ""
+) -> AsyncGenerator[DemoEnvironment]:
     """Start bus and cluster; at the end leave no process, port or file behind."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(guarded_folder("sluice-demo-", room=_DISK_SPACE))
         paths = DemoPaths(folder)
-        for name in ("users", "keys", "machines", "incidents", "kill-lists"):
+        for name in ("users", "keys", "machines", "gpus", "incidents", "kill-lists"):
             (paths.folder / name).mkdir()
         config = write_keys(paths, nodes)
         nats = await stack.enter_async_context(NatsServer(config=config, within=folder))
         processes = await stack.enter_async_context(ProcessGroup(os.environ))
-        up = DemoEnvironment(paths, processes=processes, nats=nats, clock=clock, seed=seed)
+        up = DemoEnvironment(
+            paths, processes=processes, nats=nats, clock=clock, seed=seed, nvml=nvml
+        )
         await up.start_cluster(nodes)
         yield up
 

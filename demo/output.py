@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -111,6 +112,8 @@ def hint_lines(up: DemoEnvironment, nodes: Sequence[str]) -> Iterator[str]:
     yield "Metrics, for curl or Prometheus:"
     for service in SERVICES:
         yield f"  {service.writer:<17} {up.processes.processes[service.writer].metrics_url}"
+    fleet = up.processes.processes[Writer.TELEMETRY_CLUSTER]
+    yield f"  {'GPUs of all nodes':<17} {fleet.exporter_url}"
     for node in nodes:
         yield f"  {f'GPUs of {node}':<17} {up.processes.processes[node].exporter_url}"
 
@@ -153,8 +156,19 @@ def process_cost(pid: int, *, proc: Path = Path("/proc")) -> ProcessCost:
     pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
     # The process name may contain blanks and brackets: the fields begin after the last bracket.
     fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
+    ticks = sum(map(int, fields[11:15]))  # its own, and those of its children that have ended
     return ProcessCost(int(pss.split()[1]) / _MIB, ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def total_cost(pid: int, *, proc: Path = Path("/proc")) -> ProcessCost:
+    """Return the cost of a process and its children."""
+    costs = [process_cost(pid, proc=proc)]
+    for file in (proc / str(pid) / "task").glob("*/children"):
+        for child in file.read_text().split():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it ends meanwhile
+                costs.append(process_cost(int(child), proc=proc))
+    memory = sum(cost.memory_mib for cost in costs)
+    return ProcessCost(memory, sum(cost.cpu_seconds for cost in costs))
 
 
 def cost_lines(costs: Mapping[str, ProcessCost], *, seconds: float) -> Iterator[str]:

@@ -49,6 +49,10 @@ class DemoPaths(msgspec.Struct, frozen=True):
         """The root of a simulated machine's files."""
         return self.folder / "machines" / name
 
+    def gpus(self, name: str) -> Path:
+        """The state of a machine's GPUs, where a stand-in for NVML shows them."""
+        return self.folder / "gpus" / name
+
     def incidents(self, name: str) -> Path:
         """Observed violations on a machine, one per line."""
         return self.folder / "incidents" / name

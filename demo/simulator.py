@@ -5,6 +5,7 @@ GPUs, kubelet, and Sluice's agents. They communicate over NATS and HTTP, as real
 """
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -26,6 +27,8 @@ from libs.kube.client import Kube
 from libs.kube.connect import open_transport
 from libs.kube.http import HttpTransport
 from libs.policy.crds import CEL_RULES
+from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
 from libs.runtime.process import Process, ProcessSettings
@@ -36,11 +39,15 @@ from libs.testing.apiserver.journal import RevisionJournal
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import HOST
 from libs.testing.cluster.cluster import SimulatedCluster
+from libs.testing.machines.library_machine import LibraryMachine
 from libs.testing.machines.machine import SimulatedMachine
-from libs.testing.stage.worlds import SteadyWorld
+from libs.testing.nvml import VARIABLE
+from libs.testing.stage.worlds import MachineModel, SteadyWorld
 
 SCALE: Final = "A real driver takes minutes to build and load; here everything takes seconds."
 
+READINGS_INTERVAL: Final = 1.0
+"""Seconds between two changes of the GPUs' readings."""
 _CONNECT_SECONDS: Final = 60.0
 _EXPORTER_PATHS: Final = ("/", "/metrics", "/health")
 _NO_AGENT: Final = Page(
@@ -144,6 +151,8 @@ class MachineSettings(ProcessSettings, frozen=True, kw_only=True):
     node: str
     nats_url: str
     seed: int = 0
+    nvml: str = ""
+    """The folder of a stand-in for NVML that agents read; empty: the GPUs are in memory."""
 
 
 async def start_machine(process: Process[MachineSettings], service: Service) -> None:
@@ -152,9 +161,7 @@ async def start_machine(process: Process[MachineSettings], service: Service) -> 
     seed = f"{settings.seed}/{settings.node}"
     env = msgspec.structs.replace(process.env, random=random.Random(seed))
     model = demo_world(settings.seed, bad=paths.bad_drivers)
-    machine = SimulatedMachine(
-        paths.machine(settings.node), name=settings.node, model=model, env=env
-    )
+    machine = _make_machine(paths, settings, service, model=model, env=env)
     transports = dict[str, HttpTransport]()
     for user in kubelet_users(settings.node):
         transport = await open_transport(clock=clock, kubeconfig=paths.kubeconfig(user))
@@ -191,6 +198,26 @@ async def start_machine(process: Process[MachineSettings], service: Service) -> 
     await service.enter("incidents", _write_incidents(machine, paths.incidents(settings.node)))
     service.run_forever("node", node.run())
     service.run_forever("kills", _kill_agents(node, paths.kill_list(settings.node)))
+
+
+def _make_machine(
+    paths: DemoPaths, settings: MachineSettings, service: Service, *, model: MachineModel, env: Env
+) -> SimulatedMachine:
+    root, name = paths.machine(settings.node), settings.node
+    if not settings.nvml:
+        return SimulatedMachine(root, name=name, model=model, env=env)
+    state = paths.gpus(name)
+    os.environ[VARIABLE] = str(state)
+    library = Path(settings.nvml)
+    machine = LibraryMachine(root, state=state, library=library, name=name, model=model, env=env)
+    service.run_forever("readings", _show_readings(machine, env.clock))
+    return machine
+
+
+async def _show_readings(machine: LibraryMachine, clock: Clock) -> None:
+    while True:
+        machine.show_readings()
+        await clock.sleep(READINGS_INTERVAL)
 
 
 async def _kill_agents(node: SimulatedNode, file: Path) -> None:

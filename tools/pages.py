@@ -1,7 +1,7 @@
 """Write the generated parts of pages. With `--check`, list the stale pages instead.
 
 The parts between two marks of a page come from the contracts, their docstrings and the golden
-files, and from the rules of health; the rest of the page is written by hand.
+files, from the rules of health, and from the fields of telemetry; the rest is written by hand.
 """
 
 import argparse
@@ -11,12 +11,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import health
+import metrics
 import wire
 
 ROOT = Path(__file__).parents[1]
 
 PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
     "docs/health.md": {"conditions": health.conditions, "xids": health.xids},
+    "docs/metrics.md": {
+        "default": metrics.default_fields,
+        "more": metrics.more_fields,
+        "labels": metrics.labels,
+        "unavailable": metrics.unavailable,
+    },
     "docs/wire.md": {
         "planes": wire.planes,
         "inboxes": wire.inboxes,

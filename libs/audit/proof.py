@@ -72,6 +72,9 @@ class _ProofState(msgspec.Struct):
         if change.after.failed:
             return self.unproven and change.uncordoned
         if change.new_state == _DONE and self.state != _DONE:
+            record, operation = change.before.record, change.before.operation
+            if operation == Operation.MIG and record is not None and not record.started:
+                return self.unproven  # released unchanged: it was done before, too
             return True  # otherwise the write only reverts an edit of the label
         validated = change.lease_ended and change.before.operation == Operation.VALIDATE
         if validated and change.after.state == _DONE:

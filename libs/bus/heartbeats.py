@@ -86,12 +86,17 @@ Must not block.
 
 
 class HeartbeatMonitor:
-    """Receive every heartbeat of a cluster while it is entered."""
+    """Receive every heartbeat of a cluster, or of one component, while it is entered."""
 
-    def __init__(self, *, bus: Bus, clock: Clock, cluster: str) -> None:
+    def __init__(
+        self, *, bus: Bus, clock: Clock, cluster: str, component: str = subjects.ANY
+    ) -> None:
         self._bus = bus
         self._clock = clock
         self._pattern = subjects.cluster_pattern(subjects.Beat, cluster)
+        if component != subjects.ANY:
+            one = subjects.Beat(cluster=cluster, node=subjects.ANY, component=component)
+            self._pattern = str(one)
         self._last: dict[tuple[str, str], _Last] = {}
         self._sources: dict[str, tuple[str, str]] = {}
         """Node and component by subject: parsing a subject for each beat is slow."""

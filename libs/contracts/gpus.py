@@ -18,6 +18,12 @@ class GpuIdentity(Data, frozen=True, kw_only=True):
         # NVML writes the PCI domain with eight digits, the kernel with four.
         return bool(self.pci) and self.pci.lower()[-12:] == other.pci.lower()[-12:]
 
+    def describe(self) -> str:
+        """Return a name for people."""
+        if self.uuid and self.pci:
+            return f"{self.uuid} at {self.pci}"
+        return self.uuid or (f"the GPU at {self.pci}" if self.pci else "a GPU without an identity")
+
 
 class GpuProblem(OpenEnum):
     """Why NVML, or one GPU, cannot be used."""

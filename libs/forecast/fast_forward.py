@@ -52,7 +52,7 @@ class FastForward:
             return None
         if record.state != UpgradeState.POD_DELETION_REQUIRED or state.memory_of(name).writing:
             return None
-        if (name, record.token) in self._estimated:
+        if (name, record.token) in self._estimated or state.machines[name].failed_gpus:
             return None
         self._estimated.add((name, record.token))
         return (

@@ -7,11 +7,11 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
-from libs.contracts.gpus import GpuProblem
-from libs.contracts.health import Health
+from libs.contracts.gpus import GpuIdentity, GpuProblem
+from libs.contracts.health import Health, HealthState
 from libs.contracts.telemetry import GpuSample
 from libs.health.record import GpuRecord, Moment, after_reading, verdict
-from libs.health.rules import Reading
+from libs.health.rules import CONDITIONS, Breach, Reading
 
 MAX_GPUS: Final = 128
 """The most GPUs of which something is kept, with those that are missing."""
@@ -35,6 +35,16 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     """The driver was loaded anew since the last sweep."""
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """A GPU that one sweep shows as failed."""
+
+    gpu: GpuIdentity
+    breach: Breach
+    """Of the first rule that it breaks."""
+    is_missing: bool = False
+    """The driver lists it no more."""
+
+
 def after_sweep(records: Records, sweep: Sweep, at: Moment) -> Records:
     """Return the records after a sweep."""
     reloaded = sweep.reloaded or sweep.problem is GpuProblem.DRIVER_NOT_LOADED
@@ -55,6 +65,28 @@ def node_health(records: Records) -> Health:
     """Return the verdict on all GPUs, by index."""
     gpus = map(verdict, records)
     return Health(gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid))))
+
+
+def failures(known: Records, sweep: Sweep) -> tuple[Failure, ...]:
+    """Return the GPUs that one sweep shows as failed, by index; those that are missing come last.
+
+    The rules are the same, without hysteresis and without XIDs: a sweep alone has neither.
+    """
+    found = [
+        Failure(GpuIdentity(uuid=record.uuid, pci=record.pci), breach, reading.is_missing)
+        for record, reading in _readings(known, sweep)
+        if (breach := _breach(reading)) is not None
+    ]
+    return tuple(found)
+
+
+def _breach(reading: Reading) -> Breach | None:
+    for condition in CONDITIONS:
+        if condition.state is HealthState.FAILED:
+            breach = condition.check(reading)
+            if isinstance(breach, Breach):
+                return breach
+    return None
 
 
 def _readings(records: Records, sweep: Sweep) -> list[tuple[GpuRecord, Reading]]:

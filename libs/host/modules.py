@@ -8,6 +8,7 @@ from libs.host.tree import Tree, number
 from libs.runtime.fatal import Fatal
 
 PROC_MODULES = "/proc/modules"
+_PROC_VERSION = "/proc/version"
 
 DRIVER = "nvidia"
 """The module that all the others depend on."""
@@ -38,7 +39,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
 
 def loaded(tree: Tree) -> Mapping[str, Module]:
     """Return the loaded modules by name; raise `Fatal` if the list cannot be read."""
-    text = tree.text(PROC_MODULES)
+    text = listing(tree)
     if text is None:
         raise Fatal(
             f"{PROC_MODULES} cannot be read below {tree.root}: mount the host's root there, with"
@@ -46,6 +47,15 @@ def loaded(tree: Tree) -> Mapping[str, Module]:
         )
     rows = (line.split() for line in text.splitlines())
     return {row[0]: _module(tree, row) for row in rows if len(row) >= 4}
+
+
+def listing(tree: Tree) -> str | None:
+    """Return the kernel's own list of its modules; None if the host's /proc is not there.
+
+    A kernel that was built without modules has no list, and so none is loaded.
+    """
+    text = tree.text(PROC_MODULES)
+    return "" if text is None and tree.exists(_PROC_VERSION) else text
 
 
 def driver_loaded_at(tree: Tree) -> float:

@@ -15,6 +15,7 @@ from libs.policy.shapes import FreeForm, PolicyStruct
 
 HOST_ROOT = "/"
 INSTALL_DIR = "/run/nvidia/driver"
+KUBELET_ROOT = "/var/lib/kubelet"
 DEFAULT_PULL_POLICY = "IfNotPresent"
 DEFAULT_PRIORITY_CLASS = "system-node-critical"
 DEFAULT_ARGUMENTS = ("init",)
@@ -186,6 +187,11 @@ def host_root(policy: ClusterPolicy) -> str:
 def install_dir(policy: ClusterPolicy) -> str:
     """Return the root of the installed driver on the host."""
     return normalize_directory(policy.spec.host_paths.driver_install_dir, INSTALL_DIR)
+
+
+def kubelet_root(policy: ClusterPolicy) -> str:
+    """Return the kubelet's directory on the host."""
+    return normalize_directory(policy.spec.host_paths.kubelet_root_dir, KUBELET_ROOT)
 
 
 def normalize_directory(directory: str, default: str) -> str:

@@ -58,7 +58,8 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
             and is_in_place(node, record, build.label, pool.method)
         ):
             if lease_holder(node):
-                return None
+                divides = divide_at_rest(node, record, pool, now, proven=True) is not None
+                return _leased_wait(node, now) if divides else None
             return idle_step(node, record, now) or divide_at_rest(
                 node, record, pool, now, proven=True
             )
@@ -73,13 +74,17 @@ def lease_holder(node: NodeView) -> str:
     return "" if lease is None else lease.owner.value
 
 
+def _leased_wait(node: NodeView, now: Instant) -> Wait:
+    who = "the owner of the lease, or an administrator, by removing it"
+    return wait(WaitCode.SKIPPED, f"the node is leased by {lease_holder(node)}", now, who=who)
+
+
 def _step_not_in_place(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> NodeOutcome:
     """Decide a node that is not in place, by its state."""
-    if holder := lease_holder(node):
-        who = "the owner of the lease, or an administrator, by removing it"
-        return wait(WaitCode.SKIPPED, f"the node is leased by {holder}", now, who=who)
+    if lease_holder(node):
+        return _leased_wait(node, now)
     if idle := idle_step(node, record, now):
         return idle
     if is_unmanaged(node, record, pool):

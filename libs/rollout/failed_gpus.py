@@ -27,17 +27,11 @@ def failed_gpu_wait(node: NodeView, record: NodeRecord | None, now: Instant) -> 
 def describe_failed_gpus(failed: tuple[FailedGpu, ...]) -> str:
     """Return which GPUs have failed and why, for people."""
     texts = [
-        f"{_name(each.gpu)} has failed: {each.cause or 'no cause was reported'}"
+        f"{each.gpu.describe()} has failed: {each.cause or 'no cause was reported'}"
         for each in failed[:_DESCRIBED]
     ]
     more = len(failed) - _DESCRIBED
     return "; ".join([*texts, *([f"{more} more GPUs have failed"] if more > 0 else [])])
-
-
-def _name(gpu: GpuIdentity) -> str:
-    if gpu.uuid and gpu.pci:
-        return f"{gpu.uuid} at {gpu.pci}"
-    return gpu.uuid or (f"the GPU at {gpu.pci}" if gpu.pci else "a GPU without a known identity")
 
 
 def failed_before(node: NodeView) -> tuple[GpuIdentity, ...]:

@@ -59,6 +59,26 @@ class Files:
         return {str(folder) for path in paths for folder in Path(path).parents} - {"."} | {"tmp"}
 
 
+def folder_layer(folder: Path, *, at: str = "") -> bytes:
+    """Return a layer of all in this folder, at a path of the image; it does not depend on who made
+    the files, or when.
+    """
+
+    def normalize(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.mtime = entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        is_shared, is_run = entry.mode & 0o1000, entry.mode & 0o100
+        entry.mode = 0o1777 if is_shared else 0o755 if is_run else 0o644
+        return entry
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for path in sorted(folder.rglob("*")):
+            name = f"{at}/{path.relative_to(folder)}".lstrip("/")
+            tar.add(path, name, recursive=False, filter=normalize)
+    return buffer.getvalue()
+
+
 def write_image(
     target: Path, name: str, layers: Sequence[bytes], config: ImageConfig, *, architecture: str
 ) -> None:

@@ -18,7 +18,9 @@ def cluster_role() -> Role[Any]:
     from services.cluster_role import cluster_role
     from services.telemetry.cluster import role
 
-    return cluster_role(role.TelemetryClusterSettings, role.run, writer=Writer.TELEMETRY_CLUSTER)
+    return cluster_role(
+        role.TelemetryClusterSettings, role.run_and_export, writer=Writer.TELEMETRY_CLUSTER
+    )
 
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ def run_agent(
     )
 
 
-def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, None]:
+def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, object]:
     """Return the `run` of a cluster role, with the connections of the process."""
     ports: dict[str, Any] = {
         "kube": process.transport,

@@ -73,7 +73,7 @@ async def test_print_config_shows_the_settings_of_a_role(service: str, role: str
     code, printed, _ = await run_program(service, role, **settings)
     assert code == 0
     assert {f"SLUICE_{name.upper()}={value}" for name, value in settings.items()} <= printed
-    if (service, role) == ("telemetry", "agent"):
+    if service == "telemetry":
         assert {"SLUICE_EXPORTER_PORT=9400", "SLUICE_HOSTNAME_LABEL=Hostname"} <= printed
 
 
@@ -113,6 +113,11 @@ async def test_a_role_imports_neither_the_other_role_nor_its_libraries(
     assert f"services.{service}.{'node' if role == 'agent' else 'cluster'}" in modules
     if role == "agent":
         assert not {"libs.kube", "kubernetes_asyncio"} & modules
+
+
+async def test_the_bus_of_an_agent_loads_no_library_for_http() -> None:
+    code = "import libs.bus.nats.bus, sys; print('aiohttp' in sys.modules); import aiohttp"
+    assert (await run_python("-c", code))[:2] == (0, "False\n")
 
 
 async def test_the_gate_of_a_driver_pod_imports_neither_bus_nor_kubernetes() -> None:

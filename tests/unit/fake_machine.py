@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
@@ -39,6 +39,8 @@ class FakeDriver:
         """The number of open handles of the library."""
         self.silent = set[int]()
         """The indices of GPUs without readings."""
+        self.values: dict[str, Any] = {}
+        """More readings of every GPU, by their names in a sample."""
         self.fails_reads = False
         self.on_open: Callable[[], object] = lambda: None
         self.gpus = MemoryGpus(
@@ -60,7 +62,7 @@ class FakeDriver:
         if self.fails_reads:
             raise GpusUnavailable(GpuProblem.NO_ANSWER)
         temperature = None if gpu.index in self.silent else 40 + gpu.index
-        return GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=temperature)
+        return GpuSample(gpu.uuid, gpu.index, gpu.pci, temperature_c=temperature, **self.values)
 
 
 def gpu(index: int) -> Gpu:

@@ -6,11 +6,12 @@
 from libs.contracts.commands import Install, Mig, Swap
 from libs.contracts.facts import Gate
 from libs.contracts.reports import Outcome, PodUse, Usage
-from libs.forecast.stage import agents, driver_pods, mig
+from libs.forecast.stage import agents, driver_pods, gpu_health, mig
 from libs.forecast.stage.objects import (
     UNDIVIDED,
     DriverFacts,
     DriverPodPhase,
+    GpuCure,
     StageAgent,
     StageDriverPod,
     StageMachine,
@@ -142,6 +143,7 @@ def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
         state.log(f"{name}: the modules are unloaded")
         machine.loaded = None
         machine.layout = UNDIVIDED
+        gpu_health.cure(machine, GpuCure.RELOAD)
         machine.busy_since = None
     state.machine_changed(machine)
 

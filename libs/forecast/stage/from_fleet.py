@@ -22,7 +22,7 @@ from libs.contracts.paths import (
     SKIP,
     STATE,
 )
-from libs.forecast.stage import agents, driver_pods, tenant_pods
+from libs.forecast.stage import agents, driver_pods, gpu_health, tenant_pods
 from libs.forecast.stage.objects import (
     UNDIVIDED,
     AgentReports,
@@ -175,6 +175,7 @@ def _machine(state: StageState, view: NodeView) -> None:
         machine.layout = view.mig.digest
     elif view.evidence is not None:
         machine.layout = view.evidence.mig_digest
+    gpu_health.add_from_view(machine, view)
     for pod in view.driver_pods:
         _driver(state, machine, view, pod)
     if view.loaded is not None:

@@ -18,7 +18,13 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
-from libs.rollout.views.machine import EvictionExemption, PreflightQuery, WantedMig
+from libs.rollout.views.machine import (
+    EvictionExemption,
+    FailedGpu,
+    GpuVerdict,
+    PreflightQuery,
+    WantedMig,
+)
 from libs.rollout.views.pool import Build
 
 UNDIVIDED = NO_DIGEST
@@ -193,6 +199,20 @@ class KernelDriver(msgspec.Struct, frozen=True):
     driver: LoadedDriver
 
 
+class GpuCure(StrEnum):
+    """What a failed GPU needs in order to work again."""
+
+    RELOAD = "reload"
+    """Another load of the driver; a reboot cures it too."""
+    REBOOT = "reboot"
+    REPAIR = "repair"
+
+
+class GpuFailure(msgspec.Struct, frozen=True):
+    gpu: FailedGpu
+    cure: GpuCure = GpuCure.REPAIR
+
+
 class StageMachine(msgspec.Struct, kw_only=True):
     """A machine as it is, which its Node in the API server may not show."""
 
@@ -219,6 +239,9 @@ class StageMachine(msgspec.Struct, kw_only=True):
     """The layout from the next boot on; empty: the GPUs are undivided then."""
     shown_layout: tuple[str, str] = ("", "")
     """The boot and the layout that the discovery agent reported last."""
+    failed_gpus: tuple[GpuFailure, ...] = ()
+    shown_verdict: tuple[str, GpuVerdict] | None = None
+    """The node uid and the verdict that the telemetry agent reported last."""
     admitted: str = ""
     """Uid of the driver pod that passed the gate in this boot."""
     drivers: dict[str, StageDriverPod] = {}

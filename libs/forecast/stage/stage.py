@@ -8,7 +8,15 @@ the same.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from libs.forecast.stage import controllers, driver_agent, effects, mig, validator_agent, views
+from libs.forecast.stage import (
+    controllers,
+    driver_agent,
+    effects,
+    gpu_health,
+    mig,
+    validator_agent,
+    views,
+)
 from libs.forecast.stage.from_fleet import populate_from_fleet
 from libs.forecast.stage.state import Latencies, StageState
 from libs.forecast.world import WorldModel
@@ -38,6 +46,7 @@ class Stage:
             driver_agent.on_machine_changed,
             validator_agent.on_machine_changed,
             mig.on_machine_changed,
+            gpu_health.on_machine_changed,
         )
 
     @classmethod

@@ -9,13 +9,20 @@ from msgspec.structs import replace
 from libs.contracts.commands import Validate
 from libs.contracts.reports import Evidence, Outcome, ValidationStep
 from libs.forecast.stage import agents
+from libs.forecast.stage.gpu_health import hinders_proof
 from libs.forecast.stage.objects import DriverPodPhase, StageAgent, StageDriverPod, StageMachine
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import VALIDATION_STEPS
 
 RUNTIME = "runtime-1"
+GPUS_STEP = "gpus"
+"""The step after the first: no GPU failed that had not failed before."""
+STEPS = (VALIDATION_STEPS[0], GPUS_STEP, *VALIDATION_STEPS[1:])
 _PLUGIN_STEP = "plugin"
 """The step that cannot pass while the plugin is quiesced."""
+_Failure = tuple[str, str]
+"""The failed step and why it failed; empty: the validation passed."""
+_PASSED: _Failure = ("", "")
 
 
 def on_machine_changed(state: StageState, machine: StageMachine) -> None:
@@ -62,7 +69,7 @@ def _begin(state: StageState, machine: StageMachine, agent: StageAgent, body: Va
     agent.attempt = machine.attempt(f"validation {body.label}")
     agents.progress(state, machine, agent, "begun")
     if not agent.instance:
-        _end(state, machine, agent, body, VALIDATION_STEPS[0])
+        _end(state, machine, agent, body, _not_passed(VALIDATION_STEPS[0]))
         return
     agent.holds_devices = True
     _run_step(state, machine, agent, 0)
@@ -98,11 +105,16 @@ def validation_step_finished(
     ):
         return
     failed = state.world.validation(name, body.label, agent.attempt).failed
-    if failed == VALIDATION_STEPS[index]:
-        _end(state, machine, agent, body, failed)
+    node = state.nodes.get(name)
+    hindered = "" if index or node is None else hinders_proof(machine, node.gpus, body.failed_gpus)
+    if hindered and failed != VALIDATION_STEPS[index]:
+        _end(state, machine, agent, body, (GPUS_STEP, hindered))
+    elif failed == VALIDATION_STEPS[index]:
+        _end(state, machine, agent, body, _not_passed(failed))
     elif index + 1 == len(VALIDATION_STEPS):
         is_same_driver = driver_instance(machine, body.label) == agent.instance
-        _end(state, machine, agent, body, "" if is_same_driver else VALIDATION_STEPS[0])
+        failure = _PASSED if is_same_driver else _not_passed(VALIDATION_STEPS[0])
+        _end(state, machine, agent, body, failure)
     else:
         agents.progress(state, machine, agent, VALIDATION_STEPS[index])
         if VALIDATION_STEPS[index + 1] == _PLUGIN_STEP and not _plugin_holds(machine):
@@ -111,28 +123,32 @@ def validation_step_finished(
             _run_step(state, machine, agent, index + 1)
 
 
+def _not_passed(step: str) -> _Failure:
+    return step, f"the step {step} did not pass"
+
+
 def _end(
-    state: StageState, machine: StageMachine, agent: StageAgent, body: Validate, failed: str
+    state: StageState, machine: StageMachine, agent: StageAgent, body: Validate, failure: _Failure
 ) -> None:
     agent.holds_devices = False
-    evidence = _evidence(state, machine, agent, body, failed)
+    evidence = _evidence(state, machine, agent, body, failure)
     agent.pending_reports = replace(agent.pending_reports, evidence=evidence)
-    outcome = Outcome.FAILED if failed else Outcome.DONE
-    message = f"the step {failed} did not pass" if failed else ""
-    agents.finish(state, machine, agent, outcome, (failed, message))
+    outcome = Outcome.FAILED if failure[0] else Outcome.DONE
+    agents.finish(state, machine, agent, outcome, failure)
     state.machine_changed(machine)
 
 
 def _evidence(
-    state: StageState, machine: StageMachine, agent: StageAgent, body: Validate, failed: str
+    state: StageState, machine: StageMachine, agent: StageAgent, body: Validate, failure: _Failure
 ) -> Evidence:
+    failed, message = failure
     command, loaded, pod = agent.current_op, machine.loaded, _running(machine)
     if command is None:
         raise RuntimeError(f"the validator of {machine.name} has no op in progress to prove")
     started = loaded.driver.loaded_at if loaded is not None else 0.0
     if pod is not None:
         started = pod.status.started or 0.0
-    reached = VALIDATION_STEPS[: VALIDATION_STEPS.index(failed) + 1] if failed else VALIDATION_STEPS
+    reached = STEPS[: STEPS.index(failed) + 1] if failed else STEPS
     return Evidence(
         epoch=command.epoch,
         token=command.token,
@@ -148,6 +164,11 @@ def _evidence(
         driver_digest=loaded.install_digest if loaded is not None else "",
         runtime_digest=RUNTIME,
         mig_digest=machine.layout,
-        steps=tuple(ValidationStep(name=name, passed=name != failed) for name in reached),
+        steps=tuple(
+            ValidationStep(
+                name=name, passed=name != failed, message=message if name == failed else ""
+            )
+            for name in reached
+        ),
         at=state.now,
     )

@@ -217,6 +217,8 @@ def reports_part(state: StageState, name: str) -> Part:
         }
     if node.mig is not None:
         part["mig"] = mig.with_facts(node.mig, machine, node)
+    if machine.shown_verdict is not None and machine.shown_verdict[0] == node.uid:
+        part["gpu_verdict"] = machine.shown_verdict[1]
     evidence = machine.agents["validator"].published_reports.evidence
     if evidence is not None and (evidence.node_uid, evidence.boot_id) == (node.uid, node.boot_id):
         part["evidence"] = evidence

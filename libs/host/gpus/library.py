@@ -41,7 +41,7 @@ def is_driver_loaded(tree: Tree) -> bool | None:
     """Return whether the kernel has the driver; None where the machine does not show it."""
     if tree.exists(_VERSION) or tree.exists(f"/sys/module/{modules.DRIVER}"):
         return True
-    text = tree.text(modules.PROC_MODULES)
+    text = modules.listing(tree)
     if text is None:
         return None
     return any(line.startswith(f"{modules.DRIVER} ") for line in text.splitlines())

@@ -2,8 +2,9 @@
 
 The agent never waits for the driver: each question has a deadline. A GPU that misses it is hung
 until it answers, while the others go on. When none answers, the process is killed, and the next
-`open` starts another. A process that survives its kill waits in the driver: then nothing but a
-reboot helps, and every call says so at once.
+`open` starts another. A process that ends by itself is replaced at once, and asked again. One that
+survives its kill waits in the driver: then nothing but a reboot helps, and every call says so at
+once.
 """
 
 import threading
@@ -35,6 +36,7 @@ from libs.host.gpus.protocol import (
 from libs.host.gpus.session import Session, Silent
 from libs.host.kernel_log import KernelLog, SwitchError
 from libs.host.tree import Tree
+from libs.runtime.logs import logger
 
 T = TypeVar("T")
 
@@ -44,15 +46,21 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
 
     open: float = 60.0
     """For opening NVML: without persistence mode, that initializes one GPU after another."""
-    answer: float = 10.0
-    """For the answers of all GPUs, which answer in parallel."""
+    first: float = 10.0
+    """For the first answer of a GPU, which may have to be initialized."""
+    answer: float = 3.0
+    """For every other answer: a GPU that misses it is hung."""
+    late: float = 0.25
+    """For which the answers of the other GPUs wait for a late one."""
     change: float = 60.0
     """For one change of how a GPU is divided, which may reset it."""
-    kill: float = 2.0
+    kill: float = 1.5
     """Until a killed process counts as stuck in the driver."""
 
 
 _DEADLINES: Final = Deadlines()
+
+_log = logger()
 
 
 class NvmlGpus:
@@ -141,25 +149,31 @@ class NvmlGpus:
         self._change(uuid, lambda key, gpu: DestroyInstance(key, gpu, number))
 
     def _change(self, uuid: str, question: Callable[[int, int], Request]) -> None:
-        self._query(lambda session: session.change(uuid, question, self._deadlines.change))
-
-    def _query(self, query: Callable[[Session], T]) -> T:
         with self._lock:
             self._require_open()
-            return self._answered(query)
+            self._answered(lambda session: session.change(uuid, question, self._deadlines.change))
+
+    def _query(self, query: Callable[[Session], T]) -> T:
+        """Ask; if the process ends by itself meanwhile, ask another one again."""
+        with self._lock:
+            self._require_open()
+            return self._answered(query, again=True)
 
     def _require_open(self) -> None:
         if self._session is None:
             self._require_no_stuck_process()
             raise GpusUnavailable(None, "the GPUs are not open")
 
-    def _answered(self, query: Callable[[Session], T]) -> T:
+    def _answered(self, query: Callable[[Session], T], *, again: bool = False) -> T:
         try:
             return query(self._opened())
         except Silent:
             raise self._given_up() from None
         except Ended as error:
-            raise self._given_up(error) from None
+            if not again:
+                raise self._given_up(error) from None
+            self._replace(error)
+        return self._answered(query)
 
     def _opened(self, *, events: bool = True) -> Session:
         """Return the session; start one if there is none."""
@@ -171,7 +185,14 @@ class NvmlGpus:
             raise GpusUnavailable(GpuProblem.DRIVER_NOT_LOADED)
         reply = self._start_process(events=events)
         if isinstance(reply, Opened):
-            self._session = Session(self._running(), reply, answer_seconds=self._deadlines.answer)
+            deadlines = self._deadlines
+            self._session = Session(
+                self._running(),
+                reply,
+                first=deadlines.first,
+                answer=deadlines.answer,
+                late=deadlines.late,
+            )
             return self._session
         if not isinstance(reply, Failed):
             raise self._given_up()
@@ -187,17 +208,32 @@ class NvmlGpus:
             self._tree, setting=self._setting, driver_root=self._driver_root
         )
         try:
+            return self._ask_new_process(path, events=events)
+        except Ended as error:
+            self._replace(error)
+        try:
+            return self._ask_new_process(path, events=events)
+        except Ended as error:
+            raise self._given_up(error) from None
+
+    def _ask_new_process(self, path: str, *, events: bool) -> Reply | None:
+        try:
             self._process = self._start(path)
         except OSError as error:
             raise GpusUnavailable(GpuProblem.NO_ANSWER, f"it did not start: {error}") from None
-        try:
-            if self._close_requests.any:
-                raise Ended("it was closed")
-            return self._process.ask([Open(1, events=events)], seconds=self._deadlines.open).get(
-                NO_GPU
-            )
-        except Ended as error:
+        if self._close_requests.any:
+            raise Ended("it was closed")
+        question = Open(1, events=events)
+        return self._process.ask([question], seconds=self._deadlines.open).get(NO_GPU)
+
+    def _replace(self, error: Ended) -> None:
+        """End what is left of a process that ended by itself; raise if it was closed."""
+        if self._close_requests.any:
             raise self._given_up(error) from None
+        reason = f"{error}: {self._running().end_reason()}"
+        self._end()
+        self._require_no_stuck_process()
+        _log.warning("NVML's process ended, and another is started", reason=reason)
 
     def _given_up(self, error: Ended | None = None) -> GpusUnavailable:
         """End a process that does not answer, or has ended; return the reason."""

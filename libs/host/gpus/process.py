@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from libs.host.gpus.protocol import Event, Frames, MalformedFrame, Reply, Request, frame
@@ -64,22 +65,27 @@ class NvmlProcess:
         """The GPUs that owe an answer."""
         return frozenset(self._unanswered.values())
 
-    def ask(self, questions: Sequence[Request], *, seconds: float) -> dict[int, Reply]:
+    def ask(
+        self, questions: Sequence[Request], *, seconds: float, late: float = inf
+    ) -> dict[int, Reply]:
         """Return the answers by GPU; a GPU that does not answer in time has none.
 
-        Raise `Ended` if the process does, or is killed by another thread meanwhile.
+        `late` are the seconds for which more answers are awaited after one. Raise `Ended` if the
+        process does, or is killed by another thread meanwhile.
         """
         gpus = {question.id: question.gpu for question in questions}
         self._unanswered |= gpus
         self._write(b"".join(map(frame, questions)))
-        answers: dict[int, Reply] = {}
-        end = time.monotonic() + seconds
-        while not gpus.keys() <= answers.keys():
-            left = end - time.monotonic()
-            if left <= 0:
-                break
-            answers |= self._receive(left) or {}
-        return {gpus[key]: reply for key, reply in answers.items() if key in gpus}
+        found: dict[int, Reply] = {}
+        now = time.monotonic()
+        end = last = now + seconds
+        while not gpus.keys() <= found.keys() and now < end:
+            answers = self._receive(end - now) or {}
+            now = time.monotonic()
+            if answers.keys() & gpus.keys():
+                end = min(last, now + late)
+            found |= answers
+        return {gpus[key]: reply for key, reply in found.items() if key in gpus}
 
     def take_late_answers(self) -> None:
         """Find out which GPUs answer again; their old answers are dropped."""

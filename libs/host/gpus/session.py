@@ -1,7 +1,9 @@
 """One run of the NVML process: the GPUs that it knows, and what they answer."""
 
+import time
 from collections.abc import Callable, Mapping
 from itertools import count
+from math import inf
 from typing import Final
 
 import msgspec
@@ -43,9 +45,16 @@ class Silent(Exception):
 class Session:
     """The GPUs of one run; `process` has NVML open. Calls raise `Ended` if it has not any more."""
 
-    def __init__(self, process: NvmlProcess, opened: Opened, *, answer_seconds: float) -> None:
+    def __init__(
+        self, process: NvmlProcess, opened: Opened, *, first: float, answer: float, late: float
+    ) -> None:
+        """The three are `Deadlines`."""
         self.process = process
-        self._seconds = answer_seconds
+        self._first = first
+        self._seconds = answer
+        self._late = late
+        self._owing: dict[int, float] = {}
+        """By GPU that owes an answer: when it was asked."""
         self._ids = count(opened.id + 1)
         self._known: dict[int, Gpu] = {}
         self._gpus: dict[int, Gpu] = {}
@@ -80,8 +89,9 @@ class Session:
         return gpus
 
     def sample(self) -> tuple[GpuSample, ...]:
+        """Measure all GPUs; the others are not kept waiting for one that does not answer."""
         self.require_described()
-        answers = self._ask(Sample)
+        answers = self._ask(Sample, late=self._late)
         return tuple(self._sample(gpu, answers.get(index)) for index, gpu in self._gpus.items())
 
     def _ask_one(self, uuid: str, question: Callable[[int, int], Request], seconds: float) -> Reply:
@@ -151,18 +161,29 @@ class Session:
         self._log_new(complaints)
         return xid is not None
 
-    def _ask(self, question: Callable[[int, int], Request]) -> dict[int, Reply]:
-        """Ask all GPUs that owe no answer. Raise `Silent` if none answers."""
+    def _ask(
+        self, question: Callable[[int, int], Request], *, late: float = inf
+    ) -> dict[int, Reply]:
+        """Ask all GPUs that owe no answer; raise `Silent` if none answers, and none is late."""
         self.process.take_late_answers()
         gpus = sorted(set(range(self._count)) - self.process.hung)
         asked = [question(next(self._ids), gpu) for gpu in gpus]
-        answers = self.process.ask(asked, seconds=self._seconds) if asked else {}
-        if self._count and not answers:
+        seconds = self._seconds if self._known.keys() >= set(gpus) else self._first
+        now = time.monotonic()
+        answers = self.process.ask(asked, seconds=seconds, late=late) if asked else {}
+        self._owing = {gpu: self._owing.get(gpu, now) for gpu in self.process.hung}
+        if self._count and not answers and not any(map(self._is_late, self._owing)):
             raise Silent
         for gpu, reply in answers.items():
             if isinstance(reply, Failed):
                 self._judge(gpu, reply)
         return answers
+
+    def _is_late(self, gpu: int) -> bool:
+        """Whether a GPU that owes an answer may still give it in time."""
+        asked = self._owing.get(gpu)
+        is_known = gpu in self._known
+        return is_known and asked is not None and time.monotonic() - asked < self._seconds
 
     def _judge(self, gpu: int, failed: Failed) -> None:
         """Raise `GpusUnavailable` if the driver is gone for all GPUs; log a defect."""
@@ -176,6 +197,8 @@ class Session:
     def _gpu(self, index: int, reply: Reply | None, complaints: Complaints) -> Gpu:
         if isinstance(reply, Described):
             return clean.gpu(index, reply.gpu, complaints)
+        if reply is None and self._is_late(index):
+            return self._known[index]
         is_hung = not isinstance(reply, Failed)
         return msgspec.structs.replace(
             self._known.get(index) or _unknown_gpu(index),

@@ -19,7 +19,6 @@ MIG_EFFECT = "true: the GPUs of a node are divided as its label nvidia.com/mig.c
 NO_CHECK = "this version's validator checks the driver only, and takes no settings"
 NO_MPS = "Sluice does not support sharing by MPS"
 NO_PLUGIN_CONFIG = "the device plugin has one configuration: Sluice does not support time slicing"
-NO_EXPORTER_CONFIG = "the telemetry agent has its own list of measurements"
 NO_SERVICE = "Sluice creates no Service for the telemetry agent"
 NO_MONITOR = "Sluice creates no ServiceMonitor"
 NO_POD_LABELS = "the telemetry agent does not read pods"
@@ -88,7 +87,14 @@ class DevicePlugin(AgentSection, frozen=True, kw_only=True):
 class ExporterConfig(PolicyStruct, frozen=True, kw_only=True):
     """Which measurements are exported."""
 
-    name: Annotated[str, About("The ConfigMap that lists the metrics.")] = ""
+    name: Annotated[
+        str,
+        About(
+            "The ConfigMap that lists the metrics, under the key dcgm-metrics.csv.",
+            effect="mounted into the telemetry agent, which follows its changes",
+            unset="the default list of dcgm-exporter",
+        ),
+    ] = ""
 
 
 class ExporterService(PolicyStruct, frozen=True, kw_only=True):
@@ -116,9 +122,7 @@ class DcgmExporter(AgentSection, frozen=True, kw_only=True):
     annotations: Annotated[
         Labels, About("Annotations of its pods.", effect="set on the telemetry agent's pods")
     ] = {}
-    config: Annotated[
-        ExporterConfig, About("Which metrics are exported.", no_effect_because=NO_EXPORTER_CONFIG)
-    ] = ExporterConfig()
+    config: Annotated[ExporterConfig, About("Which metrics are exported.")] = ExporterConfig()
     service_monitor: Annotated[
         ServiceMonitor, About("The ServiceMonitor for Prometheus.", no_effect_because=NO_MONITOR)
     ] = ServiceMonitor()

@@ -163,7 +163,7 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The kubelet's directory.",
-            no_effect_because="no agent of this version connects to the kubelet",
+            effect="the telemetry agent asks the kubelet there which pods use GPUs",
             stored=True,
         ),
     ] = "/var/lib/kubelet"

@@ -116,6 +116,7 @@ ROLLOUT = Kind(
         PrinterColumn("Brake", ".spec.brake"),
         PrinterColumn("Target", ".status.shortTarget", wide=True),
         PrinterColumn("In flight", ".status.counts.inFlight", "integer", wide=True),
+        PrinterColumn("Excluded", ".status.counts.excluded", "integer", wide=True),
         PrinterColumn("Because", ".status.because", wide=True),
         AGE,
     ),

@@ -15,15 +15,23 @@ from libs.policy.render.pod_fields import (
     volume_mount,
 )
 from libs.policy.render.rendered import RenderSettings
-from libs.policy.wanted import Operands, host_root, install_dir
+from libs.policy.wanted import Operands, host_root, install_dir, kubelet_root
 
 HOST: Final = "/host"
 """Where agents mount the host's root."""
 
 METRICS_PORT: Final = 9400
+METRIC_LIST: Final = "dcgm-metrics.csv"
+"""The key of the ConfigMap with the list of metrics, and the name of the file."""
+METRIC_LIST_DIR: Final = "/etc/dcgm-exporter"
 
+POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
+"""Where the telemetry agent has the directory of the kubelet's socket, `kubelet.sock`.
 
-HostPath = tuple[JsonObject, JsonObject]
+The directory is mounted and not the socket, because the kubelet replaces it when it restarts.
+"""
+
+Volume = tuple[JsonObject, JsonObject]
 """A volume and its mount."""
 
 
@@ -35,7 +43,7 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     sections: tuple[Section, ...]
     """Policy sections that apply to the agent; the first one takes precedence."""
     env: Mapping[str, str] = {}
-    volumes: tuple[HostPath, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     annotations: Mapping[str, str] = {}
     ports: tuple[JsonObject, ...] = ()
     host_pid: bool = False
@@ -68,7 +76,7 @@ def driver_agent(policy: ClusterPolicy, _operands: Operands, settings: RenderSet
     return AgentPod(
         image=settings.images.driver,
         sections=(spec.toolkit, spec.mig_manager),
-        env={"SLUICE_DRIVER_DIR": install_dir(policy)},
+        env={"SLUICE_CHANGE_THIS_MACHINE": "true", "SLUICE_DRIVER_DIR": install_dir(policy)},
         volumes=_host(policy, read_only=False),
         host_pid=True,
     )
@@ -86,16 +94,46 @@ def validator(policy: ClusterPolicy, _operands: Operands, settings: RenderSettin
 def telemetry(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the telemetry agent, which measures GPUs per pod."""
     section = policy.spec.dcgm_exporter
+    listed = section.config.name
+    env = {"SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock"}
+    env |= {variable.name: variable.value for variable in settings.telemetry_env}
+    if listed:
+        env["SLUICE_METRIC_LIST"] = f"{METRIC_LIST_DIR}/{METRIC_LIST}"
     return AgentPod(
         image=settings.images.telemetry,
         sections=(section,),
-        volumes=_host(policy),
+        env=env,
+        volumes=(
+            *_host(policy),
+            _pod_resources(policy),
+            *((_metric_list(listed),) if listed else ()),
+        ),
         annotations=section.annotations,
         ports=({"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},),
     )
 
 
-def _host(policy: ClusterPolicy, *, read_only: bool = True) -> tuple[HostPath, HostPath]:
+def _pod_resources(policy: ClusterPolicy) -> Volume:
+    return (
+        host_volume("pod-resources", f"{kubelet_root(policy).rstrip('/')}/pod-resources"),
+        volume_mount("pod-resources", POD_RESOURCES, read_only=True),
+    )
+
+
+def _metric_list(config_map: str) -> Volume:
+    """Return the list of metrics; the pod starts without the ConfigMap, and its agent says so.
+
+    It is a folder, because the kubelet never replaces a file that is mounted alone.
+    """
+    items = [{"key": METRIC_LIST, "path": METRIC_LIST}]
+    volume = {
+        "name": "metric-list",
+        "configMap": {"name": config_map, "items": items, "optional": True},
+    }
+    return volume, volume_mount("metric-list", METRIC_LIST_DIR, read_only=True)
+
+
+def _host(policy: ClusterPolicy, *, read_only: bool = True) -> tuple[Volume, Volume]:
     """Return the host's root and devices; mount propagation shows mounts that are made later."""
     propagation = FROM_HOST if read_only else BOTH_WAYS
     mount = volume_mount("host-root", HOST, propagation=propagation, read_only=read_only)

@@ -54,6 +54,20 @@ _POD: Final = {
     "SLUICE_POD_UID": "metadata.uid",
     "SLUICE_NAMESPACE": "metadata.namespace",
 }
+_PROBES_PORT: Final = 8081
+_PROBES: Final = {
+    f"{name}Probe": {
+        "httpGet": {"path": path, "port": _PROBES_PORT},
+        "periodSeconds": seconds,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+    for name, path, seconds, failures in (
+        ("startup", "/livez", 1, 120),
+        ("liveness", "/livez", 10, 3),
+        ("readiness", "/readyz", 5, 1),
+    )
+}
 
 
 class AgentDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,14 +212,21 @@ def _container(
             "name": f"sluice-{agent.component.value}",
             "image": parts.image,
             "imagePullPolicy": next(filter(None, policies), settings.pull_policy),
-            "args": list(parts.args),
+            "args": [f"services.{agent.component.value}", *parts.args],
             "env": [*downward_api_env(_POD), *env_fields(fixed), *env_fields(merged)],
             "ports": list(parts.ports),
             "resources": resource_fields(
                 _resources([section.resources for section in parts.sections])
             ),
-            # Agents run before the device plugin, so no plugin grants them GPU device files.
-            "securityContext": {"privileged": True, "readOnlyRootFilesystem": True},
+            **_PROBES,
+            # Agents run before the device plugin, so no plugin grants them GPU device files. The
+            # image's user is not root, and the host's folders belong to root.
+            "securityContext": {
+                "privileged": True,
+                "readOnlyRootFilesystem": True,
+                "runAsUser": 0,
+                "runAsNonRoot": False,
+            },
             # The host's /dev is mounted over the default path of this file.
             "terminationMessagePath": "/run/termination-log",
             "volumeMounts": [

@@ -115,7 +115,7 @@ def _init_containers(
         "name": "gate",
         "image": settings.images.driver,
         "imagePullPolicy": settings.pull_policy,
-        "args": ["gate"],
+        "args": ["services.driver", "gate"],
         "env": [
             *downward_api_env(pod_fields),
             {"name": DIGEST_VARIABLE, "value": identity.install_digest},

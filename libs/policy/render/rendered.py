@@ -35,7 +35,6 @@ class Operand(StrEnum):
     """The driver agent; the container toolkit does not exist yet."""
     VALIDATION = "state-operator-validation"
     DEVICE_PLUGIN = "state-device-plugin"
-    MIG_MANAGER = "state-mig-manager"
     TELEMETRY = "state-dcgm-exporter"
     DISCOVERY = "gpu-feature-discovery"
 
@@ -94,5 +93,7 @@ class RenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Added to every pod."""
     env: tuple[EnvVar, ...] = ()
     """Variables of every agent, such as the address of the bus."""
+    telemetry_env: tuple[EnvVar, ...] = ()
+    """Variables of the telemetry agent alone: an agent refuses settings that it does not have."""
     bus_ca: str = ""
     """The ConfigMap whose `ca.crt` agents verify the bus with; empty without TLS."""

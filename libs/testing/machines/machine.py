@@ -205,6 +205,10 @@ class SimulatedMachine:
         self._state.broken_gpus.add(index)
         self.report(index, 79)
 
+    def repair_gpu(self, index: int) -> None:
+        """Let a broken GPU answer again."""
+        self._state.broken_gpus.discard(index)
+
     def report(self, index: int, xid: int) -> None:
         """Report an XID to every open library."""
         for _, library in self._agents:

@@ -1,7 +1,6 @@
 """`make node`: build what a real node needs, once, into a cache outside the checkout."""
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -9,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from libs.testing import go_build, oci
-from libs.testing.go_build import TOOLS, Build, NotBuilt, Program, pinned_version, run_command
+from libs.testing import debian, go_build, oci
+from libs.testing.go_build import TOOLS, Build, Program, pinned_version, run_command
 from libs.testing.oci import Files, ImageConfig
 from libs.testing.realkube.build import kubernetes_program
 
@@ -38,8 +37,7 @@ def build(environ: Mapping[str, str], *, report: Callable[[str], None]) -> Path:
     with tempfile.TemporaryDirectory(prefix="sluice-packages-") as unpacked:
         packages = Path(unpacked)
         report(f"Debian packages: {', '.join(_PACKAGES)} …")
-        for package in _PACKAGES:
-            _unpack(package, packages)
+        debian.unpack(_PACKAGES, packages)
         return Build(
             command=COMMAND,
             without_go="kubelet, containerd, runc and the CNI plugins are built with Go, and there "
@@ -94,38 +92,6 @@ def _programs(packages: Path) -> list[Program]:
 
 def _kubelet_version() -> str:
     return pinned_version(MODULES / "kubelet" / "go.mod", "k8s.io/kubernetes")
-
-
-def _unpack(package: str, into: Path) -> None:
-    """Download a Debian package, and unpack it."""
-    if not (shutil.which("apt-get") and shutil.which("dpkg")):
-        raise NotBuilt(
-            f"{package} comes as a Debian package, and this machine has no apt-get and dpkg"
-        )
-    with tempfile.TemporaryDirectory(prefix="sluice-package-") as folder:
-        fetched = _run("apt-get", "download", package, folder=Path(folder))
-        files = list(Path(folder).glob("*.deb"))
-        if not files:
-            raise NotBuilt(
-                f"apt-get could not download {package}: check the network, or run "
-                f"`apt-get update`. It says:\n{fetched}"
-            )
-        if unpacked := _run("dpkg", "-x", str(files[0]), str(into), folder=into):
-            raise NotBuilt(f"dpkg could not unpack {package}. It says:\n{unpacked}")
-
-
-def _run(*command: str, folder: Path) -> str:
-    """Return what a command that failed says; empty if it succeeded."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or f"exit code {done.returncode}" if done.returncode else ""
 
 
 def _write_images(folder: Path, packages: Path) -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from libs.testing.child_process import HOST
 from libs.testing.errors import ServerFailed
-from libs.testing.netns import OwnNamespace
+from libs.testing.netns import OwnNamespace, Relay
 from libs.testing.owned_folder import abandoned_folders
 from libs.testing.realkube.binaries import Binaries, find_binaries
 from libs.testing.realkube.cluster import LoopThread, RealKube
@@ -68,6 +69,7 @@ class Ground:
         self.nodes: Sequence[Node] = ()
         self.thread = thread
         self._network = network
+        self._published: dict[int, Relay] = {}
 
     @classmethod
     async def start(
@@ -101,8 +103,20 @@ class Ground:
         await asyncio.gather(*(thread.run(node.start()) for node in ground.nodes))
         return ground
 
+    async def publish(self, local: int, port: int) -> None:
+        """Let nodes and pods reach a port of this machine's loopback at a port of their gateway."""
+        self._published[port] = await self.thread.run(
+            Relay.start((config.GATEWAY, port), (HOST, local), listens_in=self._network)
+        )
+
+    async def unpublish(self, port: int) -> None:
+        """Close a port of the gateway, and its connections."""
+        await self.thread.run(self._published.pop(port).stop())
+
     async def stop(self) -> None:
         """Stop everything, and remove it."""
+        for port in list(self._published):
+            await self.unpublish(port)
         for node in self.nodes:
             await self.thread.run(node.stop())
         await self.kube.stop()

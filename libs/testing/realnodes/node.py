@@ -23,8 +23,12 @@ PREFIX: Final = "sluice-node-"
 BRIDGE: Final = "nodes"
 """The interface of the control plane's network that connects the nodes."""
 
+MACHINE: Final = "/opt/machine"
+"""On a node, the folder `machine/` of its folder on the machine."""
+
 _WITHIN: Final = 30.0
 _CHECK_EVERY: Final = 0.02
+_IMPORT: Final = ("/opt/node/ctr", "--namespace=k8s.io", "images", "import", "--local")
 _ENTER: Final = 'for file in $CGROUPS; do echo $$ > "$file"; done; exec "$@"'
 
 
@@ -97,6 +101,21 @@ class Node:
             raise ServerFailed(f"{' '.join(command)} failed on {self.name}: {text}")
         return text
 
+    async def import_image(self, archive: Path) -> None:
+        """Give an image of this machine to the node's containerd."""
+        command = [*_IMPORT, "-"]
+        with archive.open("rb") as image:
+            process = await asyncio.create_subprocess_exec(
+                *(program("nsenter"), f"--target={self._pid}", "--all", *command),
+                stdin=image,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            output, _ = await process.communicate()
+        if process.returncode:
+            text = output.decode(errors="replace")
+            raise ServerFailed(f"{self.name} could not import {archive}: {text}")
+
     async def restart_kubelet(self, by: signal.Signals = signal.SIGTERM) -> None:
         """End the kubelet; return when the next one serves."""
         await self._restart("kubelet", by, "bash", "-c", "</dev/tcp/127.0.0.1/10250")
@@ -139,7 +158,7 @@ class Node:
         return True
 
     def _write_settings(self, binds: Mapping[str, Path]) -> Path:
-        for name in ("root", "memory", "disk", "log"):
+        for name in ("root", "memory", "disk", "log", "machine"):
             (self.folder / name).mkdir(exist_ok=True)
         kubeconfig = json.loads(self._kube.kubeconfig(f"system:node:{self.name}").read_text())
         address, port = config.API_SERVER
@@ -162,6 +181,7 @@ class Node:
             binds={
                 "/opt/node": str(self._programs),
                 "/opt/cni/bin": str(self._programs / "cni"),
+                MACHINE: str(self.folder / "machine"),
                 **{path: str(folder) for path, folder in binds.items()},
             },
             network=self._commands(),

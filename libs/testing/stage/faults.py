@@ -8,13 +8,14 @@ from libs.contracts.commands import Order
 from libs.contracts.journal import Verb
 from libs.contracts.paths import UID
 from libs.contracts.records import LostJournal
-from libs.forecast.stage import agents, api, driver_pods, tenant_pods
+from libs.forecast.stage import agents, api, driver_pods, gpu_health, tenant_pods
 from libs.forecast.stage.controllers import NODE_CONTROLLER
 from libs.forecast.stage.driver_pods import KUBELET, call_later, kernel_driver
 from libs.forecast.stage.objects import (
     UNDIVIDED,
     AgentReports,
     DriverContainerStatus,
+    GpuCure,
     StageAgent,
     StageDriverPod,
     StageMachine,
@@ -52,6 +53,20 @@ class StageFaults:
 
     def power_on(self, node: str) -> None:
         power_on(self._state, node, self._state.machines[node].boot)
+
+    def fail_gpu(self, node: str, index: int, cure: GpuCure) -> None:
+        """Let the GPU fail until its cure."""
+        state, machine = self._state, self._state.machines[node]
+        failed = gpu_health.failure(index, cure)
+        if failed.gpu not in [each.gpu for each in machine.failed_gpus]:
+            state.log(f"{node}: GPU {index} fails until a {cure}")
+            machine.failed_gpus = (*machine.failed_gpus, failed)
+            state.machine_changed(machine)
+
+    def repair_gpus(self, node: str) -> None:
+        machine = self._state.machines[node]
+        gpu_health.cure(machine, *GpuCure)
+        self._state.machine_changed(machine)
 
     def disconnect_kubelet(self, node: str, seconds: float | None) -> None:
         """Cut the kubelet off from the API server, for good if `seconds` is None."""
@@ -231,6 +246,7 @@ def _power_off(state: StageState, machine: StageMachine) -> None:
     machine.up = False
     machine.loaded = None
     machine.layout, machine.pending_layout = machine.pending_layout or UNDIVIDED, ""
+    gpu_health.cure(machine, GpuCure.RELOAD, GpuCure.REBOOT)
     machine.is_unloading = False
     machine.admitted = ""
     machine.busy_since = None

@@ -7,9 +7,24 @@ from libs.contracts.journal import EntryPhase, Verb
 from libs.contracts.node import MANAGER
 from libs.contracts.paths import CORDON, UID
 from libs.contracts.reports import Finding
-from libs.forecast.stage import agents, api, driver_agent, driver_pods, installed, mig
+from libs.forecast.stage import (
+    agents,
+    api,
+    driver_agent,
+    driver_pods,
+    gpu_health,
+    installed,
+    mig,
+)
 from libs.forecast.stage.installed import FinishedUpgrade
-from libs.forecast.stage.objects import OwnedField, StageAgent, StageMachine, StageNode, Tenant
+from libs.forecast.stage.objects import (
+    GpuFailure,
+    OwnedField,
+    StageAgent,
+    StageMachine,
+    StageNode,
+    Tenant,
+)
 from libs.forecast.stage.state import ObjectRef, Requester
 from libs.forecast.stage.tenant_pods import start_tenant_pod
 from libs.policy.wanted import InstallMethod
@@ -41,6 +56,7 @@ class StageNodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     host_processes: int = 0
     upgrade_last: bool = False
     mig_config: str = ""
+    failed_gpus: tuple[GpuFailure, ...] = ()
 
 
 def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False) -> None:
@@ -96,6 +112,7 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
             start_tenant_pod(state, machine, number, state.new_uid("pod"))
     driver_agent.report_facts(state, machine)
     mig.on_machine_changed(state, machine)
+    gpu_health.on_machine_changed(state, machine)
 
 
 def _add_machine(state: SimulatedState, spec: StageNodeSpec) -> StageMachine:
@@ -108,6 +125,7 @@ def _add_machine(state: SimulatedState, spec: StageNodeSpec) -> StageMachine:
         tenants=spec.tenants,
         obstacles=spec.obstacles,
         host_processes=spec.host_processes,
+        failed_gpus=spec.failed_gpus,
     )
     for part in COMPONENTS:
         machine.agents[part] = StageAgent(

@@ -1,5 +1,6 @@
 """Reconcile the Devices and the condition of each Node while this process leads."""
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from services.discovery.cluster.hold import Hold
 from services.discovery.cluster.pace import Pace
 from services.discovery.cluster.reports import read_devices
 from services.discovery.cluster.resources import Informers, Node
+from services.discovery.cluster.silence import TelemetrySilence
 from services.discovery.cluster.writes import DiscoveryMetrics, Writes
 
 NAME: Final = "devices"
@@ -62,6 +64,7 @@ class DeviceController:
         *,
         informers: Informers,
         reports: ReportCache,
+        silence: TelemetrySilence,
         writes: Writes,
         device_writes: DeviceWrites,
         events: EventRecorder,
@@ -72,6 +75,7 @@ class DeviceController:
     ) -> None:
         self._informers = informers
         self._reports = reports
+        self._silence = silence
         self._writes = writes
         self._device_writes = device_writes
         self._events = events
@@ -100,14 +104,20 @@ class DeviceController:
         ]
         try:
             self._queue_all()
-            await self._controller.run()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._controller.run(), name="reconcile")
+                watch = self._silence.watch(self._node_names, self._queue.add)
+                tasks.create_task(watch, name="silence")
         finally:
             for unsubscribe in subscriptions:
                 unsubscribe()
 
+    def _node_names(self) -> list[str]:
+        return [node.metadata.name for node in self._informers.nodes]
+
     def _queue_all(self) -> None:
-        for node in self._informers.nodes:
-            self._queue.add(node.metadata.name)
+        for name in self._node_names():
+            self._queue.add(name)
 
     def _on_node(self, before: Node | None, after: Node | None) -> None:
         if after is None:
@@ -115,6 +125,7 @@ class DeviceController:
                 name = before.metadata.name
                 self._absences.forget(name)
                 self._pace.forget(name)
+                self._silence.forget(name)
                 self._metrics.set_refused(name, 0)
         elif before is None or before.relevant_to_devices != after.relevant_to_devices:
             self._queue.add(after.metadata.name)
@@ -149,7 +160,8 @@ class DeviceController:
 
     def _decide(self, node: Node) -> DeviceDecision:
         name, now = node.metadata.name, self._clock.now()
-        reported = read_devices(self._reports, node, now=now)
+        is_silent = self._silence.of(name)
+        reported = read_devices(self._reports, node, now=now, is_silent=is_silent)
         if self._metrics.set_refused(name, reported.refused) and reported.refused:
             _log.warning(
                 "a node's agents report values of GPUs that cannot be true; they are left out",
@@ -172,7 +184,9 @@ class DeviceController:
             ):
                 self._record(node, write.event)
         if decision.condition is not None:
-            await _succeeds(self._writes.set_condition(node, decision.condition), errors)
+            change = decision.condition
+            if await _succeeds(self._writes.set_condition(node, change), errors):
+                self._record(node, change.event)
         for write in decision.writes:
             if isinstance(write, DeleteDevice) and not errors:
                 await _succeeds(self._device_writes.write(node, write), errors)

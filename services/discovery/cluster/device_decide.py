@@ -11,14 +11,17 @@ from typing import Final
 import msgspec
 
 from libs.contracts.device import UNKNOWN, DeviceHealth, DeviceSpec
+from libs.contracts.health import HealthState
 from libs.kube.views import Condition, OwnerReference, format_time
 from services.discovery.cluster.decide import ABSENCE_CONFIRMED
 from services.discovery.cluster.device_health import (
+    AGENT_SILENT,
     NO_VERDICT,
     GpuEvent,
     JudgedGpu,
     condition_of,
     event_of,
+    silence_event,
 )
 from services.discovery.cluster.devices import (
     NOT_JUDGED,
@@ -35,6 +38,14 @@ FIRST_VERDICT: Final = 10.0
 """Seconds for which a new Device waits for the first verdict, so that one write suffices."""
 NO_VERDICT_AFTER: Final = 900.0
 """Seconds without a verdict after which a health is unknown: a driver may have to be loaded."""
+
+
+_UNWATCHED: Final = DeviceHealth(
+    state=UNKNOWN,
+    reason=AGENT_SILENT,
+    message="the telemetry agent has stopped sending heartbeats",
+    remedy="see the pod of the telemetry agent on the node, and its log",
+)
 
 
 class ApplyDevice(msgspec.Struct, frozen=True):
@@ -66,6 +77,7 @@ class SetCondition(msgspec.Struct, frozen=True):
     """Set our condition of the Node; None removes it."""
 
     condition: Condition | None
+    event: GpuEvent | None = None
 
 
 class DeviceDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +143,7 @@ def decide_devices(
     waits = [limit - absent[key] for key, limit in rules.limits.items() if absent[key] < limit]
     return DeviceDecision(
         writes=tuple(writes),
-        condition=None if after is before else SetCondition(after),
+        condition=None if after is before else SetCondition(after, silence_event(before, after)),
         again_in=min(waits, default=None),
     )
 
@@ -153,6 +165,7 @@ class _Rules:
         self._node = node
         self._driver = reported.driver
         self._verdicts = _Verdicts(reported.verdicts)
+        self._is_silent = reported.is_silent
         self._absent = absent
         self._now = now
 
@@ -198,6 +211,8 @@ class _Rules:
 
     def _health(self, index: int, uuid: str, known: DeviceHealth) -> DeviceHealth:
         verdict = self._verdicts.find(index, uuid)
+        if self._is_unwatched(known if verdict is None else verdict.health, known):
+            return self._since(_UNWATCHED, known, None)
         if verdict is not None:
             return self._since(verdict.health, known, verdict.since)
         key = _verdict_key(index)
@@ -213,6 +228,14 @@ class _Rules:
             remedy="see the log of the telemetry agent on the node",
         )
         return self._since(missing, known, None)
+
+    def _is_unwatched(self, health: DeviceHealth, known: DeviceHealth) -> bool:
+        """Whether nothing is known, because the agent is silent. What failed remains failed."""
+        if health.state not in (HealthState.OK, HealthState.DEGRADED):
+            return health.reason == AGENT_SILENT and self._is_silent is not False
+        if self._is_silent is None:
+            return known.reason == AGENT_SILENT
+        return self._is_silent
 
     def _since(
         self, health: DeviceHealth, before: DeviceHealth, since: float | None

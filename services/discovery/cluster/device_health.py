@@ -12,6 +12,7 @@ from libs.kube.views import Condition, format_time
 GPU_HEALTHY: Final = "GPUHealthy"
 """The type of the condition."""
 NO_VERDICT: Final = "NoVerdict"
+AGENT_SILENT: Final = "AgentSilent"
 
 _NAMED: Final = 4
 """GPUs that the message of a condition names."""
@@ -57,10 +58,14 @@ def condition_of(
     if failed:
         status, reason = "False", "GPUFailed"
     elif unknown:
-        status, reason = "Unknown", NO_VERDICT
+        is_silent = all(gpu.health.reason == AGENT_SILENT for gpu in unknown)
+        status, reason = "Unknown", AGENT_SILENT if is_silent else NO_VERDICT
     elif degraded:
         reason = "GPUDegraded"
     message = _message([*failed, *unknown, *degraded], count=len(gpus))
+    if reason == AGENT_SILENT:
+        health = unknown[0].health
+        message = f"{len(unknown)} of {len(gpus)} GPUs: {health.message} ({health.remedy})"
     if before is not None and (before.status, before.reason, before.message) == (
         status,
         reason,
@@ -99,8 +104,15 @@ _EVENTS: Final[Mapping[str, tuple[Literal["Normal", "Warning"], str]]] = {
 
 
 def event_of(gpu: JudgedGpu, before: DeviceHealth) -> GpuEvent | None:
-    """Return the Event for a change of state; a first verdict is one only if something is wrong."""
+    """Return the Event for a change of state; a first verdict is one only if something is wrong.
+
+    The silence of an agent is one Event for all GPUs (`silence_event`), as is its end.
+    """
     state = gpu.health.state
+    if gpu.health.reason == AGENT_SILENT:
+        return None
+    if before.reason == AGENT_SILENT and state == HealthState.OK:
+        return None
     was_judged = before.state != UNKNOWN or bool(before.reason)
     if before.state == state or (not was_judged and state == HealthState.OK):
         return None
@@ -111,3 +123,17 @@ def event_of(gpu: JudgedGpu, before: DeviceHealth) -> GpuEvent | None:
         message += f" since {before.since}" if before.since else ""
         message += f" ({before.reason})" if before.reason else ""
     return GpuEvent(type=severity, reason=reason, message=message, group=f"gpu-{gpu.index}")
+
+
+def silence_event(before: Condition | None, after: Condition | None) -> GpuEvent | None:
+    """Return the Event for a condition that begins or ends because of a silent agent."""
+    if after is None:
+        return None
+    was_silent = before is not None and before.reason == AGENT_SILENT
+    if after.reason == AGENT_SILENT and not was_silent:
+        severity, reason = _EVENTS[UNKNOWN]
+    elif was_silent and after.status == "True":
+        severity, reason = _EVENTS[HealthState.OK]
+    else:
+        return None
+    return GpuEvent(type=severity, reason=reason, message=after.message, group="agent")

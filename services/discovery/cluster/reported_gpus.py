@@ -83,16 +83,24 @@ class ReportedGpus(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[ReportedGpu, ...] | None = None
     driver: str | None = None
     verdicts: tuple[Verdict, ...] | None = None
+    is_silent: bool | None = False
+    """The telemetry agent has stopped sending heartbeats; None: that is not known yet."""
     refused: int = 0
     """Number of values that were left out."""
 
 
 def read_gpus(
-    facts: Facts | None, driver: str | None, health: Health | None, *, now: float
+    facts: Facts | None,
+    driver: str | None,
+    health: Health | None,
+    *,
+    now: float,
+    is_silent: bool | None = False,
 ) -> ReportedGpus:
     """Clean what the agents of a node reported about its present boot."""
     refused = _Refused()
     return ReportedGpus(
+        is_silent=is_silent,
         gpus=_gpus(facts, refused),
         driver=None if driver is None else refused.word(driver, _VERSION),
         verdicts=None if health is None else _verdicts(health.gpus, refused, now=now),

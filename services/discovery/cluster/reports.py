@@ -52,8 +52,13 @@ class ReportReader:
         return self._absences.update(node, _GPUS if absent else frozenset()).get("gpus")
 
 
-def read_devices(reports: ReportCache, node: Node, *, now: float) -> ReportedGpus:
-    """Return what the agents of a node report about its GPUs."""
+def read_devices(
+    reports: ReportCache, node: Node, *, now: float, is_silent: bool | None = False
+) -> ReportedGpus:
+    """Return what the agents of a node report about its GPUs.
+
+    `is_silent`: whether its telemetry agent has stopped sending heartbeats, if that is known.
+    """
     driver_facts = _facts(reports, node, Writer.DRIVER)
     driver = None if driver_facts is None else driver_facts.driver
     health = _body(reports, node, Writer.TELEMETRY, StateKind.HEALTH)
@@ -62,6 +67,7 @@ def read_devices(reports: ReportCache, node: Node, *, now: float) -> ReportedGpu
         None if driver is None else driver.version,
         health if isinstance(health, Health) else None,
         now=now,
+        is_silent=is_silent,
     )
 
 

@@ -4,10 +4,13 @@ While it leads it writes labels, Devices, the condition of Nodes, and Events.
 """
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Final
 
-from libs.bus.port import Bus
+from libs.bus.heartbeats import HeartbeatMonitor
+from libs.bus.port import Bus, BusRetry
 from libs.bus.reports import ReportCache
+from libs.contracts.identities import Writer
 from libs.kube.client import Kube
 from libs.kube.controller import ControllerMetrics
 from libs.kube.events import EventRecorder
@@ -24,6 +27,7 @@ from services.discovery.cluster.device_controller import DeviceController
 from services.discovery.cluster.device_writes import DeviceWrites
 from services.discovery.cluster.hold import Hold
 from services.discovery.cluster.resources import MANAGER, Informers
+from services.discovery.cluster.silence import TelemetrySilence
 from services.discovery.cluster.writes import DiscoveryMetrics, Writes
 
 LEASE: Final = "sluice-discovery-cluster"
@@ -42,6 +46,9 @@ async def run(
     settings: DiscoveryClusterSettings, *, env: Env, bus: Bus, kube: Transport, service: Service
 ) -> None:
     reports = ReportCache(bus=bus, clock=env.clock, cluster=bus.identity.cluster)
+    beats = HeartbeatMonitor(
+        bus=bus, clock=env.clock, cluster=bus.identity.cluster, component=Writer.TELEMETRY
+    )
     candidate = Candidate(
         kube,
         manager=MANAGER,
@@ -74,6 +81,7 @@ async def run(
         devices = DeviceController(
             informers=informers,
             reports=reports,
+            silence=TelemetrySilence(beats, clock=env.clock),
             writes=writes,
             device_writes=DeviceWrites(fenced, informers=informers, metrics=metrics),
             events=events,
@@ -87,6 +95,7 @@ async def run(
             controllers.create_task(devices.run(), name=DEVICES_NAME)
 
     await service.enter("reports", reports)
+    service.run_forever("heartbeats", _listen(beats, env=env))
     informers.leases.cache.on_change(
         lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
     )
@@ -96,3 +105,10 @@ async def run(
     service.run_forever("lead", candidate.run(lead))
     service.ready_when("sources", lambda: informers.why_not_synced() or None)
     service.ready_when("definitions", lambda: missing_definitions(informers.all()) or None)
+
+
+async def _listen(beats: HeartbeatMonitor, *, env: Env) -> None:
+    """Follow the heartbeats as soon as the bus is there; labels do not wait for that."""
+    async with AsyncExitStack() as stack:
+        await BusRetry(env=env).until_success(lambda: stack.enter_async_context(beats))
+        await asyncio.Event().wait()

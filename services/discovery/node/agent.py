@@ -92,6 +92,10 @@ def _merge_features(
 
 INTERVAL: Final = 60.0
 """Seconds between two scans of the machine."""
+GPU_INTERVAL: Final = 3.0
+"""Seconds between two scans of its GPUs: one that fails is reported soon."""
+_SCANS_OF_GPUS: Final = round(INTERVAL / GPU_INTERVAL) - 1
+"""Those between two scans of the machine."""
 
 
 class DiscoverySettings(AgentSettings, frozen=True, kw_only=True):
@@ -124,11 +128,22 @@ class MachineReporter:
     async def run(self) -> None:
         while True:
             await self.report()
-            await self._clock.sleep(INTERVAL)
+            for _ in range(_SCANS_OF_GPUS):
+                await self._clock.sleep(GPU_INTERVAL)
+                await self._report_gpus()
+            await self._clock.sleep(GPU_INTERVAL)
 
     async def report(self) -> None:
         """Scan the machine once, and report the facts if they changed."""
-        self._known = self._known.after(await self._machine.offload.run(self._scan))
+        self._add(await self._machine.offload.run(self._scan))
+
+    async def _report_gpus(self) -> None:
+        """Scan the GPUs alone, if NVML could be used last time."""
+        if self._hold is not None and not self._known.facts.nvml_error:
+            self._add(await self._machine.offload.run(self._scan_gpus))
+
+    def _add(self, scan: Facts) -> None:
+        self._known = self._known.after(scan)
         before, facts = self._reported, self._known.facts
         if facts == before:
             return
@@ -140,10 +155,14 @@ class MachineReporter:
                 tuple(name for name in names if getattr(facts, name) != getattr(before, name))
             )
 
+    def _scan_gpus(self) -> Facts:
+        gpus, error, problem = self._gpus()
+        return Facts(gpus=gpus, nvml_error=error, nvml_problem=problem)
+
     def _scan(self) -> Facts:
         tree = self._machine.tree
-        gpus, error, problem = self._gpus()
-        return Facts(
+        return msgspec.structs.replace(
+            self._scan_gpus(),
             pci=_readable(pci.devices, tree),
             kernel=_readable(system.kernel, tree),
             os=_readable(system.operating_system, tree),
@@ -152,9 +171,6 @@ class MachineReporter:
             machine=_readable(system.machine, tree),
             vgpu=_readable(vgpu.vgpu, tree),
             features=_readable(partial(local_features, now=self._clock.now()), tree),
-            gpus=gpus,
-            nvml_error=error,
-            nvml_problem=problem,
         )
 
     def _gpus(self) -> tuple[tuple[Gpu, ...] | None, str, GpuProblem | None]:

@@ -35,19 +35,26 @@ class DriverClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     pull_secrets: tuple[str, ...] = ()
     agent_env: tuple[str, ...] = ()
     """`NAME=value` each, for every agent: how to connect to the bus."""
+    telemetry_env: tuple[str, ...] = ()
+    """`NAME=value` each, for the telemetry agent: its own settings."""
     agent_bus_ca: str = ""
     """The ConfigMap whose `ca.crt` agents verify the bus with; empty without TLS."""
 
     def render_settings(self) -> RenderSettings:
-        pairs = [entry.partition("=") for entry in self.agent_env]
         return RenderSettings(
             namespace=self.namespace,
             images=self.images,
             pull_policy=self.pull_policy,
             pull_secrets=self.pull_secrets,
-            env=tuple(EnvVar(name=name, value=value) for name, _, value in pairs),
+            env=_variables(self.agent_env),
+            telemetry_env=_variables(self.telemetry_env),
             bus_ca=self.agent_bus_ca,
         )
+
+
+def _variables(entries: tuple[str, ...]) -> tuple[EnvVar, ...]:
+    pairs = [entry.partition("=") for entry in entries]
+    return tuple(EnvVar(name=name, value=value) for name, _, value in pairs)
 
 
 async def run(

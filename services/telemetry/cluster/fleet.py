@@ -8,17 +8,19 @@ from typing import Final
 import msgspec
 
 from libs.contracts.identities import Writer
-from libs.contracts.telemetry import Batch
+from libs.contracts.telemetry import Batch, GpuSample
 from libs.kube import views
 from libs.kube.cache import Cache
 from libs.kube.resources import Resource
 from libs.policy.pool_index import PoolIndex, recorded_pool
 from libs.policy.render.agents import AGENTS
 from libs.runtime.clock import Clock
+from services.telemetry.cluster.page import proper_samples
 from services.telemetry.cluster.totals import GpuTotals, node_totals, sum_totals
+from services.telemetry.exposition import NodeSamples
 
 SILENT_AFTER: Final = 100.0
-"""Seconds without a batch after which a node is silent: a little more than three sweeps."""
+"""Seconds without a batch after which a node is silent: a little more than three reports."""
 
 
 class LastBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -27,6 +29,8 @@ class LastBatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at: float
     """Time of receipt, by the local monotonic clock."""
     totals: GpuTotals
+    samples: tuple[GpuSample, ...]
+    """Those that may be on the page of the fleet."""
 
 
 class _XidCount(msgspec.Struct):
@@ -58,14 +62,19 @@ class BatchCache:
     def __init__(self) -> None:
         self._batches: dict[str, LastBatch] = {}
         self._counts: dict[str, _XidCount] = {}
+        self.refused = 0
+        """Samples that cannot be true."""
 
     def add(self, batch: Batch, *, now: float) -> int:
         """Store a node's newest batch; return how many of its XIDs are new."""
+        proper = proper_samples(batch)
+        self.refused += proper.refused
         self._batches[batch.node] = LastBatch(
             node_uid=batch.node_uid,
-            driver_version=batch.driver_version,
+            driver_version=proper.driver_version,
             at=now,
             totals=node_totals(batch.gpus),
+            samples=proper.samples,
         )
         return self._counts.setdefault(batch.node, _XidCount()).add(batch)
 
@@ -148,6 +157,10 @@ class FleetTelemetry:
         self.unknown_batches = 0
         """Batches whose Node does not exist, or exists with another uid."""
 
+    @property
+    def refused_samples(self) -> int:
+        return self._batches.refused
+
     def add(self, batch: Batch) -> bool:
         """Add a batch; return False if its Node does not exist."""
         if self._nodes.is_synced and not self._exists(batch.node, batch.node_uid):
@@ -164,16 +177,20 @@ class FleetTelemetry:
     def nodes(self) -> Iterator[NodeTelemetry]:
         """Yield the nodes that are not silent, by name."""
         now = self._clock.monotonic()
-        for name, last in self._batches.current(now=now):
-            if not self._nodes.is_synced or self._exists(name, last.node_uid):
-                yield NodeTelemetry(
-                    name=name,
-                    pool=self._pool(name),
-                    driver_version=last.driver_version,
-                    age=now - last.at,
-                    xids=self._batches.xids(name),
-                    totals=last.totals,
-                )
+        for name, last in self._current(now):
+            yield NodeTelemetry(
+                name=name,
+                pool=self._pool(name),
+                driver_version=last.driver_version,
+                age=now - last.at,
+                xids=self._batches.xids(name),
+                totals=last.totals,
+            )
+
+    def samples(self) -> Iterator[NodeSamples]:
+        """Yield the samples of the nodes that are not silent, by name."""
+        for name, last in self._current(self._clock.monotonic()):
+            yield NodeSamples(node=name, driver_version=last.driver_version, samples=last.samples)
 
     def pools(self, sending: list[NodeTelemetry]) -> Mapping[str, PoolTelemetry]:
         """Return the pools by key; nodes without a pool are under "". Empty before the first list.
@@ -194,6 +211,11 @@ class FleetTelemetry:
             )
             for pool in sorted(sizes)
         }
+
+    def _current(self, now: float) -> Iterator[tuple[str, LastBatch]]:
+        for name, last in self._batches.current(now=now):
+            if not self._nodes.is_synced or self._exists(name, last.node_uid):
+                yield name, last
 
     def _exists(self, name: str, uid: str) -> bool:
         node = self._nodes.get(name)

@@ -85,6 +85,12 @@ class FleetCollector(Collector):
             "Batches that nodes sent and that never arrived, by their sequence numbers.",
             value=batches.missing,
         )
+        yield CounterMetricFamily(
+            "sluice_telemetry_refused_samples",
+            "Samples of GPUs, and versions of drivers, that were left out because they cannot be"
+            " true.",
+            value=self._fleet.refused_samples,
+        )
 
 
 def _node_metrics(nodes: list[NodeTelemetry]) -> Iterator[Metric]:

@@ -4,6 +4,11 @@ It writes nothing but events, whose ids are the same in all replicas, so any num
 each exports the whole fleet.
 """
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
 from libs.bus.events import EventPublisher
 from libs.bus.port import Bus, BusRetry
 from libs.bus.reports import ReportCache
@@ -17,17 +22,26 @@ from libs.kube.resources import CustomObject, custom_resources
 from libs.policy.kinds import NODE_SELECTING_KINDS
 from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.env import Env
+from libs.runtime.http import HttpServer, HttpSettings, Page
+from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
 from services.telemetry.cluster.fleet import NODES, SELECTOR, FleetTelemetry, Node
 from services.telemetry.cluster.health import FleetHealth, HealthCollector
 from services.telemetry.cluster.metrics import FleetCollector
+from services.telemetry.cluster.page import fleet_page
+from services.telemetry.exposition import HostnameLabel
+
+_log = logger()
 
 
 class TelemetryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     namespace: str = ""
     pod_name: str = ""
     """These two are set for every cluster role; this one does not use them."""
+    exporter: HttpSettings = HttpSettings(port=9400)
+    """Address of the page with the samples of all GPUs."""
+    hostname_label: HostnameLabel = "Hostname"
 
 
 MANAGER = "sluice-telemetry"
@@ -40,7 +54,8 @@ async def run(
     bus: Bus,
     env: Env,
     service: Service,
-) -> None:
+) -> Mapping[str, Callable[[], Page]]:
+    """Start the role; return the pages for dashboards."""
     client = Kube(kube, manager=MANAGER, clock=env.clock)
     nodes = Cache(client, NODES, env=env, labels=SELECTOR)
     policies = informers(custom_resources(NODE_SELECTING_KINDS, CustomObject), client, env=env)
@@ -78,3 +93,19 @@ async def run(
         "nodes",
         lambda: None if nodes.is_synced else nodes.problem or "the Nodes are not listed yet",
     )
+
+    def metrics_page() -> Page:
+        page = fleet_page(fleet.samples(), hostname_label=settings.hostname_label)
+        return Page(page, content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    return {"/metrics": metrics_page}
+
+
+async def run_and_export(
+    settings: TelemetryClusterSettings, /, *, service: Service, **ports: Any
+) -> None:
+    """Start the role, and serve its pages over HTTP."""
+    pages = await run(settings, service=service, **ports)
+    exporter = await service.enter("exporter", HttpServer(settings.exporter, pages))
+    host, port = exporter.address
+    _log.info("exporter started", host=host, port=port)

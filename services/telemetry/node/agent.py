@@ -3,28 +3,34 @@
 It changes nothing on the machine, and holds the driver only while no command forbids it.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final
 
+import msgspec
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.bus.agent import Agent, AgentSettings
-from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.telemetry import TelemetrySender
 from libs.contracts.commands import CommandKind
+from libs.contracts.facts import Gpu
 from libs.host import system
-from libs.host.gpus.port import GpuHandle, GpusUnavailable
+from libs.host.gpus.port import GpuHandle
 from libs.host.machine import Machine
+from libs.host.podresources.assignments import PodsByGpu
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
+from services.telemetry.exposition import HostnameLabel, NodeSamples, render, rows
+from services.telemetry.metric_list import MetricList
 from services.telemetry.node.health import HealthReporter, RecordFile
-from services.telemetry.node.page import exporter_page
-from services.telemetry.node.sampler import INTERVAL, Sampler, Sweep, TelemetryMetrics
+from services.telemetry.node.metric_file import MetricFile
+from services.telemetry.node.pods import PodFollower, connected_kubelet
+from services.telemetry.node.publisher import SweepPublisher
+from services.telemetry.node.sampler import Sampler, Sweep, TelemetryMetrics
 
 _log = logger()
 
@@ -32,57 +38,22 @@ _log = logger()
 class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
     exporter: HttpSettings = HttpSettings(port=9400)
     """Address of the page for dashboards."""
-    hostname_label: Literal["Hostname", "hostname"] = "Hostname"
-    """The label for the node; dcgm-exporter changed its spelling after 4.5.3-4.8.2."""
+    hostname_label: HostnameLabel = "Hostname"
+    metric_list: str = ""
+    """The file with the list of metrics; if empty, dcgm-exporter's default list."""
+    sample_interval: Annotated[float, msgspec.Meta(ge=0.1, le=60.0)] = 1.0
+    """Seconds between two sweeps."""
+    report_interval: Annotated[float, msgspec.Meta(ge=1.0, le=30.0)] = 30.0
+    """Seconds between two batches for the fleet's metrics, while nothing changes."""
+    pod_resources: str = ""
+    """The socket of the kubelet's pod-resources API; if empty, no metric has labels of a pod."""
+    virtual_gpus: bool = False
+    """Whether each of the containers that share a GPU has samples of its own."""
 
 
 _INDEX: Final = b'<html><body><a href="/metrics">Metrics of this node\'s GPUs</a></body></html>\n'
 
 Pages = Mapping[str, Callable[[], Page]]
-
-
-class SweepPublisher:
-    """Samples the GPUs at an interval and sends each sweep as a batch."""
-
-    def __init__(
-        self, *, sampler: Sampler, sender: TelemetrySender, clock: Clock, metrics: TelemetryMetrics
-    ) -> None:
-        self._sampler = sampler
-        self._sender = sender
-        self._clock = clock
-        self._metrics = metrics
-
-    async def run(self) -> None:
-        while True:
-            await self._sampler.sweep()
-            await self._send()
-            await self._clock.sleep(INTERVAL)
-
-    async def quiesce(self, _op: Op) -> OpDone | OpFailed:
-        """Release the GPUs, and send an empty batch at once."""
-        try:
-            await self._sampler.release()
-        except GpusUnavailable as error:
-            return OpFailed("devices-open", str(error))
-        finally:
-            await self._send()
-        return OpDone()
-
-    async def idle(self, _op: Op) -> OpDone:
-        """Sample again, and send the sweep at once."""
-        await self._sampler.resume()
-        await self._send()
-        return OpDone()
-
-    async def _send(self) -> None:
-        sweep, unsent = self._sampler.current, self._sender.unsent
-        await self._sender.send(
-            driver_version=sweep.driver_version if sweep else "",
-            gpus=list(sweep.samples) if sweep else [],
-            xids=self._sampler.xids,
-        )
-        if self._sender.unsent > unsent:
-            self._metrics.count_unsent()
 
 
 async def run(
@@ -107,7 +78,17 @@ async def run(
 
     sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=metrics, on_sweep=judge)
     sender = TelemetrySender(bus=bus, env=env, node_uid=node_uid, boot_id=boot_id)
-    publisher = SweepPublisher(sampler=sampler, sender=sender, clock=env.clock, metrics=metrics)
+    publisher = SweepPublisher(
+        sampler=sampler,
+        sender=sender,
+        clock=env.clock,
+        metrics=metrics,
+        sample_interval=settings.sample_interval,
+        report_interval=settings.report_interval,
+    )
+    listed = MetricFile(
+        settings.metric_list, offload=host.offload, clock=env.clock, metrics=env.metrics
+    )
     agent = Agent(
         bus=bus,
         env=env,
@@ -126,15 +107,16 @@ async def run(
     )
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
     await health.open()
+    await listed.read()
     agent.start(service)
+    service.run_forever("metric list", listed.follow())
     service.run_forever("sweeps", publisher.run())
+    pods = await _follow_pods(settings.pod_resources, host, clock=env.clock, service=service)
     service.ready_when("gpus", lambda: sampler.problem or None)
 
     def metrics_page() -> Page:
         sweep = sampler.current
-        text = sweep and exporter_page(
-            sweep, node=settings.node, hostname_label=settings.hostname_label
-        )
+        text = sweep and _render(sweep, settings, listed.current, pods(sweep.gpus))
         return Page(text or b"", content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return {
@@ -142,6 +124,38 @@ async def run(
         "/metrics": metrics_page,
         "/health": lambda: Page(b"OK"),
     }
+
+
+async def _follow_pods(
+    socket: str, machine: Machine, *, clock: Clock, service: Service
+) -> Callable[[Sequence[Gpu]], PodsByGpu]:
+    """Return a function that returns the pods of GPUs; without a socket there are none."""
+    if not socket:
+        return lambda _gpus: {}
+    offload = machine.offload
+    kubelet = await service.enter("kubelet", connected_kubelet(socket, offload))
+    follower = PodFollower(kubelet.list, offload=offload, clock=clock)
+    service.run_forever("pods", follower.run())
+    return follower.pods
+
+
+def _render(
+    sweep: Sweep, settings: TelemetrySettings, listed: MetricList, pods: PodsByGpu
+) -> bytes:
+    samples = NodeSamples(
+        node=settings.node,
+        driver_version=sweep.driver_version,
+        samples=sweep.samples,
+        gpus={gpu.uuid: gpu for gpu in sweep.gpus},
+    )
+    found = rows(
+        [samples],
+        listed,
+        hostname_label=settings.hostname_label,
+        pods=pods,
+        virtual_gpus=settings.virtual_gpus,
+    )
+    return render(listed.metrics, list(found))
 
 
 async def run_and_export(settings: TelemetrySettings, /, *, service: Service, **ports: Any) -> None:

@@ -4,7 +4,7 @@ The last sweep is served only while it is recent.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -19,7 +19,7 @@ from libs.runtime.metrics import Metrics
 
 
 class TelemetryMetrics:
-    """Metrics of the agent itself; those under dcgm-exporter's names are in `page`."""
+    """Metrics of the agent itself; those under dcgm-exporter's names are in `fields`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._sweeps = metrics.counter(
@@ -59,10 +59,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[GpuSample, ...]
 
 
-INTERVAL: Final = 30.0
-"""Seconds between two sweeps, as in dcgm-exporter."""
-STALE_AFTER: Final = 3 * INTERVAL
-"""Seconds after which a sweep is no longer served."""
+STALE_AFTER: Final = 15.0
+"""Seconds after which a sweep is no longer served; more than NVML has to answer one."""
 
 
 class _SweepResult(msgspec.Struct, frozen=True):
@@ -91,9 +89,11 @@ class Sampler:
         self._clock = clock
         self._metrics = metrics
         self._xids = XidCounts()
-        # A release waits for a running sweep, which would otherwise acquire the GPUs again.
+        # One sweep at a time.
         self._lock = asyncio.Lock()
         self._sweep: Sweep | None = None
+        self._unavailable = ""
+        """Why the last sweep could not measure the GPUs."""
         self._swept_at = clock.monotonic()
 
     @property
@@ -111,9 +111,7 @@ class Sampler:
         """Why the GPUs are not measured; empty if they are."""
         if overdue := self._overdue:
             return f"the GPUs did not answer for {overdue:.0f} s"
-        return self._hold.unavailable_reason or (
-            "" if self._sweep else "the GPUs have not been sampled yet"
-        )
+        return self._unavailable or ("" if self._sweep else "the GPUs have not been sampled yet")
 
     @property
     def _overdue(self) -> float:
@@ -129,15 +127,18 @@ class Sampler:
             self._sweep = result.sweep and msgspec.structs.replace(
                 result.sweep, samples=self._xids.with_last_xids(result.sweep.samples)
             )
+            self._unavailable = "" if result.sweep else self._hold.unavailable_reason
             self._swept_at = self._clock.monotonic()
             await self._on_sweep(result.sweep, result.errors)
         self._metrics.count_sweep(measured=result.sweep is not None)
 
     async def release(self) -> None:
         """Release the GPUs until `resume`; raise `GpusUnavailable` if a device stays open."""
-        async with self._lock:
-            self._sweep = None
-            await self._machine.offload.run(self._hold.release)
+        try:
+            await self._machine.offload.run(self._hold.release)  # this ends the calls of a sweep
+        finally:
+            async with self._lock:
+                self._sweep = None
         await self.sweep()
 
     async def resume(self) -> None:
@@ -151,15 +152,29 @@ class Sampler:
         if library is None:
             return _SweepResult(errors=errors)
         try:
-            sweep = Sweep(
-                driver_version=library.driver_version,
-                gpus=gpus.describe(),
-                samples=gpus.sample(),
-            )
+            # In this order a GPU that hangs costs the others no second.
+            samples = gpus.sample()
+            described = gpus.describe()
         except GpusUnavailable as error:
             self._hold.mark_lost(error)
             return _SweepResult(errors=errors)
+        sweep = Sweep(
+            driver_version=library.driver_version,
+            gpus=described,
+            samples=tuple(_named(samples, described)),
+        )
         return _SweepResult(sweep, errors)
+
+
+def _named(samples: Iterable[GpuSample], gpus: Iterable[Gpu]) -> Iterator[GpuSample]:
+    """Yield the samples with what identifies a GPU for people."""
+    described = {gpu.uuid: gpu for gpu in gpus}
+    for sample in samples:
+        if (gpu := described.get(sample.uuid)) is None:
+            yield sample
+        else:
+            minor = gpu.minor if gpu.minor >= 0 else None
+            yield msgspec.structs.replace(sample, minor=minor, model=gpu.name)
 
 
 class XidCounts:

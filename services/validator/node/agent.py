@@ -1,30 +1,31 @@
 """The validator agent of a node: proves the running driver, and reports exactly what it proved.
 
 Its evidence lets a node return to service (docs/invariants.md#i3). It changes nothing on the
-machine and holds nothing between two validations.
+machine, and between two validations it keeps only the names of the GPUs that the driver listed.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from libs.bus.agent import Agent, AgentSettings
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
-from libs.contracts.commands import CommandKind, Order, Validate
+from libs.contracts.commands import Command, CommandKind, Order, Validate
 from libs.contracts.events import EvidenceEvent
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.reports import Evidence, ValidationStep
+from libs.health.record import GpuRecord
 from libs.host import system
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 from libs.runtime.service import Service
-from services.validator.node import driver_check
+from services.validator.node.driver_check import DRIVER_STEP, STEPS, DriverProbe, probe_driver
 
 NO_DIGEST: Final = "none"
 """The digest of a part that was not validated."""
 
-STEP: Final = "driver"
 TRIES: Final = 6
 RETRY_INTERVAL: Final = 5.0
 """Seconds between two tries: GPUs come up one after another."""
@@ -34,50 +35,84 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """The validator has no settings of its own."""
 
 
-async def validate_driver(
-    op: Op, request: Validate, *, machine: Machine, node_uid: str, boot_id: str, clock: Clock
-) -> Evidence:
-    """Check the driver until it works or all tries failed.
+class Validator:
+    """The validations of one machine during one boot."""
 
-    While the machine does not show the requested run, no try is used up: either it soon will, or
-    the scheduler replaces the request, or the time for validation ends.
-    """
-    started = clock.monotonic()
-    attempt = 1
-    while True:
-        op.raise_if_superseded()
-        probe = await machine.offload.run(
-            lambda: driver_check.probe_driver(machine.tree, machine.gpus, request)
+    def __init__(self, *, machine: Machine, node_uid: str, boot_id: str, clock: Clock) -> None:
+        self._machine = machine
+        self._node_uid = node_uid
+        self._boot_id = boot_id
+        self._clock = clock
+        self._known = tuple[GpuRecord, ...]()
+        """The GPUs that the driver listed in this boot, as far as this process knows."""
+
+    async def validate(self, op: Op, request: Validate) -> Evidence:
+        """Check driver and GPUs until they work or all tries failed.
+
+        While the machine does not show the requested run, no try is used up: either it soon will,
+        or the scheduler replaces the request, or the time for validation ends.
+        """
+        started = driver_works_at = self._clock.monotonic()
+        attempt = 1
+        while True:
+            op.raise_if_superseded()
+            probe = await self._probe(request)
+            self._known = probe.gpus
+            op.progress(probe.step, probe.problem)
+            if probe.step == DRIVER_STEP:
+                driver_works_at = self._clock.monotonic()
+            if not probe.is_undecided:
+                if not probe.problem or attempt == TRIES:
+                    break
+                attempt += 1
+            await self._clock.sleep(RETRY_INTERVAL)
+        seconds = driver_works_at - started, self._clock.monotonic() - driver_works_at
+        return self._evidence(op.command, request, probe, _steps(probe, seconds))
+
+    async def _probe(self, request: Validate) -> DriverProbe:
+        machine, known = self._machine, self._known
+        return await machine.offload.run(
+            lambda: probe_driver(machine.tree, machine.gpus, request, known=known)
         )
-        op.progress(STEP, probe.problem)
-        if not probe.is_undecided:
-            if not probe.problem or attempt == TRIES:
-                break
-            attempt += 1
-        await clock.sleep(RETRY_INTERVAL)
-    step = ValidationStep(
-        name=STEP,
-        passed=not probe.problem,
-        message=probe.problem,
-        seconds=round(clock.monotonic() - started, 3),
-    )
-    return Evidence(
-        epoch=op.command.epoch,
-        token=op.command.token,
-        op=op.command.op,
-        passed=step.passed,
-        label=request.label,
-        node_uid=node_uid,
-        boot_id=boot_id,
-        kernel=probe.kernel,
-        driver_pod_uid=request.pod_uid,
-        driver_started=probe.started,
-        driver_version=probe.version,
-        driver_digest=probe.digest or NO_DIGEST,
-        runtime_digest=NO_DIGEST,
-        mig_digest=probe.mig_digest or NO_DIGEST,
-        steps=(step,),
-        at=clock.now(),
+
+    def _evidence(
+        self,
+        command: Command,
+        request: Validate,
+        probe: DriverProbe,
+        steps: tuple[ValidationStep, ...],
+    ) -> Evidence:
+        return Evidence(
+            epoch=command.epoch,
+            token=command.token,
+            op=command.op,
+            passed=not probe.problem,
+            label=request.label,
+            node_uid=self._node_uid,
+            boot_id=self._boot_id,
+            kernel=probe.kernel,
+            driver_pod_uid=request.pod_uid,
+            driver_started=probe.started,
+            driver_version=probe.version,
+            driver_digest=probe.digest or NO_DIGEST,
+            runtime_digest=NO_DIGEST,
+            mig_digest=probe.mig_digest or NO_DIGEST,
+            steps=steps,
+            at=self._clock.now(),
+        )
+
+
+def _steps(probe: DriverProbe, seconds: Sequence[float]) -> tuple[ValidationStep, ...]:
+    """Return the steps that were reached; `seconds` is how long each step took."""
+    reached = STEPS[: STEPS.index(probe.step) + 1]
+    return tuple(
+        ValidationStep(
+            name=name,
+            passed=name != probe.step or not probe.problem,
+            message=(probe.problem or probe.found) if name == probe.step else "",
+            seconds=round(took, 3),
+        )
+        for name, took in zip(reached, seconds, strict=False)
     )
 
 
@@ -93,21 +128,21 @@ async def run(
     """Start the agent for one boot of the machine."""
     boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
+    validator = Validator(machine=host, node_uid=node_uid, boot_id=boot_id, clock=env.clock)
 
     async def validate(op: Op) -> OpDone | OpFailed:
         request = op.body
         if not isinstance(request, Validate):
             return OpFailed("defect", f"{op.command.kind} is no validation")
-        unknown = [step for step in request.steps if step != STEP]
+        unknown = [step for step in request.steps if step not in STEPS]
         if unknown:
             return OpFailed("unknown-step", f"this validator cannot do {', '.join(unknown)}")
-        evidence = unpublished[op.command.order] = await validate_driver(
-            op, request, machine=host, node_uid=node_uid, boot_id=boot_id, clock=env.clock
-        )
+        evidence = unpublished[op.command.order] = await validator.validate(op, request)
         agent.reporter.report(evidence)
         if evidence.passed:
             return OpDone(f"driver {evidence.driver_version} works")
-        return OpFailed(STEP, evidence.steps[0].message)
+        failed = evidence.steps[-1]
+        return OpFailed(failed.name, failed.message)
 
     agent = Agent(
         bus=bus,
@@ -133,12 +168,12 @@ async def run(
                     op=found.op,
                     label=found.label,
                     passed=found.passed,
-                    failed_step="" if found.passed else STEP,
+                    failed_step="" if found.passed else found.steps[-1].name,
                 ),
                 id=f"evidence/{entry.order}/{entry.time:.6f}",
                 message=f"driver {found.driver_version} is proven"
                 if found.passed
-                else f"the driver is not proven: {found.steps[0].message}",
+                else f"the driver is not proven: {found.steps[-1].message}",
             )
 
     agent.commands.on_entry(publish_evidence)

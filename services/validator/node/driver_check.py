@@ -1,18 +1,26 @@
-"""The driver check: the wanted driver runs and has all GPUs.
+"""The checks of one try: the wanted driver runs, and its GPUs work.
 
-It reads the kernel and the driver's own library, never the driver container. Each problem
+They read the kernel and the driver's own library, never the driver container. Each problem
 names its meaning and the remedy. All functions block.
 """
 
+from typing import Final
+
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.commands import Validate
-from libs.contracts.facts import Gpu
-from libs.contracts.gpus import REMEDIES
+from libs.health.node import Records
 from libs.host import driver_files, holders, modules, pci, system
 from libs.host.gpus.port import Gpus, GpusUnavailable
 from libs.host.tree import Tree, Unreadable
 from libs.policy.mig.geometry import found_geometry, mig_digest
+from services.validator.node.gpu_check import check_gpus, listed
+
+DRIVER_STEP: Final = "driver"
+GPUS_STEP: Final = "gpus"
+STEPS: Final = (DRIVER_STEP, GPUS_STEP)
+"""In their order; the second needs the first."""
 
 START_TOLERANCE = 2.0
 """Seconds by which Kubernetes and the kernel may disagree on a container's start: both keep whole
@@ -21,8 +29,12 @@ seconds. Compared only where the runtime's ids of the containers are not known.
 
 
 class DriverProbe(msgspec.Struct, frozen=True, kw_only=True):
+    step: str = DRIVER_STEP
+    """The last step that was reached."""
     problem: str = ""
-    """What is wrong and what to do, for people; empty if the driver works."""
+    """What is wrong in that step and what to do, for people; empty if nothing is."""
+    found: str = ""
+    """What the step found, for people."""
     is_undecided: bool = False
     """The machine does not show the run that was to be validated, which says nothing about it."""
     version: str = ""
@@ -34,18 +46,23 @@ class DriverProbe(msgspec.Struct, frozen=True, kw_only=True):
     """Of the geometry of the GPUs; empty if they were not described."""
     kernel: str = ""
     """Release of the running kernel."""
+    gpus: Records = ()
+    """The GPUs that the driver listed in this boot."""
 
 
-def probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
-    """Check once, and close the library."""
+def probe_driver(tree: Tree, gpus: Gpus, request: Validate, *, known: Records = ()) -> DriverProbe:
+    """Check once, and close the library. `known`: the GPUs that were listed earlier."""
     try:
         if undecided := _undecided(tree, request):
-            return DriverProbe(problem=undecided, is_undecided=True)
+            return DriverProbe(problem=undecided, is_undecided=True, gpus=known)
         kernel = tree.word(system.RELEASE) or ""
-        return msgspec.structs.replace(_probe_driver(tree, gpus, request), kernel=kernel)
+        probe = _probe_driver(tree, request)
+        if not probe.problem:
+            probe = _probe_library(tree, gpus, request, probe, known)
+        return replace(probe, kernel=kernel, gpus=probe.gpus or known)
     except Unreadable as error:
         problem = f"the machine cannot be inspected: {error}"
-        return DriverProbe(problem=problem, is_undecided=True)
+        return DriverProbe(problem=problem, is_undecided=True, gpus=known)
 
 
 def _undecided(tree: Tree, request: Validate) -> str:
@@ -74,7 +91,7 @@ def _is_same_start(start: float, request: Validate) -> bool:
     return not request.started or abs(start - request.started) < START_TOLERANCE
 
 
-def _probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
+def _probe_driver(tree: Tree, request: Validate) -> DriverProbe:
     if request.pod_uid and not tree.exists(driver_files.READY):
         return DriverProbe(problem="the driver container is not ready: see its log")
     digest = driver_files.installed_digest(tree)
@@ -89,20 +106,7 @@ def _probe_driver(tree: Tree, gpus: Gpus, request: Validate) -> DriverProbe:
             problem="module nvidia is not loaded: see the log of the driver container and"
             " the kernel log"
         )
-    probe = DriverProbe(
-        version=module.version,
-        digest=digest,
-        started=_start(tree, request),
-    )
-    digest = ""
-    try:
-        try:
-            problem, digest = _library_problem(tree, gpus, module.version)
-        finally:
-            gpus.close()
-    except GpusUnavailable as error:
-        problem = f"NVML cannot be used: {error}"
-    return msgspec.structs.replace(probe, problem=problem, mig_digest=digest)
+    return DriverProbe(version=module.version, digest=digest, started=_start(tree, request))
 
 
 def _start(tree: Tree, request: Validate) -> float:
@@ -114,31 +118,40 @@ def _start(tree: Tree, request: Validate) -> float:
     return min(holders.container_starts(tree, request.pod_uid).values(), default=0.0)
 
 
-def _library_problem(tree: Tree, gpus: Gpus, version: str) -> tuple[str, str]:
-    """Return what is wrong, empty if nothing is, and the digest of the geometry of the GPUs."""
-    library = gpus.open()
-    if version and library.driver_version != version:
-        return (
-            f"NVML is of driver {library.driver_version}, but the kernel has {version}:"
-            " remove the other driver that is installed on this machine"
-        ), ""
-    found = gpus.describe()
-    return _gpu_problem(tree, found), mig_digest(found_geometry(found))
+def _probe_library(
+    tree: Tree, gpus: Gpus, request: Validate, probe: DriverProbe, known: Records
+) -> DriverProbe:
+    """Continue with the driver's library, and with the GPUs that it lists."""
+    try:
+        try:
+            library = gpus.open()
+            if probe.version and library.driver_version != probe.version:
+                return replace(probe, problem=_mismatch(library.driver_version, probe.version))
+            found = gpus.describe()
+            samples = gpus.sample()
+        finally:
+            gpus.close()
+    except GpusUnavailable as error:
+        return replace(probe, problem=f"NVML cannot be used: {error}")
+    check = check_gpus(
+        found,
+        samples,
+        known=known,
+        devices=[device for device in pci.devices(tree) or () if pci.is_gpu(device)],
+        failed_before=request.failed_gpus,
+    )
+    return replace(
+        probe,
+        step=GPUS_STEP,
+        problem=check.problem,
+        found=check.found,
+        mig_digest=mig_digest(found_geometry(found)),
+        gpus=listed(found, known),
+    )
 
 
-def _gpu_problem(tree: Tree, found: tuple[Gpu, ...]) -> str:
-    expected = [device for device in pci.devices(tree) or () if pci.is_gpu(device)]
-    if len(found) < len(expected):
-        known = {gpu.pci.lower()[-12:] for gpu in found}
-        missing = [gpu.address for gpu in expected if gpu.address.lower()[-12:] not in known]
-        return (
-            f"the driver has {len(found)} of {len(expected)} GPUs; {', '.join(missing)} are"
-            " missing: see the kernel log for that address"
-        )
-    broken = {gpu: gpu.problem for gpu in found if gpu.problem is not None}
-    if broken:
-        return "; ".join(
-            f"{gpu.uuid or f'GPU {gpu.index}'}: {REMEDIES.get(problem, problem.value)}"
-            for gpu, problem in broken.items()
-        )
-    return "" if found else "the driver has no GPU: see the kernel log"
+def _mismatch(library: str, kernel: str) -> str:
+    return (
+        f"NVML is of driver {library}, but the kernel has {kernel}:"
+        " remove the other driver that is installed on this machine"
+    )

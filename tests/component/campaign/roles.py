@@ -101,7 +101,7 @@ class RoleProcess:
         self._dead = False
         self.task = asyncio.create_task(self._run(_RUNS[writer]), name=self.name)
 
-    async def _run(self, run: Callable[["RoleProcess"], Coroutine[Any, Any, None]]) -> None:
+    async def _run(self, run: Callable[["RoleProcess"], Coroutine[Any, Any, object]]) -> None:
         try:
             async with self.service:
                 await run(self)
@@ -131,10 +131,10 @@ async def _driver_cluster(role: RoleProcess) -> None:
 
 
 def _role(
-    run: Callable[..., Coroutine[Any, Any, None]],
+    run: Callable[..., Coroutine[Any, Any, object]],
     settings: Callable[[str], object],
     **more: object,
-) -> Callable[[RoleProcess], Coroutine[Any, Any, None]]:
+) -> Callable[[RoleProcess], Coroutine[Any, Any, object]]:
     """Return the program of a role; `settings` returns its settings for the process's name."""
     return lambda role: run(
         settings(role.name),
@@ -151,7 +151,7 @@ async def _inline(work: Callable[[], PlanAnswer]) -> PlanAnswer:
     return work()
 
 
-_RUNS: dict[Writer, Callable[[RoleProcess], Coroutine[Any, Any, None]]] = {
+_RUNS: dict[Writer, Callable[[RoleProcess], Coroutine[Any, Any, object]]] = {
     Writer.SCHEDULER: _role(
         scheduler.run,
         lambda name: SchedulerSettings(namespace=NAMESPACE, pod_name=name),

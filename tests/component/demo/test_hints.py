@@ -27,6 +27,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from libs.testing.nvml import NotBuilt, library
 from tests.support import eventually
 
 WITHIN = 240.0
@@ -111,15 +112,32 @@ async def test_all_metrics_pages_are_in_prometheus_format(demo: RunningDemo) -> 
     pages = demo.pages()
     services = {"scheduler", *(f"{name}-cluster" for name in ("discovery", "driver"))}
     services |= {"validator-cluster", "telemetry-cluster"}
-    assert pages.keys() == services | {"GPUs of node-1"}
+    assert pages.keys() == services | {"GPUs of node-1", "GPUs of all nodes"}
     found = {name: await asyncio.to_thread(families, url) for name, url in pages.items()}
     for name in services:
         phases = found[name]["sluice_service_phase"].samples
         assert [sample.labels["phase"] for sample in phases if sample.value] == ["ready"]
     (done,) = found["scheduler"]["gpu_operator_nodes_upgrades_done"].samples
     assert done.value == 1
-    temperatures = found["GPUs of node-1"]["DCGM_FI_DEV_GPU_TEMP"].samples
-    assert [sample.labels["gpu"] for sample in temperatures] == [str(index) for index in range(8)]
+
+
+async def test_the_gpus_are_measured_through_pynvml_where_that_is_said(demo: RunningDemo) -> None:
+    await demo.wait_for(DONE)
+    url = demo.pages()["GPUs of node-1"]
+    try:
+        library()
+    except NotBuilt:
+        assert "\nThe GPUs are kept in memory" in demo.output
+    else:
+        assert "\nAgents read the GPUs through pynvml" in demo.output
+    indices = [str(index) for index in range(8)]
+
+    async def are_measured() -> bool:
+        # The agent may just have opened them again.
+        found = (await asyncio.to_thread(families, url)).get("DCGM_FI_DEV_GPU_TEMP")
+        return found is not None and [each.labels["gpu"] for each in found.samples] == indices
+
+    await eventually(are_measured, within=WITHIN, every=0.5)
 
 
 async def test_any_nats_client_can_read_the_events(demo: RunningDemo) -> None:

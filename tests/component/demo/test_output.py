@@ -12,6 +12,7 @@ from demo.output import (
     VersionNames,
     cost_lines,
     process_cost,
+    total_cost,
 )
 from libs.contracts.events import (
     CommandEvent,
@@ -113,6 +114,20 @@ def test_memory_and_cpu_are_read_despite_an_odd_process_name(tmp_path: Path) -> 
         f"7 (a) b) S 1 7 7 0 -1 4194560 900 0 0 0 {3 * ticks} {2 * ticks} 0 0 20 0 1 0 100\n"
     )
     assert process_cost(7, proc=tmp_path) == ProcessCost(50.0, 5.0)
+
+
+def test_the_cost_of_a_machine_includes_its_children_but_not_those_that_ended(
+    tmp_path: Path,
+) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    for pid, children in ((7, "8 9 "), (8, "")):
+        task = tmp_path / f"{pid}/task/{pid}"
+        task.mkdir(parents=True)
+        (task / "children").write_text(children)
+        (tmp_path / f"{pid}/smaps_rollup").write_text(f"Pss: {pid * 1024} kB\n")
+        times = f"{ticks} {2 * ticks} {3 * ticks} {4 * ticks}"
+        (tmp_path / f"{pid}/stat").write_text(f"{pid} (a) S 1 7 7 0 -1 4 9 0 0 0 {times} 20 0\n")
+    assert total_cost(7, proc=tmp_path) == ProcessCost(15.0, 20.0)
 
 
 def test_the_cost_of_this_process_is_read_from_proc() -> None:

@@ -10,6 +10,7 @@ from libs.contracts.facts import Facts
 from libs.contracts.health import Health
 from libs.contracts.identities import Writer
 from libs.contracts.journal import Revision
+from libs.contracts.reports import BEAT_PERIOD, SILENT_AFTER
 from libs.kube.client import MERGE_PATCH, STRATEGIC_PATCH
 from libs.kube.resources import LEASES, NODES
 from libs.policy.installation import RBAC_RULES
@@ -40,12 +41,13 @@ async def devices(world: World) -> dict[str, FullDevice]:
     return {each.metadata.name: each for each in page.items}
 
 
-async def states(world: World) -> dict[int, str]:
+async def states(world: World, node: str = "a") -> dict[int, str]:
     """Return the health of each Device of a node by index."""
     found = (await devices(world)).values()
     return {
         each.spec.index: "" if each.status.health is None else each.status.health.state
         for each in found
+        if each.spec.node == node
     }
 
 
@@ -103,6 +105,41 @@ async def test_a_gpu_fails_and_returns_in_one_story(world: World) -> None:
     assert [each["reason"] for each in await events(world)] == ["GPUFailed", "GPUHealthy"]
     assert len(health_writes(world)) == 13
     assert role.value("sluice_discovery_device_writes_total", outcome="written") == 10
+
+
+@in_world
+async def test_a_silent_agent_makes_the_health_unknown_until_it_is_heard_again(
+    world: World,
+) -> None:
+    await add(world, "a")
+    await add(world, "b")
+    await report_health(world, "b", THIRD_FAILED)
+    role = await world.lead()
+    before = len(health_writes(world))
+    world.silent = {"a", "b"}
+    await world.sleep(SILENT_AFTER - BEAT_PERIOD)
+    assert len(health_writes(world)) == before
+    await world.sleep(BEAT_PERIOD + 20)
+    status, message = await condition(world, "a")
+    assert status == "Unknown"
+    assert message.startswith("8 of 8 GPUs: the telemetry agent has stopped sending heartbeats")
+    assert (await condition(world, "b"))[0] == "False"
+    assert set((await states(world, "a")).values()) == {"unknown"}
+    assert sorted((await states(world, "b")).values()) == ["failed", *["unknown"] * 7]
+    assert [each["reason"] for each in await events(world)] == ["GPUFailed", "GPUHealthUnknown"]
+    written = len(health_writes(world))
+    assert written == before + 9 + 8
+    await role.kill()
+    await world.lead()
+    await world.sleep(600)
+    assert len(health_writes(world)) == written
+
+    world.silent = set()
+    await world.sleep(BEAT_PERIOD + 20)
+    assert await condition(world, "a") == ("True", "all 8 GPUs are healthy")
+    assert (await condition(world, "b"))[0] == "False"
+    assert [each["reason"] for each in await events(world)][2:] == ["GPUHealthy"]
+    assert len(health_writes(world)) == 2 * written - before
 
 
 @in_world

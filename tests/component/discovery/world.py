@@ -3,9 +3,16 @@
 The test plays the agents, the scheduler and the people.
 """
 
+import asyncio
+from pathlib import Path
+
+from libs.contracts import subjects
 from libs.contracts.facts import Facts
 from libs.contracts.identities import Writer
+from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION
+from libs.contracts.reports import BEAT_PERIOD, Beat
+from libs.testing.simulation import Sim
 from services.discovery.cluster import resources
 from tests.component import world
 from tests.component.processes import user_of
@@ -21,9 +28,29 @@ class World(world.World):
     WRITER = Writer.DISCOVERY_CLUSTER
     CONTROLLERS = False
 
+    def __init__(self, sim: Sim, folder: Path) -> None:
+        super().__init__(sim, folder)
+        self.silent: set[str] = set()
+        """The nodes whose telemetry agent sends no heartbeats."""
+        self._uids: dict[str, str] = {}
+
+    async def beat(self) -> None:
+        """Send the heartbeats of all telemetry agents until cancelled."""
+        while True:
+            for name, uid in tuple(self._uids.items()):
+                if name not in self.silent:
+                    await self._beat(name, uid)
+            await self.sleep(BEAT_PERIOD)
+
+    async def _beat(self, name: str, uid: str) -> None:
+        writer = Writer.TELEMETRY
+        subject = subjects.Beat(cluster="default", node=name, component=writer)
+        beat = Beat(node=name, node_uid=uid, boot_id=BOOT, component=writer)
+        await self.connect(writer, node=name).publish(str(subject), encode(beat))
+
     async def node(self, name: str, facts: Facts | None = None, /, **labels: str) -> None:
         """Create a Node, and report these facts."""
-        await self.add_node(name, labels, boot=BOOT)
+        self._uids[name] = await self.add_node(name, labels, boot=BOOT)
         if facts is not None:
             await self.report_facts(name, facts)
 
@@ -55,7 +82,11 @@ def play(story: Story[World]) -> None:
     async def installed(world: World) -> None:
         await world.install()
         await world.apply(cluster_policy())
-        await story(world)
+        beats = asyncio.create_task(world.beat())
+        try:
+            await story(world)
+        finally:
+            beats.cancel()
 
     world.run_world(installed, World)
 

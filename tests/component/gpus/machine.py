@@ -40,7 +40,8 @@ CHANGES = (
     "nvmlComputeInstanceDestroy",
 )
 
-DEADLINES = Deadlines(answer=2.0, change=2.0, kill=20.0)
+DEADLINES = Deadlines(first=2.0, answer=2.0, late=2.0, change=2.0, kill=20.0)
+"""A GPU is hung in the sweep in which it hangs, and never only late."""
 
 
 def with_machine(**arguments: object) -> pytest.MarkDecorator:

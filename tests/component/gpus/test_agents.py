@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,15 +11,21 @@ import aiohttp
 from libs.bus.reports import ReportCache
 from libs.bus.slots import SlotWriter
 from libs.contracts import subjects
-from libs.contracts.commands import Command, Order, Quiesce
+from libs.contracts.commands import Command, Idle, Order, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Outcome, Result, StateKind
+from libs.host.gpus.nvml import Deadlines
+from libs.host.gpus.port import GpuHandle
+from libs.host.machine import Machine, ThreadOffload
+from libs.host.tree import Tree
 from libs.runtime.clock import SystemClock
+from libs.runtime.metrics import Metrics
 from libs.testing.child_process import ChildProcess
 from libs.testing.nvml import library
+from services.telemetry.node.sampler import Sampler, Sweep, TelemetryMetrics
 from tests.component.gpus.freezer import Freezer
-from tests.component.gpus.machine import StandInMachine
+from tests.component.gpus.machine import StandInMachine, with_machine
 from tests.component.programs import Programs, address_of, run_programs
 from tests.support import eventually
 from tests.unit.fake_machine import BOOT, FakeMachine
@@ -28,7 +34,7 @@ NODE = {"node": "a", "node_uid": "uid-1"}
 
 
 @asynccontextmanager
-async def agent_on(bench: StandInMachine, folder: Path) -> AsyncGenerator["Agent"]:
+async def agent_on(bench: StandInMachine, folder: Path, **settings: str) -> AsyncGenerator["Agent"]:
     """Run the telemetry agent on the machine."""
     async with run_programs(folder) as programs:
         FakeMachine(bench.root).set_modules("nvidia")
@@ -41,6 +47,7 @@ async def agent_on(bench: StandInMachine, folder: Path) -> AsyncGenerator["Agent
             nvml_library=str(library()),
             environ=bench.stand_in.environment,
             **NODE,
+            **settings,
         )
         async with aiohttp.ClientSession() as session:
             yield Agent(programs, child, session)
@@ -53,6 +60,7 @@ class Agent:
         self.programs = programs
         self.child = child
         self._session = session
+        self._op = 0
 
     async def get(self, server: str, page: str) -> str:
         url = await address_of(self.child, server)
@@ -72,11 +80,13 @@ class Agent:
 
         await eventually(is_said, within=60, every=0.1)
 
-    async def quiesce(self) -> Result:
-        """Send the command, and return the result that the agent reports."""
+    async def send(self, body: Quiesce | Idle) -> Result:
+        """Send a command, and return the result that the agent reports."""
         clock = SystemClock()
+        self._op += 1
+        order = Order(1, self._op)
         command = Command.of(
-            Quiesce(), boot_id=BOOT, epoch=1, order=Order(1, 1), deadline=clock.now() + 60.0, **NODE
+            body, boot_id=BOOT, epoch=1, order=order, deadline=clock.now() + 60.0, **NODE
         )
         slot = subjects.Command(cluster="default", node="a", component=Writer.TELEMETRY)
         async with self.programs.connect(Writer.SCHEDULER) as bus:
@@ -84,7 +94,8 @@ class Agent:
             async with ReportCache(bus=bus, clock=clock, cluster="default") as reports:
                 while True:
                     found = reports.get("a", Writer.TELEMETRY, StateKind.RESULT)
-                    if found is not None and isinstance(result := found.open(), Result):
+                    result = None if found is None else found.open()
+                    if isinstance(result, Result) and result.order == order:
                         return result
                     await asyncio.sleep(0.05)
 
@@ -130,7 +141,7 @@ async def test_a_driver_that_hangs_fails_the_quiesce_and_not_the_agent(
     async with agent_on(bench, tmp_path) as agent:
         await agent.measures(8)
         freezer.freeze(*agent.nvml_processes())
-        result = await agent.quiesce()
+        result = await agent.send(Quiesce())
         assert (result.outcome, result.code) == (Outcome.FAILED, "devices-open")
         assert result.message.startswith(REMEDIES[GpuProblem.DRIVER_HUNG])
         await agent.ends_before(freezer)
@@ -140,6 +151,80 @@ async def test_quiesce_closes_every_device(bench: StandInMachine, tmp_path: Path
     async with agent_on(bench, tmp_path) as agent:
         await agent.measures(8)
         assert len(agent.nvml_processes()) == 1
-        assert (await agent.quiesce()).outcome is Outcome.DONE
+        assert (await agent.send(Quiesce())).outcome is Outcome.DONE
         assert agent.nvml_processes() == []
+        await agent.child.end(signal.SIGTERM, code=0)
+
+
+async def test_while_all_calls_hang_behind_one_lock_the_agent_answers_and_all_is_back_after_it(
+    bench: StandInMachine, tmp_path: Path
+) -> None:
+    async with agent_on(bench, tmp_path) as agent:
+        await agent.measures(8)
+        bench.stand_in.machine.one_lock = 1
+        bench.stand_in.gpus[3].hang()
+        await agent.send(Idle())  # it sweeps at once
+        await agent.says("NVML did not answer in time")
+        assert (await agent.send(Quiesce())).outcome is Outcome.DONE
+        assert agent.nvml_processes() == []
+        bench.stand_in.gpus[3].release()
+        bench.stand_in.machine.one_lock = 0
+        await agent.send(Idle())
+        await agent.measures(8)
+        bench.stand_in.machine.one_lock = 1
+        bench.stand_in.gpus[3].hang()
+        await agent.child.end(signal.SIGTERM, code=0)
+
+
+@with_machine(deadlines=Deadlines(open=600.0, kill=20.0))
+async def test_a_release_ends_a_sweep_that_hangs(bench: StandInMachine) -> None:
+    async with ThreadOffload("test") as offload:
+        host = Machine(tree=Tree(bench.root), offload=offload, gpus=bench.gpus)
+        hold, clock = GpuHandle(bench.gpus), SystemClock()
+        metrics = TelemetryMetrics(Metrics(version="0"))
+        sampler = Sampler(
+            machine=host, hold=hold, clock=clock, metrics=metrics, on_sweep=judge_nothing
+        )
+        bench.freeze_next()
+        sweep = asyncio.create_task(sampler.sweep())
+        await eventually(lambda: bool(bench.processes))
+        await sampler.release()
+        await sweep
+        (process,) = bench.processes
+        assert process.has_ended()
+        assert not bench.held()
+        assert sampler.problem == "the GPUs are released while the driver changes"
+
+
+async def judge_nothing(_sweep: Sweep | None, _xids: Mapping[str, tuple[int, ...]]) -> None: ...
+
+
+def test_a_hang_is_named_within_five_seconds() -> None:
+    deadlines = Deadlines()
+    assert deadlines.late < 0.5 < deadlines.answer
+    assert deadlines.answer + deadlines.kill < 5.0
+
+
+async def test_the_page_follows_the_list_of_metrics(bench: StandInMachine, tmp_path: Path) -> None:
+    listed = tmp_path / "dcgm-metrics.csv"
+    listed.write_text(
+        "DCGM_FI_DEV_GPU_TEMP, gauge, Warm.\n"
+        "DCGM_FI_DEV_WARMTH, gauge, x\n"
+        "DCGM_FI_DEV_SERIAL, label, Number.\n"
+    )
+    settings = {"metric_list": str(listed), "hostname_label": "hostname"}
+    async with agent_on(bench, tmp_path, **settings) as agent:
+        await agent.measures(8)
+        page = await agent.get("exporter", "metrics")
+        assert page.count("# TYPE") == 1
+        serial = bench.stand_in.gpus[7].state.identity.serial.decode()
+        assert f',hostname="a",DCGM_FI_DEV_SERIAL="{serial}"}}' in page
+        own = await agent.get("metrics server", "metrics")
+        assert "\nsluice_telemetry_metric_list_errors_total 1.0\n" in own
+        listed.write_text("DCGM_FI_DEV_PSTATE, gauge, State.\n")
+
+        async def is_followed() -> bool:
+            return "\nDCGM_FI_DEV_PSTATE{" in await agent.get("exporter", "metrics")
+
+        await eventually(is_followed, within=60, every=0.2)
         await agent.child.end(signal.SIGTERM, code=0)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from libs.contracts.gpus import GpuProblem
 from libs.host.gpus.nvml import Deadlines
@@ -150,7 +151,7 @@ def test_a_library_that_does_not_open_in_time_is_given_up(bench: StandInMachine)
     assert not is_alive(bench.processes[0].pid)
 
 
-@with_machine(deadlines=Deadlines(answer=600.0, kill=20.0))
+@with_machine(deadlines=Deadlines(answer=600.0, late=600.0, kill=20.0))
 def test_close_ends_the_wait_of_another_thread(bench: StandInMachine) -> None:
     bench.gpus.open()
     bench.gpus.describe()
@@ -175,19 +176,30 @@ def test_close_ends_the_wait_of_another_thread(bench: StandInMachine) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_process_that_dies_says_how_and_its_errors_stay(
+def test_a_process_that_dies_is_replaced_at_once_and_its_errors_stay(
     bench: StandInMachine, number: signal.Signals
 ) -> None:
     bench.gpus.open()
-    uuid = bench.gpus.describe()[2].uuid
+    before = bench.gpus.describe()
     bench.stand_in.gpus[2].report_xid(48)
     bench.settle()
     os.kill(bench.processes[0].pid, number)
-    with pytest.raises(GpusUnavailable, match=f"it was ended by signal {number:d}"):
-        sample_often(bench)
-    assert bench.gpus.errors() == {uuid: (48,)}
+    with capture_logs() as logs:
+        while len(bench.processes) == 1:
+            assert all(map(is_measured, bench.gpus.sample()))
+    assert [f"signal {number:d}" in entry["reason"] for entry in logs] == [True]
+    assert bench.gpus.describe() == before
+    assert bench.gpus.errors() == {before[2].uuid: (48,)}
+
+
+def test_a_process_that_dies_again_and_again_says_how(bench: StandInMachine) -> None:
     bench.gpus.open()
-    assert len(bench.gpus.describe()) == 8
+    bench.command = (sys.executable, "-c", "raise SystemExit(3)")
+    os.kill(bench.processes[0].pid, signal.SIGKILL)
+    with pytest.raises(GpusUnavailable, match="it ended with code 3") as raised:
+        sample_often(bench)
+    assert raised.value.problem is GpuProblem.NO_ANSWER
+    assert len(bench.processes) == 3
 
 
 def test_the_process_ends_with_its_agent_even_while_a_gpu_hangs(bench: StandInMachine) -> None:

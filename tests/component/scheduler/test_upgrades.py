@@ -135,8 +135,9 @@ async def test_a_preflight_finding_blocks_its_node_with_the_reason(world: World)
 @in_world
 async def test_a_failed_validation_fails_the_node_and_halts(world: World) -> None:
     scheduler, _ = await world.complete_first_rollout("a", "b")
-    world.machines["a"].break_gpu(0)
     await world.apply_policy(NEW)
+    await world.until_state("a", "pod-restart-required")
+    world.machines["a"].break_gpu(0)
     await world.sleep(900)
     assert await world.state("a") == "upgrade-failed"
     assert await world.state("b") == "upgrade-required"

@@ -3,6 +3,9 @@
 A sweep waits in real time for a GPU that hangs, and not longer than the reader's deadline.
 """
 
+import os
+import signal
+
 from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Quiesce
@@ -11,12 +14,13 @@ from libs.contracts.health import Health, HealthFinding, HealthRule, HealthState
 from libs.contracts.reports import BEAT_PERIOD, Outcome
 from libs.contracts.telemetry import Batch
 from libs.health.record import XID_END
-from services.telemetry.node.sampler import INTERVAL
+from services.telemetry.node.publisher import CHANGE_INTERVAL, RETRY_INTERVAL
 from tests.component.gpus.machine import StandInMachine
-from tests.unit.telemetry.node.world import World, in_world
+from tests.unit.host.gpus_suite import LONGEST_WAIT
+from tests.unit.telemetry.node.world import INTERVAL, World, in_world
 
 OK, FAILED = HealthState.OK, HealthState.FAILED
-HEALED = XID_END + 2 * INTERVAL
+HEALED = XID_END + RETRY_INTERVAL + 2 * INTERVAL
 """Seconds after which a GPU that is back counts as healthy."""
 
 
@@ -55,7 +59,7 @@ async def test_a_gpu_that_hangs_is_failed_in_that_sweep_and_heals_while_seven_ar
         await world.clock.sleep(INTERVAL)
         assert states(world) == all_but(3)
         assert findings(world, 3)[HealthRule.UNUSABLE].remedy == REMEDIES[GpuProblem.HUNG]
-        await world.clock.sleep(2 * INTERVAL)
+        await world.clock.sleep(2 * CHANGE_INTERVAL)
         assert hung.health.hung_calls == 1
         hung.release()
         bench.settle()
@@ -63,9 +67,26 @@ async def test_a_gpu_that_hangs_is_failed_in_that_sweep_and_heals_while_seven_ar
         assert states(world) == [OK] * 8
     assert measured(batches[0]) == measured(batches[-1]) == list(range(8))
     others = [0, 1, 2, 4, 5, 6, 7]
-    assert [batch for batch in map(measured, batches) if len(batch) < 8] == [others] * 3
+    assert [batch for batch in map(measured, batches) if len(batch) < 8] == [others]
     assert all(len(batch.gpus) == 8 for batch in batches)
     assert len(world.reported(Health)) == 3
+
+
+@in_world
+async def test_an_nvml_process_that_crashes_costs_neither_a_sample_nor_a_verdict(
+    world: World, bench: StandInMachine
+) -> None:
+    use(world, bench)
+    async with world.received_batches() as batches, world.agent():
+        await world.clock.sleep(1)
+        for number in range(3):
+            os.kill(bench.processes[-1].pid, signal.SIGSEGV)
+            assert bench.processes[-1].has_ended(within=LONGEST_WAIT)
+            await world.clock.sleep(INTERVAL)
+            assert len(bench.processes) == number + 2
+        assert states(world) == [OK] * 8
+        assert len(world.reported(Health)) == 1
+    assert [measured(batch) for batch in batches] == [list(range(8))] * len(batches)
 
 
 @in_world

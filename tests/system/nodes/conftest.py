@@ -10,6 +10,8 @@ from libs.testing.realnodes.ground import Ground, NodeSearch, find_nodes
 from tests.system.nodes.kubectl import Kubectl
 
 SEARCH = find_nodes(os.environ)
+FIGURE = "figure"
+"""The property of a test that is printed at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,8 +22,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what the tests ran on."""
+    """Print what the tests ran on, and what they measured."""
     terminalreporter.write_line(f"Nodes: {SEARCH.explanation}")
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == FIGURE:
+                terminalreporter.write_line(f"  {value}")
 
 
 @pytest.fixture(scope="session")

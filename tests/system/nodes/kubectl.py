@@ -29,7 +29,7 @@ class Kubectl:
     async def apply(self, *objects: Mapping[str, Any]) -> None:
         """Create or change objects."""
         items = {"apiVersion": "v1", "kind": "List", "items": objects}
-        await self.run("apply", "-f", "-", stdin=json.dumps(items))
+        await self.run("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
 
     async def get(self, *arguments: str) -> dict[str, Any]:
         """Return an object, or a list of them."""

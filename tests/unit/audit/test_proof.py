@@ -134,6 +134,10 @@ def test_wrong_evidence_is_a_violation(overrides: dict[str, Any], problem: str) 
         f"{DONE} save_evidence; require; reboot; finish saved=True",
         [f"{WITHOUT} its evidence is of boot boot-n1, but the node runs boot second"],
     ),
+    a_division_that_began=(
+        f"{DONE} save_evidence; lease operation=mig; start restart=True; finish saved=True",
+        [NEEDS_NEW],
+    ),
     an_aborted_validation=(
         f"{DONE} save_evidence; lease operation=validate; finish saved=True",
         [NEEDS_NEW],
@@ -216,6 +220,9 @@ def test_a_return_without_proof_is_a_violation(story: str, texts: list[str]) -> 
     a_failed_node_uncordoned_and_labelled=f"{FAILED} uncordon; label n1 team/colour red; {RETRY}",
     a_failure_before_the_start="lease; fail cordon=False cause=eviction",
     a_release_before_the_start="lease; release",
+    a_division_released_before_the_start=(
+        f"{DONE} save_evidence; lease operation=mig; reboot; finish saved=True"
+    ),
     a_release_before_the_start_of_a_node_leased_at_the_start="lease; begin; release",
     a_release_before_the_start_after_a_reboot=(
         f"{DONE} reboot; rewrite lease=2 token=2 operation=same-label;"

@@ -2,6 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
+from libs.contracts.gpus import GpuIdentity
 from libs.contracts.node import WaitCode
 from libs.contracts.reports import Finding, Preflight
 from libs.contracts.rollout import Brake, RolloutSpec
@@ -9,7 +10,7 @@ from libs.forecast.plan import plan
 from libs.forecast.rollout_plan import Percentiles
 from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.views.fleet import Fleet
-from libs.rollout.views.machine import PreflightQuery
+from libs.rollout.views.machine import FailedGpu, GpuVerdict, PreflightQuery
 from libs.rollout.views.node import NodeView
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
@@ -29,6 +30,7 @@ from tests.unit.forecast.builders import (
     varied_worlds,
 )
 from tests.unit.rollout.builders import (
+    BOOT,
     NEW,
     NOW,
     POOL,
@@ -321,3 +323,37 @@ def test_a_refusing_disruption_budget_is_reported_with_its_consequence() -> None
     assert node.wait.code is WaitCode.FAILED
     remark_with(planned, "1 disruption budget would refuse", "ml/web-budget")
     remark_with(planned, "will probably fail", "node-1")
+
+
+FAILED_GPU = FailedGpu(GpuIdentity(uuid="GPU-1"), "the GPU fell off the bus: reboot the node")
+
+
+def test_a_node_with_a_failed_gpu_is_not_upgraded_and_the_others_are() -> None:
+    broken = old_node("node-1", gpu_verdict=GpuVerdict(BOOT, (FAILED_GPU,)))
+    planned = forecast_for(pool_with_limits(), (broken, *idle_nodes(3)[1:]))
+    ends = {node.node: node.end.p50 for node in planned.nodes}
+    assert ends["node-1"] is None
+    assert ends["node-2"] == ends["node-3"] == pytest.approx(0.06 + IDLE_LIFE, abs=0.1)
+    wait = node_forecast(planned, "node-1").wait
+    assert wait is not None
+    assert wait.code is WaitCode.GPU_FAILED
+    remark = remark_with(planned, "1 node will not start (gpu-failed): node-1")
+    assert "GPU-1 has failed: the GPU fell off the bus: reboot the node" in remark
+
+
+def test_a_requested_upgrade_of_a_node_with_a_failed_gpu_is_played() -> None:
+    for failed_gpus, ends in ((1, True), (8, False)):
+        failures = tuple(
+            replace(FAILED_GPU, gpu=GpuIdentity(uuid=f"GPU-{index}"))
+            for index in range(failed_gpus)
+        )
+        broken = old_node("node-1", requested=True, gpu_verdict=GpuVerdict(BOOT, failures))
+        (node,) = forecast_for(pool_with_limits(), (broken,)).nodes
+        assert (node.end.p50 is not None) is ends
+        assert node.failed_plays == (0 if ends else 1)
+
+
+def test_a_verdict_of_an_earlier_boot_excludes_no_node() -> None:
+    verdict = GpuVerdict("another boot", (FAILED_GPU,))
+    (node,) = forecast_for(pool_with_limits(), (old_node("node-1", gpu_verdict=verdict),)).nodes
+    assert node.end.p50 is not None

@@ -116,6 +116,10 @@ def test_an_unreadable_module_list_is_fatal(tmp_path: Path) -> None:
     assert modules.loaded(tree(tmp_path, {"/proc/modules": ""})) == {}
 
 
+def test_a_kernel_without_modules_has_none_loaded(tmp_path: Path) -> None:
+    assert modules.loaded(tree(tmp_path, {"/proc/version": "Linux version 6.18\n"})) == {}
+
+
 def test_the_driver_module_is_unloaded_last() -> None:
     assert modules.UNLOAD_ORDER[-1] == modules.DRIVER
 

@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from libs.policy.kinds.common import EnvVar
 from libs.policy.render.rendered import Operand
 from tests.unit.policy.situations import (
     SETTINGS,
@@ -96,6 +97,36 @@ def test_the_toolkit_section_takes_precedence_for_the_driver_agent() -> None:
     (container,) = pod["containers"]
     assert container["resources"] == {"limits": {"cpu": "1", "memory": "1Gi"}}
     assert container["imagePullPolicy"] == "Always"
+
+
+def test_the_telemetry_agent_follows_the_list_of_metrics_of_the_policy() -> None:
+    policy = cluster_policy(dcgmExporter={"config": {"name": "our-metrics"}})
+    pod = pod_of(Situation([policy]).rendering(), "nvidia-dcgm-exporter")
+    (container,) = pod["containers"]
+    (volume,) = [volume for volume in pod["volumes"] if "configMap" in volume]
+    items = [{"key": "dcgm-metrics.csv", "path": "dcgm-metrics.csv"}]
+    assert volume["configMap"] == {"name": "our-metrics", "items": items, "optional": True}
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == volume["name"]]
+    assert "subPath" not in mount
+    assert env_of(container)["SLUICE_METRIC_LIST"] == f"{mount['mountPath']}/dcgm-metrics.csv"
+    without = pod_of(Situation([cluster_policy()]).rendering(), "nvidia-dcgm-exporter")
+    assert "SLUICE_METRIC_LIST" not in env_of(without["containers"][0])
+
+
+def test_settings_of_the_telemetry_agent_reach_it_alone() -> None:
+    settings = msgspec.structs.replace(
+        SETTINGS, telemetry_env=(EnvVar(name="SLUICE_HOSTNAME_LABEL", value="hostname"),)
+    )
+    rendering = Situation([cluster_policy()]).rendering(settings)
+    found = {
+        rendered.name: env_of(container).get("SLUICE_HOSTNAME_LABEL")
+        for rendered in rendering.objects
+        if rendered.name in NAMES
+        for container in rendered.object["spec"]["template"]["spec"]["containers"]
+    }
+    assert len(found) > 2
+    assert {name for name, value in found.items() if value} == {"sluice-telemetry-agent"}
+    assert found["sluice-telemetry-agent"] == "hostname"
 
 
 @pytest.mark.parametrize(

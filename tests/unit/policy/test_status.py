@@ -254,13 +254,13 @@ def test_warnings_are_listed_and_notes_are_counted_by_section() -> None:
     policy = cluster_policy(
         nodeStatusExporter={"enabled": True},
         gfd={"version": "1", "image": "i"},
-        hostPaths={"kubeletRootDir": "/data"},
+        operator={"defaultRuntime": "crio"},
     )
     accepted = condition_of(only_status(Situation([policy])), "Accepted")
     assert (accepted.status, accepted.reason) == (True, "Warnings")
     assert "spec.nodeStatusExporter.enabled (true) is enabled, but" in accepted.message
     assert accepted.message.endswith(
-        "; set without effect here: spec.gfd (2 fields), spec.hostPaths (1 field);"
+        "; set without effect here: spec.operator (1 field), spec.gfd (2 fields);"
         " docs/policies.md has each field"
     )
 

@@ -12,7 +12,7 @@ from libs.rollout.decision import Candidate, EvictPods, Step, WriteNode, WriteSl
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.step import step
 from libs.rollout.views.machine import EvictionExemption, WantedMig, WorkloadPod
-from libs.rollout.views.node import NodeView
+from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
     NEW,
@@ -111,6 +111,16 @@ def test_a_reboot_that_dropped_the_geometry_asks_for_a_start() -> None:
     kept = outcome(at_rest(replace(SEVEN, applied=True), MigState.SUCCESS, boot_id="boot-2"))
     assert isinstance(kept, Candidate)
     assert kept.operation is Operation.VALIDATE
+
+
+def test_a_damaged_lease_is_named_only_where_the_gpus_are_to_be_divided() -> None:
+    damaged = MalformedAnnotation("not JSON")
+    for view in (at_rest(SEVEN), at_rest(SEVEN, MigState.PENDING)):
+        found = wait_of(outcome(replace(view, lease=damaged)))
+        assert found.code is WaitCode.SKIPPED
+        assert "leased by an unknown owner" in found.detail
+    in_place = at_rest(replace(SEVEN, applied=True), MigState.SUCCESS)
+    assert outcome(replace(in_place, lease=damaged)) is None
 
 
 def test_after_a_reboot_facts_are_awaited_unless_no_gpu_is_to_be_divided() -> None:

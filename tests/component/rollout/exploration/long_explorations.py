@@ -14,9 +14,15 @@ from tests.component.rollout.exploration.starts import (
     bring_up,
     disturbances,
     upgrade,
+    upgrade_with_failed_gpu,
 )
 
-STARTS = {"upgrade": upgrade, "bring-up": bring_up}
+STARTS = {
+    "upgrade": upgrade,
+    "bring-up": bring_up,
+    "upgrade with a failed GPU": upgrade_with_failed_gpu,
+}
+ONE_NODE_FAULTS = (*FAULTS, "fail_gpus")
 
 POOL_EVENTS = (
     "release B",
@@ -48,7 +54,7 @@ def _one_node() -> Iterator[tuple[str, LongExploration]]:
     """Yield explorations with swaps, and with a swap and a fault or an act."""
     for start in STARTS:
         yield f"{start}, two swaps", partial(_explore_order, start, "", 2)
-        for what in (*FAULTS, *ACTS):
+        for what in (*ONE_NODE_FAULTS, *ACTS):
             yield f"{start}, one swap, {what}", partial(_explore_order, start, what, 1)
 
 
@@ -57,7 +63,7 @@ def _explore_order(start: str, what: str, swaps: int, most: int) -> LongExplorat
         explorer.ExplorationStart(
             name=f"{start} {what}",
             new_stage=STARTS[start],
-            faults=disturbances([what]) if what in FAULTS else (),
+            faults=disturbances([what]) if what in ONE_NODE_FAULTS else (),
             acts=disturbances([what]) if what in ACTS else (),
         ),
         swaps=swaps,

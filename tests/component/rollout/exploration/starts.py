@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from libs.forecast.stage import gpu_health
+from libs.forecast.stage.objects import GpuCure, GpuFailure
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import PodDeletion, UpgradePolicy
 from libs.policy.wanted import InstallMethod
@@ -88,6 +90,24 @@ def divide_and_upgrade() -> SimulatedStage:
         name="n1", pool="p", variant="u24", kernel=KERNEL, target="A", tenants=tenants,
         mig_config="seven",
     )  # fmt: skip
+    return _stage(node)
+
+
+def upgrade_with_failed_gpu() -> SimulatedStage:
+    """Return a stage like `upgrade`, with a GPU that another load of the driver cures."""
+    return _with_failed_gpus(gpu_health.failure(0, GpuCure.RELOAD))
+
+
+def upgrade_with_broken_gpus() -> SimulatedStage:
+    """Return a stage like `upgrade`, with two GPUs that no driver cures."""
+    cures = (GpuCure.REPAIR, GpuCure.REBOOT)
+    return _with_failed_gpus(*map(gpu_health.failure, range(2), cures))
+
+
+def _with_failed_gpus(*failures: GpuFailure) -> SimulatedStage:
+    node = StageNodeSpec(
+        name="n1", pool="p", variant="u24", kernel=KERNEL, target="A", failed_gpus=failures
+    )
     return _stage(node)
 
 

@@ -134,6 +134,9 @@ def check_at_rest(stage: SimulatedStage, last: Decision) -> Mapping[str, Wait]:
         if wait is not None:
             waits[name] = wait
             problem = _contradiction(node, fleet, wait, stage.now)
+            machine = stage.state.machines[name]
+            if wait.code is WaitCode.GPU_FAILED and machine.loaded and not machine.failed_gpus:
+                problem = "while all its GPUs work"
             if problem:
                 raise SimulationFailure(
                     "untrue", f"{name} waits for {wait.code} ({wait.detail}) for ever, {problem}"

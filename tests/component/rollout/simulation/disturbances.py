@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import Brake
-from libs.forecast.stage.objects import StageMachine
+from libs.forecast.stage.objects import GpuCure, StageMachine
 from libs.forecast.stage.state import StageState
 from libs.testing.stage import SimulatedState, StageFaults, StageNodeSpec, Tenant, UserActions
 from libs.testing.stage.faults import elect
@@ -25,7 +25,8 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Seconds since the start of the scenario."""
     what: str
-    """A key of `NODE_DISTURBANCES`, `POOL_DISTURBANCES`, `UNSEEN_ENDS` or `MIG_ACTS`."""
+    """A key of `NODE_DISTURBANCES`, `POOL_DISTURBANCES`, `UNSEEN_ENDS`, `MIG_ACTS` or `GPU_FAULTS`.
+    """
     node: str = ""
     pool: str = ""
     value: str = ""
@@ -345,6 +346,37 @@ def random_mig_acts(random: Random, nodes: Sequence[str], number: int) -> list[D
     ]
 
 
+GPU_FAILURES = ("0 reload", "1 reboot", "0 repair", "all reload", "all repair")
+"""Which GPUs fail, and what cures them."""
+
+
+def _fail_gpus(context: DisturbanceContext, act: Disturbance) -> None:
+    which, cure = act.value.split()
+    node = context.state.nodes.get(act.node)
+    gpus = node.gpus if node is not None else 1
+    for index in range(gpus) if which == "all" else (int(which),):
+        context.faults.fail_gpu(act.node, index, GpuCure(cure))
+
+
+GPU_FAULTS: dict[str, Perform] = {
+    "fail_gpus": _fail_gpus,
+    "repair_gpus": lambda context, act: context.faults.repair_gpus(act.node),
+}
+"""Drawn for their own seeds."""
+
+
+def random_gpu_faults(random: Random, nodes: Sequence[str], number: int) -> list[Disturbance]:
+    drawn: list[Disturbance] = []
+    for _ in range(number):
+        what = random.choice(("fail_gpus", "fail_gpus", "fail_gpus", "repair_gpus"))
+        # Exponents below 1 draw early times, and 0 a GPU that had failed before the rollout.
+        exponent = random.choice((0.0, 0.6, 0.75, 1.0))
+        at = round(random.uniform(0.0, 5400.0) ** exponent - (exponent == 0.0), 2)
+        value = random.choice(VALUES.get(what, ("",)))
+        drawn.append(Disturbance(at=at, what=what, node=random.choice(nodes), value=value))
+    return drawn
+
+
 def random_unseen_end(random: Random, nodes: Sequence[str], at: float) -> Disturbance:
     return Disturbance(
         at=at,
@@ -369,6 +401,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "set_record": ("", "garbled"),
     "set_lease": ("", "garbled"),
     "set_mig_config": MIG_CONFIGS,
+    "fail_gpus": GPU_FAILURES,
     "set_request": ("adopt", "forget", "without-preflight", "nonsense"),
     "delete_driver_pod": ("", "", "force"),
     "reboot": ("", "", "6.9"),
@@ -390,4 +423,5 @@ _ACTIONS: dict[str, Perform] = {
     **{what: action for what, (_, action) in (NODE_DISTURBANCES | POOL_DISTURBANCES).items()},
     **UNSEEN_ENDS,
     **MIG_ACTS,
+    **GPU_FAULTS,
 }

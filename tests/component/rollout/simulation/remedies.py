@@ -86,7 +86,14 @@ def _end_work(context: DisturbanceContext, name: str, _pool: str) -> None:
     context.users.end_tenants(name)
 
 
+def _repair_gpus(context: DisturbanceContext, name: str, _pool: str) -> None:
+    context.faults.repair_gpus(name)
+    if context.state.machines[name].loaded is None:  # without a driver nothing is known of them
+        context.users.set_operator_request(name)
+
+
 def _retry(context: DisturbanceContext, name: str, _pool: str) -> None:
+    context.faults.repair_gpus(name)
     context.users.clear_obstacles(name)
     context.users.set_host_processes(name, 0)
     context.users.end_tenants(name)
@@ -157,6 +164,7 @@ _REMEDIES: dict[WaitCode, Callable[[DisturbanceContext, str, str], None]] = {
     WaitCode.AGENT_SILENT: _start_agents,
     WaitCode.NOT_READY: _start_agents,
     WaitCode.TARGET_MISSING: _provide_build,
+    WaitCode.GPU_FAILED: _repair_gpus,
     WaitCode.BACK_OFF: _end_work,
     WaitCode.DRIVER_START: _restart_driver,
     WaitCode.JOBS: _end_work,

@@ -14,6 +14,7 @@ from libs.testing.stage import StageNodeSpec, Tenant
 from tests.component.rollout.simulation.disturbances import (
     Disturbance,
     random_disturbance,
+    random_gpu_faults,
     random_mig_acts,
     random_unseen_end,
 )
@@ -33,6 +34,8 @@ SMALL = 1_000_000
 """Seeds from here on have small fleets: many of them run in the time of a few large ones."""
 MIG = 2_000_000
 """In seeds from here on, which are small too, people also divide the GPUs."""
+GPUS = 3_000_000
+"""In seeds from here on, GPUs fail too."""
 SMALL_FLEET_SIZES = (1, 1, 2)
 DISTURBED_SECONDS = 5400.0
 """Seconds from the start within which disturbances begin."""
@@ -69,16 +72,19 @@ def scenario(seed: int) -> Scenario:
         )
     )
     calm = random.random() < 0.25
-    mig = random_mig_acts(random, [node.name for node in nodes], 3) if seed >= MIG else []
+    names = [node.name for node in nodes]
+    added = random_mig_acts(random, names, 3) if seed >= MIG else []
+    if seed >= GPUS:
+        added = random_gpu_faults(random, names, 3) + added[: random.choice((0, 0, 1))]
     never_loads, never_validates = random_failing_drivers(random, pools)
     return Scenario(
         seed=seed,
         pools=tuple(proven_before(pool, nodes) for pool in pools),
         nodes=nodes,
-        disturbances=tuple(sorted(mig, key=lambda each: each.at))
+        disturbances=tuple(sorted(added, key=lambda each: each.at))
         if calm
-        else _with_mig(
-            mig, _with_unseen_ends(seed, nodes, _random_disturbances(random, pools, nodes))
+        else _with_added(
+            added, _with_unseen_ends(seed, nodes, _random_disturbances(random, pools, nodes))
         ),
         fault_rates=EffectFaultRates() if calm else _random_fault_rates(random),
         decision_delay=random.choice((0.05, 0.1, 1.0)),
@@ -157,8 +163,10 @@ def _random_disturbances(
     return tuple(sorted(drawn, key=lambda disturbance: disturbance.at))
 
 
-def _with_mig(mig: list[Disturbance], drawn: tuple[Disturbance, ...]) -> tuple[Disturbance, ...]:
-    return tuple(sorted((*drawn, *mig), key=lambda each: each.at)) if mig else drawn
+def _with_added(
+    added: list[Disturbance], drawn: tuple[Disturbance, ...]
+) -> tuple[Disturbance, ...]:
+    return tuple(sorted((*drawn, *added), key=lambda each: each.at)) if added else drawn
 
 
 def _with_unseen_ends(

@@ -99,9 +99,10 @@ class Site:
         driver: str | None = "580.95.05",
         absent: float = 0.0,
         now: float = NOW,
+        is_silent: bool | None = False,
     ) -> DeviceDecision:
         """Decide, where everything that is missing has been so for `absent` seconds."""
-        reported = read_gpus(facts, driver, health, now=now)
+        reported = read_gpus(facts, driver, health, now=now, is_silent=is_silent)
         keys = dict.fromkeys(absent_keys(self.node, self.present, reported), absent)
         return decide_devices(self.node, self.present, reported, keys, now=now)
 

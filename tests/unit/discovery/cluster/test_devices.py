@@ -51,6 +51,13 @@ def site(*reports: Any) -> Site:
     return new
 
 
+def silence(found: DeviceDecision) -> tuple[str, str] | None:
+    """Return type and reason of the Event about the agent's silence."""
+    assert found.condition is not None
+    event = found.condition.event
+    return None if event is None else (event.type, event.reason)
+
+
 def condition(found: DeviceDecision) -> tuple[str, str, str]:
     assert found.condition is not None
     changed = found.condition.condition
@@ -232,6 +239,58 @@ def test_a_verdict_that_is_missing_for_long_is_unknown() -> None:
     back = story.settle(TWO, SECOND_FAILED)
     assert condition(back)[0] == "False"
     assert [event.reason for event in events(back)] == ["GPUHealthy", "GPUFailed"]
+
+
+def test_while_the_agent_is_silent_nothing_is_known_and_one_event_says_so() -> None:
+    story = site()
+    decision = story.settle(TWO, HEALTHY, is_silent=True)
+    text = "the telemetry agent has stopped sending heartbeats"
+    assert condition(decision)[:2] == ("Unknown", "AgentSilent")
+    assert condition(decision)[2].startswith(f"2 of 2 GPUs: {text} (")
+    assert len(decision.writes) == 2
+    assert events(decision) == []
+    assert silence(decision) == ("Warning", "GPUHealthUnknown")
+    for index in range(2):
+        found = story.stored[f"gpu-{index}-node-a"]["status"]["health"]
+        assert (found["state"], found["reason"], found["message"]) == (
+            "unknown",
+            "AgentSilent",
+            text,
+        )
+    back = story.settle(TWO, HEALTHY)
+    assert condition(back)[0] == "True"
+    assert events(back) == []
+    assert silence(back) == ("Normal", "GPUHealthy")
+
+
+def test_silence_heals_no_gpu_and_hides_no_failure_after_it() -> None:
+    story = site(TWO, SECOND_FAILED)
+    decision = story.settle(TWO, SECOND_FAILED, is_silent=True)
+    assert condition(decision)[:2] == ("False", "GPUFailed")
+    assert condition(decision)[2].startswith(f"{SECOND} is failed")
+    assert silence(decision) is None
+    story.settle(TWO, None, is_silent=True)
+    assert story.stored["gpu-1-node-a"]["status"]["health"]["state"] == "failed"
+
+    healthy = site()
+    healthy.settle(TWO, HEALTHY, is_silent=True)
+    back = healthy.settle(TWO, SECOND_FAILED)
+    assert [event.reason for event in events(back)] == ["GPUFailed"]
+    assert silence(back) is None
+
+
+def test_a_new_leader_neither_forgets_nor_invents_a_silence() -> None:
+    story = site()
+    assert story.decide(TWO, HEALTHY, is_silent=None).is_empty
+    story.settle(TWO, HEALTHY, is_silent=True)
+    assert story.decide(TWO, HEALTHY, is_silent=None).is_empty
+    assert story.decide(TWO, None, is_silent=None).is_empty
+
+
+def test_a_node_that_was_never_judged_is_no_silent_one() -> None:
+    story = Site(node())
+    story.settle(TWO, None, absent=FIRST_VERDICT)
+    assert story.decide(TWO, None, absent=NO_VERDICT_AFTER, is_silent=True).is_empty
 
 
 def test_a_failed_gpu_counts_before_the_others_are_judged() -> None:

@@ -137,6 +137,7 @@ def test_settings_are_read_from_the_environment() -> None:
         "SLUICE_NAMESPACE": SETTINGS.namespace,
         **images,
         "SLUICE_AGENT_ENV": "SLUICE_NATS_URL=tls://nats:4222?a=b,SLUICE_X=",
+        "SLUICE_TELEMETRY_ENV": "SLUICE_HOSTNAME_LABEL=hostname",
         "SLUICE_PULL_SECRETS": "a,b",
     }
     settings = load(DriverClusterSettings, environ=environ).render_settings()
@@ -146,6 +147,7 @@ def test_settings_are_read_from_the_environment() -> None:
         EnvVar(name="SLUICE_NATS_URL", value="tls://nats:4222?a=b"),
         EnvVar(name="SLUICE_X", value=""),
     )
+    assert settings.telemetry_env == (EnvVar(name="SLUICE_HOSTNAME_LABEL", value="hostname"),)
 
 
 def pod(status: dict[str, Any], *, owner: str = "u", **metadata: Any) -> Pod:

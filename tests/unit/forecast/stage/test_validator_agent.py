@@ -4,6 +4,7 @@ import pytest
 
 from libs.contracts.commands import Idle, Quiesce, Validate
 from libs.contracts.reports import Evidence, Outcome
+from libs.forecast.stage.validator_agent import STEPS
 from libs.forecast.world import VALIDATION_STEPS, ValidationEnd
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
@@ -46,7 +47,7 @@ def test_evidence_names_the_validated_driver() -> None:
         pod.install_digest,
         node.loaded.version,
     )
-    assert tuple(step.name for step in evidence.steps) == VALIDATION_STEPS
+    assert tuple(step.name for step in evidence.steps) == STEPS
 
 
 def test_progress_names_the_last_step_that_passed() -> None:

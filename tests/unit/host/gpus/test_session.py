@@ -1,10 +1,12 @@
 """One run of the NVML process, whose answers a test writes."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from libs.contracts.gpus import GpuProblem
@@ -49,11 +51,19 @@ def start() -> Iterator[Start]:
     """Start a process that runs a script after the definitions above."""
     processes: list[NvmlProcess] = []
 
-    def start(body: str, *, count: int = 2, seconds: float = LONG) -> Session:
+    def start(
+        body: str,
+        *,
+        count: int = 2,
+        first: float | None = None,
+        seconds: float = LONG,
+        late: float = LONG,
+    ) -> Session:
         process = NvmlProcess("", command=(sys.executable, "-c", SCRIPT + body))
         processes.append(process)
         opened = Opened(0, b"580.95.05", 13010, count)
-        return Session(process, opened, answer_seconds=seconds)
+        first = seconds if first is None else first
+        return Session(process, opened, first=first, answer=seconds, late=late)
 
     yield start
     for process in processes:
@@ -112,6 +122,36 @@ def test_a_late_answer_is_dropped_and_its_gpu_asked_again(start: Start) -> None:
     assert problems[-1] is None
     assert set(problems[:-1]) == {GpuProblem.HUNG}
     assert session.describe()[1].uuid == "GPU-1"
+
+
+HANGS = """
+for _ in range(4):
+    answer(read())
+while True:
+    question = read()
+    if question.gpu == 0:
+        answer(question)
+"""
+
+
+def test_a_late_gpu_keeps_nobody_waiting_and_is_not_hung_before_its_deadline(start: Start) -> None:
+    session = start(HANGS, late=0.01)
+    before = session.describe()
+    assert [sample.temperature_c for sample in session.sample()] == [40, 40]
+    for _ in range(3):
+        assert [sample.temperature_c for sample in session.sample()] == [40, None]
+        assert session.describe() == before
+
+
+def test_a_gpu_that_misses_its_deadline_is_hung_without_being_asked_again(start: Start) -> None:
+    session = start(HANGS, first=LONG, seconds=2.0, late=0.01)
+    before = session.describe()
+    assert [sample.temperature_c for sample in session.sample()] == [40, 40]
+    while (found := session.describe())[1].problem is None:
+        assert session.sample()[0].temperature_c == 40
+        time.sleep(0.05)
+    assert found[1] == replace(before[1], hung=True, problem=GpuProblem.HUNG)
+    assert found[0] == before[0]
 
 
 def test_no_answer_at_all_is_silence(start: Start) -> None:

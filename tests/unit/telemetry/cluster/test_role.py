@@ -73,6 +73,16 @@ class World(world.World):
     def value(self, name: str, **labels: str) -> float | None:
         return self.role.value(name, **labels)
 
+    def gpus(self) -> list[tuple[str, str]]:
+        """Return the nodes and GPUs on the page of all samples."""
+        pages: Any = self.role.result
+        return [
+            (sample.labels["Hostname"], sample.labels["UUID"])
+            for family in text_string_to_metric_families(pages["/metrics"]().body.decode())
+            for sample in family.samples
+            if sample.name == "DCGM_FI_DEV_GPU_TEMP"
+        ]
+
     def names(self, metric: str) -> set[str]:
         """Return the nodes, or pools, that a metric has."""
         text = self.role.metrics.render().decode()
@@ -120,6 +130,30 @@ async def test_nodes_and_pools_are_rolled_up(world: World) -> None:
     assert value("sluice_pool_gpu_power_watts", pool=POOL) == 200
     for state in ("measured", "waiting", "silent"):
         assert value("sluice_pool_nodes", pool=POOL, state=state) == 1, state
+
+
+@in_world
+async def test_the_samples_of_all_nodes_are_on_one_page(world: World) -> None:
+    first, second = await world.sender("a"), await world.sender("b", **GOLD)
+    await world.lead()
+    await world.send(second, 50)
+    await world.send(first, 40, 60)
+    assert world.gpus() == [("a", "GPU-0"), ("a", "GPU-1"), ("b", "GPU-0")]
+    await world.send(first)
+    assert world.gpus() == [("b", "GPU-0")]
+    await world.sleep(SILENT_AFTER)
+    assert world.gpus() == []
+
+
+@in_world
+async def test_samples_that_cannot_be_true_are_left_out_and_counted(world: World) -> None:
+    sender = await world.sender("a")
+    await world.lead()
+    hostile = GpuSample('GPU-0",Hostname="b', 0, "0000:1b:00.0", temperature_c=1)
+    await sender.send(driver_version="580.95.05", gpus=[*samples(40), hostile])
+    await world.sleep(1.0)
+    assert world.gpus() == [("a", "GPU-0")]
+    assert world.value("sluice_telemetry_refused_samples_total") == 1
 
 
 @in_world

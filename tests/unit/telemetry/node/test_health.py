@@ -9,12 +9,12 @@ from libs.contracts.health import Health, HealthRule, HealthState
 from libs.health.record import XID_END
 from libs.host.kernel_log import SwitchError
 from services.telemetry.node.health import NAME
-from services.telemetry.node.sampler import INTERVAL
+from services.telemetry.node.publisher import RETRY_INTERVAL
 from tests.unit.fake_machine import gpu
 from tests.unit.host.builders import put
-from tests.unit.telemetry.node.world import World, in_world
+from tests.unit.telemetry.node.world import INTERVAL, World, in_world
 
-BACK = XID_END + 2 * INTERVAL
+BACK = XID_END + RETRY_INTERVAL + 2 * INTERVAL
 """Seconds after which a GPU that is back counts as healthy."""
 OK, DEGRADED, FAILED = HealthState.OK, HealthState.DEGRADED, HealthState.FAILED
 

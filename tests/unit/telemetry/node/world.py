@@ -21,6 +21,9 @@ from tests.unit import agent_world
 from tests.unit.agent_world import NODE, UID, AgentWorld
 from tests.unit.fake_machine import VERSION
 
+INTERVAL = 1.0
+"""Seconds between two sweeps."""
+
 
 class World(AgentWorld):
     WRITER = Writer.TELEMETRY

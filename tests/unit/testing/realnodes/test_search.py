@@ -21,6 +21,6 @@ def test_without_debians_tools_nothing_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(NotBuilt, match=r"^busybox-static comes as a Debian package, and this mach"):
+    with pytest.raises(NotBuilt, match=r"this machine has no apt-get and dpkg: busybox-static, "):
         build.build({"HOME": str(tmp_path), "PATH": ""}, report=lambda _: None)
     assert not list(tmp_path.iterdir())

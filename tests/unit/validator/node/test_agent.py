@@ -1,6 +1,7 @@
 """The validator agent: evidence names exactly what was proven; failures are explained."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from libs.contracts.commands import Idle, Order, Validate
 from libs.contracts.events import CommandEvent, EvidenceEvent
 from libs.contracts.facts import Mig
-from libs.contracts.gpus import GpuProblem
+from libs.contracts.gpus import GpuIdentity, GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Evidence, Outcome, Progress, Result
 from libs.host import driver_files
@@ -146,7 +147,10 @@ def set_gpus(*indices: int, problem: GpuProblem | None = None) -> Change:
 def test_the_evidence_names_exactly_what_was_proven() -> None:
     evidence, result = validate()
     assert result.outcome is Outcome.DONE
-    assert [(step.name, step.passed) for step in evidence.steps] == [("driver", True)]
+    assert [(step.name, step.passed, step.message) for step in evidence.steps] == [
+        ("driver", True, ""),
+        ("gpus", True, "2 of 2 GPUs work"),
+    ]
     assert msgspec.structs.replace(evidence, steps=(), at=0.0) == Evidence(
         epoch=1,
         token=1,
@@ -193,10 +197,6 @@ def test_a_driver_on_the_host_is_named_by_the_load_of_its_module() -> None:
         (unload, "module nvidia is not loaded"),
         (load_library(""), "NVML cannot be used: no NVIDIA driver is loaded"),
         (load_library("550.54"), "NVML is of driver 550.54, but the kernel has 570.86.15"),
-        (set_gpus(0), "1 of 2 GPUs; 0000:01:00.0 are missing"),
-        (set_gpus(), "0 of 2 GPUs"),
-        (set_gpus(0, 1, problem=GpuProblem.HUNG), "GPU-1: the GPU does not answer"),
-        (set_gpus(0, 1, problem=GpuProblem.LOST), "GPU-1: the GPU fell off the bus"),
         (install_another, "was installed from i-1"),
         (remove(driver_files.STATE), "from an unknown source, but i-2 is wanted"),
     ],
@@ -207,6 +207,48 @@ def test_each_failure_is_explained(change: Change, message: str) -> None:
     assert message in evidence.steps[0].message
     assert (result.outcome, result.code) == (Outcome.FAILED, "driver")
     assert result.message == evidence.steps[0].message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_gpus(0), "failed in this operation: the GPU at 0000:01:00.0"),
+        (set_gpus(), "the GPU at 0000:00:00.0 (the driver does not have the GPU"),
+        (set_gpus(0, 1, problem=GpuProblem.HUNG), "the GPU does not answer"),
+        (set_gpus(0, 1, problem=GpuProblem.LOST), "the GPU fell off the bus"),
+    ],
+)
+def test_a_gpu_that_failed_in_the_operation_is_a_failed_step(change: Change, message: str) -> None:
+    evidence, result = validate(change)
+    assert not evidence.passed
+    assert [(step.name, step.passed) for step in evidence.steps] == [
+        ("driver", True),
+        ("gpus", False),
+    ]
+    assert message in evidence.steps[1].message
+    assert (result.outcome, result.code) == (Outcome.FAILED, "gpus")
+    assert result.message == evidence.steps[1].message
+
+
+def test_a_gpu_that_had_failed_before_the_operation_does_not_hinder_the_proof() -> None:
+    failed_before = (GpuIdentity(uuid="GPU-1", pci="0000:01:00.0"),)
+    request = msgspec.structs.replace(REQUEST, failed_gpus=failed_before)
+    evidence, result = validate(set_gpus(0, 1, problem=GpuProblem.LOST), request)
+    assert evidence.passed
+    assert result.outcome is Outcome.DONE
+    text = "1 of 2 GPUs work; failed before this operation: GPU-1 at 00000000:01:00.0"
+    assert evidence.steps[1].message.startswith(text)
+
+
+@in_world
+async def test_a_gpu_that_an_earlier_validation_saw_is_missed(world: World) -> None:
+    async with world.agent():
+        await world.wait_for_result(await world.send_command(REQUEST))
+        shutil.rmtree(world.machine.root / "sys/bus/pci/devices/0000:01:00.0")
+        set_gpus(0)(world)
+        result = await world.wait_for_result(await world.send_command(REQUEST))
+        assert (result.outcome, result.code) == (Outcome.FAILED, "gpus")
+        assert "GPU-1 at 00000000:01:00.0 (the GPU cannot be used: the GPU is not" in result.message
 
 
 @pytest.mark.parametrize("off", [-3600.0, -1.5, 0.0, 1.5, 3600.0])

@@ -1,16 +1,19 @@
 """The metrics page of a node equals that of dcgm-exporter, character by character."""
 
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.contracts.facts import Gpu
+from libs.contracts.facts import Gpu, Mig
 from libs.contracts.telemetry import GpuSample, InstanceSample
-from services.telemetry.node.page import DRIVER_VERSION, FIELDS, bus_id, exporter_page
-from services.telemetry.node.sampler import Sweep, XidCounts
-from services.telemetry.node.xids import xid_name
+from libs.host.podresources.assignments import PodContainer, PodsByGpu
+from services.telemetry.exposition import HostnameLabel, NodeSamples, render, rows
+from services.telemetry.field import NumberField, TextField, bus_id
+from services.telemetry.fields import DRIVER_VERSION, FIELDS
+from services.telemetry.metric_list import DEFAULT_LIST, MetricList, parse_list
+from services.telemetry.node.sampler import XidCounts
+from services.telemetry.xids import xid_name
 
 DCGM_FIELDS = """
 DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).
@@ -52,6 +55,11 @@ GPU = Gpu(
     pci="0000:1b:00.0",
     name="NVIDIA H100 80GB HBM3",
     memory_mib=81559,
+    serial="1652823054321",
+    migs=(
+        Mig(uuid="MIG-a", profile="3g.40gb", gpu_instance=2),
+        Mig(uuid="MIG-b", profile="1g.10gb", gpu_instance=9),
+    ),
 )
 LABELS = (
     'gpu="1",UUID="GPU-5d0a1c9e",pci_bus_id="00000000:1B:00.0",device="nvidia3",'
@@ -59,18 +67,34 @@ LABELS = (
 )
 
 
-def render(
+def page(
     *samples: GpuSample,
-    gpu: Gpu = GPU,
     node: str = "gpu-1.example",
-    hostname_label: Literal["Hostname", "hostname"] = "Hostname",
+    hostname_label: HostnameLabel = "Hostname",
+    listed: MetricList = DEFAULT_LIST,
+    pods: PodsByGpu | None = None,
+    virtual_gpus: bool = False,
 ) -> str:
-    sweep = Sweep(driver_version="580.95.05", gpus=(gpu,), samples=samples)
-    return exporter_page(sweep, node=node, hostname_label=hostname_label).decode()
+    described = NodeSamples(
+        node=node, driver_version="580.95.05", samples=samples, gpus={GPU.uuid: GPU}
+    )
+    found = rows(
+        [described],
+        listed,
+        hostname_label=hostname_label,
+        pods=pods or {},
+        virtual_gpus=virtual_gpus,
+    )
+    return render(listed.metrics, list(found)).decode()
 
 
 def sample(**more: Any) -> GpuSample:
-    return GpuSample(uuid=GPU.uuid, index=1, pci=GPU.pci, **more)
+    named: dict[str, Any] = {"minor": GPU.minor, "model": GPU.name, **more}
+    return GpuSample(uuid=GPU.uuid, index=1, pci=GPU.pci, **named)
+
+
+NAMING = {"uuid", "index", "pci", "pod_uid", "minor", "model", "instances"}
+"""What names a GPU and is no value."""
 
 
 def full_sample() -> GpuSample:
@@ -78,19 +102,21 @@ def full_sample() -> GpuSample:
     values = {
         name: number
         for number, name in enumerate(GpuSample.__struct_fields__)
-        if name not in ("uuid", "index", "pci", "pod_uid", "model", "instances")
+        if name not in NAMING
     }
     return sample(**values)
 
 
 def test_names_types_and_help_lines_are_those_of_dcgm_exporter() -> None:
     wanted = [tuple(line.split(", ", 2)) for line in DCGM_FIELDS.strip().splitlines()]
-    assert [(each.name, each.type, each.help) for each in FIELDS] == wanted
+    assert [(each.field.name, each.type, each.help) for each in DEFAULT_LIST.metrics] == wanted
+    assert [label.name for label in DEFAULT_LIST.labels] == [DRIVER_VERSION]
     assert DRIVER_VERSION == "DCGM_FI_DRIVER_VERSION"
+    assert len(wanted) + 1 == 26
 
 
 def test_a_sample_is_rendered_as_by_dcgm_exporter() -> None:
-    assert render(sample(power_w=412.5, gpu_utilization=97)) == (
+    assert page(sample(power_w=412.5, gpu_utilization=97)) == (
         "# HELP DCGM_FI_DEV_POWER_USAGE Power draw (in W).\n"
         "# TYPE DCGM_FI_DEV_POWER_USAGE gauge\n"
         f"DCGM_FI_DEV_POWER_USAGE{{{LABELS}}} 412.500000\n"
@@ -101,7 +127,7 @@ def test_a_sample_is_rendered_as_by_dcgm_exporter() -> None:
 
 
 def test_an_xid_has_its_code_and_name() -> None:
-    line = render(sample(xid=79)).splitlines()[-1]
+    line = page(sample(xid=79)).splitlines()[-1]
     error = 'err_code="79",err_msg="GPU has fallen off the bus"'
     assert line == f"DCGM_FI_DEV_XID_ERRORS{{{LABELS},{error}}} 79"
 
@@ -134,31 +160,58 @@ def test_every_xid_up_to_the_last_has_a_name() -> None:
     assert [code for code in range(173) if xid_name(code) == "Unknown Error"] == []
 
 
-def test_every_value_is_rendered_and_parses() -> None:
-    families = {each.name: each for each in text_string_to_metric_families(render(full_sample()))}
-    assert len(families) == len(FIELDS)
-    for field in FIELDS:
-        found = families[field.name]
-        assert (found.type, found.documentation) == (field.type, field.help)
-        assert [each.value for each in found.samples] == [field.of(full_sample())]
+ALL_FIELDS = "".join(
+    f"{field.name}, {'label' if isinstance(field, TextField) else field.type}, {field.help}\n"
+    for field in FIELDS.values()
+)
+
+
+def test_every_field_is_rendered_and_parses() -> None:
+    parsed = parse_list(ALL_FIELDS)
+    assert parsed.problems == ()
+    text = page(full_sample(), listed=parsed.metrics)
+    families = {each.name: each for each in text_string_to_metric_families(text)}
+    assert len(families) == len(parsed.metrics.metrics)
+    for metric in parsed.metrics.metrics:
+        found = families[metric.field.name]
+        assert (found.type, found.documentation) == (metric.type, metric.help)
+        assert [each.value for each in found.samples] == [
+            pytest.approx(metric.field.of(full_sample()))
+        ]
+    labels = families["DCGM_FI_DEV_GPU_TEMP"].samples[0].labels
+    assert {name: labels[name] for name in labels if name.startswith("DCGM_FI_")} == {
+        "DCGM_FI_DRIVER_VERSION": "580.95.05",
+        "DCGM_FI_DEV_NAME": GPU.name,
+        "DCGM_FI_DEV_UUID": GPU.uuid,
+        "DCGM_FI_DEV_PCI_BUSID": "00000000:1B:00.0",
+        "DCGM_FI_DEV_SERIAL": "1652823054321",
+    }
+
+
+def test_every_measured_value_is_a_field() -> None:
+    """A value that reaches no field would be measured in vain."""
+    full = full_sample()
+    shown = {field.of(full) for field in FIELDS.values() if isinstance(field, NumberField)}
+    names = set(GpuSample.__struct_fields__) - NAMING
+    assert {name for name in names if getattr(full, name) not in shown} == set()
 
 
 def test_unread_values_are_not_rendered() -> None:
-    assert render(sample()) == ""
-    assert render(sample(power_w=float("nan"))) == ""
-    assert render() == ""
+    assert page(sample()) == ""
+    assert page(sample(power_w=float("nan"))) == ""
+    assert page() == ""
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
 def test_values_that_cannot_be_true_are_not_rendered(value: float) -> None:
-    assert render(sample(power_w=value)) == ""
+    assert page(sample(power_w=value)) == ""
 
 
 def test_a_divided_gpu_has_a_sample_per_instance() -> None:
     small = InstanceSample(gpu_instance=9, profile="1g.10gb", framebuffer_used_mib=100)
     large = InstanceSample(gpu_instance=2, profile="3g.40gb", framebuffer_used_mib=300)
     whole = sample(temperature_c=40, framebuffer_used_mib=400, instances=(large, small))
-    lines = [line for line in render(whole).splitlines() if not line.startswith("#")]
+    lines = [line for line in page(whole).splitlines() if not line.startswith("#")]
     before, after = LABELS.split(",Hostname=")
     labels = [
         f'{{{before},GPU_I_PROFILE="{profile}",GPU_I_ID="{number}",Hostname={after}}}'
@@ -171,27 +224,62 @@ def test_a_divided_gpu_has_a_sample_per_instance() -> None:
     ]
 
 
+TRAINER = PodContainer("ml", "trainer-0", "main")
+SIDECAR = PodContainer("ml", "trainer-1", "side", replica="3")
+
+
+def test_the_pod_of_a_gpu_is_named_after_the_other_labels() -> None:
+    hot = sample(temperature_c=40, xid=79)
+    temperature, xid = page(hot, pods={(GPU.uuid, None): (TRAINER,)}).splitlines()[2::3]
+    pod = 'namespace="ml",pod="trainer-0"'
+    assert temperature == f'DCGM_FI_DEV_GPU_TEMP{{{LABELS},container="main",{pod}}} 40'
+    error = 'err_code="79",err_msg="GPU has fallen off the bus"'
+    assert xid == f'DCGM_FI_DEV_XID_ERRORS{{{LABELS},container="main",{error},{pod}}} 79'
+
+
+def test_the_last_of_several_containers_names_a_gpu_or_each_has_a_sample() -> None:
+    pods: PodsByGpu = {(GPU.uuid, None): (TRAINER, SIDECAR)}
+    hot = sample(temperature_c=40)
+    (line,) = page(hot, pods=pods).splitlines()[2:]
+    assert line.endswith(',container="side",namespace="ml",pod="trainer-1"} 40')
+    first, second = page(hot, pods=pods, virtual_gpus=True).splitlines()[2:]
+    assert first.endswith(',container="main",namespace="ml",pod="trainer-0"} 40')
+    assert second.endswith(',container="side",namespace="ml",pod="trainer-1",vgpu="3"} 40')
+
+
+def test_the_pod_of_an_instance_names_that_instance_alone() -> None:
+    instances = tuple(
+        InstanceSample(gpu_instance=mig.gpu_instance, profile=mig.profile) for mig in GPU.migs
+    )
+    pods: PodsByGpu = {(GPU.uuid, 9): (TRAINER,), (GPU.uuid, None): (SIDECAR,)}
+    large, small = page(sample(temperature_c=40, instances=instances), pods=pods).splitlines()[2:]
+    assert 'GPU_I_ID="2"' in large
+    assert "pod=" not in large
+    assert 'GPU_I_ID="9"' in small
+    assert 'pod="trainer-0"' in small
+
+
 def test_zero_is_rendered() -> None:
-    assert render(sample(gpu_utilization=0)).endswith("} 0\n")
+    assert page(sample(gpu_utilization=0)).endswith("} 0\n")
 
 
 def test_each_metric_has_one_header_for_all_gpus() -> None:
     other = GpuSample(uuid="GPU-unknown", index=2, pci="0000:1c:00.0", temperature_c=50)
-    lines = render(sample(temperature_c=40), other).splitlines()
+    lines = page(sample(temperature_c=40), other).splitlines()
     assert len(lines) == 4
     assert 'device="nvidia2",modelName=""' in lines[3]
 
 
 def test_labels_are_escaped() -> None:
     name = 'a "quoted" \\ name\nin two lines'
-    text = render(sample(temperature_c=40), gpu=msgspec.structs.replace(GPU, name=name))
+    text = page(sample(temperature_c=40, model=name))
     (family,) = text_string_to_metric_families(text)
     assert family.samples[0].labels["modelName"] == name
     assert len(text.splitlines()) == 3
 
 
 def test_the_hostname_label_may_be_that_of_newer_exporters() -> None:
-    text = render(sample(temperature_c=40), hostname_label="hostname")
+    text = page(sample(temperature_c=40), hostname_label="hostname")
     assert ',hostname="gpu-1.example",' in text
     assert "Hostname" not in text
 

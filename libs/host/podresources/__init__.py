@@ -1,0 +1,1 @@
+"""Which containers use which GPUs, from the kubelet's pod-resources API."""

@@ -1,0 +1,92 @@
+"""Ask the kubelet which devices its containers have, over its unix socket.
+
+gRPC takes some 15 MiB of memory, so it is loaded when the socket is there, and not before.
+"""
+
+import os
+from typing import TYPE_CHECKING, Final, cast
+
+from libs.host.podresources.assignments import DeviceList, device_list
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import grpc
+
+SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
+METHOD: Final = "/v1.PodResourcesLister/List"
+MAX_BYTES: Final = 16 << 20
+"""The largest answer, which is also what the kubelet's own clients accept."""
+SECONDS: Final = 5.0
+"""The deadline of a question."""
+MAX_DETAIL: Final = 200
+
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MAX_BYTES),
+    # Otherwise a new channel inherits the pause before the next attempt of a closed one.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class KubeletUnavailable(Exception):
+    """The kubelet did not say which devices its containers have. The text is the reason."""
+
+
+class PodResources:
+    """The kubelet's pod-resources API. Calls block, for a limited time; one thread at a time."""
+
+    def __init__(self, socket: str) -> None:
+        self._socket = socket
+        self._channel: grpc.Channel | None = None
+
+    def list(self) -> DeviceList:
+        """Return the devices of the node's containers, or raise `KubeletUnavailable`."""
+        if not os.path.exists(self._socket):
+            raise KubeletUnavailable(
+                f"there is no socket {self._socket}: the kubelet is not running, or has another"
+                " directory"
+            )
+        # The library writes what it tries to standard error, beside what it raises.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        import grpc
+
+        try:
+            data = self._ask()
+        except grpc.RpcError as error:
+            self.close()  # the next question connects at once, to a kubelet that was restarted too
+            raise KubeletUnavailable(_reason(error, self._socket)) from None
+        return _decoded(data, self._socket)
+
+    def close(self) -> None:
+        """Close the connection, if there is one; the next question opens another."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def _ask(self) -> bytes:
+        import grpc
+
+        if self._channel is None:
+            self._channel = grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+        # A request without fields is empty.
+        call = cast("Callable[..., bytes]", self._channel.unary_unary(METHOD))
+        return call(b"", timeout=SECONDS)
+
+
+def _decoded(data: bytes, socket: str) -> DeviceList:
+    from google.protobuf.message import DecodeError
+
+    from libs.host.podresources.api_pb2 import ListPodResourcesResponse
+
+    try:
+        return device_list(ListPodResourcesResponse.FromString(data))
+    except DecodeError:
+        raise KubeletUnavailable(f"the answer on {socket} is not a list of pods") from None
+
+
+def _reason(error: "grpc.RpcError", socket: str) -> str:
+    """Return what failed, on one line."""
+    code, details = (error.code(), error.details()) if hasattr(error, "code") else (None, "")
+    name = "an unknown error" if code is None else code.name
+    text = "".join(char if char.isprintable() else " " for char in details or "")[:MAX_DETAIL]
+    return f"the kubelet did not answer on {socket}: {name}: {text}"

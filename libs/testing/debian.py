@@ -1,0 +1,43 @@
+"""Debian packages that are downloaded and unpacked, never installed."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from libs.testing.go_build import NotBuilt
+
+
+def unpack(packages: Sequence[str], into: Path) -> None:
+    """Download packages, of the release that this machine has, and unpack them into a folder."""
+    names = ", ".join(packages)
+    if not (shutil.which("apt-get") and shutil.which("dpkg")):
+        raise NotBuilt(
+            f"these come as Debian packages, and this machine has no apt-get and dpkg: {names}"
+        )
+    with tempfile.TemporaryDirectory(prefix="sluice-packages-") as folder:
+        fetched = _run("apt-get", "download", *packages, folder=Path(folder))
+        files = sorted(Path(folder).glob("*.deb"))
+        if len(files) != len(packages):
+            raise NotBuilt(
+                f"apt-get could not download all of {names}: check the network, or run "
+                f"`apt-get update`. It says:\n{fetched}"
+            )
+        for file in files:
+            if said := _run("dpkg", "-x", str(file), str(into), folder=into):
+                raise NotBuilt(f"dpkg could not unpack {file.name}. It says:\n{said}")
+
+
+def _run(*command: str, folder: Path) -> str:
+    """Return what a command that failed says; empty if it succeeded."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or f"exit code {done.returncode}" if done.returncode else ""

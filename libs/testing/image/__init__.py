@@ -1,0 +1,1 @@
+"""`make image`: one image for all services and agents, with a builder or without any."""

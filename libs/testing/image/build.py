@@ -1,0 +1,89 @@
+"""`make image`: build the image of this checkout, with a builder where one works."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from libs.testing.go_build import NotBuilt, run_command
+from libs.testing.image.assemble import are_cached, assemble
+from libs.testing.image.context import CHECKOUT, digest, digest_of_product, write_context
+
+COMMAND: Final = "make image"
+IMAGE: Final = "localhost/sluice:dev"
+_ARCHIVE: Final = CHECKOUT / ".cache/image/sluice.tar"
+_BUILDERS: Final = ("docker", "podman", "buildah")
+
+
+def build(environ: Mapping[str, str], *, report: Callable[[str], None]) -> Path:
+    """Return the archive with the image of the code as it is now, building it if needed.
+
+    `BASE` in the environment is the base of the Dockerfile, for a builder.
+    """
+    builder = _find_builder(report)
+    base = environ.get("BASE", "")
+    wanted = digest(digest_of_product().encode(), f"{builder} {base}".encode())
+    stamp = _ARCHIVE.with_suffix(".digest")
+    if not (_ARCHIVE.is_file() and stamp.is_file() and stamp.read_text() == wanted):
+        _ARCHIVE.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="new-", dir=_ARCHIVE.parent) as folder:
+            new = Path(folder) / "sluice.tar"
+            if builder:
+                _build_with(builder, base, new)
+            else:
+                assemble(new, IMAGE, environ, report=report)
+            new.rename(_ARCHIVE)
+        stamp.write_text(wanted)
+    return _ARCHIVE
+
+
+def is_quick(environ: Mapping[str, str]) -> bool:
+    """Return whether `make image` has been run, so that a build takes seconds."""
+    return _ARCHIVE.is_file() or are_cached(environ)
+
+
+def _find_builder(report: Callable[[str], None]) -> str:
+    """Return the first builder that works; empty without one."""
+    for name in filter(shutil.which, _BUILDERS):
+        done = subprocess.run([name, "info"], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return name
+        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        report(f"{name} does not work here ({said}); going on without it")
+    return ""
+
+
+def _build_with(builder: str, base: str, archive: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="sluice-context-") as folder:
+        context = write_context(Path(folder) / "context")
+        argument = ["--build-arg", f"BASE={base}"] if base else []
+        _run(builder, "build", "--tag", IMAGE, *argument, str(context))
+    if builder == "buildah":
+        _run("buildah", "push", IMAGE, f"docker-archive:{archive}:{IMAGE}")
+    else:
+        _run(builder, "save", "--output", str(archive), IMAGE)
+
+
+def _run(*command: str) -> None:
+    """Run a builder, which writes its progress to the terminal."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        raise NotBuilt(
+            f"`{' '.join(command)}` failed (exit code {done.returncode}): its own words above say "
+            "why; where the base cannot be fetched, name another: `make image BASE=…`"
+        )
+
+
+def main() -> int:
+    """Build, as `make image`."""
+    return run_command(
+        lambda report: build(os.environ, report=report), command=COMMAND, what=f"{IMAGE} is"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

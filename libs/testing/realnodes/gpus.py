@@ -1,0 +1,77 @@
+"""GPUs of a real node: as its PCI bus, its kernel and NVIDIA's library show them.
+
+The kernel is the machine's own: what it lists in `/proc/modules` has no driver.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from libs.testing.nvml import NAME, VARIABLE, StandIn, library
+from libs.testing.nvml.profiles import Profile
+from libs.testing.nvml.stand_in import DRIVER
+from libs.testing.realnodes.node import MACHINE, Node
+
+HOST: Final = "/host"
+"""Where agents mount the root of their node."""
+ENVIRONMENT: Final = f"{VARIABLE}={HOST}{MACHINE}/gpus"
+"""What agents need in their environment to find the state of the stand-in for NVML."""
+
+_MOUNTS: Final = {"pci": "/sys/bus/pci/devices", "module": "/sys/module"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeGpus:
+    """Lasts until `remove`, or a power cut."""
+
+    node: Node
+    stand_in: StandIn
+    """What NVML says, which tests change."""
+
+    @classmethod
+    async def insert(cls, node: Node, profile: Profile) -> "NodeGpus":
+        """Give a node GPUs with a loaded driver."""
+        folder = node.folder / "machine"
+        stand_in = StandIn.create(folder / "gpus", profile, device_folder=Path("/dev"))
+        shutil.copy(library() / NAME, folder)
+        for name, text in _files(stand_in).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(f"{text}\n")
+        for name, path in _MOUNTS.items():
+            await node.run("mount", "--bind", f"{MACHINE}/{name}", path)
+        for device in _devices(stand_in):
+            await node.run("mknod", "-m", "666", device, "c", "1", "3")
+        await node.run("cp", f"{MACHINE}/{NAME}", _library())
+        return cls(node=node, stand_in=stand_in)
+
+    async def remove(self) -> None:
+        """Take the GPUs away."""
+        for path in _MOUNTS.values():
+            await self.node.run("umount", "--lazy", path)
+        await self.node.run("rm", _library(), *_devices(self.stand_in))
+
+
+def _files(stand_in: StandIn) -> dict[str, str]:
+    files = {"module/nvidia/refcnt": "0", "module/nvidia/version": DRIVER}
+    for gpu in stand_in.gpus:
+        of = gpu.state.identity
+        address = f"{of.pci_domain:04x}:{of.pci_bus:02x}:{of.pci_device:02x}.0"
+        values = {
+            "class": 0x030200,
+            "vendor": of.pci_device_id & 0xFFFF,
+            "device": of.pci_device_id >> 16,
+            "subsystem_vendor": of.pci_subsystem_id & 0xFFFF,
+            "subsystem_device": of.pci_subsystem_id >> 16,
+        }
+        files |= {f"pci/{address}/{name}": f"0x{value:04x}" for name, value in values.items()}
+    return files
+
+
+def _devices(stand_in: StandIn) -> list[str]:
+    return ["/dev/nvidiactl", *(f"/dev/nvidia{gpu.state.identity.minor}" for gpu in stand_in.gpus)]
+
+
+def _library() -> str:
+    return f"/usr/lib/{os.uname().machine}-linux-gnu/{NAME}"

@@ -1,0 +1,292 @@
+"""Fields for custom lists, beyond the default one."""
+
+from typing import Final
+
+from services.telemetry.field import (
+    GPM,
+    LINKS,
+    OF_INSTANCES,
+    REMAPS,
+    field,
+    memory_mib,
+    number,
+    profiled,
+    used_share,
+)
+
+_PAGES: Final = "before Ampere"
+
+MORE_FIELDS: Final = (
+    number(
+        "DEV_VIDEO_CLOCK",
+        "gauge",
+        "Video encoder/decoder clock frequency (in MHz).",
+        "video_clock_mhz",
+        "nvmlDeviceGetClockInfo(VIDEO)",
+    ),
+    number(
+        "DEV_CLOCKS_EVENT_REASONS",
+        "gauge",
+        "Reasons for reduced clocks as a bit mask.",
+        "clock_reasons",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+    ),
+    number(
+        "DEV_CLOCK_THROTTLE_REASONS",
+        "gauge",
+        "Reasons for reduced clocks as a bit mask.",
+        "clock_reasons",
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        remark="the older name of `DCGM_FI_DEV_CLOCKS_EVENT_REASONS`",
+    ),
+    number(
+        "DEV_PSTATE",
+        "gauge",
+        "Performance state from 0 (fastest) to 15.",
+        "performance_state",
+        "nvmlDeviceGetPerformanceState",
+        remark="absent while the driver does not know it",
+    ),
+    number(
+        "DEV_ENFORCED_POWER_LIMIT",
+        "gauge",
+        "Power limit that the driver enforces (in W).",
+        "power_limit_w",
+        "nvmlDeviceGetEnforcedPowerLimit / 1000",
+    ),
+    number(
+        "DEV_POWER_MGMT_LIMIT",
+        "gauge",
+        "Power limit that is set (in W).",
+        "power_management_limit_w",
+        "nvmlDeviceGetPowerManagementLimit / 1000",
+    ),
+    number(
+        "DEV_PCIE_LINK_GEN",
+        "gauge",
+        "Current generation of the PCIe link.",
+        "pcie_link_generation",
+        "nvmlDeviceGetCurrPcieLinkGeneration",
+    ),
+    number(
+        "DEV_PCIE_LINK_WIDTH",
+        "gauge",
+        "Current width of the PCIe link.",
+        "pcie_link_width",
+        "nvmlDeviceGetCurrPcieLinkWidth",
+    ),
+    number(
+        "DEV_FB_TOTAL",
+        "gauge",
+        "Framebuffer memory in total (in MiB).",
+        memory_mib,
+        "nvmlDeviceGetMemoryInfo_v2",
+        remark=OF_INSTANCES,
+    ),
+    number(
+        "DEV_FB_USED_PERCENT",
+        "gauge",
+        "Ratio of the framebuffer memory that is used (0 to 1).",
+        used_share,
+        "nvmlDeviceGetMemoryInfo_v2",
+        remark=f"used / (used + free); {OF_INSTANCES}",
+    ),
+    number(
+        "DEV_POWER_VIOLATION",
+        "counter",
+        "Throttling duration due to power constraints (in ns).",
+        "power_violation_ns",
+        "field NVML_FI_DEV_PERF_POLICY_POWER",
+    ),
+    number(
+        "DEV_THERMAL_VIOLATION",
+        "counter",
+        "Throttling duration due to thermal constraints (in ns).",
+        "thermal_violation_ns",
+        "field NVML_FI_DEV_PERF_POLICY_THERMAL",
+    ),
+    number(
+        "DEV_SYNC_BOOST_VIOLATION",
+        "counter",
+        "Throttling duration due to sync-boost constraints (in ns).",
+        "sync_boost_violation_ns",
+        "field NVML_FI_DEV_PERF_POLICY_SYNC_BOOST",
+    ),
+    number(
+        "DEV_BOARD_LIMIT_VIOLATION",
+        "counter",
+        "Throttling duration due to board limit constraints (in ns).",
+        "board_limit_violation_ns",
+        "field NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT",
+    ),
+    number(
+        "DEV_LOW_UTIL_VIOLATION",
+        "counter",
+        "Throttling duration due to low utilization (in ns).",
+        "low_utilization_violation_ns",
+        "field NVML_FI_DEV_PERF_POLICY_LOW_UTILIZATION",
+    ),
+    number(
+        "DEV_RELIABILITY_VIOLATION",
+        "counter",
+        "Throttling duration due to reliability constraints (in ns).",
+        "reliability_violation_ns",
+        "field NVML_FI_DEV_PERF_POLICY_RELIABILITY",
+    ),
+    number(
+        "DEV_ECC_SBE_VOL_TOTAL",
+        "counter",
+        "Total number of single-bit volatile ECC errors.",
+        "ecc_volatile_corrected",
+        "field NVML_FI_DEV_ECC_SBE_VOL_TOTAL",
+        remark="since the driver was loaded; absent without ECC",
+    ),
+    number(
+        "DEV_ECC_DBE_VOL_TOTAL",
+        "counter",
+        "Total number of double-bit volatile ECC errors.",
+        "ecc_volatile_uncorrected",
+        "field NVML_FI_DEV_ECC_DBE_VOL_TOTAL",
+        remark="since the driver was loaded; absent without ECC",
+    ),
+    number(
+        "DEV_ECC_SBE_AGG_TOTAL",
+        "counter",
+        "Total number of single-bit persistent ECC errors.",
+        "ecc_aggregate_corrected",
+        "field NVML_FI_DEV_ECC_SBE_AGG_TOTAL",
+        remark="absent without ECC",
+    ),
+    number(
+        "DEV_ECC_DBE_AGG_TOTAL",
+        "counter",
+        "Total number of double-bit persistent ECC errors.",
+        "ecc_aggregate_uncorrected",
+        "field NVML_FI_DEV_ECC_DBE_AGG_TOTAL",
+        remark="absent without ECC",
+    ),
+    number(
+        "DEV_RETIRED_SBE",
+        "counter",
+        "Total number of retired pages due to single-bit errors.",
+        "retired_corrected",
+        "field NVML_FI_DEV_RETIRED_SBE",
+        remark=_PAGES,
+    ),
+    number(
+        "DEV_RETIRED_DBE",
+        "counter",
+        "Total number of retired pages due to double-bit errors.",
+        "retired_uncorrected",
+        "field NVML_FI_DEV_RETIRED_DBE",
+        remark=_PAGES,
+    ),
+    number(
+        "DEV_RETIRED_PENDING",
+        "counter",
+        "Total number of pages pending retirement.",
+        "retired_pending",
+        "field NVML_FI_DEV_RETIRED_PENDING",
+        remark=_PAGES,
+    ),
+    number(
+        "DEV_ROW_REMAP_PENDING",
+        "gauge",
+        "Whether a row waits to be remapped at the next reset.",
+        "remap_pending",
+        field(144),
+        remark=REMAPS,
+    ),
+    number(
+        "DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+        "counter",
+        "Total number of NVLink flow-control CRC errors.",
+        "nvlink_flit_errors",
+        "field NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+        remark=LINKS,
+    ),
+    number(
+        "DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
+        "counter",
+        "Total number of NVLink data CRC errors.",
+        "nvlink_data_errors",
+        "field NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
+        remark=LINKS,
+    ),
+    number(
+        "DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+        "counter",
+        "Total number of NVLink retries.",
+        "nvlink_replay_errors",
+        "field NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+        remark=LINKS,
+    ),
+    number(
+        "DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+        "counter",
+        "Total number of NVLink recovery errors.",
+        "nvlink_recovery_errors",
+        "field NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+        remark=LINKS,
+    ),
+    number(
+        "DEV_NVLINK_BANDWIDTH_L0",
+        "counter",
+        "The number of bytes of active NVLink rx or tx data including both header and payload.",
+        "nvlink_first_mb_per_s",
+        f"{field(138, 139)}, link 0",
+        remark="a rate, as `DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL`",
+    ),
+    profiled(
+        "SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", "sm_active", gpm=2
+    ),
+    profiled(
+        "SM_OCCUPANCY", "The ratio of number of warps resident on an SM.", "sm_occupancy", gpm=3
+    ),
+    profiled(
+        "PIPE_FP64_ACTIVE", "Ratio of cycles the fp64 pipes are active.", "fp64_active", gpm=11
+    ),
+    profiled(
+        "PIPE_FP32_ACTIVE", "Ratio of cycles the fp32 pipes are active.", "fp32_active", gpm=12
+    ),
+    profiled(
+        "PIPE_FP16_ACTIVE", "Ratio of cycles the fp16 pipes are active.", "fp16_active", gpm=13
+    ),
+    profiled(
+        "PIPE_INT_ACTIVE", "Ratio of cycles the integer pipe is active.", "integer_active", gpm=4
+    ),
+    profiled(
+        "PIPE_TENSOR_DFMA_ACTIVE",
+        "Ratio of cycles the tensor (DFMA) pipe is active.",
+        "tensor_dfma_active",
+        gpm=6,
+    ),
+    profiled(
+        "PIPE_TENSOR_HMMA_ACTIVE",
+        "Ratio of cycles the tensor (HMMA) pipe is active.",
+        "tensor_hmma_active",
+        gpm=7,
+    ),
+    profiled(
+        "PIPE_TENSOR_IMMA_ACTIVE",
+        "Ratio of cycles the tensor (IMMA) pipe is active.",
+        "tensor_imma_active",
+        gpm=9,
+    ),
+    number(
+        "PROF_NVLINK_TX_BYTES",
+        "gauge",
+        "The rate of data transmitted over NVLink in bytes per second.",
+        "nvlink_tx_bytes_per_s",
+        "GPM metric 61 x 2^20",
+        remark=f"{GPM}; {LINKS}",
+    ),
+    number(
+        "PROF_NVLINK_RX_BYTES",
+        "gauge",
+        "The rate of data received over NVLink in bytes per second.",
+        "nvlink_rx_bytes_per_s",
+        "GPM metric 60 x 2^20",
+        remark=f"{GPM}; {LINKS}",
+    ),
+)

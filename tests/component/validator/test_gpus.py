@@ -1,0 +1,78 @@
+"""The validator's checks of the GPUs of a stand-in, which the real pynvml reads."""
+
+from libs.contracts.commands import Validate
+from libs.contracts.gpus import GpuIdentity
+from libs.host.tree import Tree
+from services.validator.node.driver_check import DriverProbe, probe_driver
+from tests.component.gpus.machine import StandInMachine
+from tests.unit.fake_machine import KERNEL
+from tests.unit.host.builders import put
+
+PCI_DEVICE = {
+    "class": "0x030200",
+    "vendor": "0x10de",
+    "device": "0x2330",
+    "subsystem_vendor": "0x10de",
+    "subsystem_device": "0x16c1",
+}
+
+
+def identity(bench: StandInMachine, index: int) -> GpuIdentity:
+    gpu = bench.stand_in.gpus[index].state.identity
+    address = f"{gpu.pci_domain:04x}:{gpu.pci_bus:02x}:{gpu.pci_device:02x}.0"
+    return GpuIdentity(uuid=gpu.uuid.decode(), pci=address)
+
+
+def probe(bench: StandInMachine, *failed_before: int) -> DriverProbe:
+    """Check once, in a fresh process, where these GPUs had failed before."""
+    put(bench.root, "/proc/sys/kernel/osrelease", KERNEL)
+    for index in range(8):
+        for name, text in PCI_DEVICE.items():
+            put(bench.root, f"/sys/bus/pci/devices/{identity(bench, index).pci}/{name}", text)
+    before = tuple(identity(bench, index) for index in failed_before)
+    request = Validate(label="d", failed_gpus=before)
+    found = probe_driver(Tree(bench.root), bench.gpus, request)
+    assert not bench.held()
+    return found
+
+
+def test_eight_gpus_work(bench: StandInMachine) -> None:
+    found = probe(bench)
+    assert (found.step, found.problem, found.found) == ("gpus", "", "8 of 8 GPUs work")
+    assert [each.uuid for each in found.gpus] == [each.uuid for each in bench.stand_in.gpus]
+
+
+def test_a_lost_gpu_hinders_the_proof_unless_it_had_failed_before(bench: StandInMachine) -> None:
+    bench.stand_in.gpus[2].lose()
+    found = probe(bench)
+    # A process that never saw the GPU cannot ask it for its UUID.
+    name = f"the GPU at {identity(bench, 2).pci}"
+    assert found.problem.startswith(f"failed in this operation: {name} (the GPU cannot be used:")
+    assert "the GPU fell off the bus" in found.problem
+    assert found.found == "7 of 8 GPUs work"
+    accepted = probe(bench, 2)
+    assert accepted.problem == ""
+    assert accepted.found.startswith(f"7 of 8 GPUs work; failed before this operation: {name}")
+    assert probe(bench, 3).problem == found.problem
+
+
+def test_gpus_that_hang_ask_for_a_reset_or_have_errors_have_failed(bench: StandInMachine) -> None:
+    bench.stand_in.gpus[0].hang()
+    bench.stand_in.gpus[5].require_reset()
+    bench.stand_in.gpus[7].health.ecc_volatile.uncorrected_dram = 1
+    found = probe(bench)
+    assert found.found == "5 of 8 GPUs work"
+    assert "the GPU does not answer" in found.problem
+    assert "drain the node, then reset the GPU" in found.problem
+    assert "uncorrectable ECC errors since the driver was loaded" in found.problem
+    assert probe(bench, 0, 5, 7).problem == ""
+    assert probe(bench, 0, 5).problem.startswith(
+        f"failed in this operation: {identity(bench, 7).uuid} at "
+    )
+    bench.stand_in.gpus[0].release()
+
+
+def test_without_a_gpu_that_works_no_driver_is_proven(bench: StandInMachine) -> None:
+    for gpu in bench.stand_in.gpus:
+        gpu.lose()
+    assert probe(bench, *range(8)).problem.startswith("no GPU works, so nothing proves the driver")

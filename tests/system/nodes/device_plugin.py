@@ -1,0 +1,65 @@
+"""A device plugin that gives pods GPUs which do not exist."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+import grpc
+
+RESOURCE: Final = "nvidia.com/gpu"
+_ENDPOINT: Final = "test.sock"
+_WITHIN: Final = 30.0
+
+
+class DevicePlugin:
+    """Registers devices at a kubelet, of which it is given the folder `device-plugins`."""
+
+    def __init__(self, folder: Path, *devices: str) -> None:
+        self._folder = folder
+        self._devices = devices
+        self._ended = Event()
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        handlers = {
+            "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(_empty),
+            "ListAndWatch": grpc.unary_stream_rpc_method_handler(self._list),
+            "Allocate": grpc.unary_unary_rpc_method_handler(_allocate),
+        }
+        service = grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers)
+        self._server.add_generic_rpc_handlers((service,))
+
+    def start(self) -> None:
+        self._server.add_insecure_port(f"unix:{self._folder / _ENDPOINT}")
+        self._server.start()
+        request = _text(1, "v1beta1") + _text(2, _ENDPOINT) + _text(3, RESOURCE)
+        with grpc.insecure_channel(f"unix:{self._folder / 'kubelet.sock'}") as kubelet:
+            register: Any = kubelet.unary_unary("/v1beta1.Registration/Register")
+            register(request, timeout=_WITHIN, wait_for_ready=True)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._server.stop(grace=None).wait()
+
+    def _list(self, _request: bytes, _context: Any) -> Iterator[bytes]:
+        devices = (_text(1, device) + _text(2, "Healthy") for device in self._devices)
+        yield b"".join(_field(1, device) for device in devices)
+        self._ended.wait()
+
+
+def _empty(_request: bytes, _context: Any) -> bytes:
+    return b""
+
+
+def _allocate(_request: bytes, _context: Any) -> bytes:
+    """Answer for one container."""
+    return _field(1, b"")
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Return a field of a protobuf message; all contents here are short."""
+    return bytes((number << 3 | 2, len(content))) + content
+
+
+def _text(number: int, text: str) -> bytes:
+    return _field(number, text.encode())

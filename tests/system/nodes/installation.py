@@ -1,0 +1,195 @@
+"""Sluice installed on real nodes: objects, NATS with sign-in, and the services that agents need.
+
+NATS and services are processes beside the nodes; agents reach NATS at the nodes' gateway, by TLS.
+"""
+
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from libs.bus.callout import CalloutKeys, new_seeds
+from libs.bus.credentials import Credentials
+from libs.bus.nats.bus import connect
+from libs.bus.server_config import SignIn, User, new_nkey, server_config
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.subjects import STREAMS
+from libs.policy.crds import crd_manifests
+from libs.policy.installation import installation_objects, service_account_of
+from libs.policy.render.rendered import AgentImages
+from libs.testing.certificates import LOOPBACK, CertificateAuthority
+from libs.testing.child_process import HOST, ChildProcess
+from libs.testing.image.build import IMAGE
+from libs.testing.nats import NatsServer
+from libs.testing.realnodes import config, gpus
+from libs.testing.realnodes.ground import Ground
+from libs.testing.simulation import make_env
+from tests.system.nodes.kubectl import Kubectl
+
+NAMESPACE: Final = "gpu-operator"
+POLICY: Final = "cluster-policy"
+
+_NATS_PORT: Final = 4222
+_CA: Final = "sluice-nats-ca"
+_SECTIONS: Final = (
+    "operator daemonsets toolkit devicePlugin dcgm dcgmExporter nodeStatusExporter gfd"
+)
+_ENVIRON: Final = {
+    "SLUICE_METRICS_HOST": HOST,
+    "SLUICE_METRICS_PORT": "0",
+    "SLUICE_PROBES_HOST": HOST,
+    "SLUICE_PROBES_PORT": "0",
+    "SLUICE_LOG_FORMAT": "text",
+    "SLUICE_DRAIN": "3s",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+_WITH_KEY: Final = (
+    *(Writer.SIGN_IN, Writer.SCHEDULER),
+    *(Writer.DRIVER_CLUSTER, Writer.DISCOVERY_CLUSTER),
+)
+"""Services with a key in NATS's configuration: their processes have no pod, and so no token."""
+
+
+class Installation:
+    """What an administrator installs; a policy makes the agents run."""
+
+    def __init__(
+        self, stack: AsyncExitStack, ground: Ground, kubectl: Kubectl, folder: Path
+    ) -> None:
+        self.kubectl = kubectl
+        self._stack = stack
+        self._ground = ground
+        self._folder = folder
+        self._keys = {writer: new_nkey() for writer in _WITH_KEY}
+        self._url = ""
+
+    async def install(self) -> None:
+        """Install everything but the policy, and start NATS and the services."""
+        authority = CertificateAuthority()
+        authority.write(self._folder / "ca.crt")
+        self._stack.push_async_callback(self._remove_objects)
+        await self._create_objects(authority)
+        seeds = new_seeds()
+        await self._start_nats(authority, seeds)
+        await self._create_streams()
+        for name, seed in zip(("signing", "xkey"), seeds, strict=True):
+            (self._folder / name).write_text(seed)
+        sign_in = await self._start(
+            *(Writer.SIGN_IN, "signin", "server"),
+            signing_seed_file=str(self._folder / "signing"),
+            xkey_seed_file=str(self._folder / "xkey"),
+        )
+        await sign_in.wait_for_log("phase=ready", within=60.0)
+        await self._start(
+            *(Writer.DRIVER_CLUSTER, "driver", "cluster"),
+            **{f"images_{agent}": IMAGE for agent in AgentImages.__struct_fields__},
+            agent_env=f"SLUICE_NATS_URL=tls://{config.GATEWAY}:{_NATS_PORT},{gpus.ENVIRONMENT}",
+            agent_bus_ca=_CA,
+        )
+        await self._start(Writer.DISCOVERY_CLUSTER, "discovery", "cluster")
+
+    async def apply_policy(self, **sections: Any) -> None:
+        """Create or change the ClusterPolicy."""
+        spec = {**{name: {} for name in _SECTIONS.split()}, "driver": {"enabled": False}}
+        await self.kubectl.apply(
+            {
+                "apiVersion": "nvidia.com/v1",
+                "kind": "ClusterPolicy",
+                "metadata": {"name": POLICY},
+                "spec": {**spec, **sections},
+            }
+        )
+
+    async def _create_objects(self, authority: CertificateAuthority) -> None:
+        definitions = crd_manifests().values()
+        await self.kubectl.apply(*definitions)
+        names = [f"crd/{each['metadata']['name']}" for each in definitions]
+        await self.kubectl.wait("condition=Established", *names)
+        ca = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": _CA, "namespace": NAMESPACE},
+            "data": {"ca.crt": authority.pem.decode()},
+        }
+        await self.kubectl.apply(*installation_objects(NAMESPACE), ca)
+
+    async def _remove_objects(self) -> None:
+        await self.kubectl.run("delete", "clusterpolicy", POLICY, "--ignore-not-found")
+        await self.kubectl.run("delete", "namespace", NAMESPACE, "--timeout=60s")
+
+    async def _start_nats(self, authority: CertificateAuthority, seeds: tuple[str, str]) -> None:
+        """Start NATS on the loopback; nodes and pods reach it at their gateway."""
+        keys = CalloutKeys.from_seeds(*seeds)
+        users = {
+            writer: User(identity=Identity(writer=writer), public_key=key.public)
+            for writer, key in self._keys.items()
+        }
+        sign_in = SignIn(
+            issuer=keys.public_signing,
+            xkey=keys.public_xkey,
+            users=(users.pop(Writer.SIGN_IN),),
+            identities=10,
+        )
+        names = (*LOOPBACK, config.GATEWAY)
+        pair = authority.issue(self._folder, "nats", names=names)
+        settings = server_config(users.values(), sign_in=sign_in)
+        nats = await self._stack.enter_async_context(NatsServer(config=settings, tls=pair))
+        await self._ground.publish(nats.port, _NATS_PORT)
+        self._stack.push_async_callback(self._ground.unpublish, _NATS_PORT)
+        self._url = nats.url
+
+    async def _create_streams(self) -> None:
+        """Create the streams, as the scheduler does."""
+        credentials = Credentials(
+            nkey_seed=self._keys[Writer.SCHEDULER].seed, ca_file=str(self._folder / "ca.crt")
+        )
+        scheduler = Identity(writer=Writer.SCHEDULER)
+        async with connect(
+            url=self._url, identity=scheduler, env=make_env(), credentials=credentials, wait=20.0
+        ) as bus:
+            for stream in STREAMS:
+                await bus.ensure(stream)
+
+    async def _start(
+        self, writer: Writer, service: str, role: str, **settings: str
+    ) -> ChildProcess:
+        """Start a service with the rights of its account, and its own key for the bus."""
+        seed = self._folder / f"{writer}.nkey"
+        seed.write_text(self._keys[writer].seed)
+        common = {
+            "kubeconfig": str(await self._kubeconfig(writer)),
+            "namespace": NAMESPACE,
+            "nats_url": self._url,
+            "nats_nkey_seed_file": str(seed),
+            "nats_ca_file": str(self._folder / "ca.crt"),
+        }
+        environ = {f"SLUICE_{name.upper()}": text for name, text in {**common, **settings}.items()}
+        child = await ChildProcess.start(
+            f"{service} {role}",
+            *(sys.executable, "-W", "error", "-m", f"services.{service}", role),
+            environ={**_ENVIRON, "PYTHONPATH": os.pathsep.join(sys.path), **environ},
+        )
+        self._stack.push_async_callback(child.destroy)
+        return child
+
+    async def _kubeconfig(self, writer: Writer) -> Path:
+        account = service_account_of(writer)
+        token = await self.kubectl.run("create", "token", account, "--namespace", NAMESPACE)
+        settings = json.loads(self._ground.kube.kubeconfig().read_text())
+        settings["users"][0]["user"] = {"token": token.strip()}
+        file = self._folder / f"{writer}.kubeconfig"
+        file.write_text(json.dumps(settings))
+        return file
+
+
+@asynccontextmanager
+async def installed(ground: Ground, kubectl: Kubectl, folder: Path) -> AsyncGenerator[Installation]:
+    """Install Sluice on the ground; remove it at the end."""
+    async with AsyncExitStack() as stack:
+        installation = Installation(stack, ground, kubectl, folder)
+        await installation.install()
+        yield installation

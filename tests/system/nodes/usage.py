@@ -1,0 +1,43 @@
+"""What the pods of a node use, as its machine accounts for it."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from libs.testing.realnodes.cgroups import CGROUPS
+from libs.testing.realnodes.node import Node
+
+MIB = 1024
+
+
+def proportional_mib(node: Node, pods: Iterable[str]) -> dict[str, float]:
+    """Return memory by the uid of a pod; what processes share is divided among them."""
+    return {uid: sum(map(_proportional_kib, _processes(node, uid))) / MIB for uid in pods}
+
+
+def cpu_seconds(node: Node, pods: Iterable[str]) -> dict[str, float]:
+    """Return what pods have used so far, by uid."""
+    return {
+        uid: sum(
+            int((folder / "cpuacct.usage").read_text()) / 1e9
+            for folder in _cgroups(node, "cpuacct", uid)
+        )
+        for uid in pods
+    }
+
+
+def _cgroups(node: Node, controller: str, uid: str) -> Iterator[Path]:
+    return (CGROUPS / controller / node.folder.name).rglob(f"pod{uid}")
+
+
+def _processes(node: Node, uid: str) -> set[int]:
+    return {
+        int(line)
+        for folder in _cgroups(node, "memory", uid)
+        for file in folder.rglob("cgroup.procs")
+        for line in file.read_text().split()
+    }
+
+
+def _proportional_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))

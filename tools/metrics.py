@@ -1,0 +1,38 @@
+"""The generated parts of docs/metrics.md: the fields that a list of metrics may name."""
+
+from collections.abc import Iterable
+
+from struct_docs import table
+
+from services.telemetry.default_fields import DEFAULT_FIELDS
+from services.telemetry.field import NumberField
+from services.telemetry.fields import TEXTS, UNAVAILABLE
+from services.telemetry.more_fields import MORE_FIELDS
+
+
+def default_fields() -> list[str]:
+    return _numbers(DEFAULT_FIELDS)
+
+
+def more_fields() -> list[str]:
+    return _numbers(MORE_FIELDS)
+
+
+def labels() -> list[str]:
+    rows = [[f"`{text.name}`", text.help, text.source, text.remark] for text in TEXTS]
+    return table(("Field", "Help", "Source", "Remark"), rows)
+
+
+def unavailable() -> list[str]:
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in UNAVAILABLE.items():
+        by_reason.setdefault(reason, []).append(name)
+    rows = [
+        [", ".join(f"`{name}`" for name in names), reason] for reason, names in by_reason.items()
+    ]
+    return table(("Field", "Why not"), rows)
+
+
+def _numbers(fields: Iterable[NumberField]) -> list[str]:
+    rows = [[f"`{each.name}`", each.type, each.help, each.source, each.remark] for each in fields]
+    return table(("Field", "Type", "Help", "Source", "Remark"), rows)
