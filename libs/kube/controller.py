@@ -24,6 +24,10 @@ from libs.runtime.logs import logger
 from libs.runtime.metrics import Metrics
 from libs.runtime.tasks import attempt, bounded
 
+SHORTEST_WAIT = 0.001
+"""Seconds until a key is queued again, at least: a computed wait can be a rounding error that is
+below the resolution of the clock, which would show the same time again.
+"""
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -177,7 +181,7 @@ class Controller(Generic[K]):
             case RequeueAfter(after):
                 outcome = AttemptOutcome.LATER
                 self._succeeded(key)
-                self._queue.add_after(key, after)
+                self._queue.add_after(key, max(after, SHORTEST_WAIT))
             case ReconcileRefused(why):
                 outcome = AttemptOutcome.REFUSED
                 self._queue.forget(key)

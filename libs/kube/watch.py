@@ -146,8 +146,11 @@ class IdleTimeout:
 
     async def _watch(self) -> None:
         while self._error is None:
-            idle = self._clock.monotonic() - self._since if self._waiting is not None else 0.0
-            if idle >= self._seconds:
+            now = self._clock.monotonic()
+            # Of two times the difference is exact as it becomes small, so that a wait is not
+            # rounded to less than the resolution of the clock.
+            until = (self._since if self._waiting is not None else now) + self._seconds
+            if now >= until:
                 self.abort(TimeoutError(f"nothing received for {self._seconds:.0f} s"))
             else:
-                await self._clock.sleep(self._seconds - idle)
+                await self._clock.sleep(until - now)

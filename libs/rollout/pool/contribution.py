@@ -25,6 +25,9 @@ _BEGINNING: Final = (NodeField.STATE, NodeField.LEASE, NodeField.RECORD)
 _WITHOUT_TARGET: Final = frozenset({Operation.VALIDATE, Operation.REMOVE, Operation.MIG})
 """Operations that move no node to a target."""
 
+UNREPORTED: Final = "no report about its driver since the last boot"
+"""Why a node may be unavailable: a boot unloads the driver, and nothing shows a new one."""
+
 UNBEGUN_SECONDS: Final = 60.0
 """How long an entry is kept for a node that does not begin."""
 
@@ -47,6 +50,8 @@ class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     was_managed: bool = False
     """The node has the lease or the record of a rollout of this pool."""
     unavailable: str = ""
+    is_unreported: bool = False
+    """Counted as unavailable only because its driver is unknown; its own start counts too."""
     entry: InFlight | None = None
     """Its entry in flight, as the Rollout should have it."""
     entry_differs: bool = False
@@ -80,10 +85,14 @@ class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.write_pending or self.unconfirmed_until is not None
 
     @property
+    def may_be_available(self) -> bool:
+        return self.is_unreported or not self.unavailable
+
+    @property
     def lowers_capacity(self) -> bool:
-        """Whether beginning makes an available node unavailable."""
+        """Whether beginning may make an available node unavailable."""
         validates = self.entry is not None and self.entry.validates
-        return not (self.unavailable or self.is_unoccupied or validates)
+        return self.may_be_available and not (self.is_unoccupied or validates)
 
 
 def contribution_of(
@@ -97,13 +106,15 @@ def contribution_of(
     failed_on = ""
     if record is not None and record.started and not record.outside and record.pool == pool:
         failed_on = record.target if record.state == _FAILED else ""
+    unavailable = unavailable_reason(node, record) if present or lease is not None else ""
     base = NodeContribution(
         name=node.name,
         uid=node.uid,
         present=present,
         counts_for_base=present and counts_for_base(node, record),
         was_managed=lease is not None or (record is not None and record.pool == pool),
-        unavailable=unavailable_reason(node, record) if present or lease is not None else "",
+        unavailable=unavailable,
+        is_unreported=unavailable == UNREPORTED,
         write_pending=node.write_pending,
         unconfirmed_until=_unconfirmed_until(node, now),
         ready=node.ready,
@@ -250,8 +261,9 @@ def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
         return "not ready"
     if node.cordoned:
         return "cordoned"
-    no_driver = node.loaded is None and node.modules_reported
-    return "without a driver" if no_driver and _should_have_driver(node, record) else ""
+    if node.loaded is not None or not _should_have_driver(node, record):
+        return ""
+    return "without a driver" if node.modules_reported else UNREPORTED
 
 
 def counts_for_base(node: NodeView, record: NodeRecord | None) -> bool:

@@ -124,7 +124,7 @@ class QueueKey(NamedTuple):
     is_recovery: bool
     """It counts for no target: it failed on an earlier one, unless it is only validated."""
     costs_budget: bool
-    """It is available, and its start would make it unavailable."""
+    """It may be available, and its start would make it unavailable."""
     already_failed: bool
     """It failed on this target before and is already counted there."""
     target: str
@@ -133,7 +133,7 @@ class QueueKey(NamedTuple):
 def queue_key(candidate: Candidate, contribution: NodeContribution, tally: PoolTally) -> QueueKey:
     operation = candidate.operation
     target = "" if operation is _REMOVE else candidate.target
-    costs_budget = not contribution.unavailable and operation not in NON_DISRUPTIVE
+    costs_budget = contribution.may_be_available and operation not in NON_DISRUPTIVE
     failed = tally.has_failed(contribution.uid, target)
     return QueueKey(operation is _VALIDATE, candidate.outside, costs_budget, failed, target)
 

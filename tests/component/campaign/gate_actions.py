@@ -45,7 +45,8 @@ async def _unprove(world: CampaignWorld, action: ScheduledAction) -> None:
     """Delete the driver pod of a proven node; when the next one waits at the gate, drop the proof.
 
     A person removes the record and requests to adopt the node: the slot of the driver agent, which
-    is slow from then on, changes from `idle` with the proven label to `idle` without one.
+    is slow from then on, changes from `idle` with the proven label to `idle` without one. Nothing
+    of this happens once all faults are over: the run may then end at any time.
     """
     machine = world.nodes[action.node].machine
 
@@ -55,10 +56,11 @@ async def _unprove(world: CampaignWorld, action: ScheduledAction) -> None:
     async def pod_waits() -> bool:
         return machine.gate_request is not None
 
-    if not await world.until(is_proven, within=WITHIN):
+    if not await world.until(is_proven, within=WITHIN) or world.faults_are_over:
         return
     await FAULT_ACTIONS["delete-driver-pod"].perform(world, action)
-    if not await world.until(pod_waits, within=WITHIN, every=POLL_INTERVAL):
+    reached_gate = await world.until(pod_waits, within=WITHIN, every=POLL_INTERVAL)
+    if not reached_gate or world.faults_are_over:
         return
     _slow_down(world, action)
     await annotate(world, action.node, **{RECORD_ANNOTATION: None, REQUEST_ANNOTATION: "adopt"})

@@ -140,6 +140,10 @@ class CampaignWorld(CampaignAdmin):
         if isinstance(result, Coroutine):
             await result
 
+    @property
+    def faults_are_over(self) -> bool:
+        return self._faults_over.is_set()
+
     async def end_faults(self) -> None:
         """End all faults now, and run all delayed calls."""
         self.server.faults.clear()

@@ -12,6 +12,7 @@ from structlog.contextvars import get_contextvars
 from structlog.testing import LogCapture
 
 from libs.kube.controller import (
+    SHORTEST_WAIT,
     Controller,
     ControllerMetrics,
     Reconciled,
@@ -103,6 +104,24 @@ async def test_results_done_and_requeue(world: World) -> None:
     assert world.times("done") == [0]
     assert world.times("later") == [0, 60, 120]
     assert (world.ended("done"), world.ended("later")) == (1, 3)
+
+
+@in_virtual_time(World)
+async def test_a_wait_below_the_resolution_of_the_clock_ends(world: World) -> None:
+    began, limit = 24.89629265533343, 10.0
+
+    async def reconcile(key: str) -> ReconcileResult:
+        missing = world.clock.monotonic() - began
+        return Reconciled() if missing >= limit else RequeueAfter(limit - missing)
+
+    world.run(reconcile)
+    await world.clock.sleep(began)
+    world.queue.add("a")
+    await world.clock.sleep(60)
+    first, too_early, last = world.times("a")
+    assert first == began
+    assert 0 < limit - (too_early - began) < 1e-14
+    assert last == pytest.approx(too_early + SHORTEST_WAIT)
 
 
 @in_virtual_time(World)

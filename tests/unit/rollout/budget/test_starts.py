@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from libs.contracts.node import NodeRecord, WaitCode
 from libs.contracts.rollout import RolloutPhase
 from libs.rollout.decide import decide
+from libs.rollout.pool.contribution import UNREPORTED
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.builders import (
     candidate,
@@ -90,6 +91,22 @@ def test_a_fleet_with_a_new_kernel_is_not_locked() -> None:
         for n in range(8)
     ]
     assert len(granted_to(pool, *stamped)) == 2
+
+
+def test_a_node_without_a_report_since_its_boot_may_be_available_or_not() -> None:
+    """It uses a place, since a boot unloads the driver; its own start uses one as well."""
+    booted = replace(without_driver(candidate("booted")), modules_reported=False)
+
+    def granted(limit: int) -> list[str]:
+        pool = open_pool(upgrade={**ALL, "max_unavailable": limit}, record=of_target(), base=3)
+        return granted_to(pool, checked(booted), candidate("works"))
+
+    assert granted(1) == []
+    assert len(granted(2)) == 1
+    pool = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=3)
+    decision = decided(pool, checked(booted), candidate("works"))
+    assert code_of(decision, "works") is WaitCode.BUDGET
+    assert decision.budgets[pool.key].unavailable == {"booted": UNREPORTED}
 
 
 def test_a_node_that_is_not_ready_does_not_start() -> None:

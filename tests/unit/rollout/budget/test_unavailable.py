@@ -10,7 +10,7 @@ from libs.contracts.node import LeaseOwner, NodeLease, Operation, UpgradeState
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.node_writes import current_record
-from libs.rollout.pool.contribution import counts_for_base, unavailable_reason
+from libs.rollout.pool.contribution import UNREPORTED, counts_for_base, unavailable_reason
 from libs.rollout.pool.evaluation import unavailable_limit
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from tests.unit.rollout.allocate.builders import (
@@ -74,7 +74,8 @@ REPAIR = NodeLease(node_uid="uid-node-1", owner=LeaseOwner.REPAIR, token=1, sinc
         (without_driver(done()), "without a driver"),
         (replace(without_driver(done()), gate=Gate(waiting_pod_uid="new")), "without a driver"),
         (replace(without_driver(done()), driver_label=""), "without a driver"),
-        (replace(without_driver(done()), modules_reported=False), ""),
+        (replace(without_driver(done()), modules_reported=False), UNREPORTED),
+        (replace(bare(evidence=None), modules_reported=False), ""),
         (bare(evidence=None), ""),
         (bare(evidence=evidence()), "without a driver"),
         (bare("label", evidence=None), "without a driver"),
