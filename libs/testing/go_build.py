@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from libs.testing.cache import cache_root
 from libs.testing.errors import ServerFailed, SimError
 
 SIGN_OF_LIFE = 15.0
@@ -71,8 +72,8 @@ class Build:
     folder: Path
     modules: Path
     programs: Sequence[Program]
-    finish: Callable[[Path, Callable[[str], None]], None] | None = None
-    """Adds what is not written in Go to the folder; gets it and a report of progress."""
+    finish: Callable[[Path], None] | None = None
+    """Adds what is not written in Go to the folder."""
 
     def run(self, environ: Mapping[str, str], *, report: Callable[[str], None]) -> Path:
         """Return the folder, building it if needed; `report` gets lines of progress."""
@@ -115,7 +116,7 @@ class Build:
                 report(f"{title} …")
                 go.build(program, title, partial)
             if self.finish:
-                self.finish(partial, report)
+                self.finish(partial)
             partial.rename(self.folder)
             report(f"built in {_minutes(time.monotonic() - started)}")
         finally:
@@ -191,14 +192,12 @@ def cache_folder(
     environ: Mapping[str, str], kind: str, version: str, pins: Sequence[Path], *also: str
 ) -> Path:
     """Return the folder of a build, named by its version, what it is built from, and platform."""
-    base = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # the XDG specification ignores a relative path
-        base = Path(environ.get("HOME") or Path.home()) / ".cache"
     digest = hashlib.sha256()
     for part in (*(pin.read_bytes() for pin in pins), *(text.encode() for text in also)):
         digest.update(part + b"\0")
     system, architecture = go_target()
-    return base / "sluice" / kind / f"{version}-{digest.hexdigest()[:12]}-{system}-{architecture}"
+    name = f"{version}-{digest.hexdigest()[:12]}-{system}-{architecture}"
+    return cache_root(environ) / kind / name
 
 
 def pinned_version(go_mod: Path, module: str) -> str:

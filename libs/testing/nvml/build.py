@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from libs.testing.cache import cache_root
 from libs.testing.errors import SimError
 from libs.testing.nvml.layout import header
 
@@ -55,14 +56,11 @@ def find_compiler(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder of the library, named by its sources and platform."""
-    base = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # the XDG specification ignores a relative path
-        base = Path(environ.get("HOME") or Path.home()) / ".cache"
     digest = hashlib.sha256(header().encode())
     for text in (*FLAGS, *(source.read_text() for source in _sources("*"))):
         digest.update(text.encode() + b"\0")
     platform_name = f"{sys.platform}-{platform.machine()}"
-    return base / "sluice" / "nvml" / f"{digest.hexdigest()[:16]}-{platform_name}"
+    return cache_root(environ) / "nvml" / f"{digest.hexdigest()[:16]}-{platform_name}"
 
 
 def compile_library(compiler: tuple[str, ...], target: Path, *flags: str) -> None:

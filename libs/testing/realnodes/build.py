@@ -45,7 +45,7 @@ def build(environ: Mapping[str, str], *, report: Callable[[str], None]) -> Path:
             folder=folder,
             modules=MODULES,
             programs=_programs(packages),
-            finish=lambda partial, _: _write_images(partial, packages),
+            finish=lambda partial: _write_images(partial, packages),
         ).run(environ, report=report)
 
 
