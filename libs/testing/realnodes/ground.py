@@ -117,8 +117,7 @@ class Ground:
         """Stop everything, and remove it."""
         for port in list(self._published):
             await self.unpublish(port)
-        for node in self.nodes:
-            await self.thread.run(node.stop())
+        await asyncio.gather(*(self.thread.run(node.stop()) for node in self.nodes))
         await self.kube.stop()
         await self.thread.run(self._network.stop())
         await self.thread.close()

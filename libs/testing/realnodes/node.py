@@ -17,6 +17,7 @@ from libs.testing.realkube.cluster import RealKube
 from libs.testing.realnodes import config, init
 from libs.testing.realnodes.cgroups import CONTROLLERS, create_cgroups, remove_cgroups
 from libs.testing.realnodes.init import InitSettings
+from libs.testing.realnodes.memory_disk import MemoryDisk
 
 PREFIX: Final = "sluice-node-"
 """The beginning of the names of a node's folder and cgroups."""
@@ -25,6 +26,10 @@ BRIDGE: Final = "nodes"
 
 MACHINE: Final = "/opt/machine"
 """On a node, the folder `machine/` of its folder on the machine."""
+
+_IN_MEMORY: Final = "/var/lib/containerd"
+_DISKS: Final = (_IN_MEMORY, "/var/lib/kubelet", "/var/log/pods", "/var/lib/sluice")
+"""Folders that survive a power cut."""
 
 _WITHIN: Final = 30.0
 _CHECK_EVERY: Final = 0.02
@@ -47,6 +52,7 @@ class Node:
         self._nodes = nodes
         self._owned = OwnedFolder(PREFIX)
         self._process: ChildProcess | None = None
+        self._memory: MemoryDisk | None = None
         self._relay: Relay | None = None
         self._pid = 0
 
@@ -61,6 +67,10 @@ class Node:
         Return when the network is there; containerd and the kubelet come up meanwhile.
         """
         self.boot_id = str(uuid.uuid4())
+        if self._memory is None:
+            images = init.disk_folder(self.folder, _IN_MEMORY)
+            await asyncio.to_thread(images.mkdir, parents=True)
+            self._memory = await MemoryDisk.start(f"images of {self.name}", images)
         settings = await asyncio.to_thread(self._write_settings, binds or {})
         tasks = await asyncio.to_thread(create_cgroups, self.folder.name)
         self._process = await ChildProcess.start(
@@ -68,7 +78,7 @@ class Node:
             program("env"),
             f"CGROUPS={' '.join(map(str, tasks))}",
             *self._network.command(
-                *("sh", "-c", _ENTER, "enter", program("unshare")),
+                *self._memory.command("sh", "-c", _ENTER, "enter", program("unshare")),
                 *("--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup"),
                 *("--fork", "--kill-child=SIGKILL", "--propagation=private"),
                 *(sys.executable, "-I", "-S", init.__file__, str(settings)),
@@ -80,6 +90,9 @@ class Node:
     async def stop(self) -> None:
         """Power off, and remove the node with its disk."""
         await self._power_off()
+        if self._memory:
+            await self._memory.stop()
+            self._memory = None
         await asyncio.to_thread(self._owned.remove)
 
     async def power_cut(self, *, binds: Mapping[str, Path] | None = None) -> None:
@@ -192,7 +205,7 @@ class Node:
                 f"--hostname-override={self.name}",
                 f"--node-ip={config.node_address(self.index)}",
             ],
-            disks=["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods", "/var/lib/sluice"],
+            disks=list(_DISKS),
         )
         file = self.folder / "settings.json"
         file.write_text(json.dumps(settings))
