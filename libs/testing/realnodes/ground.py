@@ -17,7 +17,7 @@ from libs.testing.realkube.binaries import Binaries, find_binaries
 from libs.testing.realkube.cluster import LoopThread, RealKube
 from libs.testing.realkube.control_plane import PREFIX as PLANE_PREFIX
 from libs.testing.realnodes import config
-from libs.testing.realnodes.build import cache_folder
+from libs.testing.realnodes.build import Containerd, Programs
 from libs.testing.realnodes.cgroups import CGROUPS, remove_cgroups
 from libs.testing.realnodes.node import BRIDGE, Node
 from libs.testing.realnodes.node import PREFIX as NODE_PREFIX
@@ -30,14 +30,14 @@ class NodeSearch:
     """Whether real nodes can run on this machine."""
 
     binaries: Binaries | None
-    programs: Path
+    programs: Programs
     explanation: str
     """One line: what runs, or what is missing and what to do."""
 
 
 def find_nodes(environ: Mapping[str, str]) -> NodeSearch:
     """Look for what real nodes need on this machine."""
-    programs = cache_folder(environ)
+    programs = Programs.find(environ)
     kube = find_binaries(environ)
     missing = _missing(programs)
     if kube.binaries is None:
@@ -46,17 +46,17 @@ def find_nodes(environ: Mapping[str, str]) -> NodeSearch:
         explanation = f"no real nodes: they need {', '.join(missing)}"
         return NodeSearch(binaries=None, programs=programs, explanation=explanation)
     return NodeSearch(
-        binaries=kube.binaries, programs=programs, explanation=f"real nodes from {programs}"
+        binaries=kube.binaries, programs=programs, explanation=f"real nodes from {programs.node}"
     )
 
 
-def _missing(programs: Path) -> list[str]:
+def _missing(programs: Programs) -> list[str]:
     checks = {
         "Linux": sys.platform == "linux",
         "root": os.geteuid() == 0,
         f"cgroup v1 in {CGROUPS}": (CGROUPS / "memory").is_dir(),
         **{name: shutil.which(name) is not None for name in _TOOLS},
-        "their programs (`make node`)": programs.is_dir(),
+        "their programs (`make node`)": programs.node.is_dir(),
     }
     return [name for name, there in checks.items() if not there]
 
@@ -77,6 +77,7 @@ class Ground:
         search: NodeSearch,
         *,
         nodes: int,
+        containerd: Containerd = Containerd.V2,
         users: Mapping[str, Sequence[str]] | None = None,
         reads_of: Sequence[str] = (),
     ) -> Self:
@@ -97,7 +98,14 @@ class Ground:
         )
         ground = cls(network, kube, thread)
         ground.nodes = [
-            Node(index + 1, programs=search.programs, kube=kube, network=network, nodes=nodes)
+            Node(
+                index + 1,
+                programs=search.programs,
+                containerd=containerd,
+                kube=kube,
+                network=network,
+                nodes=nodes,
+            )
             for index in range(nodes)
         ]
         await asyncio.gather(*(thread.run(node.start()) for node in ground.nodes))

@@ -82,7 +82,7 @@ def main() -> None:
     for path, text in settings["files"].items():
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text)
-    os.environ["PATH"] = f"/opt/node:{os.environ['PATH']}"
+    os.environ["PATH"] = f"/opt/containerd:/opt/node:{os.environ['PATH']}"
     os.environ["GOMAXPROCS"] = "2"
     _wait_for(lambda: Path("/sys/class/net/eth0").exists())
     for command in settings["network"]:

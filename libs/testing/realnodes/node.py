@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from libs.testing.netns import NetworkNamespace, OwnNamespace, Relay, program
 from libs.testing.owned_folder import OwnedFolder
 from libs.testing.realkube.cluster import RealKube
 from libs.testing.realnodes import config, init
+from libs.testing.realnodes.build import Containerd, Programs
 from libs.testing.realnodes.cgroups import CONTROLLERS, create_cgroups, remove_cgroups
 from libs.testing.realnodes.init import InitSettings
 from libs.testing.realnodes.memory_disk import MemoryDisk
@@ -33,7 +34,8 @@ _DISKS: Final = (_IN_MEMORY, "/var/lib/kubelet", "/var/log/pods", "/var/lib/slui
 
 _WITHIN: Final = 30.0
 _CHECK_EVERY: Final = 0.02
-_IMPORT: Final = ("/opt/node/ctr", "--namespace=k8s.io", "images", "import", "--local")
+_CTR: Final = "/opt/containerd/ctr"
+_IMPORT: Final = (_CTR, "--namespace=k8s.io", "images", "import", "--local")
 _ENTER: Final = 'for file in $CGROUPS; do echo $$ > "$file"; done; exec "$@"'
 
 
@@ -41,12 +43,20 @@ class Node:
     """Runs from `start` to `stop`; `power_cut` is a reboot."""
 
     def __init__(
-        self, index: int, *, programs: Path, kube: RealKube, network: OwnNamespace, nodes: int
+        self,
+        index: int,
+        *,
+        programs: Programs,
+        containerd: Containerd,
+        kube: RealKube,
+        network: OwnNamespace,
+        nodes: int,
     ) -> None:
         self.index = index
         self.name = f"node-{index}"
         self.boot_id = ""
         self._programs = programs
+        self._containerd = containerd
         self._kube = kube
         self._network = network
         self._nodes = nodes
@@ -135,7 +145,7 @@ class Node:
 
     async def restart_containerd(self, by: signal.Signals = signal.SIGTERM) -> None:
         """End containerd, without its containers; return when the next one serves."""
-        await self._restart("containerd", by, "/opt/node/ctr", "version")
+        await self._restart("containerd", by, _CTR, "version")
 
     async def stop_network(self) -> None:
         """Disconnect the node; its pods reach each other still."""
@@ -186,18 +196,19 @@ class Node:
             files={
                 "/run/resolv.conf": "nameserver 127.0.0.1\n",
                 "/etc/cni/net.d/10-pods.conflist": config.cni(self.index),
-                "/etc/containerd/config.toml": config.containerd(),
+                "/etc/containerd/config.toml": config.containerd(self._containerd),
                 "/etc/kubernetes/ca.crt": self._kube.ca_file.read_text(),
                 "/etc/kubernetes/kubelet.json": config.kubelet(),
                 "/etc/kubernetes/kubeconfig": json.dumps(kubeconfig),
             },
             binds={
-                "/opt/node": str(self._programs),
-                "/opt/cni/bin": str(self._programs / "cni"),
+                "/opt/node": str(self._programs.node),
+                "/opt/containerd": str(self._programs.containerd(self._containerd)),
+                "/opt/cni/bin": str(self._programs.node / "cni"),
                 MACHINE: str(self.folder / "machine"),
                 **{path: str(folder) for path, folder in binds.items()},
             },
-            network=self._commands(),
+            network=config.network(self.index, self._nodes),
             kubelet=[
                 "kubelet",
                 "--config=/etc/kubernetes/kubelet.json",
@@ -210,22 +221,6 @@ class Node:
         file = self.folder / "settings.json"
         file.write_text(json.dumps(settings))
         return file
-
-    def _commands(self) -> list[list[str]]:
-        commands: Sequence[str] = [
-            "ip link set lo up",
-            f"ip addr add {config.API_SERVER[0]}/32 dev lo",
-            f"ip addr add {config.node_address(self.index)}/24 dev eth0",
-            "ip link set eth0 up",
-            f"ip route add default via {config.GATEWAY}",
-            "sysctl -q -w net.ipv4.ip_forward=1",
-            *(
-                f"ip route add {config.pod_network(other)} via {config.node_address(other)}"
-                for other in range(1, self._nodes + 1)
-                if other != self.index
-            ),
-        ]
-        return [command.split() for command in commands]
 
     async def _connect(self) -> None:
         """Give the node its interface, and the relay to the API server."""
