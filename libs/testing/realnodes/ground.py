@@ -4,7 +4,8 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -70,6 +71,7 @@ class Ground:
         self.thread = thread
         self._network = network
         self._published: dict[int, Relay] = {}
+        self._running = AsyncExitStack()
 
     @classmethod
     async def start(
@@ -81,34 +83,30 @@ class Ground:
         users: Mapping[str, Sequence[str]] | None = None,
         reads_of: Sequence[str] = (),
     ) -> Self:
-        """Start the control plane and the nodes; they get ready meanwhile."""
+        """Start the control plane and the nodes; they get ready meanwhile.
+
+        What has started is stopped if anything else fails.
+        """
         if search.binaries is None:
             raise ServerFailed(search.explanation)
         await asyncio.to_thread(remove_leftovers)
-        thread = LoopThread("real nodes")
-        network = await thread.run(_network(nodes))
-        kube = await RealKube.start(
-            binaries=search.binaries,
-            users={
-                **{f"system:node:node-{index + 1}": ["system:nodes"] for index in range(nodes)},
-                **(users or {}),
-            },
-            reads_of=reads_of,
-            network=network,
-        )
-        ground = cls(network, kube, thread)
-        ground.nodes = [
-            Node(
-                index + 1,
-                programs=search.programs,
-                containerd=containerd,
-                kube=kube,
+        async with AsyncExitStack() as running:
+            thread = LoopThread("real nodes")
+            running.push_async_callback(thread.close)
+            network = await thread.run(_network(nodes))
+            running.push_async_callback(lambda: thread.run(network.stop()))
+            kube = await RealKube.start(
+                binaries=search.binaries,
+                users={**_node_users(nodes), **(users or {})},
+                reads_of=reads_of,
                 network=network,
-                nodes=nodes,
             )
-            for index in range(nodes)
-        ]
-        await asyncio.gather(*(thread.run(node.start()) for node in ground.nodes))
+            running.push_async_callback(kube.stop)
+            ground = cls(network, kube, thread)
+            ground.nodes = _nodes(search.programs, containerd, kube, network, nodes)
+            running.push_async_callback(ground._stop_nodes)
+            await _all(thread.run(node.start()) for node in ground.nodes)
+            ground._running = running.pop_all()
         return ground
 
     async def publish(self, local: int, port: int) -> None:
@@ -125,10 +123,37 @@ class Ground:
         """Stop everything, and remove it."""
         for port in list(self._published):
             await self.unpublish(port)
-        await asyncio.gather(*(self.thread.run(node.stop()) for node in self.nodes))
-        await self.kube.stop()
-        await self.thread.run(self._network.stop())
-        await self.thread.close()
+        await self._running.aclose()
+
+    async def _stop_nodes(self) -> None:
+        await _all(self.thread.run(node.stop()) for node in self.nodes)
+
+
+async def _all(actions: Iterable[Awaitable[None]]) -> None:
+    """Wait for all of these, then raise the first error."""
+    for result in await asyncio.gather(*actions, return_exceptions=True):
+        if result is not None:
+            raise result
+
+
+def _nodes(
+    programs: Programs, containerd: Containerd, kube: RealKube, network: OwnNamespace, nodes: int
+) -> list[Node]:
+    return [
+        Node(
+            index + 1,
+            programs=programs,
+            containerd=containerd,
+            kube=kube,
+            network=network,
+            nodes=nodes,
+        )
+        for index in range(nodes)
+    ]
+
+
+def _node_users(nodes: int) -> dict[str, Sequence[str]]:
+    return {f"system:node:node-{index + 1}": ["system:nodes"] for index in range(nodes)}
 
 
 def remove_leftovers() -> list[Path]:

@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from libs.testing.realnodes.ground import NodeSearch, remove_leftovers
+from libs.testing.errors import ServerFailed
+from libs.testing.realnodes.ground import Ground, NodeSearch, remove_leftovers
+from libs.testing.realnodes.node import Node
 from tests.support import eventually
 from tests.system.nodes.leftovers import (
     cgroups_of,
@@ -62,4 +65,23 @@ async def test_after_kill_9_the_next_run_removes_what_is_left(
     assert len(await asyncio.to_thread(remove_leftovers)) == 2
     assert names_in(folder) == []
     assert cgroups_of(name) == []
+    assert differences(before, await asyncio.to_thread(machine)) == []
+
+
+async def test_a_start_that_fails_leaves_nothing(
+    search: NodeSearch, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Node.start
+
+    async def start_all_but_one(node: Node, **options: Any) -> None:
+        await start(node, **options)
+        if node.index == 2:
+            raise ServerFailed("planted")
+
+    monkeypatch.setattr(Node, "start", start_all_but_one)
+    before = await asyncio.to_thread(machine)
+    with pytest.raises(ServerFailed, match="planted"):
+        await Ground.start(search, nodes=2)
+    assert names_in(folder) == []
+    assert await asyncio.to_thread(processes_of, folder) == []
     assert differences(before, await asyncio.to_thread(machine)) == []
