@@ -7,13 +7,20 @@ by the node's agent or came with the machine: no revision shows it.
 from collections.abc import Iterator
 from typing import Final
 
-from libs.audit.case import ROUND_SECONDS, SKEW_SECONDS, AuditCase
+from libs.audit.case import SKEW_SECONDS, AuditCase
 from libs.audit.pods import PodHistory
 from libs.audit.timeline import NodeChange
 from libs.contracts.reports import Evidence
 
-UNNOTICED_SECONDS: Final = ROUND_SECONDS + SKEW_SECONDS
-"""A driver may end so shortly before the return that the decision did not see its end."""
+PODS_SECONDS: Final = 10.0
+"""A return is decided on Pods that are no older (docs/states.md#freshness)."""
+
+ON_THE_WAY_SECONDS: Final = 60.0
+"""The API server may carry out a write that it did not answer so long after it was decided
+(docs/states.md#reconcile)."""
+
+UNNOTICED_SECONDS: Final = PODS_SECONDS + SKEW_SECONDS
+"""A driver may end so shortly before the return is decided that the decision does not see it."""
 
 
 def instance_problems(case: AuditCase, change: NodeChange, evidence: Evidence) -> Iterator[str]:
@@ -48,8 +55,17 @@ def _pod_problems(
         yield f"the driver of its evidence never started at {started:.0f} in pod {pod.name}"
         return
     ended = _ended_at(case, change, pod, started)
-    if ended is not None and (late := change.revision.time - ended) > UNNOTICED_SECONDS:
+    if ended is not None and _decided_at(change) - ended > UNNOTICED_SECONDS:
+        late = change.revision.time - ended
         yield f"the driver of its evidence in pod {pod.name} had ended {late:.0f} s before"
+
+
+def _decided_at(change: NodeChange) -> float:
+    """Return when the return was decided, by its record, but not long before the write."""
+    written, record = change.revision.time, change.after.record
+    if record is None or not record.since:
+        return written
+    return max(record.since, written - ON_THE_WAY_SECONDS)
 
 
 def _ended_at(case: AuditCase, change: NodeChange, pod: PodHistory, started: float) -> float | None:

@@ -226,9 +226,9 @@ class PoolAvailability:
         if pool := self._members_by_facts.get(history.uid):
             return pool
         recorded = self._recorded_pools.get(history.uid, "")
-        if recorded in self._pools_with_facts:
-            facts = self._facts.get(recorded)
-            return recorded if facts is None or facts.members is None else ""
+        facts = self._facts.get(recorded)
+        if facts is not None and facts.members is not None:
+            return ""
         has_policies = self._membership.has_policies
         return self._membership.pool_of(history.name) if has_policies else recorded
 

@@ -15,15 +15,17 @@ from libs.contracts.numbers import Count
 
 
 class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a pool since a time, for journals without policy objects.
+    """Facts about a pool since a time, for journals that do not show them.
 
-    Later facts of the same key replace earlier ones. Policy objects are ignored for these keys.
+    Later facts of the same key replace earlier ones. For these keys, no limit is read from policy
+    objects.
     """
 
     key: str
     since: float = 0.0
     members: frozenset[str] | None = None
-    """Node uids; None: every node whose record names the pool at any time."""
+    """Node uids; None: the nodes that its policy selects, or in a journal without policy objects
+    every node whose record names the pool at any time."""
     max_unavailable: Count | str = "25%"
     failure_threshold: Count | str = "5%"
     base: Count | None = None

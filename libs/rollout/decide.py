@@ -201,6 +201,11 @@ class Decider:
             overrides |= decider.allocation.waits
         return (names | waits.set_overrides(overrides)) & self._index.nodes.keys()
 
+    def _probes(self) -> tuple[str, ...]:
+        starts = (decider.allocation.probes for decider in self._deciders.values())
+        releases = self._outcomes.probes.values()
+        return tuple(sorted({source for probes in (*starts, *releases) for source in probes}))
+
     def _delta(self, changed: list[str], now: Instant, *, leading: bool) -> DecisionDelta:
         deciders = sorted(self._deciders.items())
         # Until our epoch is in every Rollout, nothing else is written.
@@ -219,7 +224,7 @@ class Decider:
             no_longer_waiting=tuple(no_longer_waiting),
             rollouts=tuple(write for write in writes if write is not None),
             cancelled=tuple(sorted(self._outcomes.evicting)),
-            probes=tuple(sorted({name for grant in grants for name in grant.probes})),
+            probes=self._probes(),
             budgets={key: decider.budget_usage for key, decider in deciders},
             wake_at=self.wake_at,
         )

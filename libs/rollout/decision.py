@@ -120,6 +120,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence for a person."""
     wait: Wait | None = None
     wake_at: float | None = None
+    probes: tuple[str, ...] = ()
+    """Sources that must prove that they are current before the node can go on."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -181,7 +183,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: tuple[str, ...] = ()
     """Nodes with evictions that are no longer wanted."""
     probes: tuple[str, ...] = ()
-    """Sources that must prove that they are current before any node can start."""
+    """Sources that must prove that they are current before a node can start or go on."""
     budgets: Mapping[str, BudgetUsage] = {}
     wake_at: float | None = None
     """When to decide again if nothing changes until then."""

@@ -97,13 +97,16 @@ def stale_source(now: Instant) -> str:
 
 PROBE_SECONDS: Final = 10.0
 
+PODS: Final = "pods"
+"""The source of driver pods."""
+
 
 class Freshness(msgspec.Struct, frozen=True, kw_only=True):
-    """The sources to probe before a start, and why nothing may start yet."""
+    """The sources to probe before a start or a release, and why to wait."""
 
     probes: tuple[str, ...] = ()
     stale_reason: str = ""
-    """Why nothing that lowers capacity starts now; empty: all sources are fresh."""
+    """Why nothing that lowers capacity starts now, or no node is released; empty: fresh enough."""
     wake_at: float | None = None
 
 
@@ -127,4 +130,18 @@ def freshness(now: Instant) -> Freshness:
         probes=tuple(probes),
         stale_reason=f"waiting for current data on {', '.join(names)}" if names else "",
         wake_at=min(pending)[0] if pending else None,
+    )
+
+
+def pods_freshness(now: Instant) -> Freshness:
+    """Return whether the driver pods were proved within PROBE_SECONDS, and until then probes."""
+    source = now.visibility.sources.get(PODS)
+    if source is None or now.at - source.proved <= PROBE_SECONDS:
+        return Freshness()
+    answer_due = now.at if source.probed is None else source.probed + PROBE_SECONDS
+    is_pending = now.at < answer_due
+    return Freshness(
+        probes=() if is_pending else (PODS,),
+        stale_reason="waiting for current data on the driver pods",
+        wake_at=answer_due if is_pending else now.at + PROBE_SECONDS,
     )

@@ -63,11 +63,13 @@ class OutcomeTracker:
         self.steps: dict[str, Step] = {}
         self.evicting: set[str] = set()
         """Nodes with evictions that are no longer wanted."""
+        self.probes: dict[str, tuple[str, ...]] = {}
+        """By node name: the sources that it waits for to prove that they are current."""
         self._leased: set[str] = set()
         self._unsettled: set[str] = set()
         """Nodes with a wait detail that changes with time."""
         self._tracked: set[str] = set()
-        """Nodes in any of the four sets above."""
+        """Nodes in any of the five collections above."""
 
     def to_step(self, now: Instant) -> tuple[list[str], set[str]]:
         """Return the nodes that are due, and those to step in every decision.
@@ -124,6 +126,7 @@ class OutcomeTracker:
     def _untrack(self, name: str) -> None:
         self._tracked.discard(name)
         self.steps.pop(name, None)
+        self.probes.pop(name, None)
         for names in (self._leased, self.evicting, self._unsettled):
             names.discard(name)
 
@@ -143,6 +146,9 @@ class OutcomeTracker:
         if name in decider.queues.candidates:
             decider.queues.drop(name)
         wait = outcome.wait if isinstance(outcome, Step) else outcome
+        if isinstance(outcome, Step) and outcome.probes and not node.write_pending:
+            self.probes[name] = outcome.probes
+            self._tracked.add(name)
         if isinstance(outcome, Step) and outcome.actions and not node.write_pending:
             self.steps[name], wait = outcome, None
             self._tracked.add(name)

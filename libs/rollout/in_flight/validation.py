@@ -12,7 +12,7 @@ from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, WaitCode
 from libs.contracts.reports import Evidence
 from libs.contracts.reports import Outcome as Ended
 from libs.policy.wanted import InstallMethod
-from libs.rollout import limits, slots
+from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step, WriteSlot
 from libs.rollout.in_flight.driver_restart import (
     driver_failure,
@@ -141,7 +141,8 @@ def _divide_again(inputs: _ValidationInputs) -> NodeOutcome:
     if not record.deadline_renewed:
         return restart_again(f, "the validator found the GPUs divided otherwise than asked")
     cause = "the validator found the GPUs divided otherwise than asked"
-    return finish_upgrade(replace(f, record=replace(record, mig_failed=cause)), evidence)
+    undivided = replace(f, record=replace(record, mig_failed=cause))
+    return _stale_pods_wait(inputs) or finish_upgrade(undivided, evidence)
 
 
 def _finish(inputs: _ValidationInputs) -> NodeOutcome:
@@ -154,13 +155,30 @@ def _finish(inputs: _ValidationInputs) -> NodeOutcome:
         cause = f"validation: {result.code or 'failed'}: {result.message}".rstrip(": ")
         return fail(f, cause)
     if evidence.passed:
-        proves = not _mismatch(inputs, evidence) and _all_answered(inputs)
-        return finish_upgrade(f, evidence) if proves else None
+        if _mismatch(inputs, evidence) or not _all_answered(inputs):
+            return None
+        return _stale_pods_wait(inputs) or finish_upgrade(f, evidence)
     for step in evidence.steps:
         if not step.passed:
             cause = f"{step.name}: {step.message}" if step.message else step.name
             return fail(f, f"validation: {cause}")
     return fail(f, "validation: a check did not pass")
+
+
+def _stale_pods_wait(inputs: _ValidationInputs) -> Step | None:
+    """Wait for current data: the driver pod may have ended since (docs/states.md#freshness)."""
+    now, run = inputs.f.now, inputs.run
+    fresh = limits.pods_freshness(now)
+    if run is None or not run.pod_uid or not fresh.stale_reason:
+        return None
+    reason = f"{fresh.stale_reason} before the release"
+    return Step(
+        actions=(),
+        because=reason,
+        wait=wait_reasons.wait(WaitCode.STALE, reason, now),
+        wake_at=fresh.wake_at,
+        probes=fresh.probes,
+    )
 
 
 def _mismatch(inputs: _ValidationInputs, evidence: Evidence) -> str:

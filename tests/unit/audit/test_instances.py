@@ -57,20 +57,20 @@ def test_evidence_of_another_instance_is_a_violation(
         [f"{WITHOUT} the driver of its evidence in {POD} had ended 34 s before"],
     ),
     a_pod_that_terminates=(
-        f"{UNDERWAY} save_evidence; driver_pod terminating=True; advance 6; finish saved=True",
-        [f"{WITHOUT} the driver of its evidence in {POD} had ended 6 s before"],
+        f"{UNDERWAY} save_evidence; driver_pod terminating=True; advance 13; finish saved=True",
+        [f"{WITHOUT} the driver of its evidence in {POD} had ended 13 s before"],
     ),
     a_driver_that_is_not_ready=(
-        f"{UNDERWAY} save_evidence; driver_pod ready=False; advance 6; finish saved=True",
-        [f"{WITHOUT} the driver of its evidence in {POD} had ended 6 s before"],
+        f"{UNDERWAY} save_evidence; driver_pod ready=False; advance 13; finish saved=True",
+        [f"{WITHOUT} the driver of its evidence in {POD} had ended 13 s before"],
     ),
     a_driver_that_crashed=(
-        f"{UNDERWAY} save_evidence; driver_pod ago=None; advance 6; finish saved=True",
-        [f"{WITHOUT} the driver of its evidence in {POD} had ended 6 s before"],
+        f"{UNDERWAY} save_evidence; driver_pod ago=None; advance 13; finish saved=True",
+        [f"{WITHOUT} the driver of its evidence in {POD} had ended 13 s before"],
     ),
     a_driver_that_restarted=(
-        f"{UNDERWAY} save_evidence; driver_pod ago=0; advance 6; finish saved=True",
-        [f"{WITHOUT} the driver of its evidence in {POD} had ended 6 s before"],
+        f"{UNDERWAY} save_evidence; driver_pod ago=0; advance 13; finish saved=True",
+        [f"{WITHOUT} the driver of its evidence in {POD} had ended 13 s before"],
     ),
     a_pod_of_another_node=(
         f"{UNDERWAY} save_evidence; driver_pod on=n2; finish saved=True",
@@ -88,15 +88,36 @@ def test_evidence_of_another_instance_is_a_violation(
         [f"{WITHOUT} its evidence is of validation 1.1, but 1.2 had begun"],
     ),
     a_crash_just_before_the_return=(
-        f"{UNDERWAY} save_evidence; driver_pod ago=None; advance 5; finish saved=True",
+        f"{UNDERWAY} save_evidence; driver_pod ago=None; advance 12; finish saved=True",
         [],
+    ),
+    a_crash_after_the_decision=(
+        (
+            f"{UNDERWAY} save_evidence; advance 1; driver_pod ago=None; advance 9;"
+            "finish saved=True decided=10"
+        ),
+        [],
+    ),
+    a_crash_long_before_the_decision=(
+        f"{UNDERWAY} save_evidence; driver_pod ago=None; advance 22; finish saved=True decided=9",
+        [f"{WITHOUT} the driver of its evidence in {POD} had ended 22 s before"],
+    ),
+    a_write_that_was_too_long_on_the_way=(
+        f"{UNDERWAY} save_evidence; driver_pod ago=None; advance 73; finish saved=True decided=73",
+        [f"{WITHOUT} the driver of its evidence in {POD} had ended 73 s before"],
+    ),
+    a_record_without_a_time=(
+        f"{UNDERWAY} save_evidence; driver_pod ago=None; advance 13; finish saved=True decided=$t",
+        [f"{WITHOUT} the driver of its evidence in {POD} had ended 13 s before"],
     ),
     a_start_within_clock_skew=(f"{UNDERWAY} driver_pod ago=28; finish", []),
     a_pod_before_the_journal=(f"{UNDERWAY} driver_pod; begin; finish", []),
     a_pod_that_restarted_before=(f"{UNDERWAY} driver_pod ago=50; driver_pod ago=None; finish", []),
 )
 def test_the_driver_of_the_evidence_runs_until_the_return(story: str, texts: list[str]) -> None:
-    assert i3_messages(JournalBuilder("n1", "n2").play(story)) == texts
+    builder = JournalBuilder("n1", "n2")
+    # Without a time, a record has the time 0.
+    assert i3_messages(builder.play(story, t=builder.time + 73)) == texts
 
 
 def test_without_any_pod_the_pods_are_a_missing_source() -> None:

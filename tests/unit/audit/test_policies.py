@@ -106,6 +106,22 @@ def test_policies_assign_nodes_to_pools_and_bound_them(story: str) -> None:
     assert judge(journal).not_judged == {}
 
 
+@cases(
+    "until_joined",
+    a_node_that_is_not_labelled_yet="lease n0",
+    a_node_that_joined="label late nvidia.com/gpu.present true; !lease n0",
+)
+def test_facts_without_members_leave_them_to_the_policies(until_joined: str) -> None:
+    builder = PolicyJournalBuilder()
+    builder.play(
+        f"policy; racks aa; node late labels=$cpu; cordon late; {until_joined}; release n0;"
+        "label late nvidia.com/gpu.present true; uncordon late; lease late",
+        cpu={"nvidia.com/gpu.present": ""},
+    )
+    facts = builder.facts(members=None, max_unavailable=1)
+    assert revisions_of(builder.journal(pools=(facts,)), "I1") == builder.planted
+
+
 def test_the_threshold_of_a_strategy_bounds_harm() -> None:
     builder = PolicyJournalBuilder()
     builder.play("racks aaaa; policy maxUnavailable=4; strategy 2; lease n0; lease n1")

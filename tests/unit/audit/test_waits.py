@@ -131,6 +131,18 @@ NO_END = "but its journal has no end of that op"
         f"driver of n1 reported op 1.1 as done, {NO_END}",
     ),
     the_same_outcome=("finished", command("done"), "driver", ""),
+    an_outcome_before_the_journal_was_lost=(
+        "op driver swap; lose_journal; advance 1; op driver swap outcome=superseded",
+        command("done"),
+        "driver",
+        "",
+    ),
+    another_outcome_than_before_and_after_the_loss=(
+        "op driver swap; lose_journal; advance 1; op driver swap outcome=superseded",
+        command("failed"),
+        "driver",
+        "driver of n1 reported op 1.1 as failed, but its journal records done and superseded",
+    ),
     a_start=("finished", command("", phase="started", op=7), "driver", ""),
     passed_evidence=("op validator validate", EVIDENCE, "validator", ""),
     passed_evidence_of_a_failed_op=(

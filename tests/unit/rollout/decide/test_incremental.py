@@ -34,6 +34,8 @@ from tests.unit.rollout.builders import (
     with_record,
     with_status,
 )
+from tests.unit.rollout.in_flight.step_runner import TOKEN as LEASE_TOKEN
+from tests.unit.rollout.in_flight.test_validation import proven
 
 OTHER = "other"
 JOBS, RESTART = UpgradeState.WAIT_FOR_JOBS_REQUIRED, UpgradeState.POD_RESTART_REQUIRED
@@ -107,6 +109,24 @@ def test_a_node_waiting_for_fresh_data_starts_when_it_arrives() -> None:
     assert [wait.code for wait in check.decider.waits.values()] == [WaitCode.STALE]
     (write,) = check.decide().rollouts
     assert write.granted == ("n",)
+
+
+def test_a_validated_node_is_released_when_fresh_data_arrives() -> None:
+    view = proven()
+    entries = {view.uid: entry(view, token=LEASE_TOKEN)}
+    check = IncrementalCheck(with_entries(FIRST_POOL, **entries), view)
+    old = check.decide(instant(ages={"pods": 15.0}))
+    assert (old.steps, old.probes, old.wake_at) == ({}, ("pods",), NOW + 10.0)
+    assert [wait.code for wait in check.decider.waits.values()] == [WaitCode.STALE]
+    fresh = check.decide()
+    assert (list(fresh.steps), fresh.probes) == ([view.name], ())
+
+
+def test_no_probe_while_a_write_to_the_node_is_pending() -> None:
+    view = replace(proven(), write_pending=True)
+    entries = {view.uid: entry(view, token=LEASE_TOKEN)}
+    check = IncrementalCheck(with_entries(FIRST_POOL, **entries), view)
+    assert check.decide(instant(ages={"pods": 15.0})).probes == ()
 
 
 def test_the_stale_source_is_reported_as_it_is_now() -> None:

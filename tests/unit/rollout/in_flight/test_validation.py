@@ -11,6 +11,7 @@ from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, Upg
 from libs.contracts.reports import ValidationStep
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
+from libs.rollout.views.fleet import SourceState
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.builders import (
     HOUR,
@@ -22,6 +23,7 @@ from tests.unit.rollout.builders import (
     driver_pod,
     granted,
     install_of,
+    instant,
     label_of,
     on_host,
     pool,
@@ -193,6 +195,43 @@ def test_a_driver_that_restarted_meanwhile_is_validated_again() -> None:
     assert isinstance(slot_writes(step)["validator"], Validate)
     slot = slot_in(run_step(view, step), "validator")
     assert slot.order == Order(TOKEN, 3)
+
+
+@pytest.mark.parametrize(
+    ("age", "probed", "probes", "wake_in"),
+    [
+        (11.0, None, ("pods",), 10.0),
+        (11.0, 12.0, ("pods",), 10.0),
+        (15.0, 4.0, (), 6.0),
+        (500.0, 10.0, ("pods",), 10.0),
+    ],
+    ids=["never probed", "probed before", "probe pending", "probe not answered"],
+)
+@pytest.mark.parametrize("at", [NOW, END + 1])
+def test_old_data_on_driver_pods_is_probed_before_a_release(
+    age: float, probed: float | None, probes: tuple[str, ...], wake_in: float, at: float
+) -> None:
+    """Even past the deadline the node neither returns nor fails."""
+    view = proven()
+    sources = {**instant(at).visibility.sources, **pods_proved(at, age, probed)}
+    step = step_of(outcome_of(view, at, sources=sources))
+    assert (step.actions, step.probes, step.wake_at) == ((), probes, at + wake_in)
+    assert step.wait is not None
+    assert (step.wait.code, step.wait.detail) == (
+        WaitCode.STALE,
+        "waiting for current data on the driver pods before the release",
+    )
+
+
+def test_data_of_ten_seconds_is_current_enough_for_a_release() -> None:
+    sources = {**instant().visibility.sources, **pods_proved(NOW, 10.0, None)}
+    assert node_write(outcome_of(proven(), sources=sources)).applied.state == S.UPGRADE_DONE
+
+
+def pods_proved(at: float, age: float, probed: float | None) -> dict[str, SourceState]:
+    """Return the source of driver pods, proved and probed so many seconds ago."""
+    probed_at = None if probed is None else at - probed
+    return {"pods": SourceState(proved=at - age, revision="100", probed=probed_at)}
 
 
 def test_evidence_without_the_end_of_its_op_is_awaited() -> None:
