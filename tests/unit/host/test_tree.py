@@ -218,3 +218,18 @@ def test_the_free_space_is_read(tmp_path: Path) -> None:
     assert free is not None
     assert 0 < free <= about.f_blocks * about.f_frsize
     assert machine.free_bytes("/nowhere") is None
+
+
+def test_the_targets_of_all_links_in_a_folder_are_read_and_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "fd"
+    folder.mkdir()
+    for name, target in {"0": "/dev/nvidia0", "1": "../../out", "2": os.fsdecode(b"/\xff")}.items():
+        (folder / name).symlink_to(target)
+    (folder / "file").write_text("")
+    link(tmp_path, "/a", "/b")
+    link(tmp_path, "/b", "/a")
+    machine = tree(tmp_path)
+    assert sorted(machine.links("/fd")) == ["../../out", "/dev/nvidia0", "/\ufffd"]
+    assert machine.links("/missing") == machine.links("/fd/file") == ()
+    with pytest.raises(Unreadable, match="Too many levels of symbolic links"):
+        machine.links("/a")
