@@ -55,6 +55,11 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return go_build.cache_folder(environ, "node", _kubelet_version(), pins, _RECIPE)
 
 
+def busybox_image(environ: Mapping[str, str]) -> Path:
+    """Return the archive of the image with busybox."""
+    return cache_folder(environ) / "images/busybox.tar"
+
+
 def _programs(packages: Path) -> list[Program]:
     containerd = pinned_version(MODULES / "containerd" / "go.mod", _CONTAINERD)
     runc = pinned_version(MODULES / "runc" / "go.mod", _RUNC)

@@ -58,13 +58,20 @@ class Installation:
     """What an administrator installs; a policy makes the agents run."""
 
     def __init__(
-        self, stack: AsyncExitStack, ground: Ground, kubectl: Kubectl, folder: Path
+        self,
+        stack: AsyncExitStack,
+        ground: Ground,
+        kubectl: Kubectl,
+        folder: Path,
+        *,
+        image: str = IMAGE,
     ) -> None:
         self.kubectl = kubectl
         self._stack = stack
         self._ground = ground
         self._folder = folder
         self._keys = {writer: new_nkey() for writer in _WITH_KEY}
+        self._image = image
         self._url = ""
 
     async def install(self) -> None:
@@ -86,7 +93,7 @@ class Installation:
         await sign_in.wait_for_log("phase=ready", within=60.0)
         await self._start(
             *(Writer.DRIVER_CLUSTER, "driver", "cluster"),
-            **{f"images_{agent}": IMAGE for agent in AgentImages.__struct_fields__},
+            **{f"images_{agent}": self._image for agent in AgentImages.__struct_fields__},
             agent_env=f"SLUICE_NATS_URL=tls://{config.GATEWAY}:{_NATS_PORT},{gpus.ENVIRONMENT}",
             agent_bus_ca=_CA,
         )

@@ -1,0 +1,21 @@
+"""What tests ask of a driver container: a file per version, in the folder of the stand-in."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriverSettings:
+    install_seconds: float = 1.0
+    failure: str = ""
+    """Why the installation fails; empty if it does not."""
+    hangs: bool = False
+    """Whether the installation never ends."""
+    loads: str = ""
+    """The version that is loaded instead of the image's own."""
+    leaves_modules: bool = False
+    """Whether modules and root stay when the container ends."""
+
+
+def settings_file(version: str) -> str:
+    """Return the path of the file in the folder of the stand-in."""
+    return f"driver-{version}.json"

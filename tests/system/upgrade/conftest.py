@@ -1,0 +1,31 @@
+"""Two real nodes for an upgrade: their API server's audit log has nothing else."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.testing.image.testing import is_quick_testing
+from libs.testing.realnodes.ground import find_nodes
+from tests.system.upgrade.world import World, world_of
+
+SEARCH = find_nodes(os.environ)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run these tests on the worker that has the tests of real nodes."""
+    for item in items:
+        if "world" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("real nodes"))
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """Sluice without a policy, on nodes whose GPUs have no driver."""
+    if SEARCH.binaries is None:
+        pytest.skip(SEARCH.explanation)
+    if not is_quick_testing(os.environ):
+        pytest.skip("no image of our agents: run `make image`")
+    async with world_of(SEARCH, tmp_path) as world:
+        yield world

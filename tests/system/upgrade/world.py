@@ -1,0 +1,130 @@
+"""The product whole on two real nodes: services as processes, agents and drivers as pods."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from libs.contracts.identities import Writer
+from libs.contracts.rollout import RolloutPhase
+from libs.testing.child_process import ChildProcess
+from libs.testing.image.testing import DRIVER_IMAGE, DRIVER_REPOSITORY, IMAGE, build_testing
+from libs.testing.nvml.profiles import T4
+from libs.testing.realnodes.ground import Ground, NodeSearch
+from libs.testing.realnodes.machine import NodeMachine
+from tests.system.nodes.installation import NAMESPACE, POLICY, Installation
+from tests.system.nodes.kubectl import Kubectl
+
+OLD, NEW = "570.86.15", "580.95.05"
+NODES: Final = 2
+POOL: Final = f"clusterpolicy-{POLICY}"
+OURS: Final = f"system:serviceaccounts:{NAMESPACE}"
+"""The group of our service accounts."""
+
+
+class WholeInstallation(Installation):
+    """With a scheduler, and agents whose kernel modules are those of the machine's stand-in."""
+
+    async def start_scheduler(self) -> ChildProcess:
+        """Start another scheduler process."""
+        return await self._start(Writer.SCHEDULER, "scheduler", "scheduler")
+
+
+class World:
+    """Sluice on real nodes, and what a person does and sees there."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        kubectl: Kubectl,
+        installation: WholeInstallation,
+        machines: list[NodeMachine],
+    ) -> None:
+        self.ground = ground
+        self.kubectl = kubectl
+        self.installation = installation
+        self.machines = machines
+
+    async def apply_policy(self, version: str) -> None:
+        """Create the policy, or change its driver's version."""
+        probe = {"initialDelaySeconds": 1, "periodSeconds": 1, "timeoutSeconds": 10}
+        await self.installation.apply_policy(
+            driver={
+                "repository": DRIVER_REPOSITORY,
+                "image": DRIVER_IMAGE,
+                "version": version,
+                "startupProbe": probe,
+                "upgradePolicy": {
+                    "autoUpgrade": True,
+                    "maxParallelUpgrades": 1,
+                    "maxUnavailable": NODES,
+                },
+            }
+        )
+
+    async def rollout(self) -> dict[str, Any]:
+        """Return the status of the rollout; empty if there is none yet."""
+        found = await self.kubectl.get("rollouts")
+        items = found.get("items", [])
+        return next(
+            (item.get("status", {}) for item in items if item["metadata"]["name"] == POOL), {}
+        )
+
+    async def until_all_run(self, version: str, *, within: float) -> None:
+        """Wait until the rollout is complete, and every kernel has this driver."""
+
+        async def all_run() -> bool:
+            status = await self.rollout()
+            done = status.get("counts", {}).get("done", 0)
+            loaded = [machine.kernel.version() for machine in self.machines]
+            return (
+                status.get("phase") == RolloutPhase.COMPLETE
+                and done == len(self.machines)
+                and loaded == [version] * len(self.machines)
+            )
+
+        deadline = asyncio.get_running_loop().time() + within
+        while not await all_run():
+            if asyncio.get_running_loop().time() > deadline:
+                raise AssertionError(await self.story())
+            await asyncio.sleep(0.5)
+
+    async def story(self) -> str:
+        """Return what a person would look at."""
+        look: list[tuple[str, ...]] = [
+            ("get", "nodes", "-o", "wide", "--show-labels"),
+            ("get", "pods", "--all-namespaces", "-o", "wide"),
+            ("get", "rollouts", "-o", "yaml"),
+            ("get", "clusterpolicies", "-o", "jsonpath={.items[*].status}"),
+            ("get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"),
+        ]
+        texts = [await self.kubectl.run(*words) for words in look]
+        for pod in (await self.kubectl.get("pods", "--namespace", NAMESPACE))["items"]:
+            name = pod["metadata"]["name"]
+            logs = ("logs", "--namespace", NAMESPACE, name, "--tail=25", "--ignore-errors")
+            said = await self.kubectl.run(*logs, "--all-containers")
+            texts.append(f"=== {name}:\n{said}")
+        return "\n".join(texts)
+
+
+@asynccontextmanager
+async def world_of(search: NodeSearch, folder: Path) -> AsyncGenerator[World]:
+    """Start everything but the policy; stop and remove it at the end."""
+    archive = await asyncio.to_thread(
+        lambda: build_testing(os.environ, versions=(OLD, NEW), report=lambda _: None)
+    )
+    async with AsyncExitStack() as stack:
+        ground = await Ground.start(search, nodes=NODES, reads_of=[OURS])
+        stack.push_async_callback(ground.stop)
+        kubectl = Kubectl(ground.kube)
+        for node in ground.nodes:
+            await kubectl.wait("create", f"node/{node.name}")
+            await kubectl.wait("condition=Ready", f"node/{node.name}")
+        await asyncio.gather(*(node.import_image(archive) for node in ground.nodes))
+        machines = [await NodeMachine.insert(node, T4) for node in ground.nodes]
+        installation = WholeInstallation(stack, ground, kubectl, folder, image=IMAGE)
+        await installation.install()
+        await installation.start_scheduler()
+        yield World(ground, kubectl, installation, machines)
