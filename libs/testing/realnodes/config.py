@@ -10,8 +10,6 @@ API_SERVER: Final = ("10.0.0.1", 443)
 GATEWAY: Final = "10.77.0.1"
 """The control plane, in the network of the nodes."""
 
-NODE_LABELS: Final = "feature.node.kubernetes.io/pci-10de.present=true"
-
 
 def node_address(index: int) -> str:
     """Return the address of a node; they are numbered from 1."""

@@ -200,7 +200,6 @@ class Node:
                 "--kubeconfig=/etc/kubernetes/kubeconfig",
                 f"--hostname-override={self.name}",
                 f"--node-ip={config.node_address(self.index)}",
-                f"--node-labels={config.NODE_LABELS}",
             ],
             disks=["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods", "/var/lib/sluice"],
         )

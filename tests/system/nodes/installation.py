@@ -73,6 +73,7 @@ class Installation:
         self._keys = {writer: new_nkey() for writer in _WITH_KEY}
         self._image = image
         self._url = ""
+        self.services: list[ChildProcess] = []
 
     async def install(self) -> None:
         """Install everything but the policy, and start NATS and the services."""
@@ -181,6 +182,7 @@ class Installation:
             environ={**_ENVIRON, "PYTHONPATH": os.pathsep.join(sys.path), **environ},
         )
         self._stack.push_async_callback(child.destroy)
+        self.services.append(child)
         return child
 
     async def _kubeconfig(self, writer: Writer) -> Path:

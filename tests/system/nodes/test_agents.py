@@ -70,8 +70,9 @@ def ready_after(pod: Pod) -> float | None:
     return None
 
 
-async def until_agents_are_ready(kubectl: Kubectl, *, nodes: int) -> list[Pod]:
+async def until_agents_are_ready(installation: Installation, *, nodes: int) -> list[Pod]:
     """Return the agents' pods once they all are Ready."""
+    kubectl = installation.kubectl
     wanted = Counter(dict.fromkeys(AGENTS, nodes))
     deadline = asyncio.get_running_loop().time() + WITHIN
     while True:
@@ -79,17 +80,20 @@ async def until_agents_are_ready(kubectl: Kubectl, *, nodes: int) -> list[Pod]:
         if Counter(agent_of(pod) for pod in pods if ready_after(pod) is not None) == wanted:
             return pods
         if asyncio.get_running_loop().time() > deadline:
-            raise AssertionError(await story(kubectl, pods))
+            raise AssertionError(await story(installation, pods))
         await asyncio.sleep(0.2)
 
 
-async def story(kubectl: Kubectl, pods: list[Pod]) -> str:
+async def story(installation: Installation, pods: list[Pod]) -> str:
     """Return why pods are not Ready, as a person would look for it."""
+    kubectl = installation.kubectl
     texts = [await kubectl.run("get", "pods", "--namespace", NAMESPACE)]
     for pod in pods:
         name = pod["metadata"]["name"]
         logs = ("logs", "--namespace", NAMESPACE, name, "--tail=15", "--ignore-errors")
         texts.append(f"{name}:\n{await kubectl.run(*logs)}")
+    texts.append(await kubectl.run("get", "nodes", "--show-labels"))
+    texts += [service.log for service in installation.services]
     return "\n".join(texts)
 
 
@@ -98,7 +102,7 @@ async def test_agents_are_ready_as_rendered(
     ground: Ground, kubectl: Kubectl, installation: Installation, figure: Figure
 ) -> None:
     await installation.apply_policy()
-    pods = await until_agents_are_ready(kubectl, nodes=len(ground.nodes))
+    pods = await until_agents_are_ready(installation, nodes=len(ground.nodes))
     for pod in pods:
         (container,) = pod["status"]["containerStatuses"]
         assert container["restartCount"] == 0
