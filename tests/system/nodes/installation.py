@@ -14,6 +14,7 @@ from typing import Any, Final
 from libs.bus.callout import CalloutKeys, new_seeds
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect
+from libs.bus.port import Bus
 from libs.bus.server_config import SignIn, User, new_nkey, server_config
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.subjects import STREAMS
@@ -50,8 +51,10 @@ _ENVIRON: Final = {
 _WITH_KEY: Final = (
     *(Writer.SIGN_IN, Writer.SCHEDULER),
     *(Writer.DRIVER_CLUSTER, Writer.DISCOVERY_CLUSTER),
+    *(Writer.CTL, Writer.VALIDATOR_CLUSTER),
 )
-"""Services with a key in NATS's configuration: their processes have no pod, and so no token."""
+"""Who has a key in NATS's configuration: services, whose processes have no pod and so no token, and
+tests, which read events and reports."""
 
 
 class Installation:
@@ -72,6 +75,7 @@ class Installation:
         self._folder = folder
         self._keys = {writer: new_nkey() for writer in _WITH_KEY}
         self._image = image
+        self.nats = NatsServer()
         self._url = ""
         self.services: list[ChildProcess] = []
 
@@ -145,20 +149,27 @@ class Installation:
         names = (*LOOPBACK, config.GATEWAY)
         pair = authority.issue(self._folder, "nats", names=names)
         settings = server_config(users.values(), sign_in=sign_in)
-        nats = await self._stack.enter_async_context(NatsServer(config=settings, tls=pair))
-        await self._ground.publish(nats.port, _NATS_PORT)
+        self.nats = NatsServer(config=settings, tls=pair)
+        await self._stack.enter_async_context(self.nats)
+        await self._ground.publish(self.nats.port, _NATS_PORT)
         self._stack.push_async_callback(self._ground.unpublish, _NATS_PORT)
-        self._url = nats.url
+        self._url = self.nats.url
+
+    @asynccontextmanager
+    async def bus(self, writer: Writer) -> AsyncGenerator[Bus]:
+        """Connect to NATS."""
+        credentials = Credentials(
+            nkey_seed=self._keys[writer].seed, ca_file=str(self._folder / "ca.crt")
+        )
+        identity = Identity(writer=writer)
+        async with connect(
+            url=self._url, identity=identity, env=make_env(), credentials=credentials, wait=20.0
+        ) as bus:
+            yield bus
 
     async def _create_streams(self) -> None:
         """Create the streams, as the scheduler does."""
-        credentials = Credentials(
-            nkey_seed=self._keys[Writer.SCHEDULER].seed, ca_file=str(self._folder / "ca.crt")
-        )
-        scheduler = Identity(writer=Writer.SCHEDULER)
-        async with connect(
-            url=self._url, identity=scheduler, env=make_env(), credentials=credentials, wait=20.0
-        ) as bus:
+        async with self.bus(Writer.SCHEDULER) as bus:
             for stream in STREAMS:
                 await bus.ensure(stream)
 

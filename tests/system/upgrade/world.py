@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from libs.contracts.identities import Writer
+from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.contracts.rollout import RolloutPhase
 from libs.testing.child_process import ChildProcess
 from libs.testing.image.testing import DRIVER_IMAGE, DRIVER_REPOSITORY, IMAGE, build_testing
-from libs.testing.nvml.profiles import T4
+from libs.testing.nvml.profiles import L40S
 from libs.testing.realnodes.ground import Ground, NodeSearch
 from libs.testing.realnodes.machine import NodeMachine
 from tests.system.nodes.installation import NAMESPACE, POLICY, Installation
 from tests.system.nodes.kubectl import Kubectl
+from tests.system.upgrade.workload import SERVICE, service
 
 OLD, NEW = "570.86.15", "580.95.05"
 NODES: Final = 2
@@ -30,6 +32,9 @@ class WholeInstallation(Installation):
     async def start_scheduler(self) -> ChildProcess:
         """Start another scheduler process."""
         return await self._start(Writer.SCHEDULER, "scheduler", "scheduler")
+
+    async def _remove_objects(self) -> None:
+        """Leave the objects: the whole ground ends."""
 
 
 class World:
@@ -91,6 +96,35 @@ class World:
                 raise AssertionError(await self.story())
             await asyncio.sleep(0.5)
 
+    async def run_service(self) -> None:
+        """Create a service with a pod per node, and wait until all run."""
+        for machine in self.machines:
+            gpus = len(machine.gpus.gpus)
+            await self.kubectl.wait(
+                rf"jsonpath={{.status.allocatable.nvidia\.com/gpu}}={gpus}",
+                f"node/{machine.node.name}",
+            )
+        await self.kubectl.apply(*service(len(self.machines)))
+        await self.kubectl.wait("condition=Available", f"deployment/{SERVICE}")
+
+    async def until_states(self, node: str, *states: UpgradeState, within: float = 120.0) -> None:
+        """Wait until a node is in one of these states."""
+        deadline = asyncio.get_running_loop().time() + within
+        while True:
+            labels = (await self.kubectl.get(f"node/{node}"))["metadata"]["labels"]
+            if labels.get(STATE_LABEL) in states:
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                raise AssertionError(await self.story())
+            await asyncio.sleep(0.1)
+
+    async def cordoned(self) -> list[str]:
+        """Return the names of cordoned nodes."""
+        nodes = (await self.kubectl.get("nodes"))["items"]
+        return [
+            node["metadata"]["name"] for node in nodes if node["spec"].get("unschedulable", False)
+        ]
+
     async def story(self) -> str:
         """Return what a person would look at."""
         look: list[tuple[str, ...]] = [
@@ -123,7 +157,7 @@ async def world_of(search: NodeSearch, folder: Path) -> AsyncGenerator[World]:
             await kubectl.wait("create", f"node/{node.name}")
             await kubectl.wait("condition=Ready", f"node/{node.name}")
         await asyncio.gather(*(node.import_image(archive) for node in ground.nodes))
-        machines = [await NodeMachine.insert(node, T4) for node in ground.nodes]
+        machines = [await NodeMachine.insert(node, L40S) for node in ground.nodes]
         installation = WholeInstallation(stack, ground, kubectl, folder, image=IMAGE)
         await installation.install()
         await installation.start_scheduler()
