@@ -31,6 +31,11 @@ class DevicePlugin:
         service = grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers)
         self._server.add_generic_rpc_handlers((service,))
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the kubelet has not started since: it removes the sockets of plugins."""
+        return (self._folder / _ENDPOINT).exists()
+
     def start(self) -> None:
         self._server.add_insecure_port(f"unix:{self._folder / _ENDPOINT}")
         self._server.start()

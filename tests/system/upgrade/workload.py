@@ -76,17 +76,14 @@ async def _serve(machine: NodeMachine) -> None:
     folder = machine.node.folder / "disk/var-lib-kubelet/device-plugins"
     uuids = [gpu.uuid for gpu in machine.gpus.gpus]
     plugin: DevicePlugin | None = None
-    registered = 0
     try:
         while True:
-            with contextlib.suppress(FileNotFoundError, grpc.RpcError):
-                now = (folder / "kubelet.sock").stat().st_ino
-                if now != registered:
-                    if plugin:
-                        await asyncio.to_thread(plugin.stop)
-                    plugin = DevicePlugin(folder, *uuids, files=[_DEVICE])
+            if plugin is None or not plugin.is_registered:
+                if plugin:
+                    await asyncio.to_thread(plugin.stop)
+                plugin = DevicePlugin(folder, *uuids, files=[_DEVICE])
+                with contextlib.suppress(grpc.RpcError):  # the next look repeats it
                     await asyncio.to_thread(plugin.start)
-                    registered = now
             await asyncio.sleep(_LOOK_EVERY)
     finally:
         if plugin:

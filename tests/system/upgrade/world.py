@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from libs.contracts.identities import Writer
-from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.contracts.rollout import RolloutPhase
 from libs.testing.child_process import ChildProcess
 from libs.testing.image.testing import DRIVER_IMAGE, DRIVER_REPOSITORY, IMAGE, build_testing
@@ -29,9 +28,13 @@ OURS: Final = f"system:serviceaccounts:{NAMESPACE}"
 class WholeInstallation(Installation):
     """With a scheduler, and agents whose kernel modules are those of the machine's stand-in."""
 
-    async def start_scheduler(self) -> ChildProcess:
-        """Start another scheduler process."""
-        return await self._start(Writer.SCHEDULER, "scheduler", "scheduler")
+    _scheduler: ChildProcess | None = None
+
+    async def replace_scheduler(self) -> None:
+        """Start a scheduler; one that runs is killed first."""
+        if self._scheduler:
+            await self._scheduler.destroy()
+        self._scheduler = await self._start(Writer.SCHEDULER, "scheduler", "scheduler")
 
     async def _remove_objects(self) -> None:
         """Leave the objects: the whole ground ends."""
@@ -107,17 +110,6 @@ class World:
         await self.kubectl.apply(*service(len(self.machines)))
         await self.kubectl.wait("condition=Available", f"deployment/{SERVICE}")
 
-    async def until_states(self, node: str, *states: UpgradeState, within: float = 120.0) -> None:
-        """Wait until a node is in one of these states."""
-        deadline = asyncio.get_running_loop().time() + within
-        while True:
-            labels = (await self.kubectl.get(f"node/{node}"))["metadata"]["labels"]
-            if labels.get(STATE_LABEL) in states:
-                return
-            if asyncio.get_running_loop().time() > deadline:
-                raise AssertionError(await self.story())
-            await asyncio.sleep(0.1)
-
     async def cordoned(self) -> list[str]:
         """Return the names of cordoned nodes."""
         nodes = (await self.kubectl.get("nodes"))["items"]
@@ -160,5 +152,5 @@ async def world_of(search: NodeSearch, folder: Path) -> AsyncGenerator[World]:
         machines = [await NodeMachine.insert(node, L40S) for node in ground.nodes]
         installation = WholeInstallation(stack, ground, kubectl, folder, image=IMAGE)
         await installation.install()
-        await installation.start_scheduler()
+        await installation.replace_scheduler()
         yield World(ground, kubectl, installation, machines)
