@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Final, TextIO
 
-from libs.testing.image.driver_settings import DriverSettings, settings_file
+from libs.testing.image.driver_settings import INCIDENTS, DriverSettings, settings_file
 from libs.testing.realnodes.stand_in_kernel import Busy, StandInKernel
 
 _NODE: Final = Path("/proc/1/root")
@@ -26,7 +26,8 @@ _MACHINE: Final = _NODE / "opt/machine"
 _RUN: Final = Path("/run/nvidia")
 _ROOT: Final = _RUN / "driver"
 _MODULES: Final = Path("/sys/module")
-_LIBRARY: Final = Path("/opt/driver/libnvidia-ml.so.1")
+_LIBRARIES: Final = Path("/opt/driver")
+_ANSWERS: Final = _NODE / "run/sluice/gate/answers"
 _BIND, _REC, _UNBINDABLE, _PRIVATE, _DETACH = 0x1000, 0x4000, 1 << 17, 1 << 18, 2
 
 
@@ -44,6 +45,8 @@ class DriverContainer:
 
     def init(self) -> None:
         """Install and load the driver, unless this very installation is loaded."""
+        if not (_ANSWERS / _pod_uid()).exists():
+            _record_incident("it has started before the gate was opened to its pod")
         _show_modules()
         if self._is_loaded():
             _log(f"driver {self._version} is loaded already, by this configuration")
@@ -57,6 +60,7 @@ class DriverContainer:
 
     def shut_down(self) -> None:
         """Close the devices and, unless the settings forbid it, unload the modules."""
+        time.sleep(self._settings.end_seconds)
         if self._daemon:
             self._daemon.close()
         if self._settings.leaves_modules:
@@ -78,6 +82,8 @@ class DriverContainer:
 
     def _install(self) -> None:
         settings = self._settings
+        if (loader := self._kernel.loader()) not in ("", _pod_uid()):
+            _record_incident(f"it is to replace the modules that pod {loader} has loaded")
         _log(f"Starting installation of NVIDIA driver version {self._version}")
         try:
             self._kernel.unload_all()
@@ -90,8 +96,9 @@ class DriverContainer:
         if settings.failure:
             raise Failed(settings.failure)
         folder = Path(f"/usr/lib/{os.uname().machine}-linux-gnu")
-        shutil.copy(_LIBRARY, folder / _LIBRARY.name)
-        self._kernel.load(settings.loads or self._version)
+        for library in _LIBRARIES.iterdir():
+            shutil.copy(library, folder)
+        self._kernel.load(settings.loads or self._version, by=_pod_uid())
         _log(f"Loaded the modules of driver {settings.loads or self._version}")
 
 
@@ -132,11 +139,24 @@ def _lock() -> TextIO:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        _record_incident("it has started while another driver runs")
         raise Failed("An instance of the NVIDIA driver is already running, aborting") from None
     file.truncate(0)
     file.write(f"{os.getpid()}\n")
     file.flush()
     return file
+
+
+def _pod_uid() -> str:
+    """Return the uid of this container's pod, by the name of its cgroup."""
+    names = Path("/proc/self/cgroup").read_text().split("/")
+    return next(name.removeprefix("pod") for name in names if name.startswith("pod"))
+
+
+def _record_incident(text: str) -> None:
+    line = f"driver {os.environ['DRIVER_VERSION']} of pod {_pod_uid()}: {text}\n"
+    with (_MACHINE / INCIDENTS).open("a") as file:
+        file.write(line)
 
 
 def _read_settings(version: str) -> DriverSettings:

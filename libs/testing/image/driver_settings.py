@@ -1,6 +1,10 @@
 """What tests ask of a driver container: a file per version, in the folder of the stand-in."""
 
 from dataclasses import dataclass
+from typing import Final
+
+INCIDENTS: Final = "incidents"
+"""The file in the folder of the stand-in with what must never happen, a line each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,6 +18,8 @@ class DriverSettings:
     """The version that is loaded instead of the image's own."""
     leaves_modules: bool = False
     """Whether modules and root stay when the container ends."""
+    end_seconds: float = 0.0
+    """How long the container takes to end."""
 
 
 def settings_file(version: str) -> str:

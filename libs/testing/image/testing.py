@@ -52,7 +52,7 @@ def build_testing(
     """Return the archive with the images, of drivers of these versions, building it if needed."""
     texts = [digest_of_product(), *versions, _variant()]
     busybox = busybox_image(environ)
-    files = [*_sources(), Path(__file__), nvml.library() / nvml.NAME, busybox]
+    files = [*_sources(), Path(__file__), *_libraries(), busybox]
     wanted = digest(*(text.encode() for text in texts), *(file.read_bytes() for file in files))
     stamp = _ARCHIVE.with_suffix(".digest")
     if not (_ARCHIVE.is_file() and stamp.is_file() and stamp.read_text() == wanted):
@@ -95,7 +95,8 @@ def _layer(busybox: bytes) -> bytes:
         root = Path(folder)
         for source in _sources():
             _copy(source, root / PRODUCT / source.relative_to(CHECKOUT))
-        _copy(nvml.library() / nvml.NAME, root / "opt/driver" / nvml.NAME)
+        for library in _libraries():
+            _copy(library, root / "opt/driver" / library.name)
         (root / "usr/bin").mkdir(parents=True)
         (root / "usr/bin/busybox").write_bytes(busybox)
         (root / "usr/bin/busybox").chmod(0o755)
@@ -124,6 +125,11 @@ def _copy(source: Path, target: Path) -> None:
         raise NotBuilt(f"{source} is missing")
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
+
+
+def _libraries() -> list[Path]:
+    """Return the stand-ins for NVIDIA's libraries."""
+    return sorted(nvml.library().glob("lib*.so.1"))
 
 
 def _sources() -> Iterator[Path]:

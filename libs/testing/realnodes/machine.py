@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from libs.testing.image.driver_settings import DriverSettings, settings_file
+from libs.testing.image.driver_settings import INCIDENTS, DriverSettings, settings_file
 from libs.testing.nvml import StandIn
 from libs.testing.nvml.profiles import Profile
 from libs.testing.realnodes.gpus import MOUNTS, pci_files
@@ -44,6 +44,11 @@ class NodeMachine:
             binds={path: self.node.folder / _FOLDER / name for name, path in MOUNTS.items()},
             powered_off=self.kernel.boot,
         )
+
+    def incidents(self) -> list[str]:
+        """Return what happened on this machine and never must."""
+        file = self.node.folder / _FOLDER / INCIDENTS
+        return file.read_text().splitlines() if file.exists() else []
 
     def set_driver(self, version: str, settings: DriverSettings) -> None:
         """Say how containers of this driver behave from their next start on."""

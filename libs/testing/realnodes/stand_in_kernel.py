@@ -43,6 +43,8 @@ class _Module(TypedDict):
 
 class _Table(TypedDict):
     modules: dict[str, _Module]
+    loader: str
+    """The uid of the pod that loaded the driver, also after its end."""
 
 
 class StandInKernel:
@@ -57,6 +59,7 @@ class StandInKernel:
         """Begin without modules."""
         with self._locked() as table:
             table["modules"].clear()
+            table["loader"] = ""
         self._gpus().unload()
 
     def version(self, module: str = DRIVER) -> str:
@@ -64,14 +67,20 @@ class StandInKernel:
         with self._locked() as table:
             return table["modules"][module]["version"] if module in table["modules"] else ""
 
-    def load(self, version: str) -> None:
-        """Load the driver with its modules, and create the device files."""
+    def loader(self) -> str:
+        """Return the uid of the pod that loaded the driver; empty while it is not loaded."""
+        with self._locked() as table:
+            return table["loader"] if DRIVER in table["modules"] else ""
+
+    def load(self, version: str, *, by: str) -> None:
+        """Load the driver with its modules, and create the device files; `by` is a pod's uid."""
         now = time.time()
         with self._locked() as table:
             if DRIVER in table["modules"]:
                 raise Busy(f"insmod: ERROR: could not insert module {DRIVER}.ko: File exists")
             for name, uses in _LOADED.items():
                 table["modules"][name] = _Module(version=version, uses=list(uses), since=now)
+            table["loader"] = by
         gpus = self._gpus()
         gpus.load(version)
         minors = (f"nvidia{gpu.state.identity.minor}" for gpu in gpus.gpus)
@@ -128,7 +137,7 @@ class StandInKernel:
         file = self._machine / "kernel.json"
         with (self._machine / "kernel.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            text = file.read_text() if file.exists() else '{"modules": {}}'
+            text = file.read_text() if file.exists() else '{"modules": {}, "loader": ""}'
             table: _Table = json.loads(text)
             yield table
             if (changed := json.dumps(table)) != text or not file.exists():

@@ -46,6 +46,7 @@ async def assert_audit_passes(
     )
     result = await asyncio.to_thread(judge, journal, faults=faults)
     lines = [f"{each.invariant} {each.node}: {each.message}" for each in result.violations]
+    lines += [f"{each.node.name}: {line}" for each in world.machines for line in each.incidents()]
     assert not lines, "\n".join(lines)
     assert log.forbidden == {}, log.forbidden
     return log

@@ -52,8 +52,8 @@ async def _kill_containerd(_world: World, machine: NodeMachine) -> None:
     await machine.node.restart_containerd(signal.SIGKILL)
 
 
-async def _cut_power(_world: World, machine: NodeMachine) -> None:
-    await machine.power_cut()
+async def _cut_power(world: World, machine: NodeMachine) -> None:
+    await world.ground.thread.run(machine.power_cut())
 
 
 async def _kill_scheduler(world: World, _machine: NodeMachine) -> None:
