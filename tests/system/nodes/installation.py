@@ -91,18 +91,18 @@ class Installation:
         for name, seed in zip(("signing", "xkey"), seeds, strict=True):
             (self._folder / name).write_text(seed)
         sign_in = await self._start(
-            *(Writer.SIGN_IN, "signin", "server"),
+            *(Writer.SIGN_IN, "services.signin", "server"),
             signing_seed_file=str(self._folder / "signing"),
             xkey_seed_file=str(self._folder / "xkey"),
         )
         await sign_in.wait_for_log("phase=ready", within=60.0)
         await self._start(
-            *(Writer.DRIVER_CLUSTER, "driver", "cluster"),
+            *(Writer.DRIVER_CLUSTER, "services.driver", "cluster"),
             **{f"images_{agent}": self._image for agent in AgentImages.__struct_fields__},
             agent_env=f"SLUICE_NATS_URL=tls://{config.GATEWAY}:{_NATS_PORT},{gpus.ENVIRONMENT}",
             agent_bus_ca=_CA,
         )
-        await self._start(Writer.DISCOVERY_CLUSTER, "discovery", "cluster")
+        await self._start(Writer.DISCOVERY_CLUSTER, "services.discovery", "cluster")
 
     async def apply_policy(self, **sections: Any) -> None:
         """Create or change the ClusterPolicy."""
@@ -173,9 +173,7 @@ class Installation:
             for stream in STREAMS:
                 await bus.ensure(stream)
 
-    async def _start(
-        self, writer: Writer, service: str, role: str, **settings: str
-    ) -> ChildProcess:
+    async def _start(self, writer: Writer, module: str, role: str, **settings: str) -> ChildProcess:
         """Start a service with the rights of its account, and its own key for the bus."""
         seed = self._folder / f"{writer}.nkey"
         seed.write_text(self._keys[writer].seed)
@@ -188,8 +186,8 @@ class Installation:
         }
         environ = {f"SLUICE_{name.upper()}": text for name, text in {**common, **settings}.items()}
         child = await ChildProcess.start(
-            f"{service} {role}",
-            *(sys.executable, "-W", "error", "-m", f"services.{service}", role),
+            f"{module} {role}",
+            *(sys.executable, "-W", "error", "-m", module, role),
             environ={**_ENVIRON, "PYTHONPATH": os.pathsep.join(sys.path), **environ},
         )
         self._stack.push_async_callback(child.destroy)

@@ -30,11 +30,11 @@ class WholeInstallation(Installation):
 
     _scheduler: ChildProcess | None = None
 
-    async def replace_scheduler(self) -> None:
+    async def replace_scheduler(self, module: str = "services.scheduler") -> None:
         """Start a scheduler; one that runs is killed first."""
         if self._scheduler:
             await self._scheduler.destroy()
-        self._scheduler = await self._start(Writer.SCHEDULER, "scheduler", "scheduler")
+        self._scheduler = await self._start(Writer.SCHEDULER, module, "scheduler")
 
     async def _remove_objects(self) -> None:
         """Leave the objects: the whole ground ends."""
