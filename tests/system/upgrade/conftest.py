@@ -11,13 +11,23 @@ from libs.testing.realnodes.ground import find_nodes
 from tests.system.upgrade.world import World, world_of
 
 SEARCH = find_nodes(os.environ)
+PLAYED = "played"
+"""The property of a test with what it did, which is printed at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run these tests on the worker that has the tests of real nodes."""
     for item in items:
-        if "world" in getattr(item, "fixturenames", ()):
+        if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group("real nodes"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what was played."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == PLAYED:
+                terminalreporter.write_line(f"Upgrade on real nodes: {value}")
 
 
 @pytest.fixture
