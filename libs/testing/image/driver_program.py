@@ -45,8 +45,6 @@ class DriverContainer:
 
     def init(self) -> None:
         """Install and load the driver, unless this very installation is loaded."""
-        if not (_ANSWERS / _pod_uid()).exists():
-            _record_incident("it has started before the gate was opened to its pod")
         _show_modules()
         if self._is_loaded():
             _log(f"driver {self._version} is loaded already, by this configuration")
@@ -134,6 +132,8 @@ def _mount(source: str | Path, target: str | Path, kind: str = "", *, flags: int
 
 def _lock() -> TextIO:
     """Take the lock that only one driver of a node can have."""
+    if not (_ANSWERS / _pod_uid()).exists():
+        _record_incident("it has started before the gate was opened to its pod")
     _RUN.mkdir(exist_ok=True)
     file = (_RUN / "nvidia-driver.pid").open("a+")
     try:
