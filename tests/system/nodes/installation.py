@@ -51,7 +51,7 @@ _ENVIRON: Final = {
 _WITH_KEY: Final = (
     *(Writer.SIGN_IN, Writer.SCHEDULER),
     *(Writer.DRIVER_CLUSTER, Writer.DISCOVERY_CLUSTER),
-    *(Writer.CTL, Writer.VALIDATOR_CLUSTER),
+    *(Writer.VALIDATOR_CLUSTER, Writer.TELEMETRY_CLUSTER, Writer.CTL),
 )
 """Who has a key in NATS's configuration: services, whose processes have no pod and so no token, and
 tests, which read events and reports."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from libs.contracts.identities import Writer
 from libs.contracts.rollout import RolloutPhase
-from libs.testing.child_process import ChildProcess
+from libs.testing.child_process import HOST, ChildProcess
 from libs.testing.image.testing import DRIVER_IMAGE, DRIVER_REPOSITORY, IMAGE, build_testing
 from libs.testing.nvml.profiles import L40S
 from libs.testing.realnodes.ground import Ground, NodeSearch
@@ -26,9 +26,17 @@ OURS: Final = f"system:serviceaccounts:{NAMESPACE}"
 
 
 class WholeInstallation(Installation):
-    """With a scheduler, and agents whose kernel modules are those of the machine's stand-in."""
+    """With all services, and agents whose kernel modules are those of the machine's stand-in."""
 
     _scheduler: ChildProcess | None = None
+
+    async def install(self) -> None:
+        """Install everything but the policy, and start NATS and the services."""
+        await super().install()
+        await self._start(Writer.VALIDATOR_CLUSTER, "services.validator", "cluster")
+        port = {"exporter_host": HOST, "exporter_port": "0"}
+        await self._start(Writer.TELEMETRY_CLUSTER, "services.telemetry", "cluster", **port)
+        await self.replace_scheduler()
 
     async def replace_scheduler(self, module: str = "services.scheduler") -> None:
         """Start a scheduler; one that runs is killed first."""
@@ -152,5 +160,4 @@ async def world_of(search: NodeSearch, folder: Path) -> AsyncGenerator[World]:
         machines = [await NodeMachine.insert(node, L40S) for node in ground.nodes]
         installation = WholeInstallation(stack, ground, kubectl, folder, image=IMAGE)
         await installation.install()
-        await installation.replace_scheduler()
         yield World(ground, kubectl, installation, machines)
