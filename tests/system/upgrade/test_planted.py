@@ -71,7 +71,7 @@ async def is_reboot_noticed(world: World, machine: NodeMachine) -> bool:
             f'{{"status": {{"nodeInfo": {{"bootID": "{uuid.uuid4()}"}}}}}}',
         )
         for _ in range(int(NOTICED_WITHIN)):
-            if (await world.rollout())["counts"]["done"] < len(world.machines):
+            if not await world.is_in_place(machine):
                 return True
             await asyncio.sleep(1.0)
         return False

@@ -7,8 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from libs.bus.port import BusError
 from libs.contracts.identities import Writer
+from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.rollout import RolloutPhase
+from libs.runtime.clock import SystemClock
+from libs.testing.bus.queries import send_query
 from libs.testing.child_process import HOST, ChildProcess
 from libs.testing.image.testing import DRIVER_IMAGE, DRIVER_REPOSITORY, IMAGE, build_testing
 from libs.testing.nvml.profiles import L40S
@@ -88,8 +92,25 @@ class World:
             (item.get("status", {}) for item in items if item["metadata"]["name"] == POOL), {}
         )
 
+    async def is_in_place(self, machine: NodeMachine) -> bool:
+        """Return whether the scheduler says that a node needs nothing, its proof included."""
+        query = WhyQuery(node=machine.node.name)
+        async with self.installation.bus(Writer.CTL) as bus:
+            try:
+                answer = await send_query(
+                    query,
+                    bus=bus,
+                    clock=SystemClock(),
+                    cluster=bus.identity.cluster,
+                    service=Writer.SCHEDULER,
+                    timeout=5.0,
+                )
+            except BusError:  # no scheduler has answered
+                return False
+        return isinstance(answer, WhyAnswer) and answer.in_place
+
     async def until_all_run(self, version: str, *, within: float) -> None:
-        """Wait until the rollout is complete, and every kernel has this driver."""
+        """Wait until the rollout is complete, and every node has this driver and its proof."""
 
         async def all_run() -> bool:
             status = await self.rollout()
@@ -99,6 +120,7 @@ class World:
                 status.get("phase") == RolloutPhase.COMPLETE
                 and done == len(self.machines)
                 and loaded == [version] * len(self.machines)
+                and all([await self.is_in_place(machine) for machine in self.machines])
             )
 
         deadline = asyncio.get_running_loop().time() + within
