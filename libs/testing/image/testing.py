@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from libs.testing import nvml, oci
 from libs.testing.go_build import NotBuilt, go_target
-from libs.testing.image.assemble import are_cached, image_layers
+from libs.testing.image.assemble import image_layers
 from libs.testing.image.context import CHECKOUT, PRODUCT, config, digest, digest_of_product
 from libs.testing.oci import ImageConfig, folder_layer
 from libs.testing.realnodes.build import busybox_image
@@ -65,11 +65,6 @@ def build_testing(
             new.rename(_ARCHIVE)
         stamp.write_text(wanted)
     return _ARCHIVE
-
-
-def is_quick_testing(environ: Mapping[str, str]) -> bool:
-    """Return whether `make node` and `make image` have been run, so that a build takes seconds."""
-    return are_cached(environ) and busybox_image(environ).is_file()
 
 
 def _configs(versions: tuple[str, ...]) -> dict[str, ImageConfig]:

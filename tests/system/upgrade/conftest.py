@@ -1,14 +1,17 @@
 """Two real nodes for an upgrade: their API server's audit log has nothing else."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from libs.testing.image.testing import is_quick_testing
+from libs.testing.go_build import NotBuilt
+from libs.testing.image.build import is_quick
+from libs.testing.image.testing import build_testing
 from libs.testing.realnodes.ground import find_nodes
-from tests.system.upgrade.world import World, world_of
+from tests.system.upgrade.world import NEW, OLD, World, world_of
 
 SEARCH = find_nodes(os.environ)
 PLAYED = "played"
@@ -35,7 +38,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     """Sluice without a policy, on nodes whose GPUs have no driver."""
     if SEARCH.binaries is None:
         pytest.skip(SEARCH.explanation)
-    if not is_quick_testing(os.environ):
+    if not is_quick(os.environ):
         pytest.skip("no image of our agents: run `make image`")
-    async with world_of(SEARCH, tmp_path) as world:
+    try:
+        archive = await asyncio.to_thread(
+            lambda: build_testing(os.environ, versions=(OLD, NEW), report=lambda _: None)
+        )
+    except NotBuilt as error:
+        pytest.skip(str(error))
+    async with world_of(SEARCH, archive, tmp_path) as world:
         yield world

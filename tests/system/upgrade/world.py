@@ -1,7 +1,6 @@
 """The product whole on two real nodes: services as processes, agents and drivers as pods."""
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from libs.contracts.rollout import RolloutPhase
 from libs.runtime.clock import SystemClock
 from libs.testing.bus.queries import send_query
 from libs.testing.child_process import HOST, ChildProcess
-from libs.testing.image.testing import DRIVER_IMAGE, DRIVER_REPOSITORY, IMAGE, build_testing
+from libs.testing.image.testing import DRIVER_IMAGE, DRIVER_REPOSITORY, IMAGE
 from libs.testing.nvml.profiles import L40S
 from libs.testing.realnodes.ground import Ground, NodeSearch
 from libs.testing.realnodes.machine import NodeMachine
@@ -166,11 +165,8 @@ class World:
 
 
 @asynccontextmanager
-async def world_of(search: NodeSearch, folder: Path) -> AsyncGenerator[World]:
-    """Start everything but the policy; stop and remove it at the end."""
-    archive = await asyncio.to_thread(
-        lambda: build_testing(os.environ, versions=(OLD, NEW), report=lambda _: None)
-    )
+async def world_of(search: NodeSearch, archive: Path, folder: Path) -> AsyncGenerator[World]:
+    """Start everything but the policy, with the images of the archive; remove it at the end."""
     async with AsyncExitStack() as stack:
         ground = await Ground.start(search, nodes=NODES, reads_of=[OURS])
         stack.push_async_callback(ground.stop)
