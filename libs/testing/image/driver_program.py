@@ -96,8 +96,9 @@ class DriverContainer:
         folder = Path(f"/usr/lib/{os.uname().machine}-linux-gnu")
         for library in _LIBRARIES.iterdir():
             shutil.copy(library, folder)
-        self._kernel.load(settings.loads or self._version, by=_pod_uid())
-        _log(f"Loaded the modules of driver {settings.loads or self._version}")
+        version = settings.loads or self._version
+        self._kernel.load(version, by=_pod_uid(), library=self._version)
+        _log(f"Loaded the modules of driver {version}")
 
 
 def _show_modules() -> None:

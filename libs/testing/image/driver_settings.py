@@ -15,7 +15,7 @@ class DriverSettings:
     hangs: bool = False
     """Whether the installation never ends."""
     loads: str = ""
-    """The version that is loaded instead of the image's own."""
+    """The version of the modules, if it is not that of the libraries."""
     leaves_modules: bool = False
     """Whether modules and root stay when the container ends."""
     end_seconds: float = 0.0

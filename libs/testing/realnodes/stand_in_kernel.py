@@ -72,8 +72,11 @@ class StandInKernel:
         with self._locked() as table:
             return table["loader"] if DRIVER in table["modules"] else ""
 
-    def load(self, version: str, *, by: str) -> None:
-        """Load the driver with its modules, and create the device files; `by` is a pod's uid."""
+    def load(self, version: str, *, by: str, library: str = "") -> None:
+        """Load the driver with its modules, and create the device files.
+
+        `by` is the uid of a pod; `library` is the version of NVML, if it is another one.
+        """
         now = time.time()
         with self._locked() as table:
             if DRIVER in table["modules"]:
@@ -82,7 +85,7 @@ class StandInKernel:
                 table["modules"][name] = _Module(version=version, uses=list(uses), since=now)
             table["loader"] = by
         gpus = self._gpus()
-        gpus.load(version)
+        gpus.load(library or version)
         minors = (f"nvidia{gpu.state.identity.minor}" for gpu in gpus.gpus)
         self._create_devices(["nvidiactl", *_DEVICES, *minors])
 

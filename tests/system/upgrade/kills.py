@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pytest
+
 from libs.contracts.node import UpgradeState
 from libs.testing.realnodes.machine import NodeMachine
 from tests.system.nodes.installation import NAMESPACE
@@ -20,6 +22,9 @@ ALL: Final = "all"
 VARIABLE: Final = "SLUICE_SYSTEM_KILLS"
 """In the environment: a number that chooses two kills, or `all` for every one; else the date."""
 
+SOAK_ONLY: Final = pytest.mark.skipif(
+    os.environ.get(VARIABLE) != ALL, reason="part of `make soak ARGS=system`"
+)
 _PAUSE: Final = "sleep"
 """The process that keeps a pod's namespaces: without it the whole pod is made anew."""
 

@@ -1,7 +1,6 @@
 """Planted faults are found on real nodes: in the gate, and in the evidence."""
 
 import asyncio
-import os
 import uuid
 
 import pytest
@@ -9,12 +8,10 @@ import pytest
 from libs.testing.image.agent_program import OPEN_GATE
 from libs.testing.image.driver_settings import DriverSettings
 from libs.testing.realnodes.machine import NodeMachine
-from tests.system.upgrade.kills import ALL, VARIABLE
+from tests.system.upgrade.kills import SOAK_ONLY
 from tests.system.upgrade.world import NEW, OLD, World
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get(VARIABLE) != ALL, reason="part of `make soak ARGS=system`"
-)
+pytestmark = SOAK_ONLY
 
 RUNS_WITHIN = 240.0
 NOTICED_WITHIN = 20.0
