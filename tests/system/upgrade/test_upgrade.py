@@ -41,9 +41,12 @@ async def test_an_upgrade_with_kills_completes_and_passes_the_audit(
     async with audited(world), node_states(world.ground.kube) as states:
         began = time.monotonic()
         await world.apply_policy(NEW)
-        async with asyncio.timeout(UPGRADED_WITHIN), asyncio.TaskGroup() as group:
-            cordon = group.create_task(cordon_the_other(world, states), name="cordon")
-            group.create_task(kill_in_turn(world, states, turns), name="kills")
+        try:
+            async with asyncio.timeout(UPGRADED_WITHIN), asyncio.TaskGroup() as group:
+                cordon = group.create_task(cordon_the_other(world, states), name="cordon")
+                group.create_task(kill_in_turn(world, states, turns), name="kills")
+        except TimeoutError:
+            raise AssertionError(await world.story()) from None
         await world.until_all_run(NEW, within=UPGRADED_WITHIN)
         seconds = time.monotonic() - began
         record_property(PLAYED, f"{'; '.join(map(str, turns))}: {seconds:.0f} s")
