@@ -30,7 +30,8 @@ async def audited(world: World) -> AsyncGenerator[None]:
         await world.until_all_run(OLD, within=FIRST_RUNS_WITHIN)
         await world.run_service()
         yield
-        await assert_audit_passes(world, observer)
+        log = await assert_audit_passes(world, observer)
+        assert ("sluice-scheduler", "", "pods/eviction", "create") in log.requests
 
 
 @pytest.mark.timeout(1200)
