@@ -77,7 +77,7 @@ class Installation:
         self._image = image
         self.nats = NatsServer()
         self._url = ""
-        self.services: list[ChildProcess] = []
+        self.services: dict[Writer, ChildProcess] = {}
 
     async def install(self) -> None:
         """Install everything but the policy, and start NATS and the services."""
@@ -191,7 +191,7 @@ class Installation:
             environ={**_ENVIRON, "PYTHONPATH": os.pathsep.join(sys.path), **environ},
         )
         self._stack.push_async_callback(child.destroy)
-        self.services.append(child)
+        self.services[writer] = child
         return child
 
     async def _kubeconfig(self, writer: Writer) -> Path:
