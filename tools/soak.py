@@ -12,6 +12,9 @@ processes under faults with a hostile node (its own options: `storm --help`).
 
 `explore --states N [--scene WORDS]` tries every order of events in scenarios that are too large for
 a test, up to N states each, and reports a shortest failing sequence.
+
+`system` upgrades two real nodes again and again, with each kill in each phase, one upgrade after
+another, and looks for planted faults there: about an hour.
 """
 
 import argparse
@@ -34,6 +37,7 @@ from tests.component.rollout.simulation.failures import failure_report, shrink_f
 from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import scenario
 from tests.security.fuzz_messages import FUZZ_SEEDS
+from tests.system.upgrade.kills import ALL, VARIABLE
 from tools.nodes_soak import main as nodes_soak
 from tools.storm.__main__ import main as storm
 
@@ -115,6 +119,12 @@ def fuzz(seeds: int) -> int:
     return subprocess.run(command, check=False, env=environ).returncode
 
 
+def system() -> int:
+    """Upgrade real nodes with every kill; return the exit status."""
+    command = [sys.executable, "-m", "pytest", "-v", "tests/system/upgrade"]
+    return subprocess.run(command, check=False, env={**os.environ, VARIABLE: ALL}).returncode
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the soak and return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -125,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=[*PARTS, "explore", "fuzz", "nodes", "storm"])
+    parser.add_argument("what", choices=[*PARTS, "explore", "fuzz", "nodes", "storm", "system"])
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int, default=None, help="report one seed in full")
@@ -136,6 +146,8 @@ def main(arguments: list[str] | None = None) -> int:
         return explore_all(options.scene, options.states)
     if options.what == "fuzz":
         return fuzz(options.seeds)
+    if options.what == "system":
+        return system()
     part = PARTS[options.what]
     if options.only is not None:
         print(part.report(options.only))

@@ -83,28 +83,42 @@ def write_image(
     target: Path, name: str, layers: Sequence[bytes], config: ImageConfig, *, architecture: str
 ) -> None:
     """Write an archive with one image; `name` has a tag, and `layers` are tars."""
+    write_images(target, {name: config}, layers, architecture=architecture)
+
+
+def write_images(
+    target: Path,
+    configs: Mapping[str, ImageConfig],
+    layers: Sequence[bytes],
+    *,
+    architecture: str,
+) -> None:
+    """Write an archive with images of the same layers that are started differently, by name."""
     with tarfile.open(target, "w") as archive:
         blobs = _Blobs(archive)
         diffs = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]
         packed = [blobs.add(_LAYER, gzip.compress(layer, 1, mtime=0)) for layer in layers]
-        image = {
-            "architecture": architecture,
-            "os": "linux",
-            "config": msgspec.to_builtins(config),
-            "rootfs": {"type": "layers", "diff_ids": diffs},
-        }
-        manifest = {
-            "schemaVersion": 2,
-            "mediaType": _MANIFEST,
-            "config": blobs.add(_CONFIG, json.dumps(image).encode()),
-            "layers": packed,
-        }
-        entry = blobs.add(_MANIFEST, json.dumps(manifest).encode())
-        entry["annotations"] = {
-            "io.containerd.image.name": name,
-            "org.opencontainers.image.ref.name": name.rpartition(":")[2],
-        }
-        index = {"schemaVersion": 2, "manifests": [entry]}
+        entries: list[dict[str, Any]] = []
+        for name, config in configs.items():
+            image = {
+                "architecture": architecture,
+                "os": "linux",
+                "config": msgspec.to_builtins(config),
+                "rootfs": {"type": "layers", "diff_ids": diffs},
+            }
+            manifest = {
+                "schemaVersion": 2,
+                "mediaType": _MANIFEST,
+                "config": blobs.add(_CONFIG, json.dumps(image).encode()),
+                "layers": packed,
+            }
+            entry = blobs.add(_MANIFEST, json.dumps(manifest).encode())
+            entry["annotations"] = {
+                "io.containerd.image.name": name,
+                "org.opencontainers.image.ref.name": name.rpartition(":")[2],
+            }
+            entries.append(entry)
+        index = {"schemaVersion": 2, "manifests": entries}
         _add(archive, "index.json", json.dumps(index).encode())
         _add(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
 

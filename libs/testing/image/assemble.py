@@ -51,10 +51,15 @@ def assemble(
     target: Path, name: str, environ: Mapping[str, str], *, report: Callable[[str], None]
 ) -> None:
     """Write the image as an OCI archive."""
-    layers = _Layers(environ, report)
     _, architecture = go_target()
-    parts = [layers.base(), layers.dependencies(), layers.product()]
-    oci.write_image(target, name, parts, config(), architecture=architecture)
+    layers = image_layers(environ, report=report)
+    oci.write_image(target, name, layers, config(), architecture=architecture)
+
+
+def image_layers(environ: Mapping[str, str], *, report: Callable[[str], None]) -> list[bytes]:
+    """Return the layers of the image, as tars."""
+    layers = _Layers(environ, report)
+    return [layers.base(), layers.dependencies(), layers.product()]
 
 
 def are_cached(environ: Mapping[str, str]) -> bool:

@@ -92,6 +92,11 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return go_build.cache_folder(environ, "node", _kubelet_version(), pins, _RECIPE)
 
 
+def busybox_image(environ: Mapping[str, str]) -> Path:
+    """Return the archive of the image with busybox."""
+    return cache_folder(environ) / "images/busybox.tar"
+
+
 def _folder_of_1_7(environ: Mapping[str, str]) -> Path:
     module = MODULES / "containerd17"
     version = pinned_version(module / "go.mod", _CONTAINERD_1_7)

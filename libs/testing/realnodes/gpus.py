@@ -19,7 +19,8 @@ HOST: Final = "/host"
 ENVIRONMENT: Final = f"{VARIABLE}={HOST}{MACHINE}/gpus"
 """What agents need in their environment to find the state of the stand-in for NVML."""
 
-_MOUNTS: Final = {"pci": "/sys/bus/pci/devices", "module": "/sys/module"}
+MOUNTS: Final = {"pci": "/sys/bus/pci/devices", "module": "/sys/module"}
+"""Folders of a machine, by where its node shows them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,10 +37,11 @@ class NodeGpus:
         folder = node.folder / "machine"
         stand_in = StandIn.create(folder / "gpus", profile, device_folder=Path("/dev"))
         shutil.copy(library() / NAME, folder)
-        for name, text in _files(stand_in).items():
+        files = {"module/nvidia/refcnt": "0", "module/nvidia/version": DRIVER}
+        for name, text in {**files, **pci_files(stand_in)}.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(f"{text}\n")
-        for name, path in _MOUNTS.items():
+        for name, path in MOUNTS.items():
             await node.run("mount", "--bind", f"{MACHINE}/{name}", path)
         for device in _devices(stand_in):
             await node.run("mknod", "-m", "666", device, "c", "1", "3")
@@ -48,13 +50,14 @@ class NodeGpus:
 
     async def remove(self) -> None:
         """Take the GPUs away."""
-        for path in _MOUNTS.values():
+        for path in MOUNTS.values():
             await self.node.run("umount", "--lazy", path)
         await self.node.run("rm", _library(), *_devices(self.stand_in))
 
 
-def _files(stand_in: StandIn) -> dict[str, str]:
-    files = {"module/nvidia/refcnt": "0", "module/nvidia/version": DRIVER}
+def pci_files(stand_in: StandIn) -> dict[str, str]:
+    """Return what the PCI bus shows of these GPUs, by path in the folder of their machine."""
+    files: dict[str, str] = {}
     for gpu in stand_in.gpus:
         of = gpu.state.identity
         address = f"{of.pci_domain:04x}:{of.pci_bus:02x}:{of.pci_device:02x}.0"

@@ -105,9 +105,18 @@ class Node:
             self._memory = None
         await asyncio.to_thread(self._owned.remove)
 
-    async def power_cut(self, *, binds: Mapping[str, Path] | None = None) -> None:
-        """Cut the power, and power on again: another boot id, the same disk."""
+    async def power_cut(
+        self,
+        *,
+        binds: Mapping[str, Path] | None = None,
+        powered_off: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Cut the power, and power on again: another boot id, the same disk.
+
+        `powered_off` is called between the two.
+        """
         await self._power_off()
+        powered_off()
         await self.start(binds=binds)
 
     async def run(self, *command: str) -> str:

@@ -1,6 +1,6 @@
 """A device plugin that gives pods GPUs which do not exist."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -16,18 +16,25 @@ _WITHIN: Final = 30.0
 class DevicePlugin:
     """Registers devices at a kubelet, of which it is given the folder `device-plugins`."""
 
-    def __init__(self, folder: Path, *devices: str) -> None:
+    def __init__(self, folder: Path, *devices: str, files: Sequence[str] = ()) -> None:
+        """`files` are device files of the node that each container gets."""
         self._folder = folder
+        self._files = files
         self._devices = devices
         self._ended = Event()
         self._server = grpc.server(ThreadPoolExecutor(4))
         handlers = {
             "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(_empty),
             "ListAndWatch": grpc.unary_stream_rpc_method_handler(self._list),
-            "Allocate": grpc.unary_unary_rpc_method_handler(_allocate),
+            "Allocate": grpc.unary_unary_rpc_method_handler(self._allocate),
         }
         service = grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers)
         self._server.add_generic_rpc_handlers((service,))
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the kubelet has not started since: it removes the sockets of plugins."""
+        return (self._folder / _ENDPOINT).exists()
 
     def start(self) -> None:
         self._server.add_insecure_port(f"unix:{self._folder / _ENDPOINT}")
@@ -46,14 +53,14 @@ class DevicePlugin:
         yield b"".join(_field(1, device) for device in devices)
         self._ended.wait()
 
+    def _allocate(self, _request: bytes, _context: Any) -> bytes:
+        """Answer for one container."""
+        files = (_text(1, file) + _text(2, file) + _text(3, "rw") for file in self._files)
+        return _field(1, b"".join(_field(3, file) for file in files))
+
 
 def _empty(_request: bytes, _context: Any) -> bytes:
     return b""
-
-
-def _allocate(_request: bytes, _context: Any) -> bytes:
-    """Answer for one container."""
-    return _field(1, b"")
 
 
 def _field(number: int, content: bytes) -> bytes:

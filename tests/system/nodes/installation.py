@@ -14,6 +14,7 @@ from typing import Any, Final
 from libs.bus.callout import CalloutKeys, new_seeds
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect
+from libs.bus.port import Bus
 from libs.bus.server_config import SignIn, User, new_nkey, server_config
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.subjects import STREAMS
@@ -50,21 +51,31 @@ _ENVIRON: Final = {
 _WITH_KEY: Final = (
     *(Writer.SIGN_IN, Writer.SCHEDULER),
     *(Writer.DRIVER_CLUSTER, Writer.DISCOVERY_CLUSTER),
+    *(Writer.VALIDATOR_CLUSTER, Writer.TELEMETRY_CLUSTER, Writer.CTL),
 )
-"""Services with a key in NATS's configuration: their processes have no pod, and so no token."""
+"""Who has a key in NATS's configuration: services, whose processes have no pod and so no token, and
+tests, which read events and reports."""
 
 
 class Installation:
     """What an administrator installs; a policy makes the agents run."""
 
     def __init__(
-        self, stack: AsyncExitStack, ground: Ground, kubectl: Kubectl, folder: Path
+        self,
+        stack: AsyncExitStack,
+        ground: Ground,
+        kubectl: Kubectl,
+        folder: Path,
+        *,
+        image: str = IMAGE,
     ) -> None:
         self.kubectl = kubectl
         self._stack = stack
         self._ground = ground
         self._folder = folder
         self._keys = {writer: new_nkey() for writer in _WITH_KEY}
+        self._image = image
+        self.nats = NatsServer()
         self._url = ""
         self.services: dict[Writer, ChildProcess] = {}
 
@@ -80,18 +91,18 @@ class Installation:
         for name, seed in zip(("signing", "xkey"), seeds, strict=True):
             (self._folder / name).write_text(seed)
         sign_in = await self._start(
-            *(Writer.SIGN_IN, "signin", "server"),
+            *(Writer.SIGN_IN, "services.signin", "server"),
             signing_seed_file=str(self._folder / "signing"),
             xkey_seed_file=str(self._folder / "xkey"),
         )
         await sign_in.wait_for_log("phase=ready", within=60.0)
         await self._start(
-            *(Writer.DRIVER_CLUSTER, "driver", "cluster"),
-            **{f"images_{agent}": IMAGE for agent in AgentImages.__struct_fields__},
+            *(Writer.DRIVER_CLUSTER, "services.driver", "cluster"),
+            **{f"images_{agent}": self._image for agent in AgentImages.__struct_fields__},
             agent_env=f"SLUICE_NATS_URL=tls://{config.GATEWAY}:{_NATS_PORT},{gpus.ENVIRONMENT}",
             agent_bus_ca=_CA,
         )
-        await self._start(Writer.DISCOVERY_CLUSTER, "discovery", "cluster")
+        await self._start(Writer.DISCOVERY_CLUSTER, "services.discovery", "cluster")
 
     async def apply_policy(self, **sections: Any) -> None:
         """Create or change the ClusterPolicy."""
@@ -138,26 +149,31 @@ class Installation:
         names = (*LOOPBACK, config.GATEWAY)
         pair = authority.issue(self._folder, "nats", names=names)
         settings = server_config(users.values(), sign_in=sign_in)
-        nats = await self._stack.enter_async_context(NatsServer(config=settings, tls=pair))
-        await self._ground.publish(nats.port, _NATS_PORT)
+        self.nats = NatsServer(config=settings, tls=pair)
+        await self._stack.enter_async_context(self.nats)
+        await self._ground.publish(self.nats.port, _NATS_PORT)
         self._stack.push_async_callback(self._ground.unpublish, _NATS_PORT)
-        self._url = nats.url
+        self._url = self.nats.url
+
+    @asynccontextmanager
+    async def bus(self, writer: Writer) -> AsyncGenerator[Bus]:
+        """Connect to NATS."""
+        credentials = Credentials(
+            nkey_seed=self._keys[writer].seed, ca_file=str(self._folder / "ca.crt")
+        )
+        identity = Identity(writer=writer)
+        async with connect(
+            url=self._url, identity=identity, env=make_env(), credentials=credentials, wait=20.0
+        ) as bus:
+            yield bus
 
     async def _create_streams(self) -> None:
         """Create the streams, as the scheduler does."""
-        credentials = Credentials(
-            nkey_seed=self._keys[Writer.SCHEDULER].seed, ca_file=str(self._folder / "ca.crt")
-        )
-        scheduler = Identity(writer=Writer.SCHEDULER)
-        async with connect(
-            url=self._url, identity=scheduler, env=make_env(), credentials=credentials, wait=20.0
-        ) as bus:
+        async with self.bus(Writer.SCHEDULER) as bus:
             for stream in STREAMS:
                 await bus.ensure(stream)
 
-    async def _start(
-        self, writer: Writer, service: str, role: str, **settings: str
-    ) -> ChildProcess:
+    async def _start(self, writer: Writer, module: str, role: str, **settings: str) -> ChildProcess:
         """Start a service with the rights of its account, and its own key for the bus."""
         seed = self._folder / f"{writer}.nkey"
         seed.write_text(self._keys[writer].seed)
@@ -170,8 +186,8 @@ class Installation:
         }
         environ = {f"SLUICE_{name.upper()}": text for name, text in {**common, **settings}.items()}
         child = await ChildProcess.start(
-            f"{service} {role}",
-            *(sys.executable, "-W", "error", "-m", f"services.{service}", role),
+            f"{module} {role}",
+            *(sys.executable, "-W", "error", "-m", module, role),
             environ={**_ENVIRON, "PYTHONPATH": os.pathsep.join(sys.path), **environ},
         )
         self._stack.push_async_callback(child.destroy)

@@ -11,7 +11,7 @@ MIB = 1024
 
 def proportional_mib(node: Node, pods: Iterable[str]) -> dict[str, float]:
     """Return memory by the uid of a pod; what processes share is divided among them."""
-    return {uid: sum(map(_proportional_kib, _processes(node, uid))) / MIB for uid in pods}
+    return {uid: sum(map(_proportional_kib, processes_of(node, uid))) / MIB for uid in pods}
 
 
 def cpu_seconds(node: Node, pods: Iterable[str]) -> dict[str, float]:
@@ -29,7 +29,8 @@ def _cgroups(node: Node, controller: str, uid: str) -> Iterator[Path]:
     return (CGROUPS / controller / node.folder.name).rglob(f"pod{uid}")
 
 
-def _processes(node: Node, uid: str) -> set[int]:
+def processes_of(node: Node, uid: str) -> set[int]:
+    """Return the processes of a pod, by their ids on this machine."""
     return {
         int(line)
         for folder in _cgroups(node, "memory", uid)

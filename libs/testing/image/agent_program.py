@@ -1,0 +1,55 @@
+"""The entry of the testing image: a service, with a stand-in for the modules of the node's kernel.
+
+The service is named as to Python's `-m`. On a machine without a folder for the stand-in, it finds
+no module. Everything else is the product's own, also unmounting.
+"""
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Final
+
+from libs.host import gate, linux, modules
+from libs.host.gate import GateRequest
+from libs.host.linux import InUse, NotLoaded, RealLinux, Unloaded, UnloadResult
+from libs.host.tree import Tree
+
+MACHINE: Final = "/opt/machine"
+"""On a node, the folder of the stand-in."""
+OPEN_GATE: Final = f"{gate.FOLDER}/planted"
+"""A file on a node with which its gate has a fault: it admits any pod."""
+
+
+class StandInLinux(RealLinux):
+    """The kernel of the node, but for its modules."""
+
+    def __init__(self, tree: Tree, *, change_this_machine: bool) -> None:
+        super().__init__(tree, change_this_machine=change_this_machine)
+        self._root = Path(tree.root)
+
+    def unload(self, module: str) -> UnloadResult:
+        from libs.testing.realnodes.stand_in_kernel import Busy, StandInKernel
+
+        kernel = StandInKernel(self._root / MACHINE.lstrip("/"), root=self._root)
+        try:
+            return Unloaded() if kernel.unload(module) else NotLoaded()
+        except Busy as error:
+            return InUse(str(error))
+
+
+def _admits_any_pod(_tree: Tree, _request: GateRequest) -> bool:
+    return True
+
+
+def main() -> None:
+    """Run the service."""
+    modules.PROC_MODULES = f"{MACHINE}/proc/modules"
+    linux.RealLinux = StandInLinux
+    if Path(OPEN_GATE).exists():
+        gate.is_open = _admits_any_pod
+    sys.argv[:] = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

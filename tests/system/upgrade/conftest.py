@@ -1,0 +1,50 @@
+"""Two real nodes for an upgrade: their API server's audit log has nothing else."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.testing.go_build import NotBuilt
+from libs.testing.image.build import is_quick
+from libs.testing.image.testing import build_testing
+from libs.testing.realnodes.ground import find_nodes
+from tests.system.upgrade.world import NEW, OLD, World, world_of
+
+SEARCH = find_nodes(os.environ)
+PLAYED = "played"
+"""The property of a test with what it did, which is printed at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run these tests on the worker that has the tests of real nodes."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group("real nodes"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what was played."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == PLAYED:
+                terminalreporter.write_line(f"Upgrade on real nodes: {value}")
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """Sluice without a policy, on nodes whose GPUs have no driver."""
+    if SEARCH.binaries is None:
+        pytest.skip(SEARCH.explanation)
+    if not is_quick(os.environ):
+        pytest.skip("no image of our agents: run `make image`")
+    try:
+        archive = await asyncio.to_thread(
+            lambda: build_testing(os.environ, versions=(OLD, NEW), report=lambda _: None)
+        )
+    except NotBuilt as error:
+        pytest.skip(str(error))
+    async with world_of(SEARCH, archive, tmp_path) as world:
+        yield world

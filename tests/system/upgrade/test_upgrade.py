@@ -1,0 +1,75 @@
+"""A driver upgrade on real nodes: users' pods with GPUs, a disruption budget, a person's cordon."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from libs.contracts.node import UpgradeState
+from libs.testing.image.driver_settings import DriverSettings
+from tests.system.upgrade.audit import assert_audit_passes, observe_driverless
+from tests.system.upgrade.conftest import PLAYED
+from tests.system.upgrade.kills import KILLS, Turn, plans
+from tests.system.upgrade.states import NodeStates, node_states
+from tests.system.upgrade.workload import SERVICE, device_plugins
+from tests.system.upgrade.world import NEW, OLD, World
+
+FIRST_RUNS_WITHIN, UPGRADED_WITHIN = 240.0, 360.0
+
+
+@asynccontextmanager
+async def audited(world: World) -> AsyncGenerator[None]:
+    """Run the first driver and users' pods on all nodes; audit everything at the end."""
+    # The vendor's container unloads its modules when it ends, unless they are in use: both ways.
+    world.machines[0].set_driver(OLD, DriverSettings(leaves_modules=True))
+    await world.apply_policy(OLD)
+    async with observe_driverless(world) as observer, device_plugins(world.machines):
+        await world.until_all_run(OLD, within=FIRST_RUNS_WITHIN)
+        await world.run_service()
+        yield
+        log = await assert_audit_passes(world, observer)
+        assert ("sluice-scheduler", "", "pods/eviction", "create") in log.requests
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("turns", plans(os.environ), ids=lambda turns: "; ".join(map(str, turns)))
+async def test_an_upgrade_with_kills_completes_and_passes_the_audit(
+    world: World, turns: tuple[Turn, Turn], record_property: Callable[[str, object], None]
+) -> None:
+    async with audited(world), node_states(world.ground.kube) as states:
+        began = time.monotonic()
+        await world.apply_policy(NEW)
+        try:
+            async with asyncio.timeout(UPGRADED_WITHIN), asyncio.TaskGroup() as group:
+                cordon = group.create_task(cordon_the_other(world, states), name="cordon")
+                group.create_task(kill_in_turn(world, states, turns), name="kills")
+        except TimeoutError:
+            raise AssertionError(await world.story()) from None
+        await world.until_all_run(NEW, within=UPGRADED_WITHIN)
+        seconds = time.monotonic() - began
+        record_property(PLAYED, f"{'; '.join(map(str, turns))}: {seconds:.0f} s")
+        cordoned = await world.cordoned()
+        assert cordoned == [cordon.result()]
+        await world.kubectl.run("uncordon", *cordoned)
+        await world.kubectl.wait("condition=Available", f"deployment/{SERVICE}")
+
+
+async def cordon_the_other(world: World, states: NodeStates) -> str:
+    """Cordon a node that has not started, while another is in flight; return its name."""
+    first = await states.first(UpgradeState.POD_DELETION_REQUIRED)
+    (other,) = (node.name for node in world.ground.nodes if node.name != first)
+    await world.kubectl.run("cordon", other)
+    return other
+
+
+async def kill_in_turn(world: World, states: NodeStates, turns: tuple[Turn, Turn]) -> None:
+    """Kill once for each node, in the phase of its turn."""
+    done: list[str] = []
+    for turn in turns:
+        name = await states.first(turn.phase, besides=done)
+        done.append(name)
+        (machine,) = (each for each in world.machines if each.node.name == name)
+        await KILLS[turn.what](world, machine)
