@@ -9,12 +9,15 @@ import traceback
 import tty
 from typing import BinaryIO, Final
 
+from libs.testing.guest import system_calls
 from libs.testing.guest.protocol import READY, Call, Raised, Returned, decode, encode
+from libs.testing.guest.system_calls import MS_REC, MS_SHARED
 
 PORT: Final = "/dev/ttyS1"
 
 
 def main() -> None:
+    system_calls.mount("", "/", "", MS_SHARED | MS_REC)  # as init systems do
     # The console is the standard output, where the test finds what goes wrong here.
     with open(PORT, "rb+", buffering=0) as port:
         tty.setraw(port)

@@ -1,0 +1,58 @@
+"""Calls to the guest's kernel that Python does not offer."""
+
+import ctypes
+import os
+from typing import Final
+
+MS_REMOUNT: Final = 0x20
+MS_BIND: Final = 0x1000
+MS_REC: Final = 0x4000
+MS_PRIVATE: Final = 1 << 18
+MS_SLAVE: Final = 1 << 19
+MS_SHARED: Final = 1 << 20
+
+_MNT_DETACH: Final = 2
+_CLONE_NEWNS: Final = 0x20000
+_RESTART: Final = 0x01234567
+_PIVOT_ROOT: Final = 155
+_FINIT_MODULE: Final = 313
+"""Numbers of x86_64."""
+
+
+def load_module(path: str, parameters: str) -> None:
+    with open(path, "rb") as file:
+        _call("syscall", _FINIT_MODULE, file.fileno(), parameters.encode(), 0)
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0) -> None:
+    _call("mount", source.encode(), target.encode(), kind.encode(), flags, None)
+
+
+def unmount(target: str) -> None:
+    """Unmount, even if files are open there."""
+    _call("umount2", target.encode(), _MNT_DETACH)
+
+
+def enter_own_mounts() -> None:
+    """Let this process have a mount namespace of its own."""
+    _call("unshare", _CLONE_NEWNS)
+
+
+def enter_root(path: str) -> None:
+    """Make a mount point the root of this process's mount namespace, without the root before."""
+    os.chdir(path)
+    _call("syscall", _PIVOT_ROOT, b".", b".")
+    # The root before is above the new one; its mounts must stay in other namespaces.
+    _call("mount", None, b".", None, MS_SLAVE | MS_REC, None)
+    _call("umount2", b".", _MNT_DETACH)
+    os.chdir("/")
+
+
+def reboot() -> None:
+    _call("reboot", _RESTART)
+
+
+def _call(name: str, *arguments: object) -> None:
+    if ctypes.CDLL(None, use_errno=True)[name](*arguments) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")

@@ -1,0 +1,54 @@
+"""One guest for all tests of a session."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from libs.testing.guest import actions
+from libs.testing.guest.guest import Guest, find_guest
+from tests.system.guest.guest_kernel import GuestKernelFixture
+
+SEARCH = find_guest(os.environ)
+_boots: list[float] = []
+"""Seconds that the first boot took, if there was one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests in the guest on one worker: each process would start its own."""
+    for item in items:
+        if "guest" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("guest"))
+            item.add_marker(pytest.mark.timeout(400))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the tests ran on."""
+    booted = "".join(f"; booted in {seconds:.1f} s" for seconds in _boots)
+    terminalreporter.write_line(f"Guest: {SEARCH.explanation}{booted}")
+
+
+@pytest.fixture(scope="session")
+def booted() -> Iterator[Guest]:
+    """A guest, if it was built."""
+    if SEARCH.folder is None:
+        pytest.skip(SEARCH.explanation)
+    started = time.monotonic()
+    guest = asyncio.run(Guest.start(SEARCH.folder))
+    _boots.append(time.monotonic() - started)
+    yield guest
+    asyncio.run(guest.stop())
+
+
+@pytest.fixture
+async def guest(booted: Guest) -> AsyncIterator[Guest]:
+    """The guest without a driver, without processes and mounts of other tests."""
+    yield booted
+    await booted.call(actions.reset)
+
+
+@pytest.fixture
+def kernel(guest: Guest) -> GuestKernelFixture:
+    return GuestKernelFixture(guest)
