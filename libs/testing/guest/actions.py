@@ -3,6 +3,7 @@
 import os
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,13 @@ def unload(module: str) -> UnloadResult:
     return RealLinux(Tree("/"), change_this_machine=True).unload(module)
 
 
+def unload_twice(module: str) -> list[UnloadResult]:
+    """Unload a module again while it is being unloaded; return the results, the first one first."""
+    with ThreadPoolExecutor() as pool:
+        calls = [pool.submit(unload, module) for _ in range(2)]
+        return [call.result() for call in as_completed(calls)]
+
+
 def unmount_below(path: str, *, root: str = "/") -> str | None:
     return RealLinux(Tree(root), change_this_machine=True).unmount_below(path)
 
@@ -66,7 +74,8 @@ def now() -> float:
 
 def drop_caches() -> None:
     """Let the kernel forget files that are not in use, as it does when memory is scarce."""
-    Path("/proc/sys/vm/drop_caches").write_text("2")
+    for _ in range(3):  # it spares once what was used since the last time
+        Path("/proc/sys/vm/drop_caches").write_text("2")
 
 
 def reset() -> None:

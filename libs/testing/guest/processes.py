@@ -1,6 +1,5 @@
 """Processes of the guest that open devices. Run in it."""
 
-import mmap
 import os
 import signal
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn, TextIO
 
+from libs.testing.guest import system_calls
 from libs.testing.machines.kernel import cgroup_of
 
 CGROUPS: Final = "/sys/fs/cgroup"
@@ -44,6 +44,11 @@ def start(
     return pid
 
 
+def start_in(folder: str) -> int:
+    """Start a process that works in a folder; return its pid."""
+    return start("sh", enter=lambda: os.chdir(folder))
+
+
 def open_devices(pid: int, paths: tuple[str, ...]) -> bool:
     """Let a process open devices; return False if it cannot."""
     return all([_order(pid, f"open {path}") == "" for path in paths])
@@ -57,8 +62,7 @@ def map_device(pid: int, path: str) -> None:
 
 def fork(pid: int) -> int:
     """Let a process start another, which has the same devices open; return its pid."""
-    child = int(_order(pid, "fork"))
-    return child
+    return int(_order(pid, "fork"))
 
 
 def close(pid: int) -> None:
@@ -98,7 +102,6 @@ def _live(
 ) -> NoReturn:
     """Carry out orders until their end, with one line as the answer to each: what went wrong."""
     opened: list[int] = []
-    mapped: list[mmap.mmap] = []
 
     def answer(text: str) -> None:
         answers.write(f"{text}\n")
@@ -110,14 +113,14 @@ def _live(
         Path("/proc/self/comm").write_text(comm)
         answer("")
         for line in orders:
-            answer(_carry_out(line.split(), opened, mapped))
+            answer(_carry_out(line.split(), opened))
     except OSError as error:
         answer(str(error))
     finally:
         os._exit(0)
 
 
-def _carry_out(order: list[str], opened: list[int], mapped: list[mmap.mmap]) -> str:
+def _carry_out(order: list[str], opened: list[int]) -> str:
     match order:
         case ["open", path]:
             try:
@@ -126,7 +129,7 @@ def _carry_out(order: list[str], opened: list[int], mapped: list[mmap.mmap]) -> 
                 return str(error)
         case ["map", path]:
             device = os.open(path, os.O_RDWR)
-            mapped.append(mmap.mmap(device, mmap.PAGESIZE))
+            system_calls.map_page(device)
             os.close(device)
         case ["fork"]:
             return str(_fork())

@@ -1,6 +1,7 @@
 """Calls to the guest's kernel that Python does not offer."""
 
 import ctypes
+import mmap
 import os
 from typing import Final
 
@@ -11,6 +12,7 @@ MS_PRIVATE: Final = 1 << 18
 MS_SLAVE: Final = 1 << 19
 MS_SHARED: Final = 1 << 20
 
+_FAILED: Final = ctypes.c_void_p(-1).value
 _MNT_DETACH: Final = 2
 _CLONE_NEWNS: Final = 0x20000
 _RESTART: Final = 0x01234567
@@ -40,12 +42,25 @@ def enter_own_mounts() -> None:
 
 def enter_root(path: str) -> None:
     """Make a mount point the root of this process's mount namespace, without the root before."""
+    before = os.open("/", os.O_PATH)
     os.chdir(path)
     _call("syscall", _PIVOT_ROOT, b".", b".")
-    # The root before is above the new one; its mounts must stay in other namespaces.
+    os.fchdir(before)
+    os.close(before)
+    # Its mounts must stay in other namespaces.
     _call("mount", None, b".", None, MS_SLAVE | MS_REC, None)
     _call("umount2", b".", _MNT_DETACH)
     os.chdir("/")
+
+
+def map_page(file: int) -> None:
+    """Map the first page of a file, until the process ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    length = ctypes.c_size_t(mmap.PAGESIZE)
+    if libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(0)) == _FAILED:
+        code = ctypes.get_errno()
+        raise OSError(code, f"mmap: {os.strerror(code)}")
 
 
 def reboot() -> None:

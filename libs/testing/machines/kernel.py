@@ -28,6 +28,8 @@ DISPLAY = "/dev/nvidia-modeset"
 PERSISTENCE_DAEMON = "nvidia-persistenced"
 """The process of a driver container that keeps the GPUs open."""
 _FIRST_PID = 1000
+_REFERENCES_OF_A_DEVICE = 2
+"""A character device that is open is counted twice: as a device, and with its operations."""
 _UVM, _MODESET = "nvidia_uvm", "nvidia_modeset"
 
 
@@ -165,7 +167,8 @@ class SimulatedKernel:
 
     def _references(self, module: str) -> int:
         open_paths = (path for process in self._processes.values() for path in process.devices)
-        return len(self._users(module)) + sum(_module_of(path) == module for path in open_paths)
+        opened = sum(_module_of(path) == module for path in open_paths)
+        return len(self._users(module)) + _REFERENCES_OF_A_DEVICE * opened
 
     def _write_state(self) -> None:
         lines: list[str] = []

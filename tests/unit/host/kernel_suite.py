@@ -117,8 +117,12 @@ class KernelSuite:
         pid = await kernel.start("python3")
         assert await kernel.open(pid, CONTROL, UVM, "/dev/nvidia1")
         before = await driver_modules(kernel)
-        assert before["nvidia"][0] == 4
-        assert before["nvidia_uvm"][0] == 1
+        assert {name: references for name, (references, _) in before.items()} == {
+            "nvidia": 6,
+            "nvidia_uvm": 2,
+            "nvidia_modeset": 0,
+        }
+        assert await kernel.read(Tree.word, "/sys/module/nvidia/refcnt") == "6"
         assert [await kernel.unload(name) for name in ("nvidia_uvm", "nvidia")] == [
             in_use("nvidia_uvm"),
             in_use("nvidia"),
