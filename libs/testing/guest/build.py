@@ -96,9 +96,7 @@ def _add_kernel(folder: Path, unpacked: Path, report: Callable[[str], None]) -> 
     debian.unpack((*names, "busybox-static"), unpacked)
     (unpacked / "bin/busybox").rename(folder / BUSYBOX)
     next((unpacked / "boot").glob("vmlinuz-*")).rename(folder / KERNEL)
-    files = {
-        path.stem.replace("-", "_"): path for path in (unpacked / "lib/modules").rglob("*.ko")
-    }
+    files = {path.stem.replace("-", "_"): path for path in (unpacked / "lib/modules").rglob("*.ko")}
     contents = {name: path.read_bytes() for name, path in files.items()}
     target = folder / "kernel"
     target.mkdir()
@@ -116,9 +114,10 @@ def _compile_modules(folder: Path, unpacked: Path) -> None:
     makefile.write_text(makefile.read_text().replace("/usr/src/", f"{sources}/"))
     work = unpacked / "modules"
     shutil.copytree(SOURCES, work)
+    make = shutil.which("make") or "make"
     # The compiler need not be of the version that compiled the kernel.
     done = subprocess.run(
-        ["make", "-C", str(headers), f"M={work}", "CC=gcc", "modules"],
+        [make, "-C", str(headers), f"M={work}", "CC=gcc", "modules"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

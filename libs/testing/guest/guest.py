@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, ParamSpec, Self, TypeVar
@@ -24,9 +24,8 @@ GPUS: Final = ("0000:00:10.0", "0000:00:11.0")
 
 _PREFIX: Final = "sluice-guest-"
 _CHECKOUT: Final = Path(__file__).parents[3]
-_BOOT: Final = 180.0
-_ANSWER: Final = 60.0
-"""Seconds that are enough on a busy machine."""
+_PATIENCE: Final = 240.0
+"""Seconds for a boot, or for a call with its imports, on a machine that does much else."""
 _LINE: Final = 1 << 24
 """Bytes of the longest answer."""
 _INHERITED: Final = ("PYTHONPYCACHEPREFIX", "PYTHONHASHSEED", "HOME")
@@ -86,7 +85,7 @@ class Guest:
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of a module in the guest; return its result there."""
-        return await self._thread.run(self._call(Call(function, args, kwargs), _ANSWER))
+        return await self._thread.run(self._call(Call(function, args, kwargs)))
 
     async def reboot(self) -> None:
         """Let the guest's kernel reboot, and wait until it answers."""
@@ -115,12 +114,12 @@ class Guest:
             while not (await self._line()).endswith(READY):
                 pass
 
-        await self._within(_BOOT, boot(), "boot")
+        await self._within(boot(), "boot")
 
-    async def _call(self, call: Call, seconds: float) -> Any:
+    async def _call(self, call: Call) -> Any:
         async with self._busy:
             self._port.write(encode(call))
-            answer = decode(await self._within(seconds, self._line(), "answer"))
+            answer = decode(await self._within(self._line(), "answer"))
         if isinstance(answer, Raised):
             raise GuestFailed(f"in the guest:\n{answer.traceback}")
         return answer.value
@@ -136,11 +135,14 @@ class Guest:
             raise self._failure("has closed its port")
         return line
 
-    async def _within(self, seconds: float, wanted: Any, what: str) -> Any:
+    async def _within(self, wanted: Coroutine[Any, Any, T], what: str) -> T:
         try:
-            return await asyncio.wait_for(wanted, seconds)
+            return await asyncio.wait_for(wanted, _PATIENCE)
         except TimeoutError as error:
-            raise self._failure(f"did not {what} within {seconds:g} s") from error
+            failure = self._failure(f"did not {what} within {_PATIENCE:g} s and was ended")
+            # A late answer would be taken for the next one.
+            await self._stop()
+            raise failure from error
 
     def _failure(self, problem: str) -> ServerFailed:
         if self._qemu is None:

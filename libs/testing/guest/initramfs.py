@@ -19,7 +19,8 @@ for name in {modules}; do busybox insmod /modules/$name.ko; done
 busybox mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=524288 {tag} /machine
 busybox mount -t tmpfs memory /memory
 busybox mkdir /memory/upper /memory/work
-busybox mount -t overlay -o lowerdir=/machine,upperdir=/memory/upper,workdir=/memory/work guest /root
+folders=lowerdir=/machine,upperdir=/memory/upper,workdir=/memory/work
+busybox mount -t overlay -o $folders guest /root
 busybox mount -t proc proc /root/proc
 busybox mount -t sysfs sysfs /root/sys
 busybox mount -t cgroup2 cgroup2 /root/sys/fs/cgroup
@@ -31,8 +32,7 @@ _FOLDER_MODE, _FILE_MODE, _CHARACTER_DEVICE = 0o040755, 0o100755, 0o020600
 
 
 def init(modules: Sequence[str], command: Sequence[str]) -> str:
-    """Return the program that the kernel starts; it ends as this command, in the machine's files.
-    """
+    """Return the program that the kernel starts, which becomes this command."""
     return _INIT.format(modules=" ".join(modules), tag=TAG, command=shlex.join(command))
 
 

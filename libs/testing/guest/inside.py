@@ -20,7 +20,7 @@ def main() -> None:
     system_calls.mount("", "/", "", MS_SHARED | MS_REC)  # as init systems do
     # The console is the standard output, where the test finds what goes wrong here.
     with open(PORT, "rb+", buffering=0) as port:
-        tty.setraw(port)
+        tty.setraw(port.fileno())
         serve(port)
 
 

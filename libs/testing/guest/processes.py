@@ -51,7 +51,7 @@ def start_in(folder: str) -> int:
 
 def open_devices(pid: int, paths: tuple[str, ...]) -> bool:
     """Let a process open devices; return False if it cannot."""
-    return all([_order(pid, f"open {path}") == "" for path in paths])
+    return all(_order(pid, f"open {path}") == "" for path in paths)
 
 
 def map_device(pid: int, path: str) -> None:
@@ -97,9 +97,7 @@ def _order(pid: int, order: str) -> str:
     return process.answers.readline().strip()
 
 
-def _live(
-    comm: str, orders: TextIO, answers: TextIO, enter: Callable[[], None] | None
-) -> NoReturn:
+def _live(comm: str, orders: TextIO, answers: TextIO, enter: Callable[[], None] | None) -> NoReturn:
     """Carry out orders until their end, with one line as the answer to each: what went wrong."""
     opened: list[int] = []
 

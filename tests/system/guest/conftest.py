@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "guest" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("guest"))
-            item.add_marker(pytest.mark.timeout(400))
+            item.add_marker(pytest.mark.timeout(900))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
