@@ -11,10 +11,11 @@ from libs.host import modules
 from libs.host.linux import RealLinux, UnloadResult
 from libs.host.tree import Tree
 from libs.testing.guest import processes, system_calls
-from libs.testing.guest.build import DRIVER_MODULES
 
+DRIVER_MODULES: Final = ("nvidia", "nvidia_uvm", "nvidia_modeset")
+"""Our kernel modules, in the order of loading."""
 MODULES: Final = "SLUICE_GUEST_MODULES"
-"""The environment variable that names the folder of our kernel modules."""
+"""The environment variable that names their folder."""
 
 _MAJOR: Final = 195
 _MINORS: Final = {"nvidia0": 0, "nvidia1": 1, "nvidia-modeset": 254, "nvidiactl": 255}

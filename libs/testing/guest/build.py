@@ -13,13 +13,12 @@ from typing import Final
 
 from libs.testing import debian, go_build
 from libs.testing.go_build import TOOLS, NotBuilt, run_command
+from libs.testing.guest.actions import DRIVER_MODULES
 from libs.testing.guest.initramfs import KERNEL_MODULES, in_order
 
 COMMAND: Final = "make guest"
 SOURCES: Final = TOOLS / "guest"
 """Our kernel modules, in C."""
-DRIVER_MODULES: Final = ("nvidia", "nvidia_uvm", "nvidia_modeset")
-"""In the order of loading."""
 
 BUSYBOX: Final = "busybox"
 KERNEL: Final = "vmlinuz"

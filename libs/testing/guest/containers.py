@@ -22,7 +22,7 @@ _ROOT: Final = "/run/container"
 _SHARED: Final = "/run/nvidia"
 
 
-def start_with_devices(comm: str, *, pod_uid: str, container_id: str) -> int:
+def start_with_devices(comm: str, *, cgroup: str) -> int:
     """Start a process in a container that has the driver's device files, made for it."""
 
     def enter() -> None:
@@ -32,7 +32,7 @@ def start_with_devices(comm: str, *, pod_uid: str, container_id: str) -> int:
         _enter()
 
     with _root():
-        return processes.start(comm, pod_uid=pod_uid, container_id=container_id, enter=enter)
+        return processes.start(comm, cgroup=cgroup, enter=enter)
 
 
 def start_driver(comm: str) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final, NoReturn, TextIO
 
 from libs.testing.guest import system_calls
-from libs.testing.machines.kernel import cgroup_of
 
 CGROUPS: Final = "/sys/fs/cgroup"
 
@@ -22,13 +21,8 @@ class _Process:
 _processes: Final[dict[int, _Process]] = {}
 
 
-def start(
-    comm: str, *, pod_uid: str = "", container_id: str = "", enter: Callable[[], None] | None = None
-) -> int:
-    """Start a process of a container, or of the machine itself; return its pid.
-
-    It calls `enter` first.
-    """
+def start(comm: str, *, cgroup: str = "", enter: Callable[[], None] | None = None) -> int:
+    """Start a process in a cgroup, which calls `enter` first; return its pid."""
     orders, answers = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -37,8 +31,8 @@ def start(
     os.close(orders[0])
     os.close(answers[1])
     _processes[pid] = _Process(os.fdopen(orders[1], "w"), os.fdopen(answers[0]))
-    if pod_uid:
-        _place(pid, cgroup_of(pod_uid, container_id))
+    if cgroup:
+        _place(pid, cgroup)
     if problem := _processes[pid].answers.readline().strip():
         raise OSError(f"the process {comm} cannot start: {problem}")
     return pid

@@ -8,6 +8,7 @@ from libs.host.linux import UnloadResult
 from libs.host.tree import Tree
 from libs.testing.guest import actions, processes
 from libs.testing.guest.guest import GPUS, Guest
+from libs.testing.machines.kernel import cgroup_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,9 +34,8 @@ class GuestKernelFixture:
         await self.guest.call(actions.load_driver)
 
     async def start(self, comm: str, *, pod_uid: str = "", container_id: str = "") -> int:
-        return await self.guest.call(
-            processes.start, comm, pod_uid=pod_uid, container_id=container_id
-        )
+        cgroup = cgroup_of(pod_uid, container_id)
+        return await self.guest.call(processes.start, comm, cgroup=cgroup)
 
     async def open(self, pid: int, *devices: str) -> bool:
         return await self.guest.call(processes.open_devices, pid, devices)

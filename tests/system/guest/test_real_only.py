@@ -8,10 +8,12 @@ from libs.host.linux import InUse, Unloaded
 from libs.host.tree import Tree
 from libs.testing.guest import actions, containers, processes
 from libs.testing.guest.guest import Guest
+from libs.testing.machines.kernel import cgroup_of
 from tests.system.guest import swaps
 from tests.unit.host.kernel_suite import CONTAINER, CONTROL, POD, in_use
 
 HOST = Tree("/")
+CGROUP = cgroup_of(POD, CONTAINER)
 BUSY = "Device or resource busy"
 
 
@@ -27,9 +29,7 @@ async def test_a_holder_in_a_container_is_found_by_the_path_of_its_device_there(
     guest: Guest,
 ) -> None:
     await guest.call(actions.load_driver)
-    pid = await guest.call(
-        containers.start_with_devices, "train.py", pod_uid=POD, container_id=CONTAINER
-    )
+    pid = await guest.call(containers.start_with_devices, "train.py", cgroup=CGROUP)
     assert await guest.call(processes.open_devices, pid, ("/dev/nvidia1", CONTROL))
     (holder,) = await guest.call(holders.holders, HOST)
     assert (holder.pid, holder.comm) == (pid, "train.py")
@@ -42,7 +42,7 @@ async def test_a_holder_in_a_container_is_found_by_the_path_of_its_device_there(
 async def test_an_agent_in_its_container_finds_the_same_holders(guest: Guest) -> None:
     await guest.call(actions.load_driver)
     pids = [
-        await guest.call(containers.start_with_devices, "a", pod_uid=POD, container_id=CONTAINER),
+        await guest.call(containers.start_with_devices, "a", cgroup=CGROUP),
         await guest.call(processes.start, "b"),
     ]
     for pid in pids:
@@ -105,7 +105,7 @@ async def test_a_mount_in_which_a_process_works_is_removed(guest: Guest) -> None
 
 async def test_a_swap_names_the_holder_of_the_driver_and_leaves_it_loaded(guest: Guest) -> None:
     await guest.call(actions.load_driver)
-    pid = await guest.call(processes.start, "train.py", pod_uid=POD, container_id=CONTAINER)
+    pid = await guest.call(processes.start, "train.py", cgroup=CGROUP)
     assert await guest.call(processes.open_devices, pid, (CONTROL, "/dev/nvidia-uvm"))
     result = await guest.call(swaps.swap_until, 3.0)
     assert (result.outcome, result.code) == (Outcome.FAILED, "busy")
