@@ -101,7 +101,16 @@ class Guest:
         first.write_bytes(_first_file_system(built))
         self._server = await asyncio.start_unix_server(self._accept, port, limit=_LINE)
         self._qemu = await ChildProcess.start("the guest", *_command(built, first, port))
+        await self._wait_for_port(self._qemu)
         await self._wait_for_boot()
+
+    async def _wait_for_port(self, qemu: ChildProcess) -> None:
+        waits = [asyncio.create_task(wait) for wait in (self._connected.wait(), qemu.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=_PATIENCE)
+        for wait in waits:
+            wait.cancel()
+        if not self._connected.is_set():
+            raise self._failure("has not started")
 
     async def _accept(self, lines: asyncio.StreamReader, port: asyncio.StreamWriter) -> None:
         self._lines, self._port = lines, port
@@ -109,7 +118,6 @@ class Guest:
 
     async def _wait_for_boot(self) -> None:
         async def boot() -> None:
-            await self._connected.wait()
             # A reboot may cut off a line.
             while not (await self._line()).endswith(READY):
                 pass

@@ -163,7 +163,8 @@ class SimulatedKernel:
         return [CONTROL, MEMORY, DISPLAY, *(device(gpu.minor) for gpu in self._gpus)]
 
     def _users(self, module: str) -> list[str]:
-        return [name for name, loaded in self._modules.items() if module in loaded.uses]
+        """Return the modules that use it, the newest first."""
+        return [name for name in reversed(self._modules) if module in self._modules[name].uses]
 
     def _references(self, module: str) -> int:
         open_paths = (path for process in self._processes.values() for path in process.devices)

@@ -244,7 +244,7 @@ async def driver_modules(kernel: KernelFixture) -> dict[str, tuple[int, tuple[st
     """Return references and users of the driver's modules."""
     loaded = await kernel.read(modules.loaded)
     return {
-        name: (loaded[name].references, tuple(sorted(loaded[name].users)))
+        name: (loaded[name].references, loaded[name].users)
         for name in modules.UNLOAD_ORDER
         if name in loaded
     }

@@ -218,3 +218,13 @@ def test_the_free_space_is_read(tmp_path: Path) -> None:
     assert free is not None
     assert 0 < free <= about.f_blocks * about.f_frsize
     assert machine.free_bytes("/nowhere") is None
+
+
+def test_keeping_a_modification_time_does_not_change_it(tmp_path: Path) -> None:
+    folder = tmp_path / "sys/module/nvidia"
+    folder.mkdir(parents=True)
+    os.utime(folder, ns=(1, 1_700_000_000_123_456_789))
+    Tree(tmp_path).keep_modified_at("/sys/module/nvidia")
+    assert folder.stat().st_mtime_ns == 1_700_000_000_123_456_789
+    Tree(tmp_path).keep_modified_at("/sys/module/missing")
+    assert not (tmp_path / "sys/module/missing").exists()
