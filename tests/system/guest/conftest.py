@@ -12,10 +12,12 @@ from libs.testing.guest.guest import Guest, find_guest
 from tests.system.guest.guest_kernel import GuestKernelFixture
 
 SEARCH = find_guest(os.environ)
-_boots: list[float] = []
-"""Seconds that the first boot took, if there was one."""
+BOOT = "boot of the guest"
+"""The property of the first test in the guest that is printed at the end."""
+_boots: list[str] = []
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests in the guest on one worker: each process would start its own."""
     for item in items:
@@ -26,8 +28,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what the tests ran on."""
-    booted = "".join(f"; booted in {seconds:.1f} s" for seconds in _boots)
-    terminalreporter.write_line(f"Guest: {SEARCH.explanation}{booted}")
+    terminalreporter.write_line(f"Guest: {SEARCH.explanation}")
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == BOOT:
+                terminalreporter.write_line(f"  {name}: {value}")
 
 
 @pytest.fixture(scope="session")
@@ -37,14 +42,16 @@ def booted() -> Iterator[Guest]:
         pytest.skip(SEARCH.explanation)
     started = time.monotonic()
     guest = asyncio.run(Guest.start(SEARCH.folder))
-    _boots.append(time.monotonic() - started)
+    _boots.append(f"{time.monotonic() - started:.1f} s")
     yield guest
     asyncio.run(guest.stop())
 
 
 @pytest.fixture
-async def guest(booted: Guest) -> AsyncIterator[Guest]:
+async def guest(booted: Guest, request: pytest.FixtureRequest) -> AsyncIterator[Guest]:
     """The guest without a driver, without processes and mounts of other tests."""
+    while _boots:
+        request.node.user_properties.append((BOOT, _boots.pop()))
     yield booted
     await booted.call(actions.reset)
 
