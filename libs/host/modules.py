@@ -1,6 +1,7 @@
 """The loaded kernel modules of a machine, with their versions and users."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -12,6 +13,7 @@ _PROC_VERSION = "/proc/version"
 
 DRIVER = "nvidia"
 """The module that all the others depend on."""
+_DRIVER_FOLDER = f"/sys/module/{DRIVER}"
 
 UNLOAD_ORDER = (
     "nvidia_modeset",
@@ -31,7 +33,7 @@ NOUVEAU = "nouveau"
 class Module(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     references: int
-    """Number of users: open device files and other modules."""
+    """One for each other module that uses it, and two for each open device file."""
     users: tuple[str, ...] = ()
     """The other modules among the users."""
     version: str = ""
@@ -59,8 +61,21 @@ def listing(tree: Tree) -> str | None:
 
 
 def driver_loaded_at(tree: Tree) -> float:
-    """Return when the driver was loaded, in unix seconds; 0 if it is not."""
-    return round(tree.modified_at(f"/sys/module/{DRIVER}") or 0.0, 3)
+    """Return when the driver was loaded, in unix seconds; 0 if it is not.
+
+    The kernel tells when it was first asked, and tells another time once it has dropped the answer
+    for lack of memory, unless `keep_load_time` was called.
+    """
+    return round(tree.modified_at(_DRIVER_FOLDER) or 0.0, 3)
+
+
+def keep_load_time(tree: Tree) -> None:
+    """Let the kernel keep what `driver_loaded_at` returns until the driver is unloaded.
+
+    Needs root, and a /sys that may be written; without them, nothing is kept.
+    """
+    with suppress(OSError):
+        tree.keep_modified_at(_DRIVER_FOLDER)
 
 
 def _module(tree: Tree, row: list[str]) -> Module:

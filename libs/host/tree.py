@@ -114,6 +114,18 @@ class Tree:
         status = self.status(path)
         return None if status is None else status.st_mtime
 
+    def keep_modified_at(self, path: str) -> None:
+        """Set the modification time of a folder to what it is; a missing one is fine.
+
+        sysfs has a time of its own for each time that it is asked, until one was set.
+        """
+        with (
+            suppress(FileNotFoundError),
+            self._opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder,
+        ):
+            status = os.fstat(folder)
+            os.utime(folder, ns=(status.st_atime_ns, status.st_mtime_ns))
+
     def mode(self, path: str) -> int | None:
         """Return the permissions of a file; None if it is missing."""
         status = self.status(path)

@@ -1,5 +1,6 @@
 """Debian packages that are downloaded and unpacked, never installed."""
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -27,6 +28,33 @@ def unpack(packages: Sequence[str], into: Path) -> None:
         for file in files:
             if said := _run("dpkg", "-x", str(file), str(into), folder=into):
                 raise NotBuilt(f"dpkg could not unpack {file.name}. It says:\n{said}")
+
+
+def with_dependencies(*packages: str) -> tuple[str, ...]:
+    """Return the names of these packages and of all that they depend on, whatever is installed."""
+    if shutil.which("apt-get") is None:
+        raise NotBuilt(
+            f"these come as Debian packages, and this machine has no apt-get: {', '.join(packages)}"
+        )
+    done = subprocess.run(
+        [
+            *("apt-get", "install", "--simulate", "--no-install-recommends"),
+            *("--option", "Dir::State::status=/dev/null", *packages),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+    rows = (line.split() for line in done.stdout.splitlines())
+    names = tuple(row[1] for row in rows if len(row) > 1 and row[0] == "Inst")
+    if done.returncode or not names:
+        raise NotBuilt(
+            f"apt-get does not know what {', '.join(packages)} depend on: run `apt-get update`. "
+            f"It says:\n{done.stderr.strip()}"
+        )
+    return names
 
 
 def _run(*command: str, folder: Path) -> str:

@@ -143,7 +143,7 @@ class FakeMachine:
             folder = f"/proc/{pid}/fd"
             targets = [self.tree.link(f"{folder}/{name}") for name in self.tree.names(folder)]
             if any(target and target.startswith("/dev/nvidia") for target in targets):
-                return InUse(f"delete_module {module}: Device or resource busy")
+                return InUse(f"delete_module {module}: Resource temporarily unavailable")
         self.unloaded.append(module)
         self.set_modules(*(name for name in names if name != module))
         return Unloaded()

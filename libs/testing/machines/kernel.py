@@ -22,10 +22,14 @@ from libs.testing.machines.host_tree import HostTree
 CONTROL = "/dev/nvidiactl"
 MEMORY = "/dev/nvidia-uvm"
 """Open in every computing process, beside the GPUs."""
+DISPLAY = "/dev/nvidia-modeset"
+"""Open in processes that drive displays."""
 
 PERSISTENCE_DAEMON = "nvidia-persistenced"
 """The process of a driver container that keeps the GPUs open."""
 _FIRST_PID = 1000
+_REFERENCES_OF_A_DEVICE = 2
+"""A character device that is open is counted twice: as a device, and with its operations."""
 _UVM, _MODESET = "nvidia_uvm", "nvidia_modeset"
 
 
@@ -88,7 +92,7 @@ class SimulatedKernel:
             for name in list(self._modules):
                 self._remove(name)
             self._mounts.clear()
-            for path in (CONTROL, MEMORY, *(device(gpu.minor) for gpu in self._gpus)):
+            for path in self._device_files():
                 self._host_tree.remove(path)
             self._host_tree.empty("/run")
 
@@ -152,15 +156,20 @@ class SimulatedKernel:
             path = f"{pci.DEVICES}/{gpu.pci}/driver"
             self._host_tree.link(path, f"../../../../bus/pci/drivers/{module}")
         if module == driver_modules.DRIVER:
-            for path in (CONTROL, MEMORY, *(device(gpu.minor) for gpu in self._gpus)):
+            for path in self._device_files():
                 self._host_tree.put(path)
 
+    def _device_files(self) -> list[str]:
+        return [CONTROL, MEMORY, DISPLAY, *(device(gpu.minor) for gpu in self._gpus)]
+
     def _users(self, module: str) -> list[str]:
-        return [name for name, loaded in self._modules.items() if module in loaded.uses]
+        """Return the modules that use it, the newest first."""
+        return [name for name in reversed(self._modules) if module in self._modules[name].uses]
 
     def _references(self, module: str) -> int:
         open_paths = (path for process in self._processes.values() for path in process.devices)
-        return len(self._users(module)) + sum(_module_of(path) == module for path in open_paths)
+        opened = sum(_module_of(path) == module for path in open_paths)
+        return len(self._users(module)) + _REFERENCES_OF_A_DEVICE * opened
 
     def _write_state(self) -> None:
         lines: list[str] = []
@@ -180,7 +189,7 @@ class SimulatedKernel:
             path = f"/proc/{pid}"
             self._host_tree.put(f"{path}/comm", f"{comm[:15]}\n")
             self._host_tree.put(f"{path}/stat", self._stat(pid, comm[:15]))
-            self._host_tree.put(f"{path}/cgroup", _cgroup(pod_uid, container_id))
+            self._host_tree.put(f"{path}/cgroup", f"0::{cgroup_of(pod_uid, container_id)}\n")
             self._host_tree.link(f"{path}/fd/0", "/dev/null")
             return pid
 
@@ -252,7 +261,7 @@ class SimulatedKernel:
     def unmount_below(self, path: str) -> None:
         """Unmount lazily; never fails."""
         with self._lock:
-            for mounted in [mount for mount in self._mounts if _is_below(mount, path)]:
+            for mounted in [mount for mount in reversed(self._mounts) if _is_below(mount, path)]:
                 self._mounts.remove(mounted)
                 self._host_tree.empty(mounted)
 
@@ -261,18 +270,19 @@ def _module_of(path: str) -> str:
     """Return the module of a device file."""
     if path.startswith(MEMORY):
         return _UVM
-    return _MODESET if path == "/dev/nvidia-modeset" else driver_modules.DRIVER
+    return _MODESET if path == DISPLAY else driver_modules.DRIVER
 
 
 def _is_below(path: str, above: str) -> bool:
     return path == above or path.startswith(f"{above}/")
 
 
-def _cgroup(pod_uid: str, container_id: str) -> str:
+def cgroup_of(pod_uid: str, container_id: str) -> str:
+    """Return the cgroup that kubelet and runtime make for a container."""
     if not pod_uid:
-        return "0::/system.slice/machine.service\n"
+        return "/system.slice/machine.service"
     kind = "kubepods-besteffort"
     pod = f"{kind}-pod{pod_uid.replace('-', '_')}.slice"
     # A runtime's ids have 64 digits.
     container = container_id.rpartition("/")[2].ljust(64, "0")
-    return f"0::/kubepods.slice/{kind}.slice/{pod}/cri-containerd-{container}.scope\n"
+    return f"/kubepods.slice/{kind}.slice/{pod}/cri-containerd-{container}.scope"

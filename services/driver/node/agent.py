@@ -94,6 +94,7 @@ def loaded_driver(tree: Tree) -> LoadedDriver | None:
     main = loaded.get(modules.DRIVER)
     if main is None:
         return None
+    modules.keep_load_time(tree)
     license_name = tree.word(f"/sys/module/{modules.DRIVER}/license") or ""
     return LoadedDriver(
         version=main.version,

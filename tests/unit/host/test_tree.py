@@ -233,3 +233,13 @@ def test_the_targets_of_all_links_in_a_folder_are_read_and_not_followed(tmp_path
     assert machine.links("/missing") == machine.links("/fd/file") == ()
     with pytest.raises(Unreadable, match="Too many levels of symbolic links"):
         machine.links("/a")
+
+
+def test_keeping_a_modification_time_does_not_change_it(tmp_path: Path) -> None:
+    folder = tmp_path / "sys/module/nvidia"
+    folder.mkdir(parents=True)
+    os.utime(folder, ns=(1, 1_700_000_000_123_456_789))
+    Tree(tmp_path).keep_modified_at("/sys/module/nvidia")
+    assert folder.stat().st_mtime_ns == 1_700_000_000_123_456_789
+    Tree(tmp_path).keep_modified_at("/sys/module/missing")
+    assert not (tmp_path / "sys/module/missing").exists()

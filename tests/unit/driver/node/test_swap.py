@@ -57,7 +57,7 @@ async def test_a_driver_in_use_stays_and_its_holder_is_named(world: World) -> No
         result = await world.wait_for_result(order)
         assert (result.outcome, result.code) == (Outcome.FAILED, "busy")
         assert f"train.py (pid 4711, pod {JOB})" in result.message
-        assert "Device or resource busy" in result.message
+        assert "Resource temporarily unavailable" in result.message
         assert 120 <= result.finished - began <= 123
     assert machine.unloaded == []
     assert not machine.is_gate_open_to(NEW, "d-2")
@@ -180,7 +180,7 @@ async def test_a_pod_deleted_before_its_driver_is_ready_is_replaced_by_the_next(
 
 @in_world
 async def test_a_root_that_cannot_be_unmounted_fails_the_swap(world: World) -> None:
-    world.machine.unmount_error = "umount /run/nvidia/driver: Device or resource busy"
+    world.machine.unmount_error = "umount /run/nvidia/driver: Resource temporarily unavailable"
     async with world.agent():
         order = await world.send_command(SWAP)
         result = await world.wait_for_result(order)

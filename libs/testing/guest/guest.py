@@ -1,0 +1,204 @@
+"""One guest, from `start` to `stop`, and calls to it."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, ParamSpec, Self, TypeVar
+
+from libs.testing.child_process import ChildProcess
+from libs.testing.errors import ServerFailed
+from libs.testing.guest import actions, initramfs
+from libs.testing.guest.build import BUSYBOX, EMULATOR, KERNEL, cache_folder
+from libs.testing.guest.protocol import READY, Call, Raised, decode, encode
+from libs.testing.owned_folder import OwnedFolder, abandoned_folders
+from libs.testing.realkube.cluster import LoopThread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+GPUS: Final = ("0000:00:10.0", "0000:00:11.0")
+"""The PCI addresses of the devices that our module `nvidia` binds."""
+
+_PREFIX: Final = "sluice-guest-"
+_CHECKOUT: Final = Path(__file__).parents[3]
+_PATIENCE: Final = 240.0
+"""Seconds for a boot, or for a call with its imports, on a machine that does much else."""
+_LINE: Final = 1 << 24
+"""Bytes of the longest answer."""
+_INHERITED: Final = ("PYTHONPYCACHEPREFIX", "PYTHONHASHSEED", "HOME")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GuestSearch:
+    """Whether a guest can run on this machine."""
+
+    folder: Path | None
+    explanation: str
+    """One line: what runs, or what is missing and what to do."""
+
+
+def find_guest(environ: Mapping[str, str]) -> GuestSearch:
+    """Look for what `make guest` has built."""
+    missing: list[str] = []
+    if sys.platform != "linux" or os.geteuid() != 0:
+        missing.append("root on Linux")
+    folder = cache_folder(environ)
+    if not folder.is_dir():
+        missing.append("its kernel and QEMU (`make guest`)")
+    if missing:
+        explanation = f"no guest: it needs {', '.join(missing)}"
+        return GuestSearch(folder=None, explanation=explanation)
+    return GuestSearch(folder=folder, explanation=f"a guest from {folder}")
+
+
+class GuestFailed(ServerFailed):
+    """A function raised in the guest; the text is its traceback there."""
+
+
+class Guest:
+    """Lives on an event loop of its own, so that it outlives a test's."""
+
+    def __init__(self, folder: OwnedFolder, thread: LoopThread) -> None:
+        self._folder = folder
+        self._thread = thread
+        self._connected = asyncio.Event()
+        self._busy = asyncio.Lock()
+        self._server: asyncio.Server | None = None
+        self._qemu: ChildProcess | None = None
+        self._lines: asyncio.StreamReader
+        self._port: asyncio.StreamWriter
+
+    @classmethod
+    async def start(cls, built: Path) -> Self:
+        """Boot a guest, and wait until it answers."""
+        await asyncio.to_thread(lambda: list(abandoned_folders(_PREFIX)))
+        guest = cls(OwnedFolder(_PREFIX), LoopThread("guest"))
+        try:
+            await guest._thread.run(guest._start(built))
+        except BaseException:
+            await guest.stop()
+            raise
+        return guest
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function of a module in the guest; return its result there."""
+        return await self._thread.run(self._call(Call(function, args, kwargs)))
+
+    async def reboot(self) -> None:
+        """Let the guest's kernel reboot, and wait until it answers."""
+        await self._thread.run(self._reboot())
+
+    async def stop(self) -> None:
+        await self._thread.run(self._stop())
+        await self._thread.close()
+        self._folder.remove()
+
+    async def _start(self, built: Path) -> None:
+        port, first = self._folder.path / "port", self._folder.path / "initramfs"
+        first.write_bytes(_first_file_system(built))
+        self._server = await asyncio.start_unix_server(self._accept, port, limit=_LINE)
+        self._qemu = await ChildProcess.start("the guest", *_command(built, first, port))
+        await self._wait_for_port(self._qemu)
+        await self._wait_for_boot()
+
+    async def _wait_for_port(self, qemu: ChildProcess) -> None:
+        waits = [asyncio.create_task(wait) for wait in (self._connected.wait(), qemu.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=_PATIENCE)
+        for wait in waits:
+            wait.cancel()
+        if not self._connected.is_set():
+            raise self._failure("has not started")
+
+    async def _accept(self, lines: asyncio.StreamReader, port: asyncio.StreamWriter) -> None:
+        self._lines, self._port = lines, port
+        self._connected.set()
+
+    async def _wait_for_boot(self) -> None:
+        async def boot() -> None:
+            # A reboot may cut off a line.
+            while not (await self._line()).endswith(READY):
+                pass
+
+        await self._within(boot(), "boot")
+
+    async def _call(self, call: Call) -> Any:
+        async with self._busy:
+            self._port.write(encode(call))
+            answer = decode(await self._within(self._line(), "answer"))
+        if isinstance(answer, Raised):
+            raise GuestFailed(f"in the guest:\n{answer.traceback}")
+        return answer.value
+
+    async def _reboot(self) -> None:
+        async with self._busy:
+            self._port.write(encode(Call(actions.reboot, (), {})))
+            await self._wait_for_boot()
+
+    async def _line(self) -> bytes:
+        line = await self._lines.readline()
+        if not line.endswith(b"\n"):
+            raise self._failure("has closed its port")
+        return line
+
+    async def _within(self, wanted: Coroutine[Any, Any, T], what: str) -> T:
+        try:
+            return await asyncio.wait_for(wanted, _PATIENCE)
+        except TimeoutError as error:
+            failure = self._failure(f"did not {what} within {_PATIENCE:g} s and was ended")
+            # A late answer would be taken for the next one.
+            await self._stop()
+            raise failure from error
+
+    def _failure(self, problem: str) -> ServerFailed:
+        if self._qemu is None:
+            return ServerFailed(f"the guest {problem}")
+        return self._qemu.failure(problem)
+
+    async def _stop(self) -> None:
+        if self._qemu is not None:
+            await self._qemu.destroy()
+        if self._connected.is_set():
+            self._port.close()
+        if self._server is not None:
+            self._server.close()
+
+
+def _first_file_system(built: Path) -> bytes:
+    modules = {path.stem: path.read_bytes() for path in (built / "kernel").iterdir()}
+    order = initramfs.in_order(initramfs.KERNEL_MODULES, modules)
+    environ = [f"{name}={os.environ[name]}" for name in _INHERITED if name in os.environ]
+    command = [
+        *("/usr/bin/env", f"--chdir={_CHECKOUT}", f"PYTHONPATH={_CHECKOUT}", *environ),
+        *(f"{actions.MODULES}={built / 'driver'}", sys.executable),
+        *("-B", "-m", "libs.testing.guest.inside"),
+    ]
+    return initramfs.archive(
+        {
+            "bin/busybox": (built / BUSYBOX).read_bytes(),
+            "init": initramfs.init(order, command).encode(),
+            **{f"modules/{name}.ko": modules[name] for name in order},
+        }
+    )
+
+
+def _command(built: Path, first: Path, port: Path) -> list[str]:
+    """Return the command of QEMU, which runs with its own libraries and offers no network."""
+    qemu = built / EMULATOR
+    libraries = [qemu / "lib/x86_64-linux-gnu", qemu / "usr/lib/x86_64-linux-gnu"]
+    gpus = [("-device", f"pci-testdev,addr={gpu.split(':')[2]}") for gpu in GPUS]
+    return [
+        *("/usr/bin/env", f"QEMU_MODULE_DIR={libraries[1] / 'qemu'}"),
+        *(str(libraries[0] / "ld-linux-x86-64.so.2"), "--library-path"),
+        *(":".join(map(str, libraries)), str(qemu / "usr/bin/qemu-system-x86_64")),
+        *("-L", str(qemu / "usr/share/qemu"), "-L", str(qemu / "usr/share/seabios")),
+        *("-nodefaults", "-display", "none", "-accel", "tcg", "-cpu", "max", "-m", "512"),
+        *("-kernel", str(built / KERNEL), "-initrd", str(first)),
+        *("-append", "console=ttyS0 quiet"),
+        *("-serial", "stdio", "-chardev", f"socket,id=port,path={port}", "-serial", "chardev:port"),
+        "-virtfs",
+        f"local,path=/,mount_tag={initramfs.TAG},security_model=none,readonly=on,multidevs=remap",
+        *(word for gpu in gpus for word in gpu),
+    ]

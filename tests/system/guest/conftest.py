@@ -1,0 +1,61 @@
+"""One guest for all tests of a session."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from libs.testing.guest import actions
+from libs.testing.guest.guest import Guest, find_guest
+from tests.system.guest.guest_kernel import GuestKernelFixture
+
+SEARCH = find_guest(os.environ)
+BOOT = "boot of the guest"
+"""The property of the first test in the guest that is printed at the end."""
+_boots: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests in the guest on one worker: each process would start its own."""
+    for item in items:
+        if "guest" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("guest"))
+            item.add_marker(pytest.mark.timeout(900))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the tests ran on."""
+    terminalreporter.write_line(f"Guest: {SEARCH.explanation}")
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == BOOT:
+                terminalreporter.write_line(f"  {name}: {value}")
+
+
+@pytest.fixture(scope="session")
+def booted() -> Iterator[Guest]:
+    """A guest, if it was built."""
+    if SEARCH.folder is None:
+        pytest.skip(SEARCH.explanation)
+    started = time.monotonic()
+    guest = asyncio.run(Guest.start(SEARCH.folder))
+    _boots.append(f"{time.monotonic() - started:.1f} s")
+    yield guest
+    asyncio.run(guest.stop())
+
+
+@pytest.fixture
+async def guest(booted: Guest, request: pytest.FixtureRequest) -> AsyncIterator[Guest]:
+    """The guest without a driver, without processes and mounts of other tests."""
+    while _boots:
+        request.node.user_properties.append((BOOT, _boots.pop()))
+    yield booted
+    await booted.call(actions.reset)
+
+
+@pytest.fixture
+def kernel(guest: Guest) -> GuestKernelFixture:
+    return GuestKernelFixture(guest)
