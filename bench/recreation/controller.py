@@ -8,10 +8,10 @@ is tried again after a back-off. This module is independent of the rules.
 from collections.abc import Callable, Sequence
 
 from bench.comparison import ComparedFleet
-from bench.incumbent_actions import REQUEST, TimedActions
-from bench.incumbent_machine import EventQueue, RequestCounts
-from bench.incumbent_nodes import IncumbentNode, PassAborted, check_complete, group_by_state
-from bench.incumbent_pass import apply
+from bench.recreation.actions import REQUEST, TimedActions
+from bench.recreation.machine import EventQueue, RequestCounts
+from bench.recreation.nodes import IncumbentNode, PassAborted, check_complete, group_by_state
+from bench.recreation.passes import apply
 
 TICK = 120.0
 FIRST_BACKOFF = 0.1

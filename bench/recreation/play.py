@@ -1,18 +1,18 @@
 """The incumbent's rules played on a fleet: duration, cost, and the harm done by a bad driver.
 
 The rules were read in the source of the upgrade controller of the NVIDIA GPU Operator (v26.7.0).
-They are in `incumbent_pass` and `incumbent_nodes`, their time in `incumbent_controller` and
-`incumbent_actions`, the nodes under them in `incumbent_machine`. All figures are simulated, none is
+They are in `passes` and `nodes`, their time in `controller` and
+`actions`, the nodes under them in `machine`. All figures are simulated, none is
 measured on a cluster. What the source leaves open is assumed in the incumbent's favour, and noted
 at the constant. Besides, no request fails, the operator is not restarted, no person changes a node,
 and a pass works on the nodes as they are when it has read the last of them.
 """
 
 from bench.comparison import ComparedFleet, NodeJobs, UpgradeFigures
-from bench.incumbent_actions import TimedActions
-from bench.incumbent_controller import IncumbentController
-from bench.incumbent_machine import EventQueue, IncumbentMachine, RequestCounts
-from bench.incumbent_nodes import IncumbentDriverPod, IncumbentNode
+from bench.recreation.actions import TimedActions
+from bench.recreation.controller import IncumbentController
+from bench.recreation.machine import EventQueue, IncumbentMachine, RequestCounts
+from bench.recreation.nodes import IncumbentDriverPod, IncumbentNode
 from libs.contracts.node import UpgradeState as State
 from libs.forecast.world import WorldModel
 

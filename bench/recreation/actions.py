@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bench.comparison import ComparedFleet, ComputeJob, NodeJobs
-from bench.incumbent_machine import EventQueue, IncumbentMachine, IncumbentNodeRun, RequestCounts
-from bench.incumbent_nodes import Annotation, IncumbentNode
-from bench.incumbent_pass import VALIDATION_TIMEOUT
+from bench.recreation.machine import EventQueue, IncumbentMachine, IncumbentNodeRun, RequestCounts
+from bench.recreation.nodes import Annotation, IncumbentNode
+from bench.recreation.passes import VALIDATION_TIMEOUT
 from libs.contracts.node import UpgradeState as State
 from libs.forecast.world import WorldModel
 
