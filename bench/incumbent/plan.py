@@ -1,0 +1,88 @@
+"""The fleet, the policy and the people of both columns, and the factor that scales their time."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bench.incumbent.world import ScaledWorld
+from demo.admin import POLICY
+
+OLD, NEW = "570.86.15", "580.95.05"
+KUBELETS: Final = "system:kubelets"
+INCUMBENT: Final = "incumbent"
+"""User and group of the incumbent's controller at the API server."""
+
+FACTOR: Final = 10.0
+REQUEUE: Final = 120.0
+"""Seconds from one pass of the incumbent to the next, before scaling."""
+
+SEED: Final = 7
+PARALLEL: Final = 4
+MAX_UNAVAILABLE: Final = "25%"
+BUSY: Final = 0.6
+"""The share of nodes with a pod that has GPUs."""
+FAILURE_THRESHOLD: Final = "10%"
+"""Ours only: with the default, 5 % of 20 nodes, the first failed node halts the rollout."""
+_OFF: Final = ("toolkit", "devicePlugin", "dcgm", "dcgmExporter", "gfd")
+"""Operands that neither column runs."""
+HORIZON: Final = 3 * 3600.0
+"""When a column ends that makes no progress, before scaling."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    nodes: int
+    factor: float = FACTOR
+
+    @property
+    def names(self) -> list[str]:
+        return [f"gpu-{number:03}" for number in range(self.nodes)]
+
+    @property
+    def bad_node(self) -> str:
+        """The node on which the new driver never loads."""
+        return self.names[self.nodes // 3]
+
+    @property
+    def cordoned_before(self) -> str:
+        """The node that a person cordons before the change of the driver."""
+        return self.names[self.nodes // 2]
+
+    def is_busy(self, name: str) -> bool:
+        number = self.names.index(name)
+        return int((number + 1) * BUSY) > int(number * BUSY)
+
+    def world(self, folder: Path) -> ScaledWorld:
+        """Return the world; `folder` is what the processes of a column share."""
+        return ScaledWorld(
+            seed=SEED, factor=self.factor, bad_node=self.bad_node, measured=measured_file(folder)
+        )
+
+
+def measured_file(folder: Path) -> Path:
+    """Exists from the change of the driver on."""
+    return folder / "measured"
+
+
+def cluster_policy() -> dict[str, Any]:
+    """Return the policy of both columns, with the upgrade policy as Helm's values write it."""
+    deletion = {"force": False, "timeoutSeconds": 300, "deleteEmptyDir": False}
+    upgrade = {
+        "autoUpgrade": True,
+        "maxParallelUpgrades": PARALLEL,
+        "maxUnavailable": MAX_UNAVAILABLE,
+        "waitForCompletion": {"podSelector": "", "timeoutSeconds": 0},
+        "podDeletion": deletion,
+        "drain": {"enable": False, "podSelector": "", **deletion},
+    }
+    driver = {"repository": "nvcr.example/nvidia", "image": "driver", "version": OLD}
+    return {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": POLICY},
+        "spec": {
+            **{section: {} for section in ("operator", "daemonsets", "nodeStatusExporter")},
+            **{section: {"enabled": False} for section in _OFF},
+            "driver": {**driver, "upgradePolicy": upgrade},
+        },
+    }
