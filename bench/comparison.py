@@ -123,6 +123,8 @@ class UpgradeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """From the first start to the last; None without starts."""
     named_after: float | None
     """From the first start to the first reported failure; None without failures."""
+    done_after: float | None = None
+    """The time at which the last of the done nodes was done; only of the incumbent."""
 
     @property
     def makespan(self) -> float | None:

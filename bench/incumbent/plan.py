@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bench.comparison import ComparedFleet
 from bench.incumbent.world import ScaledWorld
 from demo.admin import POLICY
 
@@ -20,8 +21,6 @@ REQUEUE: Final = 120.0
 SEED: Final = 7
 PARALLEL: Final = 4
 MAX_UNAVAILABLE: Final = "25%"
-BUSY: Final = 0.6
-"""The share of nodes with a pod that has GPUs."""
 FAILURE_THRESHOLD: Final = "10%"
 """Ours only: with the default, 5 % of 20 nodes, the first failed node halts the rollout."""
 _OFF: Final = ("toolkit", "devicePlugin", "dcgm", "dcgmExporter", "gfd")
@@ -36,7 +35,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        return [f"gpu-{number:03}" for number in range(self.nodes)]
+        return self.fleet.names
 
     @property
     def bad_node(self) -> str:
@@ -48,9 +47,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """The node that a person cordons before the change of the driver."""
         return self.names[self.nodes // 2]
 
+    @property
+    def fleet(self) -> ComparedFleet:
+        """Return the fleet as the simulations of the comparison describe it."""
+        return ComparedFleet(
+            nodes=self.nodes,
+            jobs=1,
+            max_parallel=PARALLEL,
+            max_unavailable=MAX_UNAVAILABLE,
+        )
+
     def is_busy(self, name: str) -> bool:
-        number = self.names.index(name)
-        return int((number + 1) * BUSY) > int(number * BUSY)
+        return self.fleet.is_busy(self.names.index(name))
 
     def world(self, folder: Path) -> ScaledWorld:
         """Return the world; `folder` is what the processes of a column share."""

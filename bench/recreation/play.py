@@ -81,6 +81,7 @@ def _figures(
     starts = [machine.run.started or 0.0 for machine in started]
     named = [each.run.failed for each in started if each.run.failed is not None]
     states = [_outcome(machine.node) for machine in machines]
+    done = [each.run.since for each in started if _outcome(each.node) == "done"]
     return UpgradeFigures(
         nodes=fleet.nodes,
         done=states.count("done"),
@@ -99,6 +100,7 @@ def _figures(
         harmed=sum(not (each.node.pod and each.node.pod.in_sync) for each in started),
         started_for=max(starts) - min(starts) if starts else None,
         named_after=min(named) - min(starts) if named else None,
+        done_after=max(done, default=None),
     )
 
 
