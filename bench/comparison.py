@@ -125,6 +125,8 @@ class UpgradeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """From the first start to the first reported failure; None without failures."""
     done_after: float | None = None
     """The time at which the last of the done nodes was done; only of the incumbent."""
+    failed_after: float | None = None
+    """From a node's start to the report of its failure, the shortest; only of the incumbent."""
 
     @property
     def makespan(self) -> float | None:

@@ -87,6 +87,10 @@ class ColumnLog(msgspec.Struct, frozen=True, kw_only=True):
         """Return when a node first had this state."""
         return next((each.at for each in self.nodes[node] if each.state == state), None)
 
+    def first_cordon(self, node: str) -> float | None:
+        """Return when a node was first seen cordoned."""
+        return next((each.at for each in self.nodes[node] if each.unschedulable), None)
+
     def cordoned_seconds(self, node: str, *, until: float) -> float:
         """Return for how long a node was cordoned."""
         moments = self.nodes[node]

@@ -28,7 +28,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """CPU seconds until then, by process."""
     done: int
     failed_after: float | None
-    """When the bad node was first reported as failed."""
+    """From the bad node's cordon to the report that it failed."""
     harmed: int
     cordons: int
     kept: int
@@ -118,6 +118,7 @@ class Measurement:
             - world.busy_seconds(name, works=plan.is_busy(name))
             for name in ordinary
         ]
+        begun = log.first_cordon(plan.bad_node)
         failed = log.first(plan.bad_node, UpgradeState.UPGRADE_FAILED)
         return Column(
             makespan=None if self._end is None else self._end - since,
@@ -125,7 +126,7 @@ class Measurement:
             requests={group: log.of(users) for group, users in accounts.items()},
             cpu=self._cpu,
             done=sum(map(self._is_done, nodes.values())),
-            failed_after=None if failed is None else failed - since,
+            failed_after=None if failed is None or begun is None else failed - begun,
             harmed=sum(self._ground.version(name) not in (OLD, NEW) for name in plan.names),
             cordons=len(self._cordoned),
             kept=sum(nodes[name].spec.unschedulable for name in self._cordoned),

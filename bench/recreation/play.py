@@ -81,6 +81,11 @@ def _figures(
     starts = [machine.run.started or 0.0 for machine in started]
     named = [each.run.failed for each in started if each.run.failed is not None]
     states = [_outcome(machine.node) for machine in machines]
+    failed = [
+        each.run.failed - (each.run.started or 0.0)
+        for each in started
+        if each.run.failed is not None
+    ]
     done = [each.run.since for each in started if _outcome(each.node) == "done"]
     return UpgradeFigures(
         nodes=fleet.nodes,
@@ -101,6 +106,7 @@ def _figures(
         started_for=max(starts) - min(starts) if starts else None,
         named_after=min(named) - min(starts) if named else None,
         done_after=max(done, default=None),
+        failed_after=min(failed, default=None),
     )
 
 
