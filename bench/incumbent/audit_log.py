@@ -85,11 +85,20 @@ class ColumnLog(msgspec.Struct, frozen=True, kw_only=True):
 
     def first(self, node: str, state: str) -> float | None:
         """Return when a node first had this state."""
-        return next((each.at for each in self.nodes[node] if each.state == state), None)
+        return next((each.at for each in self.nodes.get(node, ()) if each.state == state), None)
+
+    def most_cordoned(self) -> int:
+        """Return how many nodes were cordoned at once, at most."""
+        cordoned, most = set[str](), 0
+        moments = [(each, name) for name, found in self.nodes.items() for each in found]
+        for moment, name in sorted(moments):
+            (cordoned.add if moment.unschedulable else cordoned.discard)(name)
+            most = max(most, len(cordoned))
+        return most
 
     def first_cordon(self, node: str) -> float | None:
         """Return when a node was first seen cordoned."""
-        return next((each.at for each in self.nodes[node] if each.unschedulable), None)
+        return next((each.at for each in self.nodes.get(node, ()) if each.unschedulable), None)
 
     def cordoned_seconds(self, node: str, *, until: float) -> float:
         """Return for how long a node was cordoned."""

@@ -10,7 +10,7 @@ import msgspec
 
 from bench.incumbent.audit_log import ColumnLog, column_log, read_log
 from bench.incumbent.ground import Ground, Stuck
-from bench.incumbent.plan import HORIZON, NEW, OLD, measured_file
+from bench.incumbent.plan import HORIZON, Stage, begin
 from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.kube.views import Node
 
@@ -30,15 +30,19 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     failed_after: float | None
     """From the bad node's cordon to the report that it failed."""
     harmed: int
+    cordoned: int
+    """Nodes that were cordoned at once, at most."""
     cordons: int
+    """Cordons of people."""
     kept: int
 
 
 class Measurement:
-    """A column while it runs."""
+    """One upgrade while it runs."""
 
-    def __init__(self, ground: Ground, *, pids: Mapping[str, int]) -> None:
+    def __init__(self, ground: Ground, stage: Stage, *, pids: Mapping[str, int]) -> None:
         self._ground = ground
+        self._stage = stage
         self._plan = ground.plan
         self._pids = pids
         self._cordoned: list[str] = []
@@ -50,8 +54,10 @@ class Measurement:
     ) -> Column:
         """`change` asks for the new driver; `accounts` groups users whose requests count."""
         ground = self._ground
-        await self._cordon(self._plan.cordoned_before)
-        measured_file(ground.up.paths.folder).touch()
+        await ground.wait_for_workloads()
+        if self._stage.troubled:
+            await self._cordon(self._plan.cordoned_before)
+        begin(self._stage, ground.up.paths.folder)
         log = ground.plane.audit_log
         offset, since, before = log.stat().st_size, time.time(), self._cpu_seconds()
         await change()
@@ -73,14 +79,19 @@ class Measurement:
         if len(self._cordoned) == 1:
             await self._cordon_waiting(nodes)
         if self._end is None and all(
-            self._is_done(node) for name, node in nodes.items() if name != self._plan.bad_node
+            self._is_done(node) for name, node in nodes.items() if name != self._bad_node
         ):
             self._end = time.time()
             after = self._cpu_seconds()
             self._cpu = {name: after[name] - before[name] for name in after}
-        bad = nodes[self._plan.bad_node]
-        failed = bad.metadata.labels.get(STATE_LABEL) == UpgradeState.UPGRADE_FAILED
-        return failed and self._end is not None
+        if self._end is None or not self._stage.troubled:
+            return self._end is not None
+        bad = nodes[self._bad_node].metadata
+        return bad.labels.get(STATE_LABEL) == UpgradeState.UPGRADE_FAILED
+
+    @property
+    def _bad_node(self) -> str:
+        return self._plan.bad_node if self._stage.troubled else ""
 
     async def _cordon_waiting(self, nodes: Mapping[str, Node]) -> None:
         """Once an upgrade has begun, a person cordons a node that still waits for its turn."""
@@ -88,9 +99,7 @@ class Measurement:
         if cordoned <= {*self._cordoned}:
             return
         waiting = [
-            name
-            for name in self._plan.names
-            if name not in cordoned and name != self._plan.bad_node
+            name for name in self._plan.names if name not in cordoned and name != self._bad_node
         ]
         await self._cordon(waiting[-1])
 
@@ -100,7 +109,7 @@ class Measurement:
 
     def _is_done(self, node: Node) -> bool:
         is_done = node.metadata.labels.get(STATE_LABEL) == UpgradeState.UPGRADE_DONE
-        return is_done and self._ground.version(node.metadata.name) == NEW
+        return is_done and self._ground.version(node.metadata.name) == self._stage.target
 
     def _column(
         self,
@@ -111,15 +120,15 @@ class Measurement:
     ) -> Column:
         plan, end = self._plan, self._end or time.time()
         world = plan.world(self._ground.up.paths.folder)
-        special = {*self._cordoned, plan.bad_node}
+        special = {*self._cordoned, self._bad_node}
         ordinary = [name for name in plan.names if name not in special and name in log.nodes]
         idle = [
             log.cordoned_seconds(name, until=end)
             - world.busy_seconds(name, works=plan.is_busy(name))
             for name in ordinary
         ]
-        begun = log.first_cordon(plan.bad_node)
-        failed = log.first(plan.bad_node, UpgradeState.UPGRADE_FAILED)
+        begun = log.first_cordon(self._bad_node)
+        failed = log.first(self._bad_node, UpgradeState.UPGRADE_FAILED)
         return Column(
             makespan=None if self._end is None else self._end - since,
             idle=sum(idle) / max(1, len(idle)),
@@ -127,7 +136,11 @@ class Measurement:
             cpu=self._cpu,
             done=sum(map(self._is_done, nodes.values())),
             failed_after=None if failed is None or begun is None else failed - begun,
-            harmed=sum(self._ground.version(name) not in (OLD, NEW) for name in plan.names),
+            harmed=sum(
+                self._ground.version(name) not in (self._stage.before, self._stage.target)
+                for name in plan.names
+            ),
+            cordoned=log.most_cordoned(),
             cordons=len(self._cordoned),
             kept=sum(nodes[name].spec.unschedulable for name in self._cordoned),
         )

@@ -10,15 +10,23 @@ every two minutes. Nothing else is scaled: the time of requests, the library's a
 """
 
 import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
-from bench.comparison import UpgradeFigures
 from bench.incumbent import ours, theirs
 from bench.incumbent.build import build
 from bench.incumbent.column import Column
 from bench.incumbent.ground import provision
-from bench.incumbent.plan import FAILURE_THRESHOLD, MAX_UNAVAILABLE, PARALLEL, Plan
-from bench.incumbent.plan import measured_file as measured_file_of
+from bench.incumbent.plan import (
+    FAILURE_THRESHOLD,
+    MAX_UNAVAILABLE,
+    PARALLEL,
+    STAGES,
+    Plan,
+    Stage,
+    begin,
+)
 from bench.incumbent.recreated import recreate
 from bench.report import BenchReport
 from libs.testing.go_build import NotBuilt
@@ -49,18 +57,19 @@ async def measure(report: BenchReport, nodes: int) -> None:
         await ground.install()
         incumbent = await theirs.measure(ground, program)
         print("  the incumbent is measured", flush=True)
-        recreated = recreate(plan, measured=measured_file_of(ground.up.paths.folder))
         await theirs.clear(ground)
         sluice = await ours.measure(ground)
-    _compare(report, plan, incumbent, sluice)
-    _confirm(report, plan, incumbent, recreated)
+    for stage, their_column, our_column in zip(STAGES, incumbent, sluice, strict=True):
+        _compare(report, plan, stage, their_column, our_column)
+    for stage, column in zip(STAGES, incumbent, strict=True):
+        _confirm(report, plan, stage, column)
 
 
 def _introduce(plan: Plan) -> None:
     for line in (
         f"{plan.nodes} nodes, {PARALLEL} at a time, maxUnavailable {MAX_UNAVAILABLE}; on three of",
-        "five nodes one pod with GPUs; on one node the new driver never loads; a person cordons",
-        "one node before the change and one that waits for its turn.",
+        "five nodes one pod with GPUs; two upgrades, one without trouble. In the other a driver",
+        "never loads on one node, and a person cordons one node before and one that waits.",
         f"Ours has failureThreshold {FAILURE_THRESHOLD}: with its default, 5 % of 20 nodes, the",
         "first failed node would halt the rollout until a person resumes it.",
         f"Divided by {plan.factor:g}: the times of the world, of back-offs of containers, and of",
@@ -70,24 +79,32 @@ def _introduce(plan: Plan) -> None:
         print(f"  {line}", flush=True)
 
 
-def _compare(report: BenchReport, plan: Plan, incumbent: Column, sluice: Column) -> None:
-
+def _compare(
+    report: BenchReport, plan: Plan, stage: Stage, incumbent: Column, sluice: Column
+) -> None:
     def row(name: str, of: Callable[[Column], float | None], unit: str = "") -> None:
         report.compare(f"  {name}", _shown(of(incumbent)), _shown(of(sluice)), unit)
 
-    report.compare(f"measured, on {plan.nodes} nodes", INCUMBENT_TITLE, "ours")
-    row("until every node but the bad one is upgraded", lambda each: each.makespan, "s")
+    report.compare(f"measured: {stage.title}", INCUMBENT_TITLE, "ours")
+    row("until every other node is upgraded", lambda each: each.makespan, "s")
     row("  scaled back", lambda each: _times(each.makespan, plan.factor), "s")
     row("idle, per ordinary node", lambda each: each.idle, "s")
-    row("bad node reported as failed, after its cordon", lambda each: each.failed_after, "s")
+    row("nodes cordoned at once, at most", lambda each: each.cordoned)
     row("nodes upgraded", lambda each: each.done)
-    row("nodes harmed by a driver that never loads", lambda each: each.harmed)
-    row("cordons of people kept", lambda each: each.kept)
-    row("  of", lambda each: each.cordons)
+    row("nodes harmed", lambda each: each.harmed)
+    if stage.troubled:
+        row("bad node reported as failed, after its cordon", lambda each: each.failed_after, "s")
+        row("cordons of people", lambda each: each.cordons)
+        row("  of them kept", lambda each: each.kept)
     _compare_requests(report, incumbent, sluice)
-    for column, title in ((incumbent, INCUMBENT_TITLE), (sluice, "ours")):
-        for name, seconds in column.cpu.items():
-            report.figure(f"CPU, {title}: {name}", seconds, "s")
+    others = sum(sluice.cpu.values()) - sluice.cpu[ours.SCHEDULER]
+    report.compare(
+        "  CPU, controller / scheduler",
+        incumbent.cpu[theirs.COLUMN],
+        sluice.cpu[ours.SCHEDULER],
+        "s",
+    )
+    report.compare("  CPU of our other services", "-", others, "s")
 
 
 def _compare_requests(report: BenchReport, incumbent: Column, sluice: Column) -> None:
@@ -101,10 +118,13 @@ def _compare_requests(report: BenchReport, incumbent: Column, sluice: Column) ->
     report.compare("  requests of our other services", "-", others.total())
 
 
-def _confirm(report: BenchReport, plan: Plan, incumbent: Column, recreated: UpgradeFigures) -> None:
+def _confirm(report: BenchReport, plan: Plan, stage: Stage, incumbent: Column) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        begin(stage, Path(folder))
+        recreated = recreate(plan, troubled=stage.troubled, folder=Path(folder))
     writes = incumbent.requests[theirs.COLUMN]
     measured = sum(writes[verb] for verb in ("patch", "update", "delete", "evict"))
-    report.compare("the incumbent, scaled back", "measured", "rules in Python")
+    report.compare(f"scaled back: {stage.title}", "measured", "rules in Python")
     makespan = _times(incumbent.makespan, plan.factor)
     failed_after = _times(incumbent.failed_after, plan.factor)
     for name, value, other, unit in (

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from bench.incumbent.plan import INCUMBENT, KUBELETS, Plan, measured_file
+from bench.incumbent.plan import INCUMBENT, KUBELETS, Plan, stage_file
 from bench.incumbent.world import WORK
 from demo.admin import MANAGER, USER, DemoAdmin, path_of
 from demo.environment import DemoEnvironment
@@ -72,6 +72,9 @@ class Ground:
         for name in self.plan.names:
             if self.plan.is_busy(name):
                 await self.person.apply(_workload(name))
+        await self.wait_for_workloads()
+
+    async def wait_for_workloads(self) -> None:
         await self.until("every workload runs", self._all_work, within=120)
 
     async def clear(self) -> None:
@@ -84,7 +87,7 @@ class Ground:
         for name in self.plan.names:
             await self.delete("v1", "Node", name)
         await asyncio.to_thread(shutil.rmtree, self.up.paths.folder / "machines")
-        measured_file(self.up.paths.folder).unlink(missing_ok=True)
+        stage_file(self.up.paths.folder).unlink(missing_ok=True)
 
     async def cordon(self, node: str) -> None:
         """`kubectl cordon`."""

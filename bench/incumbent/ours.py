@@ -6,7 +6,7 @@ import msgspec
 
 from bench.incumbent.column import Column, Measurement
 from bench.incumbent.ground import Ground
-from bench.incumbent.plan import FAILURE_THRESHOLD, NEW, OLD, cluster_policy
+from bench.incumbent.plan import FAILURE_THRESHOLD, OLD, STAGES, Stage, cluster_policy
 from demo.admin import POOL, path_of
 from demo.environment import SERVICES
 from demo.paths import service_account
@@ -20,8 +20,8 @@ OTHERS: Final = "other services"
 _READY_WITHIN = 400.0
 
 
-async def measure(ground: Ground) -> Column:
-    """Bring up the fleet on the old driver, then measure the upgrade to the new one."""
+async def measure(ground: Ground) -> list[Column]:
+    """Bring up the fleet on the old driver, then measure its upgrades."""
     await ground.person.apply(_strategy())
     await ground.person.apply(cluster_policy())
     for service in SERVICES:
@@ -30,11 +30,15 @@ async def measure(ground: Ground) -> Column:
     await ground.start_machines("sluice")
     await ground.until("every node runs", lambda: _all_run(ground), within=_READY_WITHIN)
     await ground.start_workloads()
-    pids = {name: each.child.pid for name, each in ground.up.processes.processes.items()}
-    del pids["machines"]
+    return [await _upgrade(ground, stage) for stage in STAGES]
+
+
+async def _upgrade(ground: Ground, stage: Stage) -> Column:
+    processes = ground.up.processes.processes.items()
+    pids = {str(name): each.child.pid for name, each in processes if name != "machines"}
     others = [service.writer for service in SERVICES if service.writer is not Writer.SCHEDULER]
-    return await Measurement(ground, pids=pids).run(
-        lambda: ground.person.set_driver_version(NEW),
+    return await Measurement(ground, stage, pids=pids).run(
+        lambda: ground.person.set_driver_version(stage.target),
         accounts={
             SCHEDULER: [service_account(Writer.SCHEDULER)],
             OTHERS: [service_account(writer) for writer in others],

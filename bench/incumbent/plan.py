@@ -6,10 +6,10 @@ from typing import Any, Final
 import msgspec
 
 from bench.comparison import ComparedFleet
-from bench.incumbent.world import ScaledWorld
+from bench.incumbent.world import CALM, TROUBLED, ScaledWorld
 from demo.admin import POLICY
 
-OLD, NEW = "570.86.15", "580.95.05"
+OLD = "570.86.15"
 KUBELETS: Final = "system:kubelets"
 INCUMBENT: Final = "incumbent"
 """User and group of the incumbent's controller at the API server."""
@@ -27,6 +27,28 @@ _OFF: Final = ("toolkit", "devicePlugin", "dcgm", "dcgmExporter", "gfd")
 """Operands that neither column runs."""
 HORIZON: Final = 3 * 3600.0
 """When a column ends that makes no progress, before scaling."""
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One upgrade of the fleet."""
+
+    title: str
+    before: str
+    target: str
+    troubled: bool
+    """Whether the new driver never loads on the bad node, and people cordon nodes."""
+
+
+STAGES: Final = (
+    Stage(title="nothing goes wrong", before=OLD, target="580.95.05", troubled=False),
+    Stage(
+        title="a driver that never loads on one node, two cordons of a person",
+        before="580.95.05",
+        target="580.105.08",
+        troubled=True,
+    ),
+)
+"""What every column plays, in this order."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +85,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def world(self, folder: Path) -> ScaledWorld:
         """Return the world; `folder` is what the processes of a column share."""
         return ScaledWorld(
-            seed=SEED, factor=self.factor, bad_node=self.bad_node, measured=measured_file(folder)
+            seed=SEED, factor=self.factor, bad_node=self.bad_node, stage=stage_file(folder)
         )
 
 
-def measured_file(folder: Path) -> Path:
-    """Exists from the change of the driver on."""
-    return folder / "measured"
+def stage_file(folder: Path) -> Path:
+    """Exists from the first change of the driver on, with `CALM` or `TROUBLED` as its content."""
+    return folder / "stage"
+
+
+def begin(stage: Stage, folder: Path) -> None:
+    """Let the world's durations apply from now on."""
+    stage_file(folder).write_text(TROUBLED if stage.troubled else CALM)
 
 
 def cluster_policy() -> dict[str, Any]:

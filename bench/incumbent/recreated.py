@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from bench.comparison import UpgradeFigures
-from bench.incumbent.plan import SEED, Plan
+from bench.incumbent.plan import SEED, Plan, stage_file
 from bench.incumbent.world import WORK, ScaledWorld
 from bench.recreation.machine import MANAGER_READS, MANAGER_WRITES
 from bench.recreation.play import incumbent
@@ -24,10 +24,14 @@ class RecreatedWorld(ScaledWorld):
         return NEVER
 
 
-def recreate(plan: Plan, *, measured: Path) -> UpgradeFigures:
-    """Return the figures, without the requests of the driver manager; `measured` must exist."""
-    fleet = msgspec.structs.replace(plan.fleet, cordoned=frozenset({plan.cordoned_before}))
-    world = RecreatedWorld(seed=SEED, factor=1.0, bad_node=plan.bad_node, measured=measured)
+def recreate(plan: Plan, *, troubled: bool, folder: Path) -> UpgradeFigures:
+    """Return the figures, without the requests of the driver manager.
+
+    The rules know no person who acts later: only the first cordon is played.
+    """
+    cordoned = frozenset({plan.cordoned_before} if troubled else ())
+    fleet = msgspec.structs.replace(plan.fleet, cordoned=cordoned)
+    world = RecreatedWorld(seed=SEED, factor=1.0, bad_node=plan.bad_node, stage=stage_file(folder))
     figures = incumbent(fleet, world)
     return msgspec.structs.replace(
         figures, reads=figures.reads - MANAGER_READS, writes=figures.writes - MANAGER_WRITES

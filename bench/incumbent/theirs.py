@@ -14,7 +14,7 @@ from bench.incumbent.operator_pods import (
     VALIDATOR,
     VALIDATOR_APP,
 )
-from bench.incumbent.plan import INCUMBENT, NEW, OLD, REQUEUE, cluster_policy
+from bench.incumbent.plan import INCUMBENT, OLD, REQUEUE, STAGES, Stage, cluster_policy
 from bench.incumbent.world import DRIVER
 from demo.admin import POLICY
 from libs.contracts.node import STATE_LABEL, UpgradeState
@@ -25,8 +25,8 @@ _DAEMON_SETS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 _READY_WITHIN = 180.0
 
 
-async def measure(ground: Ground, program: Path) -> Column:
-    """Bring up the fleet on the old driver, then measure the upgrade to the new one."""
+async def measure(ground: Ground, program: Path) -> list[Column]:
+    """Bring up the fleet on the old driver, then measure its upgrades."""
     await ground.person.apply(cluster_policy())
     await ground.person.apply(_driver(OLD))
     await ground.person.apply(_validator())
@@ -42,13 +42,17 @@ async def measure(ground: Ground, program: Path) -> Column:
     )
     try:
         await ground.until("every node is done", lambda: _all_done(ground), within=_READY_WITHIN)
-        measurement = Measurement(ground, pids={COLUMN: controller.pid})
-        return await measurement.run(
-            lambda: ground.merge(f"{_DAEMON_SETS}/{DRIVER_APP}", {"spec": _driver(NEW)["spec"]}),
-            accounts={COLUMN: [INCUMBENT]},
-        )
+        return [await _upgrade(ground, stage, controller.pid) for stage in STAGES]
     finally:
         await controller.destroy()
+
+
+async def _upgrade(ground: Ground, stage: Stage, pid: int) -> Column:
+    change = {"spec": _driver(stage.target)["spec"]}
+    return await Measurement(ground, stage, pids={COLUMN: pid}).run(
+        lambda: ground.merge(f"{_DAEMON_SETS}/{DRIVER_APP}", change),
+        accounts={COLUMN: [INCUMBENT]},
+    )
 
 
 async def clear(ground: Ground) -> None:

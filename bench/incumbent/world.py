@@ -7,7 +7,8 @@ takes a moment, so that setting up the fleet costs little.
 from pathlib import Path
 from typing import Final
 
-from bench.comparison import CALM, startup_probe_end
+from bench import comparison
+from bench.comparison import startup_probe_end
 from libs.forecast.world import RUNS_FOREVER, ProcessEnd, TimeSpan, ValidationEnd
 from libs.testing.stage.worlds import SeededFleet
 
@@ -15,23 +16,27 @@ DRIVER: Final = "nvidia-driver-ctr"
 WORK: Final = "work"
 """The container of a workload."""
 
+CALM: Final = "calm"
+TROUBLED: Final = "troubled"
+"""On the bad node the new driver never loads."""
+
 _MOMENT: Final = 0.1
 _NEW: Final = "new"
 _BAD: Final = "bad"
 
 
 class ScaledWorld:
-    """Implements `MachineModel`; `measured` is a file that exists from the change of the driver on.
+    """Implements `MachineModel`; the file `stage` exists from the first change of the driver on.
 
     Every answer depends on the node alone, so that neither the names of workloads nor the number of
     attempts makes the columns differ.
     """
 
-    def __init__(self, *, seed: int, factor: float, bad_node: str, measured: Path) -> None:
-        self._world = SeededFleet(seed, profile=CALM, bad_drivers=frozenset({_BAD}))
+    def __init__(self, *, seed: int, factor: float, bad_node: str, stage: Path) -> None:
+        self._world = SeededFleet(seed, profile=comparison.CALM, bad_drivers=frozenset({_BAD}))
         self._factor = factor
         self._bad_node = bad_node
-        self._measured = measured
+        self._stage = stage
 
     def busy_seconds(self, node: str, *, works: bool) -> float:
         """Return how long the machine itself needs for the whole upgrade of a node."""
@@ -71,7 +76,7 @@ class ScaledWorld:
         return self._end(self._world.unload(node, 0))
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:  # noqa: ARG002
-        if node == self._bad_node and self._measured.exists():
+        if node == self._bad_node and self._read_stage() == TROUBLED:
             return self._end(self._world.load(node, _BAD, attempt))
         return self._end(startup_probe_end(self._world.load(node, _NEW, 0)))
 
@@ -97,6 +102,9 @@ class ScaledWorld:
         return ProcessEnd(self._scaled(end.after), end.exit_code)
 
     def _scaled(self, seconds: float | None) -> float | None:
-        if seconds is None or not self._measured.exists():
+        if seconds is None or not self._read_stage():
             return _MOMENT if seconds is not None else None
         return seconds / self._factor
+
+    def _read_stage(self) -> str:
+        return self._stage.read_text() if self._stage.exists() else ""
