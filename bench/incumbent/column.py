@@ -47,6 +47,7 @@ class Measurement:
         self._pids = pids
         self._cordoned: list[str] = []
         self._end: float | None = None
+        self._cpu_at_start: dict[str, float] = {}
         self._cpu: dict[str, float] = {}
 
     async def run(
@@ -59,22 +60,24 @@ class Measurement:
             await self._cordon(self._plan.cordoned_before)
         begin(self._stage, ground.up.paths.folder)
         log = ground.plane.audit_log
-        offset, since, before = log.stat().st_size, time.time(), self._cpu_seconds()
+        offset, since = log.stat().st_size, time.time()
+        self._cpu_at_start = self._cpu_seconds()
         await change()
         try:
             await ground.until(
                 "the bad node is reported as failed, and the others are upgraded",
-                lambda: self._observe(before),
+                self._observe,
                 within=HORIZON / self._plan.factor,
             )
         except Stuck as stuck:
             print(f"  {stuck}")
+            self._note_end()
         nodes = await ground.nodes()
         lines = read_log(log, offset=offset, since=since)
         found = column_log(lines, until=self._end or time.time())
         return self._column(found, nodes, since, accounts)
 
-    async def _observe(self, before: Mapping[str, float]) -> bool:
+    async def _observe(self) -> bool:
         nodes = await self._ground.nodes()
         if len(self._cordoned) == 1:
             await self._cordon_waiting(nodes)
@@ -82,8 +85,7 @@ class Measurement:
             self._is_done(node) for name, node in nodes.items() if name != self._bad_node
         ):
             self._end = time.time()
-            after = self._cpu_seconds()
-            self._cpu = {name: after[name] - before[name] for name in after}
+            self._note_end()
         if self._end is None or not self._stage.troubled:
             return self._end is not None
         bad = nodes[self._bad_node].metadata
@@ -92,6 +94,11 @@ class Measurement:
     @property
     def _bad_node(self) -> str:
         return self._plan.bad_node if self._stage.troubled else ""
+
+    def _note_end(self) -> None:
+        if not self._cpu:
+            start = self._cpu_at_start
+            self._cpu = {name: now - start[name] for name, now in self._cpu_seconds().items()}
 
     async def _cordon_waiting(self, nodes: Mapping[str, Node]) -> None:
         """Once an upgrade has begun, a person cordons a node that still waits for its turn."""

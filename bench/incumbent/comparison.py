@@ -21,7 +21,6 @@ from bench.incumbent.ground import provision
 from bench.incumbent.plan import (
     FAILURE_THRESHOLD,
     MAX_UNAVAILABLE,
-    PARALLEL,
     STAGES,
     Plan,
     Stage,
@@ -67,7 +66,7 @@ async def measure(report: BenchReport, nodes: int) -> None:
 
 def _introduce(plan: Plan) -> None:
     for line in (
-        f"{plan.nodes} nodes, {PARALLEL} at a time, maxUnavailable {MAX_UNAVAILABLE}; on three of",
+        f"{plan.nodes} nodes, {plan.parallel} at a time, maxUnavailable {MAX_UNAVAILABLE}; on three of",
         "five nodes one pod with GPUs; two upgrades, one without trouble. In the other a driver",
         "never loads on one node, and a person cordons one node before and one that waits.",
         f"Ours has failureThreshold {FAILURE_THRESHOLD}: with its default, 5 % of 20 nodes, the",
@@ -97,13 +96,9 @@ def _compare(
         row("cordons of people", lambda each: each.cordons)
         row("  of them kept", lambda each: each.kept)
     _compare_requests(report, incumbent, sluice)
-    others = sum(sluice.cpu.values()) - sluice.cpu[ours.SCHEDULER]
-    report.compare(
-        "  CPU, controller / scheduler",
-        incumbent.cpu[theirs.COLUMN],
-        sluice.cpu[ours.SCHEDULER],
-        "s",
-    )
+    controller, scheduler = incumbent.cpu[theirs.COLUMN], sluice.cpu[ours.SCHEDULER]
+    report.compare("  CPU, controller / scheduler", controller, scheduler, "s")
+    others = sum(sluice.cpu.values()) - scheduler
     report.compare("  CPU of our other services", "-", others, "s")
 
 

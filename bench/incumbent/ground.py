@@ -126,13 +126,13 @@ class Ground:
     ) -> None:
         """Wait; raise `Stuck` with the last lines of every process."""
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(self.plan.within(within)):
                 while not await condition():
                     await asyncio.sleep(POLL)
         except TimeoutError as error:
             processes = self.up.processes.processes.items()
             tails = "\n".join(f"{name}:\n{each.child.tail()}" for name, each in processes)
-            raise Stuck(f"{what}: not within {within:g} s\n{tails}") from error
+            raise Stuck(f"{what}: not within {self.plan.within(within):g} s\n{tails}") from error
 
     async def _all_registered(self) -> bool:
         return set(await self.nodes()) >= set(self.plan.names)

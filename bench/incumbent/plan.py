@@ -19,7 +19,6 @@ REQUEUE: Final = 120.0
 """Seconds from one pass of the incumbent to the next, before scaling."""
 
 SEED: Final = 7
-PARALLEL: Final = 4
 MAX_UNAVAILABLE: Final = "25%"
 FAILURE_THRESHOLD: Final = "10%"
 """Ours only: with the default, 5 % of 20 nodes, the first failed node halts the rollout."""
@@ -60,6 +59,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.fleet.names
 
     @property
+    def parallel(self) -> int:
+        """The policy's `maxParallelUpgrades`."""
+        return max(1, self.nodes // 5)
+
+    def within(self, seconds: float) -> float:
+        """Return how long something may take on this fleet that takes less on 20 nodes."""
+        return seconds * max(1.0, self.nodes / 20)
+
+    @property
     def bad_node(self) -> str:
         """The node on which the new driver never loads."""
         return self.names[self.nodes // 3]
@@ -75,7 +83,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return ComparedFleet(
             nodes=self.nodes,
             jobs=1,
-            max_parallel=PARALLEL,
+            max_parallel=self.parallel,
             max_unavailable=MAX_UNAVAILABLE,
         )
 
@@ -99,12 +107,12 @@ def begin(stage: Stage, folder: Path) -> None:
     stage_file(folder).write_text(TROUBLED if stage.troubled else CALM)
 
 
-def cluster_policy() -> dict[str, Any]:
+def cluster_policy(plan: Plan) -> dict[str, Any]:
     """Return the policy of both columns, with the upgrade policy as Helm's values write it."""
     deletion = {"force": False, "timeoutSeconds": 300, "deleteEmptyDir": False}
     upgrade = {
         "autoUpgrade": True,
-        "maxParallelUpgrades": PARALLEL,
+        "maxParallelUpgrades": plan.parallel,
         "maxUnavailable": MAX_UNAVAILABLE,
         "waitForCompletion": {"podSelector": "", "timeoutSeconds": 0},
         "podDeletion": deletion,

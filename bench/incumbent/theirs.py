@@ -27,7 +27,7 @@ _READY_WITHIN = 180.0
 
 async def measure(ground: Ground, program: Path) -> list[Column]:
     """Bring up the fleet on the old driver, then measure its upgrades."""
-    await ground.person.apply(cluster_policy())
+    await ground.person.apply(cluster_policy(ground.plan))
     await ground.person.apply(_driver(OLD))
     await ground.person.apply(_validator())
     await ground.start_machines("operator")
