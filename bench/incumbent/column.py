@@ -35,6 +35,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     cordons: int
     """Cordons of people."""
     kept: int
+    load: float
+    """The machine's load average, over five minutes, at the end."""
 
 
 class Measurement:
@@ -150,6 +152,7 @@ class Measurement:
             cordoned=log.most_cordoned(),
             cordons=len(self._cordoned),
             kept=sum(nodes[name].spec.unschedulable for name in self._cordoned),
+            load=os.getloadavg()[1],
         )
 
     def _cpu_seconds(self) -> dict[str, float]:

@@ -11,6 +11,7 @@ every two minutes. Nothing else is scaled: the time of requests, the library's a
 
 import os
 import tempfile
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,17 +66,18 @@ async def measure(report: BenchReport, nodes: int) -> None:
 
 
 def _introduce(plan: Plan) -> None:
-    for line in (
-        f"{plan.nodes} nodes, {plan.parallel} at a time, maxUnavailable {MAX_UNAVAILABLE}; on three of",
-        "five nodes one pod with GPUs; two upgrades, one without trouble. In the other a driver",
-        "never loads on one node, and a person cordons one node before and one that waits.",
-        f"Ours has failureThreshold {FAILURE_THRESHOLD}: with its default, 5 % of 20 nodes, the",
-        "first failed node would halt the rollout until a person resumes it.",
-        f"Divided by {plan.factor:g}: the times of the world, of back-offs of containers, and of",
-        f"the incumbent's pass every two minutes. Not scaled: {UNSCALED}.",
-        f"Simulated: kubelets, containers, machines. Load of this machine: {_load()}.",
-    ):
-        print(f"  {line}", flush=True)
+    text = (
+        f"{plan.nodes} nodes, maxParallelUpgrades {plan.parallel}, maxUnavailable "
+        f"{MAX_UNAVAILABLE}, a pod with GPUs on three of five nodes. Two upgrades: one without "
+        "trouble; one in which a driver never loads on one node, and a person cordons a node "
+        "before it and a node that waits for its turn. Ours has failureThreshold "
+        f"{FAILURE_THRESHOLD}; with its default, 5 % of 20 nodes, the first failed node halts the "
+        "rollout until a person resumes it. "
+        f"Divided by {plan.factor:g}: the times of the world, the back-off of containers, and the "
+        f"incumbent's pass every two minutes. Not scaled: {UNSCALED}. Simulated: kubelets, "
+        "containers, machines."
+    )
+    print(textwrap.fill(text, 98, initial_indent="  ", subsequent_indent="  "), flush=True)
 
 
 def _compare(
@@ -100,6 +102,7 @@ def _compare(
     report.compare("  CPU, controller / scheduler", controller, scheduler, "s")
     others = sum(sluice.cpu.values()) - scheduler
     report.compare("  CPU of our other services", "-", others, "s")
+    row("load average of this machine", lambda each: each.load, f"on {os.cpu_count()} cores")
 
 
 def _compare_requests(report: BenchReport, incumbent: Column, sluice: Column) -> None:
@@ -138,8 +141,3 @@ def _times(seconds: float | None, factor: float) -> float | None:
 
 def _shown(value: float | None) -> float | str:
     return "-" if value is None else float(value)
-
-
-def _load() -> str:
-    averages = os.getloadavg()
-    return f"{averages[0]:.1f} on {os.cpu_count()} cores"
