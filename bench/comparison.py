@@ -54,6 +54,9 @@ class ComparedFleet(msgspec.Struct, frozen=True, kw_only=True):
     grace: float = 30.0
     """Grace period of every pod, in seconds."""
 
+    request: float = 0.005
+    """Assumed: seconds per request of the incumbent to the API server, without a rate limit."""
+
     max_parallel: int = 1
     """The policy's `maxParallelUpgrades`."""
     max_unavailable: int | str | None = "25%"

@@ -1,5 +1,6 @@
 """The incumbent's rules in Python (`bench.recreation`), played on the measured fleet and world."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,15 +25,25 @@ class RecreatedWorld(ScaledWorld):
         return NEVER
 
 
-def recreate(plan: Plan, *, troubled: bool, folder: Path) -> UpgradeFigures:
+def recreate(
+    plan: Plan,
+    *,
+    troubled: bool,
+    folder: Path,
+    order: Sequence[str] = (),
+    request: float = 0.005,
+) -> UpgradeFigures:
     """Return the figures, without the requests of the driver manager.
+
+    `order` is that in which nodes start; `request` is the time of a request, which the factor of
+    the measurement does not scale: played without scaling, it is that many times longer.
 
     The rules know no person who acts later: only the first cordon is played.
     """
     cordoned = frozenset({plan.cordoned_before} if troubled else ())
-    fleet = msgspec.structs.replace(plan.fleet, cordoned=cordoned)
+    fleet = msgspec.structs.replace(plan.fleet, cordoned=cordoned, request=request)
     world = RecreatedWorld(seed=SEED, factor=1.0, bad_node=plan.bad_node, stage=stage_file(folder))
-    figures = incumbent(fleet, world)
+    figures = incumbent(fleet, world, order=order)
     return msgspec.structs.replace(
         figures, reads=figures.reads - MANAGER_READS, writes=figures.writes - MANAGER_WRITES
     )

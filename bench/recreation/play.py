@@ -8,6 +8,8 @@ at the constant. Besides, no request fails, the operator is not restarted, no pe
 and a pass works on the nodes as they are when it has read the last of them.
 """
 
+from collections.abc import Sequence
+
 from bench.comparison import ComparedFleet, NodeJobs, UpgradeFigures
 from bench.recreation.actions import TimedActions
 from bench.recreation.controller import IncumbentController
@@ -21,8 +23,14 @@ HORIZON = 90 * 24 * HOUR
 """The longest simulated rollout."""
 
 
-def incumbent(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -> UpgradeFigures:
-    """Play a rollout until it ends or stops making progress; `target` names the driver."""
+def incumbent(
+    fleet: ComparedFleet, world: WorldModel, *, target: str = "new", order: Sequence[str] = ()
+) -> UpgradeFigures:
+    """Play a rollout until it ends or stops making progress.
+
+    `target` names the driver; `order` is that of the API server's list of driver pods, whose names
+    are random: by default that of the nodes' names.
+    """
     events, requests = EventQueue(), RequestCounts()
     nodes = [_node(name, fleet) for name in fleet.names]
     machines = [
@@ -34,8 +42,9 @@ def incumbent(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -
     jobs = [
         NodeJobs(name, number, fleet=fleet, world=world) for number, name in enumerate(fleet.names)
     ]
+    listed = sorted(nodes, key=lambda node: (order or fleet.names).index(node.name))
     controller = IncumbentController(
-        nodes,
+        listed,
         fleet=fleet,
         actions=lambda wake: TimedActions(
             machines, jobs, fleet=fleet, world=world, events=events, requests=requests, wake=wake
