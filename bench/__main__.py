@@ -23,6 +23,7 @@ BENCHES = (
     "plan",
     "prediction",
     "upgrade",
+    "incumbent",
     "starts",
     "signin",
     "scheduler",
@@ -33,6 +34,7 @@ def main() -> int:
     """Run the benchmarks; the exit status is 1 if a figure exceeds its budget."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)}")
+    parser.add_argument("--nodes", type=int, help="the size of the fleet of `incumbent`")
     parser.add_argument("--list", action="store_true", help="list the benchmarks and exit")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHES]
@@ -43,7 +45,8 @@ def main() -> int:
         bench = importlib.import_module(f"bench.{name}")
         print(f"{name}: {bench.TITLE}", flush=True)
         if not options.list:
-            asyncio.run(bench.run(report))
+            sized = {"nodes": options.nodes} if options.nodes and name == "incumbent" else {}
+            asyncio.run(bench.run(report, **sized))
     return report.close()
 
 

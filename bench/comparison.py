@@ -54,6 +54,9 @@ class ComparedFleet(msgspec.Struct, frozen=True, kw_only=True):
     grace: float = 30.0
     """Grace period of every pod, in seconds."""
 
+    request: float = 0.005
+    """Assumed: seconds per request of the incumbent to the API server, without a rate limit."""
+
     max_parallel: int = 1
     """The policy's `maxParallelUpgrades`."""
     max_unavailable: int | str | None = "25%"
@@ -123,6 +126,10 @@ class UpgradeFigures(msgspec.Struct, frozen=True, kw_only=True):
     """From the first start to the last; None without starts."""
     named_after: float | None
     """From the first start to the first reported failure; None without failures."""
+    done_after: float | None = None
+    """The time at which the last of the done nodes was done; only of the incumbent."""
+    failed_after: float | None = None
+    """From a node's start to the report of its failure, the shortest; only of the incumbent."""
 
     @property
     def makespan(self) -> float | None:

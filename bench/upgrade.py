@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from bench.comparison import CALM, ComparedFleet, UpgradeFigures
-from bench.incumbent import incumbent
 from bench.ours import ours
+from bench.recreation.play import incumbent
 from bench.report import BenchReport
 from libs.forecast.world import WorldModel
 from libs.testing.stage.worlds import SeededFleet

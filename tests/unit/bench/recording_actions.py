@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.incumbent_nodes import Annotation, IncumbentNode, PassAborted
+from bench.recreation.nodes import Annotation, IncumbentNode, PassAborted
 from libs.contracts.node import UpgradeState as State
 
 

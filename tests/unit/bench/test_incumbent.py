@@ -3,8 +3,8 @@
 import pytest
 
 from bench.comparison import CALM, ComparedFleet, UpgradeFigures
-from bench.incumbent import incumbent
-from bench.incumbent_controller import TICK
+from bench.recreation.controller import TICK
+from bench.recreation.play import incumbent
 from libs.forecast.world import NEVER, ProcessEnd, TimeSpan, ValidationEnd
 from libs.testing.stage.worlds import SeededFleet, SteadyWorld, WorldOverride
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bench.comparison import ComparedFleet
-from bench.incumbent_nodes import (
+from bench.recreation.nodes import (
     IncumbentBudget,
     IncumbentDriverPod,
     IncumbentNode,
@@ -14,7 +14,7 @@ from bench.incumbent_nodes import (
     group_by_state,
     scaled,
 )
-from bench.incumbent_pass import apply
+from bench.recreation.passes import apply
 from libs.contracts.node import UpgradeState as State
 from tests.unit.bench.recording_actions import RecordingActions
 

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from bench.comparison import ComparedFleet
-from bench.incumbent_nodes import (
+from bench.recreation.nodes import (
     IncumbentDriverPod,
     IncumbentNode,
     PassAborted,
     check_complete,
     group_by_state,
 )
-from bench.incumbent_pass import apply
+from bench.recreation.passes import apply
 from libs.contracts.node import UpgradeState as State
 from tests.unit.bench.recording_actions import RecordingActions
 

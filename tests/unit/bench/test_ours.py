@@ -3,9 +3,9 @@
 import pytest
 
 from bench.comparison import CALM, ComparedFleet
-from bench.incumbent import incumbent
 from bench.ours import ours
 from bench.ours_costs import PAUSES
+from bench.recreation.play import incumbent
 from libs.forecast.world import ProcessEnd, TimeSpan, ValidationEnd
 from libs.testing.stage.worlds import SeededFleet, SteadyWorld, WorldOverride
 

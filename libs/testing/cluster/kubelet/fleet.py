@@ -48,7 +48,9 @@ class KubeletFleet:
         env: Env,
         processes: ProcessFactory = no_process,
         lease_every: float = LEASE_EVERY,
+        back_off: float = 1.0,
     ) -> None:
+        """`back_off`: a multiple of the usual back-off between restarts of a container."""
         self._env = env
         self._kube_for = kube_for
         self._model = model
@@ -56,6 +58,7 @@ class KubeletFleet:
         self._random = env.random
         self._processes = processes
         self._lease_every = lease_every
+        self._back_off = back_off
         self._kubelets: dict[str, SimulatedKubelet] = {}
         self._pods = Cache(
             kube_for("system:kubelets", MANAGER),
@@ -85,6 +88,7 @@ class KubeletFleet:
             env=self._env,
             on_change=self._enqueue,
             list_pods=lambda node: self._pods.by_index("node", node),
+            back_off=self._back_off,
         )
         self._loop.queue.add((name, "node"))
         return kubelet

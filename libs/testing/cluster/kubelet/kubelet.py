@@ -31,6 +31,7 @@ class SimulatedKubelet:
         env: Env,
         on_change: OnChange,
         list_pods: Callable[[str], list[Pod]],
+        back_off: float = 1.0,
     ) -> None:
         self.name = name
         self.hardware = hardware
@@ -56,6 +57,7 @@ class SimulatedKubelet:
             clock=env.clock,
             ids=env.ids,
             processes=processes,
+            back_off=back_off,
         )
 
     @property

@@ -39,6 +39,8 @@ class PodHost:
     clock: Clock
     ids: Ids
     processes: ProcessFactory
+    back_off: float = 1.0
+    """The back-off between restarts, as a multiple of the usual one."""
     starts: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     """Number of starts so far, by workload and container."""
 
@@ -236,7 +238,7 @@ class PodLifecycle:
         if restarts_again:
             container.state, container.due = (
                 ContainerPhase.BACKING_OFF,
-                time + container.backoff(time),
+                time + self._host.back_off * container.backoff(time),
             )
         elif container.init and code == 0 and not self.stopping:
             self._start_next(time)

@@ -8,10 +8,10 @@ is tried again after a back-off. This module is independent of the rules.
 from collections.abc import Callable, Sequence
 
 from bench.comparison import ComparedFleet
-from bench.incumbent_actions import REQUEST, TimedActions
-from bench.incumbent_machine import EventQueue, RequestCounts
-from bench.incumbent_nodes import IncumbentNode, PassAborted, check_complete, group_by_state
-from bench.incumbent_pass import apply
+from bench.recreation.actions import TimedActions
+from bench.recreation.machine import EventQueue, RequestCounts
+from bench.recreation.nodes import IncumbentNode, PassAborted, check_complete, group_by_state
+from bench.recreation.passes import apply
 
 TICK = 120.0
 FIRST_BACKOFF = 0.1
@@ -68,14 +68,14 @@ class IncumbentController:
         self._still = self._alone
         self._written = self._requests.writes
         self._requests.reads += 2
-        listed = self._events.now + 2 * REQUEST
+        listed = self._events.now + 2 * self._fleet.request
         try:
             check_complete(self._nodes)
         except PassAborted:
             self._events.at(listed, self._failed)
         else:
             self._requests.reads += len(self._nodes)
-            self._events.at(listed + len(self._nodes) * REQUEST, self._apply)
+            self._events.at(listed + len(self._nodes) * self._fleet.request, self._apply)
 
     def _apply(self) -> None:
         self.actions.now = self._events.now

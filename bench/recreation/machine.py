@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.comparison import ComparedFleet, startup_probe_end
-from bench.incumbent_nodes import MOST_RESTARTS, IncumbentDriverPod, IncumbentNode
+from bench.recreation.nodes import MOST_RESTARTS, IncumbentDriverPod, IncumbentNode
 from libs.contracts.node import UpgradeState as State
 from libs.forecast.stage.driver_pods import CONTAINER
 from libs.forecast.world import ProcessEnd, WorldModel

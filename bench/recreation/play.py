@@ -1,18 +1,20 @@
 """The incumbent's rules played on a fleet: duration, cost, and the harm done by a bad driver.
 
 The rules were read in the source of the upgrade controller of the NVIDIA GPU Operator (v26.7.0).
-They are in `incumbent_pass` and `incumbent_nodes`, their time in `incumbent_controller` and
-`incumbent_actions`, the nodes under them in `incumbent_machine`. All figures are simulated, none is
+They are in `passes` and `nodes`, their time in `controller` and
+`actions`, the nodes under them in `machine`. All figures are simulated, none is
 measured on a cluster. What the source leaves open is assumed in the incumbent's favour, and noted
 at the constant. Besides, no request fails, the operator is not restarted, no person changes a node,
 and a pass works on the nodes as they are when it has read the last of them.
 """
 
+from collections.abc import Sequence
+
 from bench.comparison import ComparedFleet, NodeJobs, UpgradeFigures
-from bench.incumbent_actions import TimedActions
-from bench.incumbent_controller import IncumbentController
-from bench.incumbent_machine import EventQueue, IncumbentMachine, RequestCounts
-from bench.incumbent_nodes import IncumbentDriverPod, IncumbentNode
+from bench.recreation.actions import TimedActions
+from bench.recreation.controller import IncumbentController
+from bench.recreation.machine import EventQueue, IncumbentMachine, RequestCounts
+from bench.recreation.nodes import IncumbentDriverPod, IncumbentNode
 from libs.contracts.node import UpgradeState as State
 from libs.forecast.world import WorldModel
 
@@ -21,8 +23,14 @@ HORIZON = 90 * 24 * HOUR
 """The longest simulated rollout."""
 
 
-def incumbent(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -> UpgradeFigures:
-    """Play a rollout until it ends or stops making progress; `target` names the driver."""
+def incumbent(
+    fleet: ComparedFleet, world: WorldModel, *, target: str = "new", order: Sequence[str] = ()
+) -> UpgradeFigures:
+    """Play a rollout until it ends or stops making progress.
+
+    `target` names the driver; `order` is that of the API server's list of driver pods, whose names
+    are random: by default that of the nodes' names.
+    """
     events, requests = EventQueue(), RequestCounts()
     nodes = [_node(name, fleet) for name in fleet.names]
     machines = [
@@ -34,8 +42,9 @@ def incumbent(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -
     jobs = [
         NodeJobs(name, number, fleet=fleet, world=world) for number, name in enumerate(fleet.names)
     ]
+    listed = sorted(nodes, key=lambda node: (order or fleet.names).index(node.name))
     controller = IncumbentController(
-        nodes,
+        listed,
         fleet=fleet,
         actions=lambda wake: TimedActions(
             machines, jobs, fleet=fleet, world=world, events=events, requests=requests, wake=wake
@@ -81,6 +90,12 @@ def _figures(
     starts = [machine.run.started or 0.0 for machine in started]
     named = [each.run.failed for each in started if each.run.failed is not None]
     states = [_outcome(machine.node) for machine in machines]
+    failed = [
+        each.run.failed - (each.run.started or 0.0)
+        for each in started
+        if each.run.failed is not None
+    ]
+    done = [each.run.since for each in started if _outcome(each.node) == "done"]
     return UpgradeFigures(
         nodes=fleet.nodes,
         done=states.count("done"),
@@ -99,6 +114,8 @@ def _figures(
         harmed=sum(not (each.node.pod and each.node.pod.in_sync) for each in started),
         started_for=max(starts) - min(starts) if starts else None,
         named_after=min(named) - min(starts) if named else None,
+        done_after=max(done, default=None),
+        failed_after=min(failed, default=None),
     )
 
 

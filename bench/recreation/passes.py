@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from bench.comparison import ComparedFleet
-from bench.incumbent_nodes import Annotation, Groups, IncumbentNode, budget
+from bench.recreation.nodes import Annotation, Groups, IncumbentNode, budget
 from libs.contracts.node import UpgradeState as State
 
 VALIDATION_TIMEOUT = 600

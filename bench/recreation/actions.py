@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bench.comparison import ComparedFleet, ComputeJob, NodeJobs
-from bench.incumbent_machine import EventQueue, IncumbentMachine, IncumbentNodeRun, RequestCounts
-from bench.incumbent_nodes import Annotation, IncumbentNode
-from bench.incumbent_pass import VALIDATION_TIMEOUT
+from bench.recreation.machine import EventQueue, IncumbentMachine, IncumbentNodeRun, RequestCounts
+from bench.recreation.nodes import Annotation, IncumbentNode
+from bench.recreation.passes import VALIDATION_TIMEOUT
 from libs.contracts.node import UpgradeState as State
 from libs.forecast.world import WorldModel
 
-REQUEST = 0.005
-"""Assumed: seconds per request to the API server; clients have no rate limit."""
 POLL = 1.0
 """Seconds between two checks of a pod that is being deleted."""
 
@@ -55,7 +53,7 @@ class TimedActions:
     def read(self, count: int) -> None:
         """Send reads one after the other."""
         self._requests.reads += count
-        self.now += count * REQUEST
+        self.now += count * self._fleet.request
 
     def label(self, node: IncumbentNode, state: State) -> None:
         """Patch the state label and read it back."""
@@ -117,7 +115,7 @@ class TimedActions:
         pods = len(work.running)
         lists = 2 if pods else 1
         self._requests.reads += lists
-        started = self.now + lists * REQUEST
+        started = self.now + lists * self._fleet.request
         end = started + (self._fleet.eviction_timeout or math.inf)
         finished = max(
             (self._evict(job, work, started, end) for job in work.running), default=started
@@ -137,7 +135,7 @@ class TimedActions:
 
     def _write(self) -> None:
         self._requests.writes += 1
-        self.now += REQUEST
+        self.now += self._fleet.request
 
     def _evict(self, job: ComputeJob, work: NodeJobs, started: float, end: float) -> float:
         """Return when the pod is gone, by eviction or by the end of its job.
@@ -150,8 +148,8 @@ class TimedActions:
         ends = math.inf if job.ends is None else job.ends
         attempted = max(0.0, min(granted, ends, end) - started)
         if attempted < math.inf:
-            self._requests.refusals += int(attempted / REQUEST)
-            self._requests.writes += int(attempted / REQUEST)
+            self._requests.refusals += int(attempted / self._fleet.request)
+            self._requests.writes += int(attempted / self._fleet.request)
         if ends <= granted or granted > end:
             return ends
         self._requests.writes += 1
@@ -174,7 +172,7 @@ class TimedActions:
             self._enter(node, state, self._events.now)
             self._wake()
 
-        self._events.at(self._events.now + 2 * REQUEST, written)
+        self._events.at(self._events.now + 2 * self._fleet.request, written)
 
     # Accounting.
 

@@ -1,0 +1,131 @@
+"""The fleet, the policy and the people of both columns, and the factor that scales their time."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from bench.comparison import ComparedFleet
+from bench.incumbent.world import CALM, TROUBLED, ScaledWorld
+from demo.admin import POLICY
+
+OLD = "570.86.15"
+KUBELETS: Final = "system:kubelets"
+INCUMBENT: Final = "incumbent"
+"""User and group of the incumbent's controller at the API server."""
+
+FACTOR: Final = 10.0
+REQUEUE: Final = 120.0
+"""Seconds from one pass of the incumbent to the next, before scaling."""
+
+SEED: Final = 7
+MAX_UNAVAILABLE: Final = "25%"
+FAILURE_THRESHOLD: Final = "10%"
+"""Ours only: with the default, 5 % of 20 nodes, the first failed node halts the rollout."""
+_OFF: Final = ("toolkit", "devicePlugin", "dcgm", "dcgmExporter", "gfd")
+"""Operands that neither column runs."""
+HORIZON: Final = 3 * 3600.0
+"""When a column ends that makes no progress, before scaling."""
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One upgrade of the fleet."""
+
+    title: str
+    before: str
+    target: str
+    troubled: bool
+    """Whether the new driver never loads on the bad node, and people cordon nodes."""
+
+
+STAGES: Final = (
+    Stage(title="nothing goes wrong", before=OLD, target="580.95.05", troubled=False),
+    Stage(
+        title="a driver that never loads on one node, two cordons of a person",
+        before="580.95.05",
+        target="580.105.08",
+        troubled=True,
+    ),
+)
+"""What every column plays, in this order."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    nodes: int
+    factor: float = FACTOR
+
+    @property
+    def names(self) -> list[str]:
+        return self.fleet.names
+
+    @property
+    def parallel(self) -> int:
+        """The policy's `maxParallelUpgrades`."""
+        return max(1, self.nodes // 5)
+
+    def within(self, seconds: float) -> float:
+        """Return how long something may take on this fleet that takes less on 20 nodes."""
+        return seconds * max(1.0, self.nodes / 20)
+
+    @property
+    def bad_node(self) -> str:
+        """The node on which the new driver never loads."""
+        return self.names[self.nodes // 3]
+
+    @property
+    def cordoned_before(self) -> str:
+        """The node that a person cordons before the change of the driver."""
+        return self.names[self.nodes // 2]
+
+    @property
+    def fleet(self) -> ComparedFleet:
+        """Return the fleet as the simulations of the comparison describe it."""
+        return ComparedFleet(
+            nodes=self.nodes,
+            jobs=1,
+            max_parallel=self.parallel,
+            max_unavailable=MAX_UNAVAILABLE,
+        )
+
+    def is_busy(self, name: str) -> bool:
+        return self.fleet.is_busy(self.names.index(name))
+
+    def world(self, folder: Path) -> ScaledWorld:
+        """Return the world; `folder` is what the processes of a column share."""
+        return ScaledWorld(
+            seed=SEED, factor=self.factor, bad_node=self.bad_node, stage=stage_file(folder)
+        )
+
+
+def stage_file(folder: Path) -> Path:
+    """Exists from the first change of the driver on, with `CALM` or `TROUBLED` as its content."""
+    return folder / "stage"
+
+
+def begin(stage: Stage, folder: Path) -> None:
+    """Let the world's durations apply from now on."""
+    stage_file(folder).write_text(TROUBLED if stage.troubled else CALM)
+
+
+def cluster_policy(plan: Plan) -> dict[str, Any]:
+    """Return the policy of both columns, with the upgrade policy as Helm's values write it."""
+    deletion = {"force": False, "timeoutSeconds": 300, "deleteEmptyDir": False}
+    upgrade = {
+        "autoUpgrade": True,
+        "maxParallelUpgrades": plan.parallel,
+        "maxUnavailable": MAX_UNAVAILABLE,
+        "waitForCompletion": {"podSelector": "", "timeoutSeconds": 0},
+        "podDeletion": deletion,
+        "drain": {"enable": False, "podSelector": "", **deletion},
+    }
+    driver = {"repository": "nvcr.example/nvidia", "image": "driver", "version": OLD}
+    return {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": POLICY},
+        "spec": {
+            **{section: {} for section in ("operator", "daemonsets", "nodeStatusExporter")},
+            **{section: {"enabled": False} for section in _OFF},
+            "driver": {**driver, "upgradePolicy": upgrade},
+        },
+    }

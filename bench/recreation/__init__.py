@@ -1,0 +1,1 @@
+"""The incumbent's upgrade rules, written again in Python from its source, for simulations."""
