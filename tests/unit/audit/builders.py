@@ -456,14 +456,25 @@ class JournalBuilder:
         self._saved_evidence = self.evidence(name, **overrides)
 
     def finish(
-        self, name: str = "n1", *, cordon: bool = False, saved: bool = False, **overrides: Any
+        self,
+        name: str = "n1",
+        *,
+        cordon: bool = False,
+        saved: bool = False,
+        divided: str = "",
+        not_divided: str = "",
+        **overrides: Any,
     ) -> Revision:
-        """Step 9: return the node on correct evidence, on altered evidence or on the saved one."""
+        """Step 9: return the node on correct evidence, on altered evidence or on the saved one.
+
+        `divided` is the digest of the geometry that was asked, `not_divided` why it is not there.
+        """
         evidence = self._saved_evidence if saved else self.evidence(name, **overrides)
         record = self.records[name]
         self.records[name] = NodeRecord(
             node_uid=record.node_uid, epoch=record.epoch, token=record.token, pool=record.pool,
             target=record.target, label=record.label, seen=record.seen, evidence=evidence,
+            mig_digest=divided, mig_failed=not_divided,
         )  # fmt: skip
         return self._apply_state(name, UpgradeState.UPGRADE_DONE, leased(None), cordoned(cordon))
 
