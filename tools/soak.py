@@ -8,8 +8,9 @@ is 1 if any seed failed.
 (250 N), `storm` runs the demo's real
 processes under faults with a hostile node (its own options: `storm --help`).
 
-`mig [--scene WORDS]` divides the GPUs of a node through pynvml and a stand-in for NVIDIA's library;
-the driver agent is killed, or the machine loses its power, at every sub-step.
+`nodes --times N` starts and stops a pair of real nodes (`make node`).
+
+`mig [--scene WORDS]` divides the GPUs of a node, and agent or machine die at every sub-step.
 
 `explore --states N [--scene WORDS]` tries every order of events in scenarios that are too large for
 a test, up to N states each, and reports a shortest failing sequence.
@@ -34,8 +35,9 @@ from tests.component.rollout.exploration.long_explorations import (
 from tests.component.rollout.simulation.failures import failure_report, shrink_failure
 from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import scenario
-from tests.component.scheduler.mig_stories import STORIES, Deaths, play_deaths
 from tests.security.fuzz_messages import FUZZ_SEEDS
+from tools.mig_soak import main as mig_soak
+from tools.nodes_soak import main as nodes_soak
 from tools.storm.__main__ import main as storm
 
 SeedResult = tuple[int, str, int]
@@ -109,29 +111,6 @@ def explore_all(words: str, max_states: int) -> int:
     return 1 if wrong or not names else 0
 
 
-def divide(name: str) -> tuple[str, Deaths | str]:
-    """Play a story about MIG with a death at every sub-step; return what came of it."""
-    try:
-        return name, play_deaths(STORIES[name])
-    except Exception as error:  # noqa: BLE001  (the other stories are still played)
-        return name, f"{type(error).__name__}: {error}"
-
-
-def divide_all(words: str) -> int:
-    """Play the stories whose names contain some words; return the exit status."""
-    names = [name for name in STORIES if words in name]
-    deaths = wrong = 0
-    with multiprocessing.Pool() as pool:
-        for name, result in pool.imap_unordered(divide, names):
-            found = result if isinstance(result, str) else "\n".join(result.problems)
-            count = 0 if isinstance(result, str) else result.deaths
-            deaths += count
-            wrong += bool(found)
-            print(f"{name}: {found or f'{count} deaths'}", flush=True)
-    print(f"{len(names)} stories, {deaths} deaths, {wrong} failed")
-    return 1 if wrong or not names else 0
-
-
 def fuzz(seeds: int) -> int:
     """Run the fuzzing tests with this many seeds; return the exit status."""
     command = [sys.executable, "-m", "pytest", "-q", *FUZZ_TESTS]
@@ -144,10 +123,14 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["storm"]:
         return storm(arguments[1:])
+    if arguments[:1] == ["nodes"]:
+        return nodes_soak(arguments[1:])
+    if arguments[:1] == ["mig"]:
+        return mig_soak(arguments[1:])
     parser = argparse.ArgumentParser(
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=[*PARTS, "explore", "fuzz", "mig", "storm"])
+    parser.add_argument("what", choices=[*PARTS, "explore", "fuzz", "mig", "nodes", "storm"])
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int, default=None, help="report one seed in full")
@@ -156,8 +139,6 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.what == "explore":
         return explore_all(options.scene, options.states)
-    if options.what == "mig":
-        return divide_all(options.scene)
     if options.what == "fuzz":
         return fuzz(options.seeds)
     part = PARTS[options.what]
