@@ -3,6 +3,13 @@
 pynvml reads them from the stand-in for NVIDIA's library, whose calls take next to no time, so that
 the agent's own share is as large as it can be. A kubelet lists which pods have the GPUs, and the
 page is scraped.
+
+A process beside it makes the same calls of pynvml in bare loops: those of a sweep, and the wait for
+XIDs, which both sides need. In the stand-in the wait is a loop that looks every 2 ms and so takes
+more than all other calls together, while NVML sleeps in the kernel. The agent keeps within twice
+the bare calls only where that wait counts on both sides. Without it the ratio has no budget: a call
+of the stand-in takes some 2 us, and against that any work counts that is done with its result. What
+a machine pays for the agent is the absolute figure: a per mille of one processor is 1 ms/s.
 """
 
 import asyncio
@@ -199,8 +206,9 @@ class _Cpu:
 
 
 async def _measure(agent: _Agent, bare: LineProcess) -> dict[str, float]:
-    """Return the CPU milliseconds per sweep."""
+    """Return the CPU milliseconds a second, in which there is one sweep."""
     parent, nvml = agent.processes
+    waited = _waited(nvml)
     before = await asyncio.to_thread(bare.ask, "")
     clocks = {"agent": _Cpu(parent), "nvml": _Cpu(nvml)}
     began = time.monotonic()
@@ -212,8 +220,15 @@ async def _measure(agent: _Agent, bare: LineProcess) -> dict[str, float]:
     return {
         **{name: clock.seconds / seconds * 1000 for name, clock in clocks.items()},
         "calls": (after["calls"] - before["calls"]) / (after["sweeps"] - before["sweeps"]) * 1000,
-        "wait": (after["wait"] - before["wait"]) / seconds * 1000,
+        "bare wait": (after["wait"] - before["wait"]) / seconds * 1000,
+        "wait": (_waited(nvml) - waited) / seconds * 1000,
     }
+
+
+def _waited(nvml: int) -> float:
+    """Return the CPU seconds of the thread that waits for XIDs, the last that the process began."""
+    thread = max(Path(f"/proc/{nvml}/task").iterdir(), key=lambda folder: int(folder.name))
+    return int((thread / "schedstat").read_text().split()[0]) / 1e9
 
 
 def _report(report: BenchReport, agent: _Agent, cpu: dict[str, float], calls: int) -> None:
@@ -224,14 +239,23 @@ def _report(report: BenchReport, agent: _Agent, cpu: dict[str, float], calls: in
     total = sum(each["VmRSS"] for each in memory)
     report.at_most("resident, together", total, 80, "MiB", note="shared pages counted twice")
     report.figure("bare calls", cpu["calls"], "ms/s", note=f"{calls} a second")
-    report.figure("bare wait for XIDs", cpu["wait"], "ms/s", note="the stand-in polls; NVML sleeps")
+    polls = "the stand-in polls; NVML sleeps"
+    report.figure("bare wait for XIDs", cpu["bare wait"], "ms/s", note=polls)
     report.figure("agent", cpu["agent"], "ms/s")
-    report.figure("its NVML process, with that wait", cpu["nvml"], "ms/s")
+    report.figure("its NVML process", cpu["nvml"] - cpu["wait"], "ms/s")
+    report.figure("its NVML process, waiting for XIDs", cpu["wait"], "ms/s", note=polls)
     ours = cpu["agent"] + cpu["nvml"]
-    times = ours / (cpu["calls"] + cpu["wait"])
-    report.at_most("CPU together, in time of all bare calls", times, 2.0, "x")
-    without = (ours - cpu["wait"]) / cpu["calls"]
-    report.figure("the same without the wait on both sides", without, "x")
+    without = ours - cpu["wait"]
+    note = f"{without / 10:.2f} % of one processor"
+    report.at_most("CPU together without that wait", without, 10.0, "ms/s", note=note)
+    times = ours / (cpu["calls"] + cpu["bare wait"])
+    report.at_most("CPU together, in time of the calls and the wait", times, 2.0, "x")
+    report.figure(
+        "the same without the wait on both sides",
+        without / cpu["calls"],
+        "x",
+        note="no budget: the results are cleaned, judged and published, too",
+    )
 
 
 def _memory(pid: int) -> dict[str, float]:

@@ -10,6 +10,8 @@ processes under faults with a hostile node (its own options: `storm --help`).
 
 `nodes --times N` starts and stops a pair of real nodes (`make node`).
 
+`mig [--scene WORDS]` divides the GPUs of a node, and agent or machine die at every sub-step.
+
 `explore --states N [--scene WORDS]` tries every order of events in scenarios that are too large for
 a test, up to N states each, and reports a shortest failing sequence.
 
@@ -38,6 +40,7 @@ from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import scenario
 from tests.security.fuzz_messages import FUZZ_SEEDS
 from tests.system.upgrade.kills import ALL, VARIABLE
+from tools.mig_soak import main as mig_soak
 from tools.nodes_soak import main as nodes_soak
 from tools.storm.__main__ import main as storm
 
@@ -132,10 +135,14 @@ def main(arguments: list[str] | None = None) -> int:
         return storm(arguments[1:])
     if arguments[:1] == ["nodes"]:
         return nodes_soak(arguments[1:])
+    if arguments[:1] == ["mig"]:
+        return mig_soak(arguments[1:])
     parser = argparse.ArgumentParser(
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=[*PARTS, "explore", "fuzz", "nodes", "storm", "system"])
+    parser.add_argument(
+        "what", choices=[*PARTS, "explore", "fuzz", "mig", "nodes", "storm", "system"]
+    )
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int, default=None, help="report one seed in full")

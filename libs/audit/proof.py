@@ -176,6 +176,10 @@ def _evidence_problems(change: NodeChange, state: _ProofState) -> Iterator[str]:
         yield f"its evidence is of {evidence.at:.0f}, older than the last change of the driver"
     if not evidence.driver_pod_uid and not evidence.driver_started:
         yield "its evidence names no instance of the driver"
+    if after.record and after.record.mig_digest and not after.record.mig_failed:
+        found, wanted = evidence.mig_digest, after.record.mig_digest
+        if found != wanted:
+            yield f"its evidence names the MIG geometry {found!r}, but {wanted!r} was asked"
 
 
 class _FinishedOps:

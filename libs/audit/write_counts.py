@@ -14,7 +14,7 @@ from libs.audit.nodes import ReplayedNode
 from libs.audit.timeline import OURS
 from libs.contracts import rollout
 from libs.contracts.journal import Verb
-from libs.contracts.node import MANAGER, UpgradeState
+from libs.contracts.node import MANAGER, MIG_STATE_LABEL, UpgradeState
 
 WRITES: Final = 8
 CONFLICTS: Final = 4
@@ -145,8 +145,14 @@ def repeats(case: AuditCase) -> Iterator[AuditFinding]:
 
 
 def kubernetes_events(case: AuditCase) -> Iterator[AuditFinding]:
-    """Check that there is at most one Kubernetes Event for each state of a Node."""
-    states = Counter(change.node.name for change in case.writes if change.new_state is not None)
+    """Check that there is at most one Kubernetes Event for each state of a Node.
+
+    Its MIG state is one, too.
+    """
+    states: Counter[str] = Counter()
+    for change in case.writes:
+        is_divided = bool(change.labels.get(MIG_STATE_LABEL))
+        states[change.node.name] += (change.new_state is not None) + is_divided
     events: Counter[str] = Counter()
     for revision in case.revisions:
         about, name = (

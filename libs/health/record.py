@@ -62,6 +62,10 @@ class Track(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remedy: str = ""
 
 
+_NOTHING: Final = Track()
+_KEYED: Final = tuple((each.key, each) for each in CONDITIONS)
+
+
 class XidTrack(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An XID that counts."""
 
@@ -122,10 +126,11 @@ def after_reading(
         track = SwitchTrack(switch=slot, code=code, since=at.now)
         record = replace(record, switch_error=track, was_away=False, was_reset=False)
     record = _with_evidence(record, reading, reloaded=reloaded)
+    judged = replace(reading, links_seen=record.links)
     tracks = {
-        condition.key: track
-        for condition in CONDITIONS
-        if (track := _next_track(record, condition, reading, at)) is not None
+        key: track
+        for key, condition in _KEYED
+        if (track := _next_track(record.tracks.get(key), condition, judged, at)) is not None
     }
     return replace(
         record,
@@ -137,8 +142,8 @@ def after_reading(
 
 def verdict(record: GpuRecord) -> GpuHealth:
     findings: list[tuple[int, HealthFinding]] = []
-    for place, condition in enumerate(CONDITIONS):
-        track = record.tracks.get(condition.key)
+    for place, (key, condition) in enumerate(_KEYED):
+        track = record.tracks.get(key)
         if track is not None and track.counts:
             finding = HealthFinding(
                 rule=condition.rule,
@@ -282,11 +287,10 @@ def _remaining_xids(record: GpuRecord, reading: Reading, at: Moment) -> dict[int
 
 
 def _next_track(
-    record: GpuRecord, condition: Condition, reading: Reading, at: Moment
+    track: Track | None, condition: Condition, reading: Reading, at: Moment
 ) -> Track | None:
     """Return the track after a reading; None if the condition neither counts nor may soon."""
-    found = condition.check(replace(reading, links_seen=record.links))
-    track = record.tracks.get(condition.key, Track())
+    found, track = condition.check(reading), track or _NOTHING
     if found is None or (found is not False) is track.counts:
         settled = replace(track, changing=None)
         return settled if track.counts else None

@@ -7,6 +7,7 @@ by the test: it applies policies and labels, and reports for agents.
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -179,13 +180,16 @@ class World(Backends):
             "spec": {"nodeName": node, "containers": [{"name": "agent", "image": "agent:1"}]},
         }
         pod_uid = (await self.kube.create(PODS, pod, namespace=NAMESPACE)).metadata.uid
-        journal = MemoryJournal(
-            self.journals[node, writer], pause=lambda: self.sim.clock.sleep(0.001)
-        )
+        pause = partial(self.write_journal, node, writer)
+        journal = MemoryJournal(self.journals[node, writer], pause=pause)
         run = run_agent(machine, writer, node_uid=uid, pod_uid=pod_uid, journal=journal)
         agent = Process(self, writer, run, name=f"{writer}-{number} of {node}", node=node)
         self.agents.append(agent)
         return agent
+
+    async def write_journal(self, _node: str, _writer: Writer) -> None:
+        """Pause as an agent does before and after each write to its journal."""
+        await self.sleep(0.001)
 
     async def kill_agents(self, node: str = "", writer: Writer | None = None) -> None:
         """Kill the agents of a node, or of all; all of them, or one."""

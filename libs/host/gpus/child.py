@@ -100,7 +100,7 @@ class GpuThread:
             case Describe(id):
                 return Described(id, reading.describe(gpu))
             case Sample(id):
-                return self._sample(id, gpu)
+                return self._sample(id, gpu, describes=question.describes)
             case Divide(id):
                 return Divided(id, dividing.read(gpu))
             case SetMigMode(id):
@@ -112,11 +112,12 @@ class GpuThread:
                 dividing.destroy(gpu, question.instance)
                 return Changed(id)
 
-    def _sample(self, id: int, gpu: Any) -> Sampled:
+    def _sample(self, id: int, gpu: Any, *, describes: bool) -> Sampled:
+        described = reading.describe(gpu) if describes else None
         if self._measuring is None:
             self._measuring = Measuring(gpu)
         values, instances = self._measuring.sample(), self._measuring.sample_instances()
-        return Sampled(id, reading.monotonic(), values, instances)
+        return Sampled(id, reading.monotonic(), values, instances, described)
 
     def _handle(self) -> Any:
         if self._gpu is None:

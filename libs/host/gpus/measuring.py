@@ -1,14 +1,14 @@
 """Measure one GPU through NVML. Only the NVML process imports this, as it does `reading`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
 from libs.host.gpus.protocol import MAX_MIGS, SampledInstance
-from libs.host.gpus.reading import ask, fields, nvml
+from libs.host.gpus.reading import ask, attribute, fields, nvml
 
 _ALL_LINKS: Final = 0xFFFFFFFF
-_FIELDS: Final[dict[str, int | tuple[int, int]]] = {
+_NUMBERS: Final[dict[str, int]] = {
     "memory_temperature": nvml.NVML_FI_DEV_MEMORY_TEMP,
     "energy": nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
     "ecc_volatile_corrected": nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
@@ -32,6 +32,9 @@ _FIELDS: Final[dict[str, int | tuple[int, int]]] = {
     "nvlink_data_errors": nvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL,
     "nvlink_replay_errors": nvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL,
     "nvlink_recovery_errors": nvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL,
+}
+_FIELDS: Final[dict[str, tuple[int, int]]] = {
+    **{name: (number, 0) for name, number in _NUMBERS.items()},
     "nvlink_tx_kib": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
     "nvlink_rx_kib": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
     "nvlink_first_tx_kib": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0),
@@ -67,36 +70,45 @@ class Profiling:
     def __init__(self, get: Callable[[Any], Any], *, metrics: Mapping[str, int]) -> None:
         self._get = get
         self._metrics = metrics
+        self._request: Any = None
         self._before: Any = None
         self._spare: Any = None
 
-    def measure(self, request: Any) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """Take a sample, and compare it with the one before; the first has none."""
         if self._spare is None:
             self._spare = ask(nvml.nvmlGpmSampleAlloc)
         if self._spare is None or ask(self._get, self._spare) is None:
             return {}
         before, self._before, self._spare = self._before, self._spare, self._before
-        return {} if before is None else self._compare(request, before, self._before)
+        return {} if before is None else self._compare(before, self._before)
 
     def free(self) -> None:
         for sample in (self._before, self._spare):
             if sample is not None:
                 ask(nvml.nvmlGpmSampleFree, sample)
 
-    def _compare(self, request: Any, before: Any, after: Any) -> dict[str, float]:
-        request.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        request.numMetrics = len(self._metrics)
-        request.sample1, request.sample2 = before, after
-        for place, metric in enumerate(self._metrics.values()):
-            request.metrics[place].metricId = metric
-        if ask(nvml.nvmlGpmMetricsGet, request) is None:
+    def _compare(self, before: Any, after: Any) -> dict[str, float]:
+        if self._request is None:
+            self._request = _request(self._metrics.values())
+        self._request.sample1, self._request.sample2 = before, after
+        if ask(nvml.nvmlGpmMetricsGet, self._request) is None:
             return {}
         return {
-            name: request.metrics[place].value
-            for place, name in enumerate(self._metrics)
-            if request.metrics[place].nvmlReturn == nvml.NVML_SUCCESS
+            name: attribute(metric, "value")
+            for name, metric in zip(self._metrics, self._request.metrics, strict=False)
+            if attribute(metric, "nvmlReturn") == nvml.NVML_SUCCESS
         }
+
+
+def _request(metrics: Collection[int]) -> Any:
+    """Return a comparison of two samples by these metrics."""
+    request = nvml.c_nvmlGpmMetricsGet_t()
+    request.version = nvml.NVML_GPM_METRICS_GET_VERSION
+    request.numMetrics = len(metrics)
+    for place, metric in zip(request.metrics, metrics, strict=False):
+        place.metricId = metric
+    return request
 
 
 class Measuring:
@@ -106,7 +118,6 @@ class Measuring:
         self._gpu = gpu
         support = ask(nvml.nvmlGpmQueryDeviceSupport, gpu)
         self._profiles = support is not None and bool(support.isSupportedDevice)
-        self._request: Any = nvml.c_nvmlGpmMetricsGet_t() if self._profiles else None
         self._profiling = Profiling(partial(nvml.nvmlGpmSampleGet, gpu), metrics=_PROFILING)
         self._instances: dict[int, Profiling] = {}
 
@@ -129,7 +140,7 @@ class Measuring:
             **_utilization(gpu),
             **_memory(gpu),
             **fields(gpu, _FIELDS),
-            **(self._profiling.measure(self._request) if self._profiles else _pcie(gpu)),
+            **(self._profiling.measure() if self._profiles else _pcie(gpu)),
         }
         return {name: value for name, value in found.items() if value is not None}
 
@@ -149,7 +160,7 @@ class Measuring:
         if number not in self._instances:
             get = partial(nvml.nvmlGpmMigSampleGet, self._gpu, number)
             self._instances[number] = Profiling(get, metrics=_SHARES)
-        return self._instances[number].measure(self._request)
+        return self._instances[number].measure()
 
 
 def _devices_by_instance(gpu: Any) -> dict[int, Any]:

@@ -79,6 +79,9 @@ class MemoryGpus:
             for gpu in self.describe()
         )
 
+    def sweep(self) -> tuple[tuple[Gpu, ...], tuple[GpuSample, ...]]:
+        return self.describe(), self.sample()
+
     def errors(self) -> Mapping[str, tuple[int, ...]]:
         errors = {uuid: tuple(codes) for uuid, codes in self._xids.items()}
         self._xids = {}

@@ -105,6 +105,9 @@ class NvmlGpus:
     def sample(self) -> tuple[GpuSample, ...]:
         return self._query(Session.sample)
 
+    def sweep(self) -> tuple[tuple[Gpu, ...], tuple[GpuSample, ...]]:
+        return self._query(Session.sweep)
+
     def errors(self) -> Mapping[str, tuple[int, ...]]:
         with self._lock:
             if self._session is not None:

@@ -59,6 +59,13 @@ class Gpus(Protocol):
         """Return one measurement of each GPU, by index; unreadable values are None."""
         ...
 
+    def sweep(self) -> tuple[tuple[Gpu, ...], tuple[GpuSample, ...]]:
+        """Return what `describe` and `sample` return, for a fraction of their costs.
+
+        The GPUs that answer are kept waiting no longer than by `sample`.
+        """
+        ...
+
     def errors(self) -> Mapping[str, tuple[int, ...]]:
         """Return the XIDs since the last call, by UUID, also while the library is not open.
 

@@ -42,6 +42,9 @@ class Describe(Ask, frozen=True, array_like=True, tag=1):
 class Sample(Ask, frozen=True, array_like=True, tag=2):
     """Measure one GPU."""
 
+    describes: bool = False
+    """Whether to describe it, too."""
+
 
 class Divide(Ask, frozen=True, array_like=True, tag=3):
     """Return how one GPU is divided."""
@@ -184,6 +187,8 @@ class Sampled(msgspec.Struct, frozen=True, array_like=True, tag=2):
     values: dict[str, int | float]
     """By name; values that the driver does not have are absent."""
     instances: list[SampledInstance] = []
+    gpu: RawGpu | None = None
+    """The description, if it was asked."""
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from math import inf
 from typing import Final
@@ -26,6 +27,7 @@ from libs.host.gpus.protocol import (
     Event,
     Failed,
     Opened,
+    RawGpu,
     Reply,
     Request,
     Sample,
@@ -59,6 +61,7 @@ class Session:
         self._known: dict[int, Gpu] = {}
         self._gpus: dict[int, Gpu] = {}
         """The GPUs by index as they were last described."""
+        self._cleaned_from: dict[int, tuple[RawGpu, Gpu]] = {}
         self._measured: dict[int, Sampled] = {}
         self._complained = set[tuple[str, str]]()
         complaints = Complaints("the driver")
@@ -75,7 +78,9 @@ class Session:
             self.describe()
 
     def describe(self) -> tuple[Gpu, ...]:
-        answers = self._ask(Describe)
+        return self._describe(self._ask(Describe))
+
+    def _describe(self, answers: Mapping[int, Reply]) -> tuple[Gpu, ...]:
         complaints = {index: Complaints(f"GPU {index}") for index in range(self._count)}
         gpus = clean.distinct(
             [self._gpu(index, answers.get(index), complaints[index]) for index in complaints],
@@ -93,6 +98,15 @@ class Session:
         self.require_described()
         answers = self._ask(Sample, late=self._late)
         return tuple(self._sample(gpu, answers.get(index)) for index, gpu in self._gpus.items())
+
+    def sweep(self) -> tuple[tuple[Gpu, ...], tuple[GpuSample, ...]]:
+        """Describe and measure all GPUs with one question to each."""
+        self.require_described()
+        hung = self.process.hung
+        answers = self._ask(partial(Sample, describes=True), late=self._late)
+        # Where a GPU hangs, the others may have answered just before the driver hung for all.
+        gpus = self._describe(answers) if self.process.hung <= hung else self.describe()
+        return gpus, tuple(self._sample(gpu, answers.get(gpu.index)) for gpu in gpus)
 
     def _ask_one(self, uuid: str, question: Callable[[int, int], Request], seconds: float) -> Reply:
         """Ask one GPU, or change it. Raise `GpusUnavailable` or `DivisionRefused` if it fails."""
@@ -195,8 +209,9 @@ class Session:
             self._log_new(complaints)
 
     def _gpu(self, index: int, reply: Reply | None, complaints: Complaints) -> Gpu:
-        if isinstance(reply, Described):
-            return clean.gpu(index, reply.gpu, complaints)
+        raw = reply.gpu if isinstance(reply, Described | Sampled) else None
+        if raw is not None:
+            return self._cleaned(index, raw, complaints)
         if reply is None and self._is_late(index):
             return self._known[index]
         is_hung = not isinstance(reply, Failed)
@@ -205,6 +220,14 @@ class Session:
             hung=is_hung,
             problem=GpuProblem.HUNG if is_hung else problems.gpu_problem(reply.code),
         )
+
+    def _cleaned(self, index: int, raw: RawGpu, complaints: Complaints) -> Gpu:
+        """Return the GPU; what it said last and says again need not be cleaned again."""
+        last, gpu = self._cleaned_from.get(index, (None, None))
+        if gpu is None or raw != last:
+            gpu = clean.gpu(index, raw, complaints)
+            self._cleaned_from[index] = raw, gpu
+        return gpu
 
     def _sample(self, gpu: Gpu, reply: Reply | None) -> GpuSample:
         if not isinstance(reply, Sampled) or gpu.problem is GpuProblem.UNIDENTIFIED:

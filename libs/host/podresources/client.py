@@ -53,12 +53,14 @@ class PodResources:
         try:
             data = self._ask()
         except grpc.RpcError as error:
-            self.close()  # the next question connects at once, to a kubelet that was restarted too
             raise KubeletUnavailable(_reason(error, self._socket)) from None
+        finally:
+            # While it is open, threads of gRPC's own wake up all the time.
+            self.close()
         return _decoded(data, self._socket)
 
     def close(self) -> None:
-        """Close the connection, if there is one; the next question opens another."""
+        """Close the connection, if there is one, which ends a question of another thread."""
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
@@ -66,10 +68,9 @@ class PodResources:
     def _ask(self) -> bytes:
         import grpc
 
-        if self._channel is None:
-            self._channel = grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+        channel = self._channel = grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
         # A request without fields is empty.
-        call = cast("Callable[..., bytes]", self._channel.unary_unary(METHOD))
+        call = cast("Callable[..., bytes]", channel.unary_unary(METHOD))
         return call(b"", timeout=SECONDS)
 
 

@@ -1,7 +1,7 @@
 """The driver's GPU library on a simulated machine, as agents open it, and its readings."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -10,6 +10,7 @@ from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.forecast.world import VALIDATION_STEPS, ValidationEnd
 from libs.host import modules
+from libs.host.gpus.division import Activation, InstanceProfile
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.runtime.env import Env
@@ -48,6 +49,21 @@ class AgentGpus(MemoryGpus):
         """Return the GPUs by index; broken ones are hung. Raises `GpusUnavailable` unless open."""
         broken = self.state.broken_gpus
         return tuple(_broken(gpu) if gpu.index in broken else gpu for gpu in super().describe())
+
+    def set_mig_mode(self, uuid: str, *, on: bool) -> Activation:
+        status = super().set_mig_mode(uuid, on=on)
+        self.state.on_division()
+        return status
+
+    def create_instance(
+        self, uuid: str, profile: InstanceProfile, *, start: int, compute: Sequence[int]
+    ) -> None:
+        super().create_instance(uuid, profile, start=start, compute=compute)
+        self.state.on_division()
+
+    def destroy_instance(self, uuid: str, number: int) -> None:
+        super().destroy_instance(uuid, number)
+        self.state.on_division()
 
 
 class ValidatorGpus(AgentGpus):

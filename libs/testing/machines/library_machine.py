@@ -4,7 +4,7 @@ The simulated kernel and its processes still decide which driver is loaded, who 
 busy a GPU is; `show_readings` writes what that means for its readings into the stand-in's state.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import msgspec
 
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
-from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.division import Activation, InstanceProfile
 from libs.host.gpus.nvml import Deadlines, NvmlGpus
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.gpus.process import NvmlProcess
@@ -20,6 +20,7 @@ from libs.host.kernel_log import SwitchError
 from libs.host.machine import Machine as HostMachine
 from libs.host.machine import Offload
 from libs.host.tree import Tree
+from libs.testing.machines.gpu_library import AgentGpus
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.nvml import StandIn, profiles
 
@@ -32,7 +33,7 @@ class LibraryGpus(NvmlGpus):
 
     def __init__(
         self,
-        simulated: MemoryGpus,
+        simulated: AgentGpus,
         stand_in: StandIn,
         tree: Tree,
         *,
@@ -53,8 +54,8 @@ class LibraryGpus(NvmlGpus):
     def open(self) -> DriverLibrary:
         if self._has_ended:
             raise GpusUnavailable(None, "the agent has ended")
-        version = self._simulated.open().driver_version
-        if self._stand_in.machine.driver_version.decode() != version:
+        version, machine = self._simulated.open().driver_version, self._stand_in.machine
+        if not machine.driver_loaded or machine.driver_version.decode() != version:
             self._stand_in.unload()
             self._stand_in.load(version)
         try:
@@ -67,6 +68,21 @@ class LibraryGpus(NvmlGpus):
         super().close()
         self._simulated.close()
 
+    def set_mig_mode(self, uuid: str, *, on: bool) -> Activation:
+        status = super().set_mig_mode(uuid, on=on)
+        self._simulated.state.on_division()
+        return status
+
+    def create_instance(
+        self, uuid: str, profile: InstanceProfile, *, start: int, compute: Sequence[int]
+    ) -> None:
+        super().create_instance(uuid, profile, start=start, compute=compute)
+        self._simulated.state.on_division()
+
+    def destroy_instance(self, uuid: str, number: int) -> None:
+        super().destroy_instance(uuid, number)
+        self._simulated.state.on_division()
+
     def errors(self) -> Mapping[str, tuple[int, ...]]:
         return {**self._simulated.errors(), **super().errors()}
 
@@ -74,11 +90,24 @@ class LibraryGpus(NvmlGpus):
         return (*self._simulated.switch_errors(), *super().switch_errors())
 
 
+class ProvingGpus(LibraryGpus):
+    """The GPUs of the validator: the model decides how long validation takes, and how it ends."""
+
+    def describe(self) -> tuple[Gpu, ...]:
+        problems = {gpu.uuid: gpu for gpu in self._simulated.describe() if gpu.problem is not None}
+        return tuple(
+            gpu
+            if (found := problems.get(gpu.uuid)) is None
+            else msgspec.structs.replace(gpu, hung=found.hung, problem=found.problem)
+            for gpu in super().describe()
+        )
+
+
 class LibraryMachine(SimulatedMachine):
     """The processes of its agents must have the environment of `stand_in`.
 
-    An agent that changes the machine and one that proves it have the simulated GPUs: the model of
-    the world decides how a validation ends.
+    Without `divides`, an agent that changes the machine and one that proves it have the simulated
+    GPUs. With it, all agents have the stand-in, which loses its MIG instances with the driver.
     """
 
     def __init__(
@@ -89,6 +118,7 @@ class LibraryMachine(SimulatedMachine):
         library: Path,
         deadlines: Deadlines = _DEADLINES,
         start: Callable[[str], NvmlProcess] = NvmlProcess,
+        divides: bool = False,
         **machine: Any,
     ) -> None:
         """`state` is the stand-in's file, which is created; `library` the folder of the library."""
@@ -97,15 +127,19 @@ class LibraryMachine(SimulatedMachine):
         self._library = library
         self._deadlines = deadlines
         self._start = start
+        self._divides = divides
         self._opened: list[LibraryGpus] = []
+        if divides:
+            self._state.kernel.on_driver_unloaded = self.stand_in.unload
 
     def host(
         self, offload: Offload, *, changes: bool = False, proves: bool = False, **agent: Any
     ) -> HostMachine:
         host = super().host(offload, changes=changes, proves=proves, **agent)
-        if changes or proves or not isinstance(host.gpus, MemoryGpus):
+        if not isinstance(host.gpus, AgentGpus) or ((changes or proves) and not self._divides):
             return host
-        gpus = LibraryGpus(
+        gpus_class = ProvingGpus if proves else LibraryGpus
+        gpus = gpus_class(
             host.gpus,
             self.stand_in,
             host.tree,
@@ -127,6 +161,10 @@ class LibraryMachine(SimulatedMachine):
         for gpus in self._opened:
             gpus.end()
         self._opened.clear()
+        if self._divides:
+            self.stand_in.unload()
+            for gpu in self.stand_in.gpus:
+                gpu.reset()
 
     def show_readings(self) -> None:
         """Let the stand-in return what the load of each GPU means now."""

@@ -1,8 +1,9 @@
 """One simulated machine: files, kernel, agents and boots."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from libs.contracts.facts import Gpu
 from libs.host import gate
 from libs.host.cuda.memory import MemoryCuda
 from libs.host.gate import GateAnswer, GateRequest
@@ -88,6 +89,15 @@ class SimulatedMachine:
     @property
     def driver(self) -> InstalledDriver | None:
         return self._state.installed
+
+    @property
+    def divided(self) -> tuple[Gpu, ...]:
+        """The GPUs, divided as they are now."""
+        return tuple(map(self._state.mig.describe, self._state.gpus))
+
+    def on_division(self, changed: Callable[[], object]) -> None:
+        """Call this after each change of how a GPU is divided, instead of what was called."""
+        self._state.on_division = changed
 
     @property
     def gate_answers(self) -> tuple[GateAnswer, ...]:

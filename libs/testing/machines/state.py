@@ -1,7 +1,7 @@
 """State that all parts of one machine share, and the incidents recorded there."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -88,6 +88,8 @@ class MachineState:
         """The answers with which pods passed the gate, in all boots."""
         self.drivers: dict[str, str] = {}
         """Labels of running driver containers, by pod uid."""
+        self.on_division: Callable[[], object] = lambda: None
+        """Called after each change of how a GPU is divided."""
         self.broken_gpus: set[int] = set()
         """Indices of GPUs that do not answer in this boot."""
         self._installed: InstalledDriver | None = None

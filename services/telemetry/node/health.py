@@ -17,7 +17,7 @@ from libs.contracts.telemetry import GpuSample
 from libs.health.node import Records, Sweep, after_sweep, node_health
 from libs.health.record import GpuRecord, Moment, durable, resumed
 from libs.host import modules
-from libs.host.kernel_log import slot_of
+from libs.host.kernel_log import SwitchError, slot_of
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
@@ -123,8 +123,7 @@ class HealthReporter:
         xids: Mapping[str, tuple[int, ...]],
     ) -> None:
         """Judge a sweep; `gpus` is None if they could not be read, because of `problem` if any."""
-        loaded_at = await self._machine.offload.run(self._read_load)
-        switch_errors = await self._machine.offload.run(self._machine.gpus.switch_errors)
+        loaded_at, switch_errors = await self._machine.offload.run(self._read_machine)
         fatal = [(error.slot, error.code) for error in switch_errors if error.is_fatal]
         sweep = Sweep(
             gpus=gpus,
@@ -162,6 +161,9 @@ class HealthReporter:
             uuid = uuids.get(name, name)
             found[uuid] = (*found.get(uuid, ()), *codes)
         return found
+
+    def _read_machine(self) -> tuple[float, tuple[SwitchError, ...]]:
+        return self._read_load(), self._machine.gpus.switch_errors()
 
     def _read_load(self) -> float:
         try:

@@ -152,9 +152,7 @@ class Sampler:
         if library is None:
             return _SweepResult(errors=errors)
         try:
-            # In this order a GPU that hangs costs the others no second.
-            samples = gpus.sample()
-            described = gpus.describe()
+            described, samples = gpus.sweep()
         except GpusUnavailable as error:
             self._hold.mark_lost(error)
             return _SweepResult(errors=errors)

@@ -19,10 +19,17 @@ from services.scheduler import resources
 from tests.component.campaign.actions import ALL_ACTIONS
 from tests.component.campaign.admin import NEW, OLD, POOL
 from tests.component.campaign.gate_answers import unjustified_answers
+from tests.component.campaign.mig_actions import (
+    division_problems,
+    is_for_another_config,
+    is_settled,
+)
 from tests.component.campaign.observers import BusObserver, FaultCounter
 from tests.component.campaign.recovery import FOR_PEOPLE, decode_record, record_of, recover
 from tests.component.campaign.scenario import ACTS_UNTIL, CampaignScenario
+from tests.component.campaign.timeline import node_changes
 from tests.component.campaign.world import CampaignWorld, run_world
+from tests.component.pods_kept import deleted_pods
 
 FAULTS_END_AT: Final = ACTS_UNTIL + 10.0
 FINISH_WITHIN: Final = 4500.0
@@ -34,7 +41,6 @@ AT_REST: Final = 20.0
 LATE: Final = 90.0
 """Seconds after which a wait with an expected end is overdue."""
 LINES: Final = 120
-_SHOWN_PATHS: Final = (STATE_LABEL, DRIVER_LABEL, "unschedulable", "bootID")
 
 
 class SeedResult(msgspec.Struct, kw_only=True):
@@ -133,8 +139,13 @@ class _SeedRun:
         """Report whether everything is in place, with evidence."""
         if not await self._world.is_rolled_out():
             return False
-        nodes = [await self._world.kube.get(resources.NODES, name) for name in self._world.nodes]
-        return all((record := record_of(node)) and record.evidence for node in nodes)
+        return all(
+            (record := record_of(node)) and record.evidence and is_settled(node)
+            for node in await self._nodes()
+        )
+
+    async def _nodes(self) -> list[resources.Node]:
+        return [await self._world.kube.get(resources.NODES, name) for name in self._world.nodes]
 
     async def _ended_or_for_people(self) -> bool:
         """Report whether every node is in place, or waits for a person."""
@@ -142,7 +153,10 @@ class _SeedRun:
             return True
         waits, now = self._waits(), self._world.sim.clock.now()
         at_rest = all(now - event.at > AT_REST for event in self._observer.waits.values())
-        return bool(waits) and at_rest and all(wait.code in FOR_PEOPLE for wait in waits.values())
+        for_people = (
+            wait.code in FOR_PEOPLE or is_for_another_config(wait) for wait in waits.values()
+        )
+        return bool(waits) and at_rest and all(for_people)
 
     def _waits(self) -> dict[str, WaitEvent]:
         waits = {name: self._observer.wait_of(name) for name in self._world.nodes}
@@ -177,12 +191,16 @@ class _SeedRun:
             failures += [f"unguarded: {request}" for request in role.transport.unguarded]
         failures += [f"gate: {text}" for text in self._unjustified_answers(entries)]
         failures += self._given_up_evictions(revisions)
+        failures += [f"lost: {text}" for text in deleted_pods(revisions)]
         if ended:
             failures += [f"proof: {text}" async for text in self._without_evidence()]
+            for node in await self._nodes():
+                divided = world.nodes[node.metadata.name].machine.divided
+                failures += [f"mig: {text}" for text in division_problems(node, divided)]
         else:
             failures += [f"liveness: {await self._describe_nodes()}", *self._overdue_waits()]
         timeline = [*self._lines, *((event.at, event.message) for event in events)]
-        timeline += _writes(revisions)
+        timeline += node_changes(revisions)
         for entry in entries:
             op = f"{entry.command} {entry.token}.{entry.op} {entry.phase} {entry.detail}".rstrip()
             timeline.append((entry.time, f"{entry.node}/{entry.component}: {op}"))
@@ -261,21 +279,6 @@ class _SeedRun:
             texts.append(f"{name} is {state} with {driver}; {waits.get(name)}")
         rollout = await self._world.rollout()
         return f"{rollout.status.phase if rollout else 'no rollout'}; {'; '.join(texts)}"
-
-
-def _writes(revisions: Iterable[Revision]) -> Iterator[tuple[float, str]]:
-    """Return relevant changes of Nodes as lines."""
-    for revision in revisions:
-        if revision.kind != "Node" or revision.code >= 300:
-            continue
-        changes = [
-            f"{path.rpartition('/')[2]}={value}"
-            for path, (_, value) in revision.changed.items()
-            if path.endswith(_SHOWN_PATHS)
-        ]
-        if changes:
-            user = revision.user.rpartition(":")[2]
-            yield revision.time, f"{user} writes {revision.name}: {', '.join(changes)}"
 
 
 def seed_report(result: SeedResult) -> str:

@@ -3,7 +3,7 @@
 Each kind of fault has a random source of its own, so that adding a kind changes none of the others.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from random import Random
 from typing import Final
@@ -13,7 +13,8 @@ import msgspec
 from libs.forecast.world import ProcessEnd, TimeSpan, ValidationEnd
 from libs.testing.bus import BusFaults
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
-from tests.component.campaign.actions import ALL_ACTIONS
+from tests.component.campaign.actions import ALL_ACTIONS, COMMON_ACTIONS
+from tests.component.campaign.mig_actions import MIG_ACTIONS
 from tests.component.campaign.user_actions import ScheduledAction
 
 ACTS_FROM: Final = 8.0
@@ -22,6 +23,9 @@ PATCHED: Final = (45.0, 95.0)
 ACTS_UNTIL: Final = 180.0
 UNPROVED: Final = (100.0, 130.0)
 """Seconds from the start until a proof is withdrawn in a scenario that has nothing else."""
+
+MIG_FROM: Final = 1000
+"""The first seed in which people divide GPUs; the scenarios of earlier ones are older than MIG."""
 
 
 class ApiFaultRates(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +103,13 @@ def scenario(seed: int) -> CampaignScenario:
         return msgspec.structs.replace(result, actions=(_unprove(seed, nodes),))
     return msgspec.structs.replace(
         result,
-        actions=_sorted((*_actions(seed, nodes), *_guard(seed, result.patched_at))),
+        actions=_sorted(
+            (
+                *_actions(seed, nodes),
+                *_guard(seed, result.patched_at),
+                *(_mig_actions(seed, nodes) if divides(seed) else ()),
+            )
+        ),
         bus=_bus_faults(Random(f"{seed}/bus")),
         api_faults=_api_fault_rates(Random(f"{seed}/api")),
         overrides=(
@@ -179,7 +189,7 @@ def _slow_stop(random: Random, nodes: tuple[str, ...]) -> tuple[WorldOverride, .
 def _actions(seed: int, nodes: tuple[str, ...]) -> tuple[ScheduledAction, ...]:
     often = Random(f"{seed}/often").choice((0.05, 0.12, 0.25))
     result: list[ScheduledAction] = []
-    for what, kind in ALL_ACTIONS.items():
+    for what, kind in COMMON_ACTIONS.items():
         random = Random(f"{seed}/{what}")
         if random.random() >= often * kind.often:
             continue
@@ -189,6 +199,23 @@ def _actions(seed: int, nodes: tuple[str, ...]) -> tuple[ScheduledAction, ...]:
             value = round(random.uniform(*kind.values), 1)
             result.append(ScheduledAction(at=at, kind=what, node=node, value=value))
     return _sorted(result)
+
+
+def divides(seed: int) -> bool:
+    """Return whether people divide GPUs in this seed."""
+    return seed >= MIG_FROM and seed % 2 == 1
+
+
+def _mig_actions(seed: int, nodes: tuple[str, ...]) -> Iterator[ScheduledAction]:
+    random = Random(f"{seed}/mig")
+    for node in nodes:
+        if random.random() < 0.3:
+            continue
+        for what, kind in MIG_ACTIONS.items():
+            for _ in range(random.randint(what == "divide", kind.most)):
+                at = round(random.uniform(ACTS_FROM, ACTS_UNTIL), 2)
+                value = round(random.uniform(*kind.values), 1)
+                yield ScheduledAction(at=at, kind=what, node=node, value=value)
 
 
 def _unprove(seed: int, nodes: tuple[str, ...]) -> ScheduledAction:

@@ -112,3 +112,19 @@ except KubeletUnavailable:
 """
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert child.stdout == b"[]\n"
+
+
+def test_between_two_questions_grpc_has_no_threads(kubelet: Kubelet) -> None:
+    """They would wake up several times a second. They end a moment after the answer."""
+    program = """
+import os, sys, time
+from libs.host.podresources.client import PodResources
+resources = PodResources(sys.argv[1])
+for _ in range(2):
+    resources.list()
+    while len(os.listdir("/proc/self/task")) > 1:
+        time.sleep(0.01)
+"""
+    command = [sys.executable, "-c", program, str(kubelet.socket)]
+    subprocess.run(command, check=True, timeout=60)
+    assert len(kubelet.requests) == 2

@@ -6,7 +6,8 @@ from libs.contracts.node import MIG_CONFIG_LABEL, MIG_STATE_LABEL, WaitCode
 from libs.kube.resources import CONFIG_MAPS
 from services.scheduler import resources
 from tests.component.processes import NAMESPACE
-from tests.component.scheduler.world import CORDON, POLICY, World, in_world
+from tests.component.scheduler.audited import in_audited_world
+from tests.component.scheduler.world import CORDON, POLICY, World
 
 STATE = f'metadata.labels["{MIG_STATE_LABEL}"]'
 OURS = """
@@ -72,7 +73,7 @@ def revision(world: World) -> int:
     return max(each.revision for each in world.committed())
 
 
-@in_world
+@in_audited_world
 async def test_gpus_that_are_divided_so_need_no_lease(world: World) -> None:
     await world.complete_first_rollout("a", "b")
     await world.sleep(90)
@@ -89,7 +90,7 @@ async def test_gpus_that_are_divided_so_need_no_lease(world: World) -> None:
     assert written_states(world, since=before) == ["success", None]
 
 
-@in_world
+@in_audited_world
 async def test_a_name_that_does_not_exist_is_failed_at_once_and_why_names_what_exists(
     world: World,
 ) -> None:
@@ -111,7 +112,7 @@ async def test_a_name_that_does_not_exist_is_failed_at_once_and_why_names_what_e
     assert written_states(world, since=before) == ["failed", "success"]
 
 
-@in_world
+@in_audited_world
 async def test_the_policy_names_a_config_map_that_comes_changes_and_goes(world: World) -> None:
     await world.complete_first_rollout("a")
     await world.sleep(90)
@@ -133,7 +134,7 @@ async def test_the_policy_names_a_config_map_that_comes_changes_and_goes(world: 
     assert written_states(world, since=before) == ["failed", "success", "failed", None]
 
 
-@in_world
+@in_audited_world
 async def test_where_the_mig_manager_is_off_labels_of_others_are_left_alone(world: World) -> None:
     await world.complete_first_rollout("a", "b")
     await configure(world, "a", "all-disabled")
@@ -149,7 +150,7 @@ async def test_where_the_mig_manager_is_off_labels_of_others_are_left_alone(worl
     assert (await world.why("b")).in_place
 
 
-@in_world
+@in_audited_world
 async def test_a_restarted_scheduler_writes_nothing_again(world: World) -> None:
     scheduler, _ = await world.complete_first_rollout("a", "b")
     await configure(world, "a", "all-disabled")

@@ -14,6 +14,7 @@ from libs.policy.mig.resolution import MigProblem, resolve
 from libs.testing.machines.base_files import H100, PLAIN, GpuModel, gpus
 from services.scheduler import resources
 from tests.component.processes import AGENTS
+from tests.component.scheduler.audited import in_audited_world
 from tests.component.scheduler.test_mig import (
     configure,
     mig_state,
@@ -28,7 +29,6 @@ from tests.component.scheduler.world import (
     NEW,
     POOL,
     World,
-    in_world,
     most_cordoned,
 )
 from tests.unit.policy.situations import node
@@ -90,7 +90,7 @@ async def settled(world: World, *nodes: str) -> int:
     return max(each.revision for each in world.committed())
 
 
-@in_world
+@in_audited_world
 async def test_a_label_divides_the_gpus_under_one_lease(world: World) -> None:
     before = await settled(world, "a")
     await world.start_job("train", "a")
@@ -122,7 +122,7 @@ async def test_a_label_divides_the_gpus_under_one_lease(world: World) -> None:
     assert (await world.why("a")).in_place
 
 
-@in_world
+@in_audited_world
 async def test_there_and_back_over_a_mixed_geometry(world: World) -> None:
     await settled(world, "a")
     for number, config in enumerate((SEVEN, MIXED, NONE, MIXED), start=1):
@@ -135,7 +135,7 @@ async def test_there_and_back_over_a_mixed_geometry(world: World) -> None:
         assert await mig_state(world, "a") == "success"
 
 
-@in_world
+@in_audited_world
 async def test_nodes_are_divided_one_after_the_other_within_the_budget(world: World) -> None:
     names = ("a", "b", "c")
     before = await settled(world, *names)
@@ -147,7 +147,7 @@ async def test_nodes_are_divided_one_after_the_other_within_the_budget(world: Wo
     assert [ops(world, name) for name in names] == [1, 1, 1]
 
 
-@in_world
+@in_audited_world
 async def test_an_upgrade_makes_the_geometry_again_under_its_lease(world: World) -> None:
     await settled(world, "a")
     target = (await world.rollout()).status.target
@@ -165,7 +165,7 @@ async def test_an_upgrade_makes_the_geometry_again_under_its_lease(world: World)
     assert ops(world, "a") == 2
 
 
-@in_world
+@in_audited_world
 async def test_a_reboot_drops_the_geometry_and_the_node_gets_it_back(world: World) -> None:
     await settled(world, "a")
     await configure(world, "a", SEVEN)
@@ -180,7 +180,7 @@ async def test_a_reboot_drops_the_geometry_and_the_node_gets_it_back(world: Worl
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 9, 16])
-@in_world
+@in_audited_world
 async def test_a_killed_driver_agent_ends_the_operation_when_it_is_back(
     world: World, steps: int
 ) -> None:
@@ -213,7 +213,7 @@ async def add_a100(world: World, *, reboots: str) -> None:
     await configure(world, "b", "all-1g.5gb")
 
 
-@in_world
+@in_audited_world
 async def test_a_reboot_that_the_policy_accepts_completes_the_geometry(world: World) -> None:
     await add_a100(world, reboots="true")
     await until_mig_state(world, "b", "rebooting", within=900.0)
@@ -231,7 +231,7 @@ async def test_a_reboot_that_the_policy_accepts_completes_the_geometry(world: Wo
     assert len(messages) == 3
 
 
-@in_world
+@in_audited_world
 async def test_without_the_policys_consent_the_old_geometry_stays(world: World) -> None:
     await add_a100(world, reboots="false")
     await until_mig_state(world, "b", "failed", within=900.0)
@@ -241,7 +241,7 @@ async def test_without_the_policys_consent_the_old_geometry_stays(world: World) 
     assert "reboot-required" in (await why_mig(world, "b"))
 
 
-@in_world
+@in_audited_world
 async def test_a_process_that_holds_a_gpu_keeps_it_undivided_and_why_names_it(
     world: World,
 ) -> None:
@@ -261,7 +261,7 @@ async def test_a_process_that_holds_a_gpu_keeps_it_undivided_and_why_names_it(
     assert await proven_digest(world, "a") == digest("a", MIXED)
 
 
-@in_world
+@in_audited_world
 async def test_a_plan_names_the_nodes_whose_gpus_are_to_be_divided(world: World) -> None:
     await settled(world, "a", "b", "c")
     await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": "Pause"}})
@@ -274,7 +274,7 @@ async def test_a_plan_names_the_nodes_whose_gpus_are_to_be_divided(world: World)
     assert all(each.end_p50 is not None for each in answer.nodes)
 
 
-@in_world
+@in_audited_world
 async def test_the_mig_manager_switched_off_ends_what_a_pause_holds_back(world: World) -> None:
     await settled(world, "a")
     await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": "Pause"}})

@@ -462,18 +462,21 @@ class JournalBuilder:
         cordon: bool = False,
         saved: bool = False,
         decided: float = 0,
+        divided: str = "",
+        not_divided: str = "",
         **overrides: Any,
     ) -> Revision:
         """Step 9: return the node on correct evidence, on altered evidence or on the saved one.
 
-        It was `decided` so many seconds before.
+        It was `decided` so many seconds before. `divided` is the digest of the geometry that was
+        asked, `not_divided` why it is not there.
         """
         evidence = self._saved_evidence if saved else self.evidence(name, **overrides)
         record = self.records[name]
         self.records[name] = NodeRecord(
             node_uid=record.node_uid, epoch=record.epoch, token=record.token, pool=record.pool,
             target=record.target, label=record.label, since=self.time - decided, seen=record.seen,
-            evidence=evidence,
+            evidence=evidence, mig_digest=divided, mig_failed=not_divided,
         )  # fmt: skip
         return self._apply_state(name, UpgradeState.UPGRADE_DONE, leased(None), cordoned(cordon))
 

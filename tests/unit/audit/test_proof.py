@@ -52,6 +52,24 @@ def test_wrong_evidence_is_a_violation(overrides: dict[str, Any], problem: str) 
 
 
 @cases(
+    "fields problems",
+    as_asked=({"divided": "seven", "mig_digest": "seven"}, []),
+    not_asked=({"mig_digest": "seven"}, []),
+    failed=({"divided": "seven", "not_divided": "in-use", "mig_digest": "none"}, []),
+    otherwise=(
+        {"divided": "seven", "mig_digest": "none"},
+        [f"{WITHOUT} its evidence names the MIG geometry 'none', but 'seven' was asked"],
+    ),
+)
+def test_evidence_names_the_geometry_that_was_asked(
+    fields: dict[str, Any], problems: list[str]
+) -> None:
+    builder = JournalBuilder("n1").play(UNDERWAY)
+    builder.finish("n1", **fields)
+    assert i3_messages(builder) == problems
+
+
+@cases(
     "story texts",
     no_evidence=(f"{UNDERWAY} rewrite state=upgrade-done cordon=False lease=0", [NO_EVIDENCE]),
     no_record=(f"{UNDERWAY} drop_record state=upgrade-done cordon=False lease=0", [NO_EVIDENCE]),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from libs.contracts.journal import Revision, Verb
-from libs.contracts.node import MANAGER
+from libs.contracts.node import MANAGER, MIG_STATE_LABEL
 from tests.unit.audit.builders import JournalBuilder, cases, labelled, messages, violations_of
 
 TOO_MANY = "n1: the scheduler wrote to it more than 8 times in attempt"
@@ -196,3 +196,14 @@ def test_each_state_has_at_most_one_kubernetes_event(
     assert i10_messages(builder) == []
     record_event(builder, **options)
     assert i10_messages(builder) == ["n1 had 2 states, but has more Kubernetes Events"] * problems
+
+
+def test_a_mig_state_is_a_state_too() -> None:
+    builder = JournalBuilder("n1").play("require; lease")
+    for value in ("pending", "success", None):
+        builder.label("n1", MIG_STATE_LABEL, value, by=MANAGER)
+    for _ in range(4):
+        record_event(builder)
+    assert i10_messages(builder) == []
+    record_event(builder)
+    assert i10_messages(builder) == ["n1 had 4 states, but has more Kubernetes Events"]

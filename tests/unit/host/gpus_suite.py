@@ -114,6 +114,13 @@ class ReadOnlyGpusSuite:
         assert all(map(is_measured, samples))
         assert bench.gpus.describe() == described
 
+    def test_a_sweep_describes_and_samples(self, bench: ReadOnlyGpuFixture) -> None:
+        bench.gpus.open()
+        described, samples = bench.gpus.sweep()
+        assert described == bench.gpus.describe() != ()
+        assert [sample.uuid for sample in samples] == [gpu.uuid for gpu in described]
+        assert all(map(is_measured, samples))
+
 
 class GpusSuite(ReadOnlyGpusSuite):
     """All tests."""
@@ -173,6 +180,10 @@ class GpusSuite(ReadOnlyGpusSuite):
         samples = bench.gpus.sample()
         assert [sample.uuid for sample in samples] == [gpu.uuid for gpu in before]
         assert [is_measured(sample) for sample in samples] == [gpu.index != 1 for gpu in before]
+        assert bench.gpus.sweep()[0] == after
+        assert [is_measured(sample) for sample in bench.gpus.sweep()[1]] == [
+            gpu.index != 1 for gpu in before
+        ]
         bench.set_problem(1, None)
         assert wait_for(bench.gpus, problem=None) == before
 

@@ -37,7 +37,8 @@ def answer(question, **more):
     if isinstance(question, Describe):
         send(Described(question.id, gpu(question.gpu, **more)))
     else:
-        send(Sampled(question.id, 1.0, {"temperature": 40}))
+        described = gpu(question.gpu, **more) if question.describes else None
+        send(Sampled(question.id, 1.0, {"temperature": 40}, [], described))
 
 """
 LONG = 60.0
@@ -153,6 +154,51 @@ def test_a_gpu_that_misses_its_deadline_is_hung_without_being_asked_again(start:
         time.sleep(0.05)
     assert found[1] == replace(before[1], hung=True, problem=GpuProblem.HUNG)
     assert found[0] == before[0]
+
+
+COUNTS = """
+for number in range(100):
+    question = read()
+    answer(question, serial=b"%d" % number)
+"""
+
+
+def test_a_sweep_asks_each_gpu_once(start: Start) -> None:
+    session = start(COUNTS)
+    session.describe()
+    for sweep in (1, 2):
+        described, samples = session.sweep()
+        assert [gpu.serial for gpu in described] == [str(2 * sweep), str(2 * sweep + 1)]
+        assert [sample.uuid for sample in samples] == ["GPU-0", "GPU-1"]
+        assert [sample.temperature_c for sample in samples] == [40, 40]
+
+
+ONE_HANGS_THEN_ALL = """
+for _ in range(2):
+    answer(read())
+for _ in range(2):
+    question = read()
+    if question.gpu == 0:
+        answer(question)
+while True:
+    read()
+"""
+
+
+def test_a_driver_that_hangs_for_all_is_found_in_the_sweep_in_which_one_still_answered(
+    start: Start,
+) -> None:
+    session = start(ONE_HANGS_THEN_ALL, first=LONG, seconds=0.5, late=0.01)
+    session.describe()
+    with pytest.raises(Silent):
+        session.sweep()
+
+
+def test_a_gpu_that_says_the_same_is_described_the_same_and_a_change_is_seen(start: Start) -> None:
+    session = start(
+        "answer(read()); answer(read(), name=b'X')\nwhile True: answer(read())", count=1
+    )
+    assert [session.describe()[0].name for _ in range(4)] == ["H", "X", "H", "H"]
 
 
 def test_no_answer_at_all_is_silence(start: Start) -> None:

@@ -1,0 +1,37 @@
+"""Divide the GPUs of a node through pynvml: `python -m tools.soak mig [--scene WORDS]`.
+
+In each story the driver agent is killed, or the machine loses its power, at the first sub-step, then
+at the second, and so on until none is left. All stories take about an hour on two processors.
+"""
+
+import argparse
+import multiprocessing
+
+from tests.component.scheduler.mig_stories import STORIES, play_deaths
+
+
+def main(arguments: list[str]) -> int:
+    """Run the soak and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="soak mig", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--scene", default="", help="only stories whose names contain these words")
+    words = parser.parse_args(arguments).scene
+    names = [name for name in STORIES if words in name]
+    deaths = wrong = 0
+    with multiprocessing.Pool() as pool:
+        for name, died, found in pool.imap_unordered(_play, names):
+            deaths += died
+            wrong += bool(found)
+            print(f"{name}: {found or f'{died} deaths'}", flush=True)
+    print(f"{len(names)} stories, {deaths} deaths, {wrong} failed")
+    return 1 if wrong or not names else 0
+
+
+def _play(name: str) -> tuple[str, int, str]:
+    """Play a story; return its name, the number of deaths, and what was wrong."""
+    try:
+        result = play_deaths(STORIES[name])
+    except Exception as error:  # noqa: BLE001  (the other stories are still played)
+        return name, 0, f"{type(error).__name__}: {error}"
+    return name, result.deaths, "; ".join(result.problems)
