@@ -88,6 +88,10 @@ def make_spec(kind: str, *, common: Edits, devices: tuple[Device, ...]) -> Spec:
     return spec
 
 
+def is_device_name(name: str) -> bool:
+    return _DEVICE.fullmatch(name) is not None
+
+
 def encode(spec: Spec) -> bytes:
     return msgspec.json.format(msgspec.json.encode(spec), indent=1) + b"\n"
 
@@ -109,7 +113,7 @@ def _require_names(spec: Spec) -> None:
         raise MalformedSpec(f"{spec.kind!r} is no kind of CDI device: write vendor/class")
     if not names:
         raise MalformedSpec(f"the CDI spec of {spec.kind} has no device")
-    if wrong := next((name for name in names if not _DEVICE.fullmatch(name)), None):
+    if wrong := next((name for name in names if not is_device_name(name)), None):
         raise MalformedSpec(f"{wrong!r} is no name of a CDI device")
     if len(set(names)) < len(names):
         raise MalformedSpec(f"the CDI spec of {spec.kind} has two devices of one name")
