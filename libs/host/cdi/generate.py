@@ -10,6 +10,7 @@ from libs.host.cdi.device_files import CONTROLS, DeviceFiles, address_of
 from libs.host.cdi.driver_root import DriverFiles
 from libs.host.cdi.published import ALL, GPU_KIND, MANAGEMENT_KIND
 from libs.host.cdi.spec import (
+    FILE_OPTIONS,
     SOCKET_OPTIONS,
     Device,
     DeviceNode,
@@ -111,21 +112,20 @@ def _mounts(files: DriverFiles, architecture: str) -> tuple[Mount, ...]:
     """
     folders = ("/usr/lib64", f"/usr/lib/{architecture}-linux-gnu")
     mounts = [
-        Mount(host_path=each.path, container_path="/".join((folder, *each.below, name)))
+        _mount(each.path, "/".join((folder, *each.below, name)), FILE_OPTIONS)
         for each in files.libraries
         for name in each.names
         for folder in folders
     ]
-    mounts += [
-        Mount(host_path=each.path, container_path=each.inside)
-        for each in (*files.binaries, *files.firmware)
-    ]
-    mounts += [
-        Mount(host_path=each.path, container_path=each.inside, options=SOCKET_OPTIONS)
-        for each in files.sockets
-    ]
+    plain = (*files.binaries, *files.firmware)
+    mounts += [_mount(each.path, each.inside, FILE_OPTIONS) for each in plain]
+    mounts += [_mount(each.path, each.inside, SOCKET_OPTIONS) for each in files.sockets]
     by_path = {each.container_path: each for each in reversed(mounts)}
     return tuple(by_path[path] for path in sorted(by_path, key=_place))
+
+
+def _mount(path: str, inside: str, options: tuple[str, ...]) -> Mount:
+    return Mount(host_path=path, container_path=inside, options=options)
 
 
 def _place(path: str) -> tuple[int, str]:

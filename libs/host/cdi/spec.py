@@ -15,7 +15,7 @@ _DEVICE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _HOST_PATH_VERSION: Final = "0.5.0"
 _DOTTED_CLASS_VERSION: Final = "0.6.0"
 _FIRST_VERSION: Final = "0.3.0"
-MOUNT_OPTIONS: Final = ("ro", "nosuid", "nodev", "rbind", "rprivate")
+FILE_OPTIONS: Final = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 SOCKET_OPTIONS: Final = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
 
 
@@ -43,7 +43,7 @@ class Mount(_Part, frozen=True, kw_only=True):
 
     host_path: str
     container_path: str
-    options: tuple[str, ...] = MOUNT_OPTIONS
+    options: tuple[str, ...]
 
 
 class Edits(_Part, frozen=True, kw_only=True):

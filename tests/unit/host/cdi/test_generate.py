@@ -95,6 +95,10 @@ def test_specs_have_no_hooks_and_read_back_the_same(tmp_path: Path, name: str) -
         assert set(text) == {"cdiVersion", "kind", "containerEdits", "devices"}
         edits = [text["containerEdits"], *(each["containerEdits"] for each in text["devices"])]
         assert {key for each in edits for key in each} <= {"env", "deviceNodes", "mounts"}
+        for mount in text["containerEdits"]["mounts"]:
+            is_socket = mount["containerPath"].endswith("/socket")
+            shared = {"nosuid", "nodev", "rbind", "rprivate"}
+            assert set(mount["options"]) == {*shared, "noexec" if is_socket else "ro"}
 
 
 def test_devices_are_named_by_index_and_uuid(tmp_path: Path) -> None:
