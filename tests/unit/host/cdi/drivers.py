@@ -85,24 +85,31 @@ def mig(gpu_instance: int, uuid: str) -> Mig:
     return Mig(uuid=uuid, profile="3g.40gb", gpu_instance=gpu_instance)
 
 
-def install(machine: Path, root: str, folder: str, *, binaries: Sequence[str] = BINARIES) -> None:
+def install(
+    machine: Path,
+    root: str,
+    folder: str,
+    *,
+    binaries: Sequence[str] = BINARIES,
+    version: str = VERSION,
+) -> None:
     """Put a driver's files below a root of a machine."""
     here = machine / root.lstrip("/")
     cached: list[tuple[str, str]] = []
     for stem, soname in SONAMES.items():
-        file = f"{stem}.so.{VERSION}"
+        file = f"{stem}.so.{version}"
         put(here, f"{folder}/{file}", "ELF")
         if soname:
             link(here, f"{folder}/{soname}", file)
             link(here, f"{folder}/{stem}.so", soname)
         cached.append((soname or file, f"{folder}/{soname or file}"))
-    put(here, f"{folder}/vdpau/libvdpau_nvidia.so.{VERSION}", "ELF")
-    link(here, f"{folder}/vdpau/libvdpau_nvidia.so.1", f"libvdpau_nvidia.so.{VERSION}")
+    put(here, f"{folder}/vdpau/libvdpau_nvidia.so.{version}", "ELF")
+    link(here, f"{folder}/vdpau/libvdpau_nvidia.so.1", f"libvdpau_nvidia.so.{version}")
     put(here, f"{folder}/libcuda.so.550.1.1", "ELF of a version that was removed")
     for name in binaries:
         put(here, f"/usr/bin/{name}", "ELF")
     for name in ("gsp_ga10x.bin", "gsp_tu10x.bin"):
-        put(here, f"/lib/firmware/nvidia/{VERSION}/{name}", "firmware")
+        put(here, f"/lib/firmware/nvidia/{version}/{name}", "firmware")
     (here / "etc").mkdir(exist_ok=True)
     (here / "etc/ld.so.cache").write_bytes(loader_cache(cached))
 
