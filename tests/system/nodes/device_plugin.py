@@ -16,15 +16,17 @@ _WITHIN: Final = 30.0
 class DevicePlugin:
     """Registers devices at a kubelet, of which it is given the folder `device-plugins`."""
 
-    def __init__(self, folder: Path, *devices: str) -> None:
+    def __init__(self, folder: Path, *devices: str, cdi: str = "") -> None:
+        """`cdi` is the CDI device that each container with a device gets."""
         self._folder = folder
         self._devices = devices
+        self._cdi = cdi
         self._ended = Event()
         self._server = grpc.server(ThreadPoolExecutor(4))
         handlers = {
             "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(_empty),
             "ListAndWatch": grpc.unary_stream_rpc_method_handler(self._list),
-            "Allocate": grpc.unary_unary_rpc_method_handler(_allocate),
+            "Allocate": grpc.unary_unary_rpc_method_handler(self._allocate),
         }
         service = grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers)
         self._server.add_generic_rpc_handlers((service,))
@@ -46,14 +48,13 @@ class DevicePlugin:
         yield b"".join(_field(1, device) for device in devices)
         self._ended.wait()
 
+    def _allocate(self, _request: bytes, _context: Any) -> bytes:
+        """Answer for one container."""
+        return _field(1, _field(5, _text(1, self._cdi)) if self._cdi else b"")
+
 
 def _empty(_request: bytes, _context: Any) -> bytes:
     return b""
-
-
-def _allocate(_request: bytes, _context: Any) -> bytes:
-    """Answer for one container."""
-    return _field(1, b"")
 
 
 def _field(number: int, content: bytes) -> bytes:
