@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from libs.testing.nvml.profiles import H100_80GB
 from libs.testing.nvml.stand_in import DRIVER
 from libs.testing.oci import Files, ImageConfig
 from libs.testing.realnodes.gpus import ENVIRONMENT, HOST, NodeGpus
-from libs.testing.realnodes.ground import Ground
+from libs.testing.realnodes.ground import Ground, NodeSearch
 from libs.testing.realnodes.node import MACHINE, Node
 from tests.system.nodes.device_plugin import RESOURCE, DevicePlugin
 from tests.system.nodes.kubectl import Kubectl
@@ -50,14 +50,15 @@ toolkit = Toolkit(
 asyncio.run(toolkit.refresh())
 print(toolkit.cdi)
 """
+WAIT = ("python3", "-c", "import time; time.sleep(3600)")
+"""The image has no shell."""
 USE = """
-import ctypes, json, os, subprocess
+import ctypes, json, os
 for name in ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1"):
     ctypes.CDLL(name)
-said = subprocess.run(["nvidia-smi"], capture_output=True, text=True, check=True).stdout
 devices = sorted(name for name in os.listdir("/dev") if name.startswith("nvidia"))
 visible = os.environ["NVIDIA_VISIBLE_DEVICES"]
-print(json.dumps([said, devices, visible, os.getuid()]))
+print(json.dumps([os.access("/usr/bin/nvidia-smi", os.X_OK), devices, visible, os.getuid()]))
 """
 
 
@@ -158,18 +159,36 @@ async def spec(node: Node, kubectl: Kubectl) -> dict[str, Any]:
     return json.loads(await node.run("cat", SPEC))
 
 
+@pytest.fixture
+async def start_plugin(node: Node) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
+    """Offer one GPU to three pods, by the name of its CDI device."""
+    folder = node.folder / "disk/var-lib-kubelet/device-plugins"
+    plugins: list[DevicePlugin] = []
+
+    async def start(device: str) -> None:
+        replicas = [f"{device}::{number}" for number in range(3)]
+        plugins.append(DevicePlugin(folder, *replicas, cdi=f"nvidia.com/gpu={device}"))
+        await asyncio.to_thread(plugins[0].start)
+
+    yield start
+    for plugin in plugins:
+        await asyncio.to_thread(plugin.stop)
+
+
 @pytest.mark.timeout(300)
 async def test_pods_get_a_gpu_whatever_their_image(
-    node: Node, spec: dict[str, Any], kubectl: Kubectl, search: Any, tmp_path: Path
+    node: Node,
+    spec: dict[str, Any],
+    kubectl: Kubectl,
+    search: NodeSearch,
+    tmp_path: Path,
+    start_plugin: Callable[[str], Awaitable[None]],
 ) -> None:
     uuids = [each["name"] for each in spec["devices"] if each["name"].startswith("GPU-")]
     assert len(uuids) == len(H100_80GB.addresses)
     ids = {each["name"]: each["containerEdits"] for each in spec["devices"]}
     (device,) = [name for name, edits in ids.items() if name in uuids and edits == ids["3"]]
-    folder = node.folder / "disk/var-lib-kubelet/device-plugins"
-    replicas = [f"{device}::{number}" for number in range(3)]
-    plugin = DevicePlugin(folder, *replicas, cdi=f"nvidia.com/gpu={device}")
-    await asyncio.to_thread(plugin.start)
+    await start_plugin(device)
     await kubectl.wait(r"jsonpath={.status.allocatable.nvidia\.com/gpu}=3", f"node/{node.name}")
     await asyncio.to_thread(
         write_hostile_image, search.programs / "images/busybox.tar", tmp_path / "hostile.tar"
@@ -183,18 +202,18 @@ async def test_pods_get_a_gpu_whatever_their_image(
         "capabilities": {"drop": ["ALL"]},
     }
     await kubectl.apply(
-        with_gpu("debian", node, image=IMAGE),
-        with_gpu("restricted", node, image=IMAGE, securityContext=restricted),
+        with_gpu("debian", node, image=IMAGE, command=WAIT),
+        with_gpu("restricted", node, image=IMAGE, command=WAIT, securityContext=restricted),
         with_gpu("hostile", node, image=HOSTILE_IMAGE),
     )
     names = ("debian", "restricted", "hostile")
     await kubectl.wait("condition=Ready", *(f"pod/{name}" for name in names))
     for name, user in (("debian", 65532), ("restricted", 1000)):
         said = await kubectl.run("exec", name, "--", "python3", "-c", USE)
-        assert json.loads(said) == ["stand-in\n", ["nvidia3", "nvidiactl"], "void", user]
+        assert json.loads(said) == [True, ["nvidia3", "nvidiactl"], "void", user]
     inside = await kubectl.run("exec", "hostile", "--", "ls", OUTSIDE)
     assert {"libcuda.so.1", "libnvidia-ml.so.1", "program"} <= set(inside.split())
+    assert await kubectl.run("exec", "hostile", "--", "nvidia-smi") == "stand-in\n"
     assert await node.run("ls", OUTSIDE) == ""
     await kubectl.run("delete", *(f"pod/{name}" for name in names))
     await node.run("rmdir", OUTSIDE)
-    await asyncio.to_thread(plugin.stop)
