@@ -175,13 +175,23 @@ async def start_plugin(node: Node) -> AsyncIterator[Callable[[str], Awaitable[No
         await asyncio.to_thread(plugin.stop)
 
 
+@pytest.fixture
+async def hostile_image(node: Node, search: NodeSearch, tmp_path: Path) -> AsyncIterator[None]:
+    """An image on the node whose links lead to a folder that the node has too."""
+    target = tmp_path / "hostile.tar"
+    await asyncio.to_thread(write_hostile_image, search.programs / "images/busybox.tar", target)
+    await node.import_image(target)
+    await node.run("mkdir", OUTSIDE)
+    yield
+    await node.run("rm", "-r", OUTSIDE)
+
+
 @pytest.mark.timeout(300)
 async def test_pods_get_a_gpu_whatever_their_image(
     node: Node,
     spec: dict[str, Any],
     kubectl: Kubectl,
-    search: NodeSearch,
-    tmp_path: Path,
+    hostile_image: None,
     start_plugin: Callable[[str], Awaitable[None]],
 ) -> None:
     uuids = [each["name"] for each in spec["devices"] if each["name"].startswith("GPU-")]
@@ -190,11 +200,6 @@ async def test_pods_get_a_gpu_whatever_their_image(
     (device,) = [name for name, edits in ids.items() if name in uuids and edits == ids["3"]]
     await start_plugin(device)
     await kubectl.wait(r"jsonpath={.status.allocatable.nvidia\.com/gpu}=3", f"node/{node.name}")
-    await asyncio.to_thread(
-        write_hostile_image, search.programs / "images/busybox.tar", tmp_path / "hostile.tar"
-    )
-    await node.import_image(tmp_path / "hostile.tar")
-    await node.run("mkdir", OUTSIDE)
     restricted = {
         "readOnlyRootFilesystem": True,
         "runAsUser": 1000,
@@ -216,4 +221,3 @@ async def test_pods_get_a_gpu_whatever_their_image(
     assert await kubectl.run("exec", "hostile", "--", "nvidia-smi") == "stand-in\n"
     assert await node.run("ls", OUTSIDE) == ""
     await kubectl.run("delete", *(f"pod/{name}" for name in names))
-    await node.run("rmdir", OUTSIDE)
