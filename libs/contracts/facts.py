@@ -151,6 +151,15 @@ class Gate(Data, frozen=True, kw_only=True):
     why: str = ""
 
 
+class Cdi(Data, frozen=True, kw_only=True):
+    """What the machine's CDI specs give to containers, reported by the driver agent."""
+
+    devices: tuple[str, ...] = ()
+    """The UUIDs of the GPUs and MIG devices that a container can have."""
+    why: str = ""
+    """Why there are none or fewer than the machine has, for people."""
+
+
 class Facts(Data, frozen=True, kw_only=True):
     """Facts about a node. Sections that a component cannot observe are absent, not empty."""
 
@@ -170,3 +179,5 @@ class Facts(Data, frozen=True, kw_only=True):
     nvml_problem: GpuProblem | None = None
     vgpu: Vgpu | None = None
     features: LocalFeatures | None = None
+    cdi: Cdi | None = None
+    """None while it is not known, and where specs are switched off."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from libs.policy.kinds.agents import NO_CHECK, NO_PLUGIN, NO_TOOLKIT
+from libs.policy.kinds.agents import CDI_ALONE, NO_CHECK, NO_PLUGIN
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION, GpuClusterPolicy
 from libs.policy.pool import ClusterWidePolicy
@@ -39,12 +39,13 @@ def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
         )
     is_full = isinstance(policy, ClusterPolicy)
     toolkit = is_full and policy.spec.toolkit.enabled
-    if toolkit:
+    if is_full and toolkit and not policy.spec.cdi.enabled:
         yield UnbuiltOperand(
             operand=Operand.TOOLKIT,
             section="spec.toolkit",
-            problem=NO_TOOLKIT,
-            remedy="set enabled to false, and install it with the machine or by another operator",
+            problem=f"{CDI_ALONE}, which spec.cdi switches off",
+            remedy="set spec.cdi.enabled to true, or spec.toolkit.enabled to false where another"
+            " toolkit is installed",
         )
     if spec.device_plugin.enabled:
         yield UnbuiltOperand(

@@ -123,7 +123,7 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
     if isinstance(cluster, ClusterPolicy):
         spec = cluster.spec
         return Operands(
-            toolkit=spec.toolkit.enabled,
+            toolkit=spec.toolkit.enabled and spec.cdi.enabled,
             device_plugin=spec.device_plugin.enabled,
             telemetry=spec.dcgm_exporter.enabled,
             gpu_labels=spec.gfd.enabled,

@@ -9,7 +9,8 @@ from libs.policy.kinds.common import AgentSection, EnvVar, Labels
 from libs.policy.kinds.service_monitor import ServiceMonitor
 from libs.policy.shapes import About, PolicyStruct
 
-NO_TOOLKIT = "this version of Sluice installs no container toolkit"
+NO_INSTALLATION = "Sluice writes CDI specs, and installs no programs for containers on the host"
+CDI_ALONE = "Sluice gives GPUs to containers by CDI alone"
 NO_PLUGIN = "this version of Sluice has no device plugin"
 NO_MIG_DEFAULT = (
     "the GPUs of a node without the label nvidia.com/mig.config stay divided as they are: set the"
@@ -35,20 +36,22 @@ class MigStrategy(StrEnum):
 
 
 class Toolkit(AgentSection, frozen=True, kw_only=True):
-    """The container toolkit, which the driver agent installs."""
+    """The container toolkit: the driver agent writes the CDI specs of a node's GPUs."""
 
     enabled: Annotated[
         bool,
         About(
-            "Whether the container toolkit is installed.",
-            effect="true: the policy is not ready, because this version installs none",
+            "Whether containers can have GPUs.",
+            effect="true: the driver agent keeps CDI specs of the node's GPUs in /var/run/cdi, and"
+            " changes no container runtime: containerd 2 and CRI-O read them by default,"
+            " containerd 1.7 with enable_cdi; false: another toolkit does that",
         ),
     ] = True
     install_dir: Annotated[
         str,
         About(
             "The installation directory on the host.",
-            no_effect_because=NO_TOOLKIT,
+            no_effect_because=NO_INSTALLATION,
             stored=True,
         ),
     ] = "/usr/local/nvidia"

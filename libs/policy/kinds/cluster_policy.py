@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from libs.policy.kinds.agents import (
+    CDI_ALONE,
     NO_MONITOR,
     NO_PLUGIN,
     DcgmExporter,
@@ -109,8 +110,9 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether containers get GPUs through the Container Device Interface.",
-            effect="RuntimeClasses nvidia-cdi and nvidia-legacy are created where a node knows"
-            " their handlers; this version writes no CDI specs",
+            effect="true: RuntimeClasses nvidia-cdi and nvidia-legacy are created where a node"
+            " knows their handlers; false: no CDI specs are written, and the policy is not ready"
+            " while the toolkit is switched on",
             stored=True,
         ),
     ] = True
@@ -118,7 +120,7 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether CDI is the runtime's default.",
-            no_effect_because="this version of Sluice writes no CDI specs",
+            no_effect_because=CDI_ALONE,
             deprecated="use cdi.enabled",
             stored=True,
         ),

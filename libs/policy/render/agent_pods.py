@@ -91,17 +91,21 @@ def runtime_class(policy: ClusterPolicy) -> str:
     return policy.spec.operator.runtime_class or Operator().runtime_class
 
 
-def driver_agent(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) -> AgentPod:
+def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the driver agent.
 
-    It swaps drivers, keeps the gate, and reports which pods use GPUs.
+    It swaps drivers, keeps the gate and the CDI specs, and reports which pods use GPUs.
     """
     spec = policy.spec
     return AgentPod(
         image=settings.images.driver,
         sections=(spec.toolkit, spec.mig_manager),
         resources=_DRIVER,
-        env={"SLUICE_CHANGE_THIS_MACHINE": "true", "SLUICE_DRIVER_DIR": install_dir(policy)},
+        env={
+            "SLUICE_CHANGE_THIS_MACHINE": "true",
+            "SLUICE_DRIVER_DIR": install_dir(policy),
+            "SLUICE_TOOLKIT": "true" if operands.toolkit else "false",
+        },
         volumes=_host(policy, read_only=False),
         host_pid=True,
     )

@@ -42,7 +42,7 @@ class Operand(StrEnum):
     PREREQUISITES = "pre-requisites"
     DRIVER = "state-driver"
     TOOLKIT = "state-container-toolkit"
-    """The driver agent; the container toolkit does not exist yet."""
+    """The driver agent, which keeps the CDI specs too."""
     VALIDATION = "state-operator-validation"
     DEVICE_PLUGIN = "state-device-plugin"
     TELEMETRY = "state-dcgm-exporter"

@@ -3,13 +3,15 @@
 It is the only component that changes the machine's driver, and does so by command alone.
 """
 
+import os
 from collections import Counter
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from libs.bus.agent import Agent, AgentSettings
-from libs.bus.commands.executor import Op, OpDone, OpFailed
+from libs.bus.commands.executor import CommandHandler, Op, OpDone, OpFailed
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
@@ -30,6 +32,7 @@ from services.driver.node.gate_keeper import GateKeeper
 from services.driver.node.inspection import Inspection, inspect_machine
 from services.driver.node.mig import MigHandler
 from services.driver.node.swap import SwapHandler
+from services.driver.node.toolkit import Toolkit
 
 _log = logger()
 
@@ -39,11 +42,18 @@ INTERVAL: Final = 5.0
 
 class DriverReporter:
     def __init__(
-        self, *, machine: Machine, reporter: Reporter, gate_keeper: GateKeeper, clock: Clock
+        self,
+        *,
+        machine: Machine,
+        reporter: Reporter,
+        gate_keeper: GateKeeper,
+        toolkit: Toolkit,
+        clock: Clock,
     ) -> None:
         self._machine = machine
         self._reporter = reporter
         self._gate_keeper = gate_keeper
+        self._toolkit = toolkit
         self._clock = clock
         self._facts: Facts | None = None
         self._usage: Usage | None = None
@@ -66,7 +76,11 @@ class DriverReporter:
             self._report_unreadable(str(error))
             return
         self._problem = ""
-        facts = Facts(driver=driver, gate=gate_facts(inspection, self._gate_keeper.shut_reason))
+        facts = Facts(
+            driver=driver,
+            gate=gate_facts(inspection, self._gate_keeper.shut_reason),
+            cdi=self._toolkit.cdi,
+        )
         if facts != self._facts:
             self._facts = facts
             self._reporter.report(facts)
@@ -132,6 +146,8 @@ class DriverAgentSettings(AgentSettings, frozen=True, kw_only=True):
     """Path on the machine of the driver container's root."""
     change_this_machine: bool = False
     """Allow the agent to unload modules of the real kernel."""
+    toolkit: bool = True
+    """Keep CDI specs of the GPUs on the machine."""
 
 
 def make_linux(settings: DriverAgentSettings, tree: Tree) -> RealLinux:
@@ -161,10 +177,19 @@ async def run(
     )
 
     handle_mig = MigHandler(machine=host, clock=env.clock)
+    toolkit = Toolkit(
+        machine=host,
+        clock=env.clock,
+        root=settings.driver_dir,
+        architecture=os.uname().machine,
+        enabled=settings.toolkit,
+    )
 
-    async def swap(op: Op) -> OpDone | OpFailed:
-        """Report the machine before the result of the op that changed it."""
-        result = await handle_swap(op)
+    async def change(handler: CommandHandler, op: Op) -> OpDone | OpFailed:
+        """Withdraw the GPUs from containers; report the machine before the op's result."""
+        async with toolkit.withdrawn():
+            result = await handler(op)
+        await toolkit.refresh()
         await reporter.report()
         return result
 
@@ -177,18 +202,23 @@ async def run(
         handlers={
             CommandKind.QUIESCE: _do_nothing,
             CommandKind.IDLE: _do_nothing,
-            CommandKind.SWAP: swap,
-            CommandKind.MIG: handle_mig,
+            CommandKind.SWAP: partial(change, handle_swap),
+            CommandKind.MIG: partial(change, handle_mig),
         },
         checks={CheckKind.PREFLIGHT: checks.preflight, CheckKind.HOLDERS: checks.holders},
     )
     gate_keeper = GateKeeper(machine=host, commands=agent.commands, clock=env.clock)
     reporter = DriverReporter(
-        machine=host, reporter=agent.reporter, gate_keeper=gate_keeper, clock=env.clock
+        machine=host,
+        reporter=agent.reporter,
+        gate_keeper=gate_keeper,
+        toolkit=toolkit,
+        clock=env.clock,
     )
     await agent.open()
     agent.start(service)
     service.run_forever("gate", gate_keeper.run())
+    service.run_forever("CDI specs", toolkit.run())
     service.run_forever("facts", reporter.run())
     service.ready_when("gate", lambda: gate_keeper.shut_reason or None)
 

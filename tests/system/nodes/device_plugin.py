@@ -16,11 +16,14 @@ _WITHIN: Final = 30.0
 class DevicePlugin:
     """Registers devices at a kubelet, of which it is given the folder `device-plugins`."""
 
-    def __init__(self, folder: Path, *devices: str, files: Sequence[str] = ()) -> None:
-        """`files` are device files of the node that each container gets."""
+    def __init__(
+        self, folder: Path, *devices: str, files: Sequence[str] = (), cdi: str = ""
+    ) -> None:
+        """Each container with a device gets these device files of the node, and a CDI device."""
         self._folder = folder
         self._files = files
         self._devices = devices
+        self._cdi = cdi
         self._ended = Event()
         self._server = grpc.server(ThreadPoolExecutor(4))
         handlers = {
@@ -56,7 +59,10 @@ class DevicePlugin:
     def _allocate(self, _request: bytes, _context: Any) -> bytes:
         """Answer for one container."""
         files = (_text(1, file) + _text(2, file) + _text(3, "rw") for file in self._files)
-        return _field(1, b"".join(_field(3, file) for file in files))
+        answer = b"".join(_field(3, file) for file in files)
+        if self._cdi:
+            answer += _field(5, _text(1, self._cdi))
+        return _field(1, answer)
 
 
 def _empty(_request: bytes, _context: Any) -> bytes:

@@ -42,8 +42,12 @@ def message_of(operands: OperandPlan, kind: str) -> str:
 @pytest.mark.parametrize(
     ("policies", "sections"),
     [
-        ((cluster_policy(),), ["spec.toolkit", "spec.devicePlugin", "spec.validator"]),
+        ((cluster_policy(),), ["spec.devicePlugin", "spec.validator"]),
         ((crd_mode_policy(toolkit=OFF),), ["spec.devicePlugin", "spec.validator"]),
+        (
+            (cluster_policy(cdi=OFF),),
+            ["spec.toolkit", "spec.devicePlugin", "spec.validator"],
+        ),
         (
             from_corpus("gpu-cluster-policy.yaml"),
             ["spec.driver", "spec.devicePlugin", "validation"],

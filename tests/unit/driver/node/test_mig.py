@@ -246,7 +246,7 @@ async def test_after_a_superseded_op_the_next_restores_what_was_before_both(
     world: MigWorld,
 ) -> None:
     await world.divide(SEVEN)
-    async with world.killable(after=12) as offload, world.agent():
+    async with world.killable(after=16) as offload, world.agent():
         await world.send_mig(MIXED)
         await world.until(lambda: offload.is_killed)
     assert facts(world.gpus)[0] not in (SEVEN, MIXED)

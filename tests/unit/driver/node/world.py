@@ -1,9 +1,11 @@
 """The driver agent on a fake machine."""
 
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from libs.contracts.identities import Writer
+from libs.testing.simulation import Sim
 from services.driver.node import agent
 from services.driver.node.agent import DriverAgentSettings
 from tests.support import played_by
@@ -14,8 +16,14 @@ from tests.unit.agent_world import NODE, UID, AgentWorld
 class World(AgentWorld):
     WRITER = Writer.DRIVER
 
+    def __init__(self, sim: Sim, root: Path) -> None:
+        super().__init__(sim, root)
+        self.settings: dict[str, Any] = {}
+        """Of the agent's next process."""
+
     async def run_agent(self, **ports: Any) -> None:
-        await agent.run(DriverAgentSettings(node=NODE, node_uid=UID), **ports)
+        settings = DriverAgentSettings(node=NODE, node_uid=UID, **self.settings)
+        await agent.run(settings, **ports)
 
 
 def play(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:

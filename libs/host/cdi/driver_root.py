@@ -1,0 +1,208 @@
+"""The files of a driver that a container needs, found in the driver's root file system.
+
+That is the machine's own root, or the root of a driver container, whose content is not trusted:
+links are followed within it, and what is found is a path on the machine that has no links.
+"""
+
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.host.cdi import ldcache
+from libs.host.tree import Tree
+
+CUDA: Final = "libcuda"
+_LIBRARY_FOLDERS: Final = tuple(
+    f"{above}{folder}"
+    for above in ("/usr", "")
+    for folder in (
+        "/lib64",
+        "/lib/x86_64-linux-gnu",
+        "/lib/x86_64-linux-gnu/nvidia/current",
+        "/lib/aarch64-linux-gnu",
+        "/lib/aarch64-linux-gnu/nvidia/current",
+    )
+)
+_WITHOUT_VERSION: Final = frozenset(("libcuda.so", "libnvidia-opticalflow.so"))
+"""Names that programs open although they are meant for linking."""
+_BINARY_FOLDERS: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")
+_BINARIES: Final = (
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+    "nvidia-debugdump",
+    "nvidia-imex",
+    "nvidia-imex-ctl",
+    "nvidia-persistenced",
+    "nvidia-smi",
+    "nvidia-xconfig",
+)
+_FIRMWARE_FOLDERS: Final = ("/lib/firmware", "/usr/lib/firmware")
+_FIRMWARE: Final = re.compile(r"gsp[A-Za-z0-9_]*\.bin")
+_SOCKETS: Final = (
+    "/run/nvidia-persistenced/socket",
+    "/run/nvidia-fabricmanager/socket",
+    "/tmp/nvidia-mps",  # noqa: S108 (the vendor's path)
+)
+_VERSION: Final = re.compile(r"[0-9]+(\.[0-9]+)+")
+_NAME: Final = re.compile(r"[A-Za-z0-9_.+-]+")
+
+
+class NoDriverFiles(Exception):
+    """A root does not have the driver's files; the text is the reason, for people."""
+
+
+class Library(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    """On the machine."""
+    names: tuple[str, ...]
+    """The names by which programs open it."""
+    below: tuple[str, ...] = ()
+    """The folders below that of libraries, such as `vdpau`."""
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    path: str
+    """On the machine."""
+    inside: str
+    """In a container."""
+
+
+class DriverFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver brings for containers."""
+
+    root: str
+    """The driver's root on the machine; empty for the machine's own."""
+    libraries: tuple[Library, ...]
+    binaries: tuple[File, ...] = ()
+    firmware: tuple[File, ...] = ()
+    sockets: tuple[File, ...] = ()
+
+
+def find(tree: Tree, root: str, version: str) -> DriverFiles:
+    """Return the files of the driver of this version; raise `NoDriverFiles`."""
+    if not _VERSION.fullmatch(version):
+        raise NoDriverFiles(f"the driver's version {version!r} is no version")
+    return _Finder(tree, root, version).find()
+
+
+class _Finder:
+    def __init__(self, tree: Tree, root: str, version: str) -> None:
+        machine, here = tree.real_path("/"), tree.real_path(root)
+        if machine is None or here is None:
+            raise NoDriverFiles(f"the driver's root {root} does not exist on this machine")
+        self._name = root
+        self._here = here.rstrip("/")
+        self._root = self._here.removeprefix(machine.rstrip("/"))
+        self._tree = Tree(here)
+        self._suffix = f".so.{version}"
+        self._version = version
+
+    def find(self) -> DriverFiles:
+        cached = self._cached()
+        folder = self._library_folder(cached)
+        libraries = (*self._libraries(folder, cached), *self._libraries(f"{folder}/vdpau", cached))
+        return DriverFiles(
+            root=self._root,
+            libraries=tuple(sorted(libraries, key=lambda each: (each.path, each.names))),
+            binaries=tuple(self._binaries()),
+            firmware=tuple(self._firmware()),
+            sockets=tuple(self._sockets()),
+        )
+
+    def _cached(self) -> tuple[ldcache.CachedLibrary, ...]:
+        """Return the loader's cache; a root without one has only the default folders."""
+        data = self._tree.data(ldcache.PATH)
+        if data is None:
+            return ()
+        try:
+            return ldcache.parse(data)
+        except ldcache.MalformedCache as error:
+            raise NoDriverFiles(
+                f"{ldcache.PATH} below the driver's root {self._name} is broken: {error};"
+                " run ldconfig there, or restart the driver's pod"
+            ) from None
+
+    def _library_folder(self, cached: tuple[ldcache.CachedLibrary, ...]) -> str:
+        """Return the folder of this version's CUDA library, which has all the others."""
+        wanted = f"{CUDA}{self._suffix}"
+        by_cache = (each.path for each in cached if each.name.startswith(f"{CUDA}.so"))
+        by_default = (f"{folder}/{wanted}" for folder in _LIBRARY_FOLDERS)
+        for path in (*by_cache, *by_default):
+            real = self._file(path)
+            if real is not None and real.endswith(f"/{wanted}"):
+                return real.rpartition("/")[0]
+        raise NoDriverFiles(
+            f"{wanted} was not found below the driver's root {self._name}: the driver's libraries"
+            " are missing there, or belong to another version than the loaded driver"
+        )
+
+    def _libraries(
+        self, folder: str, cached: tuple[ldcache.CachedLibrary, ...]
+    ) -> Iterator[Library]:
+        names = [name for name in self._tree.names(folder) if _NAME.fullmatch(name)]
+        for name in names:
+            if not (name.endswith(self._suffix) or name.startswith("libnvidia-nvvm70.so.")):
+                continue
+            path = f"{folder}/{name}"
+            if self._file(path) != path:
+                continue  # a link: what it leads to has this name too
+            links = [(each, f"{folder}/{each}") for each in names]
+            known = [*links, *((each.name, each.path) for each in cached)]
+            yield Library(
+                path=f"{self._root}{path}",
+                names=self._opened_names(name, path, known),
+                below=("vdpau",) if folder.endswith("/vdpau") else (),
+            )
+
+    def _opened_names(
+        self, name: str, path: str, known: Sequence[tuple[str, str]]
+    ) -> tuple[str, ...]:
+        """Return the names by which programs open a library: its own, if it has no shorter one."""
+        stem = f"{name.partition('.so')[0]}.so"
+        shorter = {
+            each
+            for each, leading in known
+            if each.startswith(f"{stem}.") and each != name and _NAME.fullmatch(each)
+            if self._file(leading) == path
+        }
+        return tuple(sorted((shorter or {name}) | ({stem} & _WITHOUT_VERSION)))
+
+    def _binaries(self) -> Iterator[File]:
+        for name in _BINARIES:
+            found = (self._file(f"{folder}/{name}") for folder in _BINARY_FOLDERS)
+            if path := next(filter(None, found), None):
+                yield File(path=f"{self._root}{path}", inside=f"/usr/bin/{name}")
+
+    def _firmware(self) -> Iterator[File]:
+        for above in _FIRMWARE_FOLDERS:
+            folder = f"{above}/nvidia/{self._version}"
+            names = [name for name in self._tree.names(folder) if _FIRMWARE.fullmatch(name)]
+            for name in names:
+                if path := self._file(f"{folder}/{name}"):
+                    inside = f"/lib/firmware/nvidia/{self._version}/{name}"
+                    yield File(path=f"{self._root}{path}", inside=inside)
+            if names:
+                return
+
+    def _sockets(self) -> Iterator[File]:
+        for path in _SOCKETS:
+            status = self._tree.status(path)
+            is_folder = path.endswith("-mps")
+            if status is None or not (stat.S_ISSOCK, stat.S_ISDIR)[is_folder](status.st_mode):
+                continue
+            if (real := self._real(path)) is not None:
+                yield File(path=f"{self._root}{real}", inside=path)
+
+    def _file(self, path: str) -> str | None:
+        """Return where a regular file with content is, without links, below the driver's root."""
+        status = self._tree.status(path)
+        if status is None or not stat.S_ISREG(status.st_mode) or not status.st_size:
+            return None
+        return self._real(path)
+
+    def _real(self, path: str) -> str | None:
+        real = self._tree.real_path(path)
+        return None if real is None else real.removeprefix(self._here)

@@ -1,0 +1,60 @@
+"""The CDI specs on a machine, in the folder that container runtimes read for generated ones."""
+
+import re
+from typing import Final
+
+from libs.host.cdi.spec import MalformedSpec, Spec, decode, encode
+from libs.host.tree import Tree, Unreadable
+
+FOLDER: Final = "/var/run/cdi"
+"""Emptied by a reboot, as devices and driver are."""
+GPU_KIND: Final = "nvidia.com/gpu"
+GPU_FILE: Final = f"{FOLDER}/nvidia.com-gpu.json"
+MANAGEMENT_KIND: Final = "management.nvidia.com/gpu"
+MANAGEMENT_FILE: Final = f"{FOLDER}/management.nvidia.com-gpu.json"
+ALL: Final = "all"
+"""The device that stands for all of its kind."""
+_SUFFIXES: Final = (".json", ".yaml")
+"""Of the files that container runtimes read."""
+
+
+def devices(tree: Tree) -> frozenset[str]:
+    """Return the names of the GPU devices that a container can have now.
+
+    A GPU is named by its UUID and its index, a MIG device by its UUID and `<gpu>:<number>`. There
+    are none while the spec is missing or not readable, nor while another file defines GPUs too:
+    then the runtime resolves neither's.
+    """
+    try:
+        data = tree.data(GPU_FILE)
+        if data is None or conflicts(tree, GPU_FILE, GPU_KIND):
+            return frozenset()
+        spec = decode(data)
+    except (MalformedSpec, Unreadable):
+        return frozenset()
+    return frozenset(each.name for each in spec.devices if spec.kind == GPU_KIND)
+
+
+def conflicts(tree: Tree, path: str, kind: str) -> tuple[str, ...]:
+    """Return the other files of the folder that define devices of this kind."""
+    quoted = rf"""["']?{re.escape(kind)}["']?"""
+    declares = re.compile(rf"""["']?\bkind["']?\s*:\s*{quoted}\s*(,|\}}|#|$)""", re.MULTILINE)
+    paths = (f"{FOLDER}/{name}" for name in tree.names(FOLDER) if name.endswith(_SUFFIXES))
+    return tuple(each for each in paths if each != path and declares.search(tree.text(each) or ""))
+
+
+def put(tree: Tree, path: str, spec: Spec) -> bool:
+    """Write a spec, whole or not at all; return False if the file has this content already."""
+    data = encode(spec)
+    if tree.data(path) == data:
+        return False
+    tree.write(path, data)
+    return True
+
+
+def remove(tree: Tree, path: str) -> bool:
+    """Remove a spec; return False if there is none."""
+    if not tree.exists(path):
+        return False
+    tree.remove(path)
+    return True

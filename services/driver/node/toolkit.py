@@ -1,0 +1,191 @@
+"""Keep the machine's CDI specs current: what a container gets that asks for a GPU.
+
+The GPUs are read from NVML only if something has changed that can be seen without it, and NVML is
+closed at once, because an open library keeps the driver in the kernel. While an op changes the
+driver or the GPUs there are no specs, and NVML stays closed.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from libs.contracts.facts import Cdi, Gpu
+from libs.host.cdi import device_files, driver_root, published
+from libs.host.cdi.driver_root import DriverFiles, NoDriverFiles
+from libs.host.cdi.generate import Generated, generate
+from libs.host.gpus.port import GpusUnavailable
+from libs.host.machine import Machine
+from libs.host.tree import Unreadable
+from libs.runtime.clock import Clock
+from libs.runtime.logs import logger
+from services.driver.node.toolkit_traces import DriverRun, Traces, driver_run, traces
+
+_log = logger()
+
+INTERVAL: Final = 5.0
+"""Seconds between two looks for changes."""
+RETRY: Final = 30.0
+"""Seconds until specs that could not be made are tried again, if nothing changes."""
+
+
+class Toolkit:
+    """The specs of one machine."""
+
+    def __init__(
+        self, *, machine: Machine, clock: Clock, root: str, architecture: str, enabled: bool
+    ) -> None:
+        """`root` is the root of a driver container on the machine."""
+        self._machine = machine
+        self._clock = clock
+        self._roots = (root, "/")
+        self._architecture = architecture
+        self._enabled = enabled
+        self._lock = asyncio.Lock()
+        self._withdrawals = 0
+        self._seen: Traces | None = None
+        """What was there after the last attempt to make the specs."""
+        self._made_for: DriverRun | None = None
+        """The driver whose specs are published."""
+        self._retry_at: float | None = None
+        """When to try again; None: the last attempt succeeded."""
+        self.cdi: Cdi | None = None
+        """What the specs give; None where the policy switches them off."""
+
+    async def run(self) -> None:
+        while True:
+            await self.refresh()
+            await self._clock.sleep(INTERVAL)
+
+    @asynccontextmanager
+    async def withdrawn(self) -> AsyncGenerator[None]:
+        """Remove the specs, and keep NVML closed until the end."""
+        self._withdrawals += 1
+        try:
+            await self._machine.offload.run(self._close)  # which ends a read that takes long
+            async with self._lock:
+                await self._machine.offload.run(self._withdraw)
+            yield
+        finally:
+            self._withdrawals -= 1
+
+    async def refresh(self) -> None:
+        """Make the specs again if something has changed of what they are made of."""
+        async with self._lock:
+            if self._withdrawals:
+                return
+            cdi = await self._machine.offload.run(self._refreshed)
+        if cdi is not None and cdi != self.cdi:
+            _log.info("the CDI specs changed", devices=len(cdi.devices), why=cdi.why)
+        self.cdi = cdi
+
+    def _refreshed(self) -> Cdi | None:
+        if not self._enabled:
+            self._remove()
+            return None
+        tree = self._machine.tree
+        try:
+            found = traces(tree, self._roots)
+            if self.cdi is not None and found == self._seen and not self._is_retry_due():
+                return self.cdi
+            cdi = self._publish(*self._made(found))
+            self._made_for, self._retry_at = found.driver, None
+            self._seen = traces(tree, self._roots)
+        except (NoDriverFiles, GpusUnavailable, Unreadable) as error:
+            cdi = self._failed(error)
+        return cdi
+
+    def _is_retry_due(self) -> bool:
+        return self._retry_at is not None and self._clock.monotonic() >= self._retry_at
+
+    def _made(self, found: Traces) -> tuple[Generated, tuple[str, ...]]:
+        """Return the specs, and the files that contradict them; raise if they cannot be made."""
+        tree = self._machine.tree
+        if found.missing:
+            self._remove()
+        if found.driver is None:
+            raise NoDriverFiles("no NVIDIA driver is loaded")
+        files = self._files(found.driver.version)
+        devices = device_files.find(tree, files.root)
+        if device_files.CONTROL not in devices.paths:
+            raise NoDriverFiles(
+                f"the driver is loaded, but {device_files.CONTROL} is missing on this machine:"
+                " run nvidia-modprobe there, or restart the driver's pod"
+            )
+        made = generate(self._gpus(), devices, files, architecture=self._architecture)
+        if driver_run(tree) != found.driver:
+            raise NoDriverFiles("the driver changed while its GPUs were read")
+        return made, found.conflicts
+
+    def _files(self, version: str) -> DriverFiles:
+        """Return the driver's files, from the first root that has those of this version."""
+        problems: list[str] = []
+        for root in self._roots:
+            try:
+                return driver_root.find(self._machine.tree, root, version)
+            except NoDriverFiles as error:
+                problems.append(str(error))
+        raise NoDriverFiles("; ".join(dict.fromkeys(problems)))
+
+    def _gpus(self) -> tuple[Gpu, ...]:
+        gpus = self._machine.gpus
+        try:
+            gpus.open()
+            return gpus.describe()
+        finally:
+            gpus.close()
+
+    def _publish(self, made: Generated, conflicts: tuple[str, ...]) -> Cdi:
+        tree = self._machine.tree
+        for path, spec in (
+            (published.MANAGEMENT_FILE, made.management),
+            (published.GPU_FILE, made.gpus),
+        ):
+            if spec is None:
+                published.remove(tree, path)
+            else:
+                published.put(tree, path, spec)
+        problems = list(made.problems)
+        if conflicts:
+            problems.insert(
+                0,
+                f"{', '.join(conflicts)} defines {published.GPU_KIND} too, so the container runtime"
+                " resolves no GPU: remove it, and switch off what writes it",
+            )
+        elif made.gpus is None and not problems:
+            problems.append("the driver shows no GPU that a container could have")
+        devices = () if made.gpus is None or conflicts else made.gpus.devices
+        names = (each.name for each in devices if each.name.startswith(("GPU-", "MIG-")))
+        return Cdi(devices=tuple(names), why="; ".join(problems))
+
+    def _failed(self, error: Exception) -> Cdi:
+        """Return the problem; the specs stay if NVML alone failed, and the driver is the same."""
+        self._retry_at = self._clock.monotonic() + RETRY
+        tree = self._machine.tree
+        kept = ()
+        try:
+            same = self._made_for is not None and driver_run(tree) == self._made_for
+            if isinstance(error, GpusUnavailable) and same:
+                kept = self.cdi.devices if self.cdi is not None else ()
+            else:
+                self._remove()
+            self._seen = traces(tree, self._roots)
+        except Unreadable:
+            self._seen = None
+        return Cdi(devices=kept, why=str(error))
+
+    def _withdraw(self) -> None:
+        self._close()
+        self._remove()
+        self._seen = None
+        if self.cdi is not None:
+            self.cdi = Cdi(why="the driver or the GPUs are being changed")
+
+    def _close(self) -> None:
+        with suppress(GpusUnavailable):  # the kernel then says that the driver is in use
+            self._machine.gpus.close()
+
+    def _remove(self) -> None:
+        self._made_for = None
+        for path in (published.GPU_FILE, published.MANAGEMENT_FILE):
+            published.remove(self._machine.tree, path)

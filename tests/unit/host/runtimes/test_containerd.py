@@ -1,0 +1,147 @@
+import tomllib
+from typing import Any
+
+import pytest
+
+from libs.host.runtimes import toml
+from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN, NotConfigurable, configure
+
+CRI_2 = "io.containerd.grpc.v1.cri"
+CRI_3 = "io.containerd.cri.v1.runtime"
+RUNC = "io.containerd.runc.v2"
+OTHER = "/etc/containerd/conf.d/10-registry.toml"
+PEOPLES = """\
+# Written by hand: ask the platform team.
+version = 2
+
+root = '/data/containerd'  # a second disk
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "registry.example/pause:3.10"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    default_runtime_name = "crun"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.crun]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.crun.options]
+        BinaryName = "/usr/bin/crun"
+        SystemdCgroup = true
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata]
+      runtime_type = "io.containerd.kata.v2"
+"""
+
+
+def drop_in(text: str | None, other: str = "") -> dict[str, Any]:
+    return tomllib.loads(configure(text, {OTHER: other} if other else {}).drop_in)
+
+
+def test_handlers_are_aliases_of_the_default_runtime_and_cdi_is_on() -> None:
+    made = drop_in(PEOPLES)
+    crun = {
+        "runtime_type": RUNC,
+        "options": {"BinaryName": "/usr/bin/crun", "SystemdCgroup": True},
+    }
+    section = {
+        "sandbox_image": "registry.example/pause:3.10",
+        "containerd": {
+            "default_runtime_name": "crun",
+            "runtimes": {
+                "crun": crun,
+                "kata": {"runtime_type": "io.containerd.kata.v2"},
+                "nvidia": crun,
+                "nvidia-cdi": crun,
+            },
+        },
+        "enable_cdi": True,
+        "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"],
+    }
+    assert made == {"version": 2, "plugins": {CRI_2: section}}
+
+
+def test_the_main_file_stays_but_for_its_imports() -> None:
+    main = configure(PEOPLES, {}).main
+    assert main == f'imports = ["{IMPORT}"]\n{PEOPLES}'
+    assert configure(main, {}).main == main
+
+
+@pytest.mark.parametrize(
+    ("imports", "expected"),
+    [
+        ("imports = []", f'imports = ["{IMPORT}", ]'),
+        ('imports=["/a.toml"] # x', f'imports=["{IMPORT}", "/a.toml"] # x'),
+        ('imports = [\n  # x\n  "/a",\n]', f'imports = ["{IMPORT}", \n  # x\n  "/a",\n]'),
+        ('imports = ["/etc/containerd/conf.d/*"]', 'imports = ["/etc/containerd/conf.d/*"]'),
+        (f'imports = ["{DROP_IN}"]', f'imports = ["{DROP_IN}"]'),
+    ],
+)
+def test_imports_of_people_stay(imports: str, expected: str) -> None:
+    text = 'version = 3\r\n{}\r\n[grpc]\r\naddress = "/run/c.sock"\r\n'
+    assert configure(text.format(imports), {}).main == text.format(expected)
+
+
+def test_containerd_2_needs_no_switch_for_cdi() -> None:
+    runtimes = dict.fromkeys(("nvidia", "nvidia-cdi"), 0)
+    made = drop_in("version = 3\n")
+    assert made == {
+        "version": 3,
+        "plugins": {
+            CRI_3: {"containerd": {"runtimes": {name: {"runtime_type": RUNC} for name in runtimes}}}
+        },
+    }
+    off = f'version = 3\n[plugins."{CRI_3}"]\nenable_cdi = false\n'
+    assert drop_in(off)["plugins"][CRI_3]["enable_cdi"] is True
+
+
+def test_a_later_file_replaces_the_section_as_containerd_does() -> None:
+    other = f'version = 2\n[plugins."{CRI_2}"]\ncdi_spec_dirs = ["/opt/cdi"]\n'
+    section = drop_in(PEOPLES, other)["plugins"][CRI_2]
+    assert "sandbox_image" not in section
+    assert section["cdi_spec_dirs"] == ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]
+    unrelated = 'version = 2\n[plugins."io.containerd.internal.v1.opt"]\npath = "/opt"\n'
+    assert drop_in(PEOPLES, unrelated) == drop_in(PEOPLES)
+
+
+def test_a_handler_that_is_there_stays_as_it_is() -> None:
+    theirs = f'{PEOPLES}[plugins."{CRI_2}".containerd.runtimes.nvidia]\nruntime_type = "theirs"\n'
+    runtimes = drop_in(theirs)["plugins"][CRI_2]["containerd"]["runtimes"]
+    assert runtimes["nvidia"] == {"runtime_type": "theirs"}
+
+
+def test_without_a_file_there_is_a_small_one() -> None:
+    change = configure(None, {})
+    assert change.main == f'imports = ["{IMPORT}"]\nversion = 2\n'
+    assert set(tomllib.loads(change.drop_in)["plugins"]) == {CRI_2}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("version = ", f"{MAIN} is not valid TOML"),
+        ("a = " + "[" * 10_000, f"{MAIN} is not valid TOML"),
+        ("", "has version 1: write it in version 2 or 3"),
+        ("version = 4", "has version 4"),
+        ("version = true", "has version True"),
+        ("version = 2\nimports = 3", "is no list of texts"),
+        ("version = 2\nplugins = 3", f"plugins in {MAIN} is no table"),
+        (f'version = 2\n[plugins."{CRI_2}"]\ncontainerd = 1', "containerd in"),
+        ('version = 2\nimports = """x"""', "is no list of texts"),
+        ('version = 2\n"imports" = ["/a"]', "cannot be changed safely"),
+    ],
+)
+def test_what_cannot_be_understood_is_left_alone(text: str, problem: str) -> None:
+    with pytest.raises(NotConfigurable, match=problem):
+        configure(text, {})
+
+
+def test_files_of_two_versions_are_left_alone() -> None:
+    with pytest.raises(NotConfigurable, match=f"{OTHER} has another version"):
+        configure(PEOPLES, {OTHER: "version = 3\n"})
+    with pytest.raises(NotConfigurable, match=f"{OTHER} is not valid TOML"):
+        configure(PEOPLES, {OTHER: "["})
+
+
+def test_what_is_written_reads_back_the_same() -> None:
+    table = tomllib.loads(
+        'a = 1\nb = [1, "x", {c = 2, "d e" = [true]}]\nf = 1.5\ng = 1979-05-27T07:32:00Z\n'
+        'h = 07:32:00\n"i.j" = "q\\"\\\\\\n\\u0001é"\n[k]\n[l.m]\nn = inf\n[[o]]\np = 1\n[[o]]\n'
+    )
+    assert tomllib.loads(toml.dumps(table)) == table

@@ -1,0 +1,116 @@
+"""I12 for containerd's files: what people wrote is what is there again after the undo."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.host.files import UndoableFiles
+from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN, NotConfigurable
+from libs.host.runtimes.installing import install
+from libs.host.tree import Tree
+from tests.unit.host.builders import put, tree
+from tests.unit.host.runtimes.test_containerd import PEOPLES
+
+REGISTRY = "/etc/containerd/more/10-registry.toml"
+THEIRS = f'imports = ["{REGISTRY}", "conf.d/*.conf"]\n{PEOPLES}'
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+class KillableTree(Tree):
+    """Ends the process at one of its writes; what it had written stays."""
+
+    def __init__(self, root: Path, *, at: int) -> None:
+        super().__init__(root)
+        self._left = at
+
+    def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, owner: tuple[int, int] | None = None
+    ) -> None:
+        self._step()
+        super().write(path, data, mode=mode, owner=owner)
+
+    def append(self, path: str, data: bytes, *, after: int) -> None:
+        self._step()
+        super().append(path, data, after=after)
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+
+
+def machine(root: Path) -> Tree:
+    made = tree(root, {MAIN: THEIRS, REGISTRY: "version = 2\n", "/etc/containerd/a.toml": "x"})
+    (root / MAIN.lstrip("/")).chmod(0o600)
+    (root / "var/lib").mkdir(parents=True)
+    return made
+
+
+def content(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(root)): (
+            path.lstat().st_mode,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in root.rglob("*")
+    }
+
+
+def test_the_undo_leaves_the_files_as_they_were(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    before = content(tmp_path)
+    assert install(here)
+    installed = content(tmp_path)
+    assert (here.text(MAIN) or "").startswith(f'imports = ["{IMPORT}", "{REGISTRY}"')
+    assert here.mode(MAIN) == 0o600
+    assert here.exists(DROP_IN)
+    assert not install(here)
+    assert content(tmp_path) == installed
+    assert UndoableFiles(here).undo() == ()
+    assert content(tmp_path) == before
+
+
+def test_a_process_that_is_killed_anywhere_leaves_what_can_be_taken_back(tmp_path: Path) -> None:
+    kills = 0
+    while True:
+        root = tmp_path / str(kills)
+        root.mkdir()
+        here = machine(root)
+        before = content(root)
+        try:
+            install(KillableTree(root, at=kills))
+        except Killed:
+            kills += 1
+        else:
+            break
+        if kills % 2:
+            install(here)
+        UndoableFiles(here).undo()
+        assert content(root) == before
+    assert kills >= 5
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [(MAIN, "version = "), (MAIN, "\udcff"), (REGISTRY, "["), (REGISTRY, "\udcff")],
+)
+def test_broken_files_are_left_alone(tmp_path: Path, path: str, text: str) -> None:
+    here = machine(tmp_path)
+    put(tmp_path, path, text)
+    before = content(tmp_path)
+    with pytest.raises(NotConfigurable, match=path):
+        install(here)
+    assert content(tmp_path) == before
+
+
+def test_a_machine_without_a_configuration_gets_one_that_the_undo_removes(tmp_path: Path) -> None:
+    here = tree(tmp_path)
+    (tmp_path / "var/lib").mkdir(parents=True)
+    before = content(tmp_path)
+    assert install(here)
+    assert here.text(MAIN) == f'imports = ["{IMPORT}"]\nversion = 2\n'
+    UndoableFiles(here).undo()
+    assert content(tmp_path) == before
