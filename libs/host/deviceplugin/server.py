@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import grpc
@@ -43,6 +44,8 @@ class ResourceServer:
         server = grpc.aio.server()
         handler = grpc.method_handlers_generic_handler(_SERVICE, self._handlers())
         server.add_generic_rpc_handlers((handler,))
+        with suppress(FileNotFoundError):
+            os.unlink(self.socket)  # of a process that was killed
         try:
             server.add_insecure_port(f"unix:{self.socket}")
         except RuntimeError as error:
