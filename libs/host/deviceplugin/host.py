@@ -8,7 +8,7 @@ first resource.
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from libs.host.deviceplugin.port import Allocator, OfferedDevice
 from libs.host.machine import Offload
@@ -86,7 +86,10 @@ class PluginHost:
             else:
                 self._set_problem("")
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
         """Stop serving; the kubelet then counts the devices as unhealthy."""
         async with self._lock:
             for resource in list(self._servers):

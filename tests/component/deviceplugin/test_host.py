@@ -55,8 +55,8 @@ async def host(kubelet: Kubelet) -> AsyncIterator[PluginHost]:
             offload=offload,
             clock=SystemClock(),
         )
-        yield host
-        await host.close()
+        async with host:
+            yield host
 
 
 def devices(*ids: str, unhealthy: str = "") -> tuple[OfferedDevice, ...]:
@@ -181,7 +181,7 @@ async def test_a_kubelet_that_does_not_read_does_not_hold_up_an_offer(
 async def test_what_ends_leaves_no_socket(kubelet: Kubelet, host: PluginHost) -> None:
     await host.offer({GPU: devices("a")})
     await until_listed(kubelet, gpu="a")
-    await host.close()
+    await host.__aexit__()
     await until_listed(kubelet, gpu="a!")
     assert [file.name for file in kubelet.folder.iterdir()] == ["kubelet.sock"]
 
