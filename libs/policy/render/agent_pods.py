@@ -31,6 +31,9 @@ POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
 The directory is mounted and not the socket, because the kubelet replaces it when it restarts.
 """
 
+VALIDATIONS: Final = "/run/nvidia/validations"
+"""Where the validator writes what is proven on the node, for the pods of others."""
+
 Volume = tuple[JsonObject, JsonObject]
 """A volume and its mount."""
 
@@ -87,7 +90,7 @@ def validator(policy: ClusterPolicy, _operands: Operands, settings: RenderSettin
     return AgentPod(
         image=settings.images.validator,
         sections=(policy.spec.validator,),
-        volumes=_host(policy),
+        volumes=(*_host(policy), _validations()),
     )
 
 
@@ -117,6 +120,17 @@ def _pod_resources(policy: ClusterPolicy) -> Volume:
     return (
         host_volume("pod-resources", f"{kubelet_root(policy).rstrip('/')}/pod-resources"),
         volume_mount("pod-resources", POD_RESOURCES, read_only=True),
+    )
+
+
+def _validations() -> Volume:
+    """Return the folder of the files that tell other pods what is proven.
+
+    It covers the same folder of the host's root, which the validator may only read.
+    """
+    return (
+        host_volume("validations", VALIDATIONS, "DirectoryOrCreate"),
+        volume_mount("validations", f"{HOST}{VALIDATIONS}"),
     )
 
 

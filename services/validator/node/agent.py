@@ -1,11 +1,12 @@
 """The validator agent of a node: proves the running driver, and reports exactly what it proved.
 
-Its evidence lets a node return to service (docs/invariants.md#i3). It changes nothing on the
-machine, and between two validations it keeps only the names of the GPUs that the driver listed.
+Its evidence lets a node return to service (docs/invariants.md#i3). On the machine it writes only
+the files that tell other pods what is proven (`status_files`). Between two validations it keeps
+only the names of the GPUs that the driver listed.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from libs.bus.agent import Agent, AgentSettings
@@ -24,7 +25,9 @@ from libs.host.machine import Machine
 from libs.host.tree import Tree
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
+from libs.runtime.logs import logger
 from libs.runtime.service import Service
+from services.validator.node import status_files
 from services.validator.node.cuda_check import judge_cuda
 from services.validator.node.driver_check import probe_driver
 from services.validator.node.probe import CUDA_STEP, GPUS_STEP, STEPS, Probe
@@ -36,6 +39,8 @@ TRIES: Final = 6
 RETRY_INTERVAL: Final = 5.0
 """Seconds between two tries: GPUs come up one after another."""
 
+_log = logger()
+
 
 class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     cuda_library: str = ""
@@ -46,13 +51,21 @@ class Validator:
     """The validations of one machine during one boot."""
 
     def __init__(
-        self, *, machine: Machine, cuda: Cuda, node_uid: str, boot_id: str, clock: Clock
+        self,
+        *,
+        machine: Machine,
+        cuda: Cuda,
+        node_uid: str,
+        boot_id: str,
+        clock: Clock,
+        driver_root: str,
     ) -> None:
         self._machine = machine
         self._cuda = cuda
         self._node_uid = node_uid
         self._boot_id = boot_id
         self._clock = clock
+        self._driver_root = driver_root
         self._known = tuple[GpuRecord, ...]()
         """The GPUs that the driver listed in this boot, as far as this process knows."""
 
@@ -62,6 +75,7 @@ class Validator:
         While the machine does not show the requested run, no try is used up: either it soon will,
         or the scheduler replaces the request, or the time for validation ends.
         """
+        await self.clear_status_files()
         seconds = defaultdict[str, float](float)
         last = self._clock.monotonic()
         attempt = 1
@@ -77,7 +91,29 @@ class Validator:
                     break
                 attempt += 1
             await self._clock.sleep(RETRY_INTERVAL)
-        return self._evidence(op.command, request, probe, _steps(probe, seconds))
+        evidence = self._evidence(op.command, request, probe, _steps(probe, seconds))
+        await self._write_status_files(evidence)
+        return evidence
+
+    async def clear_status_files(self) -> None:
+        await self._change_status_files(status_files.clear)
+
+    async def _write_status_files(self, evidence: Evidence) -> None:
+        passed = [step.name for step in evidence.steps if step.passed]
+        root = self._driver_root if evidence.driver_pod_uid else ""
+        await self._change_status_files(
+            lambda tree: status_files.write(tree, passed, container_root=root)
+        )
+
+    async def _change_status_files(self, change: Callable[[Tree], None]) -> None:
+        try:
+            await self._machine.offload.run(lambda: change(self._machine.tree))
+        except OSError as error:
+            _log.warning(
+                "pods that wait for this node's validation are not told of it: mount"
+                " /run/nvidia/validations of the host, to be written",
+                error=str(error),
+            )
 
     async def _probe(self, op: Op, request: Validate) -> Probe:
         machine, known = self._machine, self._known
@@ -150,8 +186,17 @@ async def run(
     if host.cuda is None:
         raise RuntimeError("the validator was started on a machine without CUDA")
     validator = Validator(
-        machine=host, cuda=host.cuda, node_uid=node_uid, boot_id=boot_id, clock=env.clock
+        machine=host,
+        cuda=host.cuda,
+        node_uid=node_uid,
+        boot_id=boot_id,
+        clock=env.clock,
+        driver_root=settings.driver_root,
     )
+
+    async def quiesce(_op: Op) -> OpDone:
+        await validator.clear_status_files()
+        return OpDone()
 
     async def validate(op: Op) -> OpDone | OpFailed:
         request = op.body
@@ -174,7 +219,7 @@ async def run(
         node_uid=node_uid,
         boot_id=boot_id,
         handlers={
-            CommandKind.QUIESCE: _do_nothing,
+            CommandKind.QUIESCE: quiesce,
             CommandKind.IDLE: _do_nothing,
             CommandKind.VALIDATE: validate,
         },

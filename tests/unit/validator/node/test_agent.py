@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.contracts.commands import Idle, Order, Validate
+from libs.contracts.commands import Idle, Order, Quiesce, Validate
 from libs.contracts.events import CommandEvent, EvidenceEvent
 from libs.contracts.facts import Mig
 from libs.contracts.gpus import GpuIdentity, GpuProblem
@@ -21,6 +21,7 @@ from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.testing.simulation import Sim
 from services.validator.node import agent
 from services.validator.node.agent import RETRY_INTERVAL, TRIES, ValidatorSettings
+from services.validator.node.status_files import FOLDER
 from tests.support import played_by
 from tests.unit import agent_world
 from tests.unit.agent_world import NODE, UID, AgentWorld
@@ -289,6 +290,55 @@ def test_a_gpu_that_a_job_has_for_itself_is_no_failure() -> None:
     assert evidence.steps[2].message == (
         "1 of 2 GPUs or MIG devices compute right; in use by other processes, and not tried: 1"
     )
+
+
+def files(world: World) -> dict[str, str]:
+    tree = world.machine.tree
+    names = (name for name in tree.names(FOLDER) if not name.startswith("."))
+    return {name: tree.text(f"{FOLDER}/{name}") or "" for name in names}
+
+
+@in_world
+async def test_other_pods_are_told_what_is_proven(world: World) -> None:
+    async with world.agent():
+        await world.wait_for_result(await world.send_command(REQUEST))
+        proven = {
+            "driver-ready": "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/run/nvidia/driver\n"
+            "DRIVER_ROOT_CTR_PATH=/driver-root\nNVIDIA_DEV_ROOT=/\nDEV_ROOT_CTR_PATH=/host\n",
+            "cuda-ready": "",
+        }
+        assert files(world) == proven
+        break_cuda(CudaProblem.NOT_READY, "GPU-0")(world)
+        await world.wait_for_result(await world.send_command(REQUEST))
+        assert files(world).keys() == {"driver-ready"}
+        await world.wait_for_result(await world.send_command(Quiesce()))
+        assert files(world) == {}
+
+
+@in_world
+async def test_a_driver_on_the_host_and_one_with_device_files_of_its_own(world: World) -> None:
+    load_at(BOOTED + 9.25)(world)
+    async with world.agent():
+        await world.wait_for_result(await world.send_command(Validate(label="d-2")))
+        assert files(world)["driver-ready"].startswith(
+            "IS_HOST_DRIVER=true\nNVIDIA_DRIVER_ROOT=/\nDRIVER_ROOT_CTR_PATH=/host\n"
+        )
+        world.machine.tree.make_folders("/run/nvidia/driver/dev")
+        await world.wait_for_result(await world.send_command(REQUEST))
+        assert files(world)["driver-ready"].endswith(
+            "NVIDIA_DEV_ROOT=/run/nvidia/driver\nDEV_ROOT_CTR_PATH=/driver-root\n"
+        )
+
+
+@in_world
+async def test_a_folder_that_cannot_be_written_hinders_no_proof(world: World) -> None:
+    world.machine.tree.remove(driver_files.READY)
+    world.machine.tree.remove_folder(FOLDER)
+    put(world.machine.root, FOLDER, "not a folder")
+    load_at(BOOTED + 9.25)(world)
+    async with world.agent():
+        result = await world.wait_for_result(await world.send_command(Validate(label="d-2")))
+        assert result.outcome is Outcome.DONE
 
 
 @in_world
