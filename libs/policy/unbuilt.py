@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from libs.policy.kinds.agents import NO_CHECK, NO_PLUGIN, NO_TOOLKIT
+from libs.policy.kinds.agents import NO_CHECK, NO_TOOLKIT
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION, GpuClusterPolicy
 from libs.policy.pool import ClusterWidePolicy
@@ -46,13 +46,16 @@ def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
             problem=NO_TOOLKIT,
             remedy="set enabled to false, and install it with the machine or by another operator",
         )
-    if spec.device_plugin.enabled:
-        yield UnbuiltOperand(
-            operand=Operand.DEVICE_PLUGIN,
-            section="spec.devicePlugin",
-            problem=f"{NO_PLUGIN}, so pods get no GPUs from it",
-            remedy="set enabled to false, and run another one",
-        )
+    if isinstance(policy, ClusterPolicy):
+        config = policy.spec.device_plugin.config
+        if policy.spec.device_plugin.enabled and config.name and not config.default:
+            yield UnbuiltOperand(
+                operand=Operand.DEVICE_PLUGIN,
+                section="spec.devicePlugin.config",
+                problem="the label nvidia.com/device-plugin.config of nodes is not read in this"
+                " version, so no configuration is in use",
+                remedy="name that of all nodes in default",
+            )
     if toolkit or spec.device_plugin.enabled:
         yield UnbuiltOperand(
             operand=Operand.VALIDATION,
