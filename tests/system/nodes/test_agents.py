@@ -20,6 +20,7 @@ from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.usage import cpu_seconds, proportional_mib
 
 AGENTS = (
+    "sluice-device-plugin",
     "sluice-discovery-agent",
     "sluice-driver-agent",
     "sluice-telemetry-agent",

@@ -48,10 +48,10 @@ async def test_each_object_is_written_once_and_the_status_when_it_changes(
     await world.lead()
     written = world.written
     assert {verb for verb, kind, _ in written if kind in resources.OPERANDS} == {"apply"}
-    assert len([kind for _, kind, _ in written if kind in resources.OPERANDS]) == 11
+    assert len([kind for _, kind, _ in written if kind in resources.OPERANDS]) == 12
     statuses = [name for _, kind, name in written if kind == "ClusterPolicy"]
     assert 1 <= len(statuses) <= 3
-    assert len(world.revisions()) == 11 + len(statuses)
+    assert len(world.revisions()) == 12 + len(statuses)
 
 
 @in_world
@@ -204,7 +204,7 @@ async def test_disabled_operands_are_deleted(world: World) -> None:
     await world.sleep(30)
     found = await world.daemon_sets()
     assert EXPORTER not in found
-    assert len(found) == 5
+    assert len(found) == 6
     stored = [await world.exists(resources.RUNTIME_CLASSES, name) for name in RUNTIME_CLASSES]
     assert stored == [True, False, False]
 
