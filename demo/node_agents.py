@@ -33,6 +33,8 @@ from libs.testing.machines.machine import SimulatedMachine
 from services.discovery.node import agent as discovery
 from services.driver.node import agent as driver
 from services.driver.node.agent import DriverAgentSettings
+from services.driver.plugin import agent as plugin
+from services.driver.plugin.settings import PluginSettings
 from services.telemetry.node import agent as telemetry
 from services.telemetry.node.agent import TelemetrySettings
 from services.validator.node import agent as validator
@@ -71,6 +73,7 @@ class AgentKind(msgspec.Struct, frozen=True, kw_only=True):
 AGENT_KINDS: Final[Mapping[Writer, AgentKind]] = {
     Writer.DISCOVERY: AgentKind(settings=discovery.DiscoverySettings, run=discovery.run),
     Writer.DRIVER: AgentKind(settings=DriverAgentSettings, run=driver.run, changes=True),
+    Writer.PLUGIN: AgentKind(settings=PluginSettings, run=plugin.run),
     Writer.TELEMETRY: AgentKind(settings=TelemetrySettings, run=telemetry.run),
     Writer.VALIDATOR: AgentKind(
         settings=validator.ValidatorSettings, run=validator.run, proves=True
@@ -219,6 +222,7 @@ def agent_environ(pod: Pod, container: str, *, node_uid: str) -> dict[str, str]:
     (spec,) = (each for each in pod.spec.containers if each.name == container)
     environ = {variable.name: _value(variable, pod) for variable in spec.env}
     environ.pop("SLUICE_TOKEN_FILE", None)
+    environ.pop("SLUICE_DEVICE_PLUGINS", None)  # a simulated kubelet has no sockets
     return {**environ, "SLUICE_NODE_UID": node_uid}
 
 

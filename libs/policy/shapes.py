@@ -40,8 +40,6 @@ class About(msgspec.Struct, frozen=True):
     """What the field does in Sluice."""
     no_effect_because: str = ""
     """Why the field and its subfields have no effect in Sluice: completes "because"."""
-    has_own_effect: bool = False
-    """Whether the field has its effect even in a section without effect."""
     refuses: str = ""
     """Values that its type permits and that are errors."""
     unsupported: bool = False
@@ -112,7 +110,7 @@ class Field(msgspec.Struct, frozen=True):
 
 def reason_without_effect(about: About, inherited: str) -> str:
     """Return why a field has no effect here, given the reason of its section; empty if it has."""
-    return "" if about.has_own_effect else about.no_effect_because or inherited
+    return about.no_effect_because or inherited
 
 
 def leaf_fields(shape: Shape, path: str, reason: str = "") -> Iterator[tuple[str, Field, str]]:

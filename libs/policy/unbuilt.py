@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from libs.policy.kinds.agents import CDI_ALONE, NO_CHECK, NO_PLUGIN
+from libs.policy.kinds.agents import CDI_ALONE, NO_CHECK
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION, GpuClusterPolicy
 from libs.policy.pool import ClusterWidePolicy
@@ -47,17 +47,20 @@ def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
             remedy="set spec.cdi.enabled to true, or spec.toolkit.enabled to false where another"
             " toolkit is installed",
         )
-    if spec.device_plugin.enabled:
-        yield UnbuiltOperand(
-            operand=Operand.DEVICE_PLUGIN,
-            section="spec.devicePlugin",
-            problem=f"{NO_PLUGIN}, so pods get no GPUs from it",
-            remedy="set enabled to false, and run another one",
-        )
+    if isinstance(policy, ClusterPolicy):
+        config = policy.spec.device_plugin.config
+        if policy.spec.device_plugin.enabled and config.name and not config.default:
+            yield UnbuiltOperand(
+                operand=Operand.DEVICE_PLUGIN,
+                section="spec.devicePlugin.config",
+                problem="the label nvidia.com/device-plugin.config of nodes is not read in this"
+                " version, so no configuration is in use",
+                remedy="name that of all nodes in default",
+            )
     if toolkit or spec.device_plugin.enabled:
         yield UnbuiltOperand(
             operand=Operand.VALIDATION,
             section="spec.validator" if is_full else "validation",
-            problem=f"{NO_CHECK}: toolkit, CUDA and device plugin are not proven",
+            problem=f"{NO_CHECK}: toolkit and device plugin are not proven",
             remedy="switch off toolkit and device plugin, and test with a pod that has a GPU",
         )

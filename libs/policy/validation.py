@@ -9,7 +9,7 @@ import msgspec
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.policy.affinity import parse_affinity
 from libs.policy.findings import Finding, Severity, quote_value
-from libs.policy.kinds.agents import WITH_REBOOT, MigManager
+from libs.policy.kinds.agents import PLUGIN_VARIABLES, WITH_REBOOT, DevicePlugin, MigManager
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import Image
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
@@ -75,6 +75,7 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield from _upgrades(spec.driver.upgrade_policy, "spec.driver.upgradePolicy")
     yield from _directories(spec)
     yield from _mig_variables(spec.mig_manager)
+    yield from _device_plugin(spec.device_plugin)
     max_unavailable = spec.daemonsets.rolling_update.max_unavailable
     if max_unavailable and not scaled_value(max_unavailable, 100):
         yield Finding(
@@ -203,6 +204,28 @@ def _mig_variables(section: MigManager) -> Iterator[Finding]:
                 value=quote_value(each.name),
                 problem="is accepted and has no effect here, because the driver agent has its own"
                 f" settings; only {WITH_REBOOT} is read",
+                remedy="remove it, or keep it knowing that it has no effect",
+                severity=Severity.NOTE,
+            )
+
+
+def _device_plugin(section: DevicePlugin) -> Iterator[Finding]:
+    if section.enabled and section.config.name and section.config.default:
+        yield Finding(
+            field="spec.devicePlugin.config.default",
+            value=quote_value(section.config.default),
+            problem="is the configuration of all nodes, because this version does not read their"
+            " label nvidia.com/device-plugin.config",
+            remedy="do without the label",
+            severity=Severity.WARNING,
+        )
+    for each in section.env:
+        if each.name not in PLUGIN_VARIABLES:
+            yield Finding(
+                field="spec.devicePlugin.env",
+                value=quote_value(each.name),
+                problem="is accepted and has no effect here, because the device plugin reads"
+                f" {', '.join(PLUGIN_VARIABLES)} alone",
                 remedy="remove it, or keep it knowing that it has no effect",
                 severity=Severity.NOTE,
             )

@@ -18,6 +18,13 @@ def agent_role() -> Role[Any]:
     )
 
 
+def plugin_role() -> Role[Any]:
+    from services.agent_role import agent_role
+    from services.driver.plugin import agent, settings
+
+    return agent_role(settings.PluginSettings, agent.run, writer=Writer.PLUGIN)
+
+
 def cluster_role() -> Role[Any]:
     from services.driver.cluster import role
 
@@ -33,5 +40,5 @@ def gate_role() -> OneShot:
 
 
 if __name__ == "__main__":
-    roles = {"agent": agent_role, "cluster": cluster_role, "gate": gate_role}
+    roles = {"agent": agent_role, "plugin": plugin_role, "cluster": cluster_role, "gate": gate_role}
     run_program("driver", LazyRoles(roles))

@@ -27,6 +27,8 @@ from services.discovery.cluster import role as discovery_cluster
 from services.discovery.node import agent as discovery
 from services.driver.cluster import role as driver_cluster
 from services.driver.node import agent as driver
+from services.driver.plugin import agent as plugin
+from services.driver.plugin.settings import PluginSettings
 from services.scheduler import role as scheduler
 from services.scheduler.plan_process import PlanRequest, answer_plan
 from services.telemetry.cluster import role as telemetry_cluster
@@ -175,6 +177,7 @@ AGENTS: Final[Mapping[Writer, tuple[type[AgentSettings], RunAgent]]] = {
     Writer.DISCOVERY: (discovery.DiscoverySettings, discovery.run),
     Writer.DRIVER: (driver.DriverAgentSettings, driver.run),
     Writer.VALIDATOR: (validator.ValidatorSettings, validator.run),
+    Writer.PLUGIN: (PluginSettings, plugin.run),
     Writer.TELEMETRY: (telemetry.TelemetrySettings, telemetry.run),
 }
 

@@ -59,11 +59,17 @@ class Programs:
         return await self._start(service, "cluster", {"kubeconfig": str(kubeconfig), **settings})
 
     async def start_agent(
-        self, service: str, *, host: Path, environ: Mapping[str, str] = NOTHING, **settings: str
+        self,
+        service: str,
+        *,
+        host: Path,
+        role: str = "agent",
+        environ: Mapping[str, str] = NOTHING,
+        **settings: str,
     ) -> ChildProcess:
         """Start an agent on the machine below `host`; `environ` are no settings."""
         folders = {"host_root": str(host), "state_dir": str(self.folder / "state")}
-        return await self._start(service, "agent", {**folders, **settings}, environ)
+        return await self._start(service, role, {**folders, **settings}, environ)
 
     async def _start(
         self,

@@ -11,7 +11,6 @@ from libs.policy.shapes import About, PolicyStruct
 
 NO_INSTALLATION = "Sluice writes CDI specs, and installs no programs for containers on the host"
 CDI_ALONE = "Sluice gives GPUs to containers by CDI alone"
-NO_PLUGIN = "this version of Sluice has no device plugin"
 NO_MIG_DEFAULT = (
     "the GPUs of a node without the label nvidia.com/mig.config stay divided as they are: set the"
     " label to all-disabled where MIG is to be off"
@@ -20,7 +19,19 @@ WITH_REBOOT = "WITH_REBOOT"
 MIG_EFFECT = "true: the GPUs of a node are divided as its label nvidia.com/mig.config says"
 NO_CHECK = "this version's validator checks the driver only, and takes no settings"
 NO_MPS = "Sluice does not support sharing by MPS"
-NO_PLUGIN_CONFIG = "the device plugin has one configuration: Sluice does not support time slicing"
+PLUGIN_VARIABLES = (
+    "CDI_ANNOTATION_PREFIX",
+    "DEVICE_ID_STRATEGY",
+    "DEVICE_LIST_STRATEGY",
+    "DP_DISABLE_HEALTHCHECKS",
+    "DP_ENABLE_HEALTHCHECKS",
+    "GDRCOPY_ENABLED",
+    "GDS_ENABLED",
+    "MOFED_ENABLED",
+    "PASS_DEVICE_SPECS",
+    "SHARED_DEVICES_ALLOCATION_POLICY",
+)
+"""The variables of NVIDIA's device plugin that have an effect here."""
 NO_MONITOR = "Sluice creates a ServiceMonitor for the telemetry agents only"
 NO_POD_LABELS = "the telemetry agent does not read pods"
 NO_JOB_MAPPING = "the telemetry agent does not map jobs"
@@ -60,8 +71,23 @@ class Toolkit(AgentSection, frozen=True, kw_only=True):
 class PluginConfig(PolicyStruct, frozen=True, kw_only=True):
     """Configurations of the device plugin, by node."""
 
-    name: Annotated[str, About("The ConfigMap that holds the configurations.")] = ""
-    default: Annotated[str, About("The configuration of nodes that do not select one.")] = ""
+    name: Annotated[
+        str,
+        About(
+            "The ConfigMap that holds the configurations.",
+            effect="mounted into the device plugin, which refuses MPS, if a default is named too",
+            unset="none: each device is offered once",
+        ),
+    ] = ""
+    default: Annotated[
+        str,
+        About(
+            "The configuration of nodes that do not select one.",
+            effect="the configuration of all nodes: the label nvidia.com/device-plugin.config has"
+            " no effect",
+            unset="none: each device is offered once",
+        ),
+    ] = ""
 
 
 class Mps(PolicyStruct, frozen=True, kw_only=True):
@@ -77,13 +103,18 @@ class DevicePlugin(AgentSection, frozen=True, kw_only=True):
         bool,
         About(
             "Whether GPUs are offered to pods.",
-            effect="true: the policy is not ready, because this version has no device plugin",
-            has_own_effect=True,
+            effect="deploys the device plugin; false: another one may run",
         ),
     ] = True
-    config: Annotated[
-        PluginConfig, About("Per-node configurations.", no_effect_because=NO_PLUGIN_CONFIG)
-    ] = PluginConfig()
+    env: Annotated[
+        tuple[EnvVar, ...],
+        About(
+            "Environment variables.",
+            effect=f"set in the device plugin: {', '.join(PLUGIN_VARIABLES)}; other variables have"
+            " no effect",
+        ),
+    ] = ()
+    config: Annotated[PluginConfig, About("Configurations of the device plugin.")] = PluginConfig()
     mps: Annotated[Mps, About("Sharing by MPS.", no_effect_because=NO_MPS)] = Mps()
 
 

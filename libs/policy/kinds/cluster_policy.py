@@ -8,7 +8,6 @@ import msgspec
 from libs.policy.kinds.agents import (
     CDI_ALONE,
     NO_MONITOR,
-    NO_PLUGIN,
     DcgmExporter,
     DevicePlugin,
     Gfd,
@@ -165,7 +164,8 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The kubelet's directory.",
-            effect="the telemetry agent asks the kubelet there which pods use GPUs",
+            effect="the device plugin registers there, and the telemetry agent asks there which"
+            " pods use GPUs",
             stored=True,
         ),
     ] = "/var/lib/kubelet"
@@ -180,9 +180,7 @@ class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
     daemonsets: Annotated[Daemonsets, _required("Settings of all DaemonSets.")] = Daemonsets()
     driver: Annotated[DriverSection, _required("The driver.")] = DriverSection()
     toolkit: Annotated[Toolkit, _required("The container toolkit.")] = Toolkit()
-    device_plugin: Annotated[DevicePlugin, _required("The device plugin.", NO_PLUGIN)] = (
-        DevicePlugin()
-    )
+    device_plugin: Annotated[DevicePlugin, _required("The device plugin.")] = DevicePlugin()
     dcgm_exporter: Annotated[DcgmExporter, _required("GPU metrics.")] = DcgmExporter()
     dcgm: Annotated[Dcgm, _required("The DCGM host engine.", NO_DCGM)] = Dcgm()
     node_status_exporter: Annotated[

@@ -53,7 +53,7 @@ class HostDevicePlugin(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether GPUs are offered to pods.",
-            effect="true: the policy is not ready, because this version has no device plugin",
+            effect="deploys the device plugin",
         ),
     ] = True
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from libs.policy.kinds.agents import PLUGIN_VARIABLES
 from libs.policy.kinds.cluster_policy import ClusterPolicy, Operator
 from libs.policy.kinds.common import AgentSection as Section
 from libs.policy.kinds.common import ResourceRequirements
@@ -35,6 +36,11 @@ The directory is mounted and not the socket, because the kubelet replaces it whe
 VALIDATIONS: Final = "/run/nvidia/validations"
 """Where the validator writes what is proven on the node, for the pods of others."""
 
+DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
+"""Where the device plugin has the kubelet's directory of sockets."""
+PLUGIN_CONFIG_DIR: Final = "/etc/nvidia-device-plugin"
+PLUGIN_CONFIG: Final = "config.yaml"
+
 Volume = tuple[JsonObject, JsonObject]
 """A volume and its mount."""
 
@@ -51,6 +57,7 @@ def _defaults(*, cpu: str, memory: str, at_most: str) -> ResourceRequirements:
 # less than 1 % of a core each; telemetry has peaks of 80 MiB.
 _DISCOVERY: Final = _defaults(cpu="10m", memory="48Mi", at_most="128Mi")
 _DRIVER: Final = _defaults(cpu="10m", memory="32Mi", at_most="256Mi")
+_PLUGIN: Final = _defaults(cpu="10m", memory="48Mi", at_most="128Mi")
 _TELEMETRY: Final = _defaults(cpu="20m", memory="80Mi", at_most="256Mi")
 _VALIDATOR: Final = _defaults(cpu="10m", memory="32Mi", at_most="4Gi")
 """The check of CUDA has a process per GPU, eight at once, of which each may need 0.5 GiB."""
@@ -60,6 +67,8 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a pod that are specific to one agent."""
 
     image: str
+    service: str = ""
+    """The service of the agent's program; empty: that of its name."""
     args: tuple[str, ...] = ("agent",)
     sections: tuple[Section, ...]
     """Policy sections that apply to the agent; the first one takes precedence."""
@@ -111,6 +120,36 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
     )
 
 
+def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
+    """Return the pod of the device plugin, which offers a node's GPUs to the kubelet."""
+    section = policy.spec.device_plugin
+    env = {
+        f"SLUICE_{variable.name}": variable.value
+        for variable in section.env
+        if variable.name in PLUGIN_VARIABLES
+    }
+    env["SLUICE_DEVICE_PLUGINS"] = DEVICE_PLUGINS
+    env["SLUICE_MIG_STRATEGY"] = operands.mig_strategy.value
+    listed, key = section.config.name, section.config.default
+    has_config = bool(listed and key)
+    if has_config:
+        env["SLUICE_PLUGIN_CONFIG"] = f"{PLUGIN_CONFIG_DIR}/{PLUGIN_CONFIG}"
+    config = _config_file("plugin-config", listed, key, PLUGIN_CONFIG, PLUGIN_CONFIG_DIR)
+    return AgentPod(
+        image=settings.images.driver,
+        service="driver",
+        args=("plugin",),
+        sections=(section,),
+        resources=_PLUGIN,
+        env=env,
+        volumes=(
+            *_host(policy),
+            _of_kubelet(policy, "device-plugins", DEVICE_PLUGINS, read_only=False),
+            *((config,) if has_config else ()),
+        ),
+    )
+
+
 def validator(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the validator, which proves that a node's driver works."""
     return AgentPod(
@@ -129,6 +168,7 @@ def telemetry(policy: ClusterPolicy, _operands: Operands, settings: RenderSettin
     env |= {variable.name: variable.value for variable in settings.telemetry_env}
     if listed:
         env["SLUICE_METRIC_LIST"] = f"{METRIC_LIST_DIR}/{METRIC_LIST}"
+    metric_list = _config_file("metric-list", listed, METRIC_LIST, METRIC_LIST, METRIC_LIST_DIR)
     return AgentPod(
         image=settings.images.telemetry,
         sections=(section,),
@@ -136,18 +176,19 @@ def telemetry(policy: ClusterPolicy, _operands: Operands, settings: RenderSettin
         env=env,
         volumes=(
             *_host(policy),
-            _pod_resources(policy),
-            *((_metric_list(listed),) if listed else ()),
+            _of_kubelet(policy, "pod-resources", POD_RESOURCES),
+            *((metric_list,) if listed else ()),
         ),
         annotations=section.annotations,
         ports=({"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},),
     )
 
 
-def _pod_resources(policy: ClusterPolicy) -> Volume:
+def _of_kubelet(policy: ClusterPolicy, folder: str, path: str, *, read_only: bool = True) -> Volume:
+    """Return a folder of the kubelet, with the name that it has there."""
     return (
-        host_volume("pod-resources", f"{kubelet_root(policy).rstrip('/')}/pod-resources"),
-        volume_mount("pod-resources", POD_RESOURCES, read_only=True),
+        host_volume(folder, f"{kubelet_root(policy).rstrip('/')}/{folder}"),
+        volume_mount(folder, path, read_only=read_only),
     )
 
 
@@ -162,17 +203,14 @@ def _validations() -> Volume:
     )
 
 
-def _metric_list(config_map: str) -> Volume:
-    """Return the list of metrics; the pod starts without the ConfigMap, and its agent says so.
+def _config_file(name: str, config_map: str, key: str, file: str, folder: str) -> Volume:
+    """Return a key of a ConfigMap; the pod starts without it, and its agent says so.
 
     It is a folder, because the kubelet never replaces a file that is mounted alone.
     """
-    items = [{"key": METRIC_LIST, "path": METRIC_LIST}]
-    volume = {
-        "name": "metric-list",
-        "configMap": {"name": config_map, "items": items, "optional": True},
-    }
-    return volume, volume_mount("metric-list", METRIC_LIST_DIR, read_only=True)
+    items = [{"key": key, "path": file}]
+    volume = {"name": name, "configMap": {"name": config_map, "items": items, "optional": True}}
+    return volume, volume_mount(name, folder, read_only=True)
 
 
 def _host(policy: ClusterPolicy, *, read_only: bool = True) -> tuple[Volume, Volume]:

@@ -79,8 +79,7 @@ class AgentDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
     app: str
     """The label of its pods, as in the GPU Operator: people and tools select by it."""
     selector: tuple[str, str]
-    pod: Callable[[ClusterPolicy, Operands, RenderSettings], agent_pods.AgentPod] | None = None
-    """None: this version does not have the agent."""
+    pod: Callable[[ClusterPolicy, Operands, RenderSettings], agent_pods.AgentPod]
 
 
 AGENTS: Final = (
@@ -106,6 +105,7 @@ AGENTS: Final = (
         name="sluice-device-plugin",
         app="nvidia-device-plugin-daemonset",
         selector=("nvidia.com/gpu.deploy.device-plugin", "true"),
+        pod=agent_pods.device_plugin,
     ),
     AgentDaemonSet(
         component=Writer.VALIDATOR,
@@ -126,13 +126,18 @@ AGENTS: Final = (
 )
 
 
+def is_deployed(component: Writer, operands: Operands) -> bool:
+    """Return whether an agent runs on the nodes that it selects."""
+    switches = {Writer.PLUGIN: operands.device_plugin, Writer.TELEMETRY: operands.telemetry}
+    return switches.get(component, True)
+
+
 def render_agents(
     policy: ClusterPolicy, operands: Operands, settings: RenderSettings
 ) -> Iterator[RenderedObject]:
     """Render the agents that are enabled."""
     for agent in AGENTS:
-        enabled = operands.telemetry or agent.component is not Writer.TELEMETRY
-        if enabled and agent.pod is not None:
+        if is_deployed(agent.component, operands):
             pod = agent.pod(policy, operands, settings)
             daemon_set = _daemon_set(agent, pod, policy, settings)
             yield RenderedObject(operand=agent.operand, object=daemon_set)
@@ -212,7 +217,7 @@ def _container(
             "name": f"sluice-{agent.component.value}",
             "image": parts.image,
             "imagePullPolicy": next(filter(None, policies), settings.pull_policy),
-            "args": [f"services.{agent.component.value}", *parts.args],
+            "args": [f"services.{parts.service or agent.component.value}", *parts.args],
             "env": [*downward_api_env(_POD), *env_fields(fixed), *env_fields(merged)],
             "ports": list(parts.ports),
             "resources": resource_fields(

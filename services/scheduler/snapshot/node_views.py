@@ -47,7 +47,7 @@ class NodeViews:
         pool = snapshot.pools.get(recorded or assignment.pool)
         reports = node_reports(
             node,
-            telemetry=snapshot.telemetry,
+            absent_agents=snapshot.absent_agents,
             reports=inputs.reports,
             heartbeats=inputs.heartbeats,
             slot_cache=inputs.slot_cache,

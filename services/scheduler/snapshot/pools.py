@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.identities import COMPONENTS, Writer
 from libs.contracts.node import DRIVER_LABEL, MIG_STATE_LABEL, STATE_LABEL
 from libs.kube.resources import CustomObject
 from libs.policy.digest import driver_identity, driver_label, target_digest
@@ -13,6 +14,7 @@ from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
 from libs.policy.pool import Pool
 from libs.policy.pools import assemble_pools
+from libs.policy.render.agents import is_deployed
 from libs.policy.render.rendered import INSTALL_ANNOTATION, POOL_ANNOTATION, TARGET_ANNOTATION
 from libs.policy.variants import (
     Variant,
@@ -110,8 +112,8 @@ class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Without their Rollouts."""
     wanted_drivers: Mapping[str, WantedDriver] = {}
     """The driver of each pool that has a policy."""
-    telemetry: bool = True
-    """Whether the telemetry agent is deployed."""
+    absent_agents: frozenset[Writer] = frozenset()
+    """The agents that are not deployed."""
     mig: Mapping[str, MigSettings] = {}
     """By pool; a pool without an entry leaves the division of GPUs to others."""
 
@@ -181,7 +183,11 @@ def snapshot_pools(
         assignments=assignments,
         pools=views,
         wanted_drivers={pool.key: pool.driver for pool in assembled.pools},
-        telemetry=all(pool.operands.telemetry for pool in assembled.pools),
+        absent_agents=frozenset(
+            component
+            for component in COMPONENTS
+            if not all(is_deployed(component, pool.operands) for pool in assembled.pools)
+        ),
         mig=mig_settings(assembled.pools),
     )
 

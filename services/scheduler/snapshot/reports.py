@@ -34,10 +34,8 @@ B = TypeVar("B", Facts, Evidence, Usage)
 NEVER: Final = 1e12
 """`silent_at` of a component that sends heartbeats: each one postpones the silence."""
 
-_SELECTORS: Final = {
-    agent.component: agent.selector for agent in AGENTS if agent.component is not Writer.PLUGIN
-}
-"""The label that selects the nodes of each agent. The device plugin does not exist yet."""
+_SELECTORS: Final = {agent.component: agent.selector for agent in AGENTS}
+"""The label that selects the nodes of each agent."""
 
 
 _OF_ALL_COMPONENTS: Final = frozenset({StateKind.RESULT, StateKind.PROGRESS, StateKind.REFUSAL})
@@ -74,7 +72,7 @@ class NodeReports(msgspec.Struct, frozen=True, kw_only=True):
 def node_reports(
     node: Node,
     *,
-    telemetry: bool,
+    absent_agents: Collection[Writer],
     reports: ReportCache,
     heartbeats: HeartbeatMonitor,
     slot_cache: SlotCache,
@@ -83,7 +81,7 @@ def node_reports(
     """Read the reports, heartbeats and slots of a node."""
     name, uid = node.metadata.name, node.metadata.uid
     boot_id = node.status.node_info.boot_id
-    components = _expected_components(node.metadata.labels, telemetry=telemetry)
+    components = _expected_components(node.metadata.labels, absent_agents)
     slots = slot_cache.commands_of(name)
     if node.field_managers:
         components += _running_components(name, set(slots).difference(components), heartbeats)
@@ -126,11 +124,11 @@ def _gpu_verdict(name: str, uid: str, reports: ReportCache) -> GpuVerdict | None
     return gpu_verdict(report.boot_id, body) if isinstance(body, Health) else None
 
 
-def _expected_components(labels: Mapping[str, str], *, telemetry: bool) -> list[str]:
+def _expected_components(labels: Mapping[str, str], absent: Collection[Writer]) -> list[str]:
     return [
         component.value
         for component, (key, value) in _SELECTORS.items()
-        if labels.get(key) == value and (telemetry or component is not Writer.TELEMETRY)
+        if labels.get(key) == value and component not in absent
     ]
 
 

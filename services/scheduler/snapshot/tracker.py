@@ -231,9 +231,9 @@ class SnapshotTracker:
         )
         for name in before.assignments.keys() | after.assignments.keys():
             if before.assignments.get(name) != after.assignments.get(name) or (
-                before.telemetry,
+                before.absent_agents,
                 before.mig,
-            ) != (after.telemetry, after.mig):
+            ) != (after.absent_agents, after.mig):
                 self._dirty.add(name)
         for key in before.pools.keys() | after.pools.keys():
             old, new = before.pools.get(key), after.pools.get(key)

@@ -50,10 +50,7 @@ class CampaignAdmin:
         self.version = version = version or self.version
         self._upgrade |= upgrade
         driver = {"repository": "r.example/nvidia", "image": "driver", "version": version}
-        policy = cluster_policy(
-            driver={**driver, "upgradePolicy": self._upgrade},
-            devicePlugin={"enabled": False},
-        )
+        policy = cluster_policy(driver={**driver, "upgradePolicy": self._upgrade})
         response = await self.apply(policy)
         applied = {**policy, "metadata": response["metadata"]}
         (rendered,) = drivers(Situation([applied], [node("any")]).rendering(SETTINGS))

@@ -9,7 +9,7 @@ from tests.component.campaign.admin import NEW, OLD, POOL
 from tests.component.campaign.observers import BusObserver
 from tests.component.campaign.world import CampaignWorld, run_world
 
-AGENTS = (Writer.DISCOVERY, Writer.DRIVER, Writer.TELEMETRY, Writer.VALIDATOR)
+AGENTS = (Writer.DISCOVERY, Writer.DRIVER, Writer.PLUGIN, Writer.TELEMETRY, Writer.VALIDATOR)
 
 
 async def start_world(world: CampaignWorld, *nodes: str) -> None:

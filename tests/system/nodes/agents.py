@@ -12,6 +12,7 @@ from tests.system.nodes.installation import NAMESPACE, Installation
 
 DISCOVERY: Final = "sluice-discovery-agent"
 AGENTS: Final = (
+    "sluice-device-plugin",
     DISCOVERY,
     "sluice-driver-agent",
     "sluice-telemetry-agent",

@@ -207,6 +207,9 @@ def _cluster_model() -> Object:
         "hostPaths.driverInstallDir": "/run/driver",
         "migManager.config.name": "layouts",
         "migManager.env": [{"name": "WITH_REBOOT", "value": "true"}],
+        "devicePlugin.env": [{"name": "PASS_DEVICE_SPECS", "value": "true"}],
+        "devicePlugin.config.name": "c",
+        "devicePlugin.config.default": "d",
     }
     for agent in ("toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager"):
         fields[f"{agent}.enabled"] = False
@@ -221,7 +224,7 @@ def of_pod() -> Object:
     return {name: value for name, value in (IMAGE | REST).items() if name not in without}
 
 
-AGENTS = ("toolkit", "dcgmExporter", "gfd", "migManager", "validator")
+AGENTS = ("toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager", "validator")
 ABSENT = (
     "dcgm",
     "nodeStatusExporter",
@@ -245,14 +248,11 @@ def _cluster_notes() -> Object:
         **with_prefix("driver.manager", {**IMAGE, "env": ENV}),
         "toolkit.installDir": "/opt/nvidia",
         "migManager.config.default": "",
-        **with_prefix("devicePlugin", of_pod()),
         "driver.useOpenKernelModules": True,
         "driver.licensingConfig.configMapName": "l",
         "driver.licensingConfig.secretName": "l",
         "driver.licensingConfig.nlsEnabled": True,
         "driver.virtualTopology.config": "t",
-        "devicePlugin.config.name": "c",
-        "devicePlugin.config.default": "d",
         "devicePlugin.mps.root": "/mps",
         "dcgm.hostPort": 5555,
         "dcgmExporter.hostPID": True,
@@ -273,10 +273,11 @@ def _cluster_notes() -> Object:
     }
     for check in ("plugin", "toolkit", "driver", "cuda", "vfioPCI", "vgpuManager", "vgpuDevices"):
         fields[f"validator.{check}.env"] = ENV
-    for agent in (*AGENTS, "devicePlugin"):
+    for agent in AGENTS:
         fields |= with_prefix(agent, {name: IMAGE[name] for name in WITH_IMAGE})
         fields |= with_prefix(agent, {"args": ["-a"], "env": ENV, "hostNetwork": True})
     del fields["migManager.env"]
+    del fields["devicePlugin.env"]
     for absent in ABSENT:
         fields |= with_prefix(absent, {**IMAGE, **REST})
     return fields

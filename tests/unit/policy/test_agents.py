@@ -1,12 +1,19 @@
 """The agents' DaemonSets: selectors, environment, and disabled operands."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
 
+from libs.policy.findings import Severity
+from libs.policy.kinds.agents import PLUGIN_VARIABLES
+from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar
+from libs.policy.manifests import parse_manifest
 from libs.policy.render.rendered import Operand
+from libs.policy.unbuilt import unbuilt_operands
+from services.driver.plugin.settings import PluginSettings
 from tests.unit.policy.situations import (
     SETTINGS,
     SITUATIONS,
@@ -171,3 +178,57 @@ def test_max_unavailable_of_agent_daemon_sets(value: str, most: int | str) -> No
     (agent,) = [item for item in rendering.objects if item.operand is Operand.DISCOVERY]
     strategy = agent.object["spec"]["updateStrategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": most}}
+
+
+def plugin_container(**section: Any) -> dict[str, Any]:
+    rendering = Situation([cluster_policy(devicePlugin=section)]).rendering()
+    (container,) = pod_of(rendering, "nvidia-device-plugin-daemonset")["containers"]
+    return container
+
+
+def test_the_device_plugin_runs_unless_the_policy_switches_it_off() -> None:
+    container = plugin_container()
+    assert container["args"] == ["services.driver", "plugin"]
+    assert env_of(container)["SLUICE_DEVICE_PLUGINS"] == "/var/lib/kubelet/device-plugins"
+    off = Situation([cluster_policy(devicePlugin={"enabled": False})]).rendering()
+    assert ("DaemonSet", "sluice-device-plugin") not in rendered_names(off)
+
+
+def test_the_device_plugin_gets_the_variables_that_it_reads() -> None:
+    variables = [("DEVICE_LIST_STRATEGY", "envvar"), ("CONFIG_FILE", "/x"), ("SLUICE_NODE", "x")]
+    env = env_of(
+        plugin_container(env=[{"name": name, "value": value} for name, value in variables])
+    )
+    assert env["SLUICE_DEVICE_LIST_STRATEGY"] == "envvar"
+    assert env["SLUICE_MIG_STRATEGY"] == "none"
+    assert not {"DEVICE_LIST_STRATEGY", "SLUICE_CONFIG_FILE", "SLUICE_SLUICE_NODE"} & set(env)
+
+
+def test_variables_of_the_device_plugin_are_settings_that_it_has() -> None:
+    settings = {name.lower() for name in PLUGIN_VARIABLES} | {"mig_strategy", "plugin_config"}
+    assert settings <= set(PluginSettings.__struct_fields__)
+
+
+def test_the_device_plugin_has_the_default_configuration_of_the_policy() -> None:
+    policy = cluster_policy(devicePlugin={"config": {"name": "ours", "default": "shared"}})
+    pod = pod_of(Situation([policy]).rendering(), "nvidia-device-plugin-daemonset")
+    (container,) = pod["containers"]
+    (volume,) = [volume for volume in pod["volumes"] if "configMap" in volume]
+    items = [{"key": "shared", "path": "config.yaml"}]
+    assert volume["configMap"] == {"name": "ours", "items": items, "optional": True}
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == volume["name"]]
+    assert env_of(container)["SLUICE_PLUGIN_CONFIG"] == f"{mount['mountPath']}/config.yaml"
+    (warning,) = parse_manifest(policy["kind"], policy).findings
+    assert warning.severity is Severity.WARNING
+    assert "label nvidia.com/device-plugin.config" in warning.problem
+
+
+def test_without_a_default_configuration_the_policy_says_that_labels_are_not_read() -> None:
+    policy = cluster_policy(toolkit={"enabled": False}, devicePlugin={"config": {"name": "ours"}})
+    assert "SLUICE_PLUGIN_CONFIG" not in env_of(plugin_container(config={"name": "ours"}))
+    parsed = parse_manifest(policy["kind"], policy).policy
+    assert isinstance(parsed, ClusterPolicy)
+    found = [str(each) for each in unbuilt_operands(parsed)]
+    assert any(
+        "the label nvidia.com/device-plugin.config of nodes is not read" in each for each in found
+    )

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from libs.bus.connect import NatsSettings
+from libs.contracts.identities import Writer
 from libs.policy.digest import target_digest
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.strategy import StrategySpec
@@ -106,11 +107,18 @@ def policies(case: FieldCase) -> list[Object]:
                 driver=driver,
                 sandboxWorkloads={"enabled": in_vms},
                 dcgmExporter={"serviceMonitor": monitor},
+                devicePlugin={"config": _other_half(case.path)},
                 **parts,
             )
         ]
     others = [nvidia_driver("b", nodeSelector=UBUNTU.labels)] if case.path == "default" else []
     return [crd_mode_policy(), *others, nvidia_driver("a", **driver, **parts)]
+
+
+def _other_half(path: str) -> Object:
+    """Return what one field of the device plugin's configuration needs beside it."""
+    halves = {"devicePlugin.config.name": "default", "devicePlugin.config.default": "name"}
+    return {halves[path]: "c"} if path in halves else {}
 
 
 def changed(base: list[Object], case: FieldCase) -> list[Object]:
@@ -199,8 +207,11 @@ def test_every_field_of_upgrades_and_strategies_is_read() -> None:
     assert fields <= read
 
 
+_FOLDERS = {Writer.PLUGIN: "driver/plugin"}
+
+
 def agent_variables() -> Iterator[tuple[str, str]]:
-    """Yield the service of each agent, and a variable of its pods that a policy may change."""
+    """Yield the folder of each agent, and a variable of its pods that a policy may change."""
     identity = {"SLUICE_NODE", "SLUICE_POD_UID", "SLUICE_NAMESPACE"}
     for situation in SITUATIONS.values():
         for rendered in situation.rendering().objects:
@@ -208,16 +219,16 @@ def agent_variables() -> Iterator[tuple[str, str]]:
                 if rendered.name == agent.name:
                     (container,) = rendered.object["spec"]["template"]["spec"]["containers"]
                     yield from (
-                        (agent.component.value, name)
+                        (_FOLDERS.get(agent.component, f"{agent.component}/node"), name)
                         for name in env_of(container).keys() - identity
                     )
 
 
-@pytest.mark.parametrize(("service", "variable"), sorted(set(agent_variables())))
-def test_every_variable_of_an_agent_is_a_setting_that_is_read(service: str, variable: str) -> None:
+@pytest.mark.parametrize(("folder", "variable"), sorted(set(agent_variables())))
+def test_every_variable_of_an_agent_is_a_setting_that_is_read(folder: str, variable: str) -> None:
     prefix, _, name = variable.partition("_")
     assert prefix == "SLUICE"
-    read = attributes_read(f"services/{service}/node", "libs/bus")
+    read = attributes_read(f"services/{folder}", "libs/bus")
     code = (ROOT / "services/agent_role.py").read_text()
     setting = name.lower()
     if setting.startswith("nats_"):

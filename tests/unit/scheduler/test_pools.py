@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL
 from libs.policy.kinds.common import Image
 from libs.policy.manifests import parse_manifest
@@ -52,6 +53,16 @@ def pools_of(
 ) -> PoolSnapshot:
     reads = [parse_manifest(each["kind"], each) for each in wanted]
     return snapshot_pools(reads, members, sets, rollouts=rollouts)
+
+
+def test_agents_that_the_policy_switches_off_are_not_waited_for() -> None:
+    def absent(**switches: bool) -> frozenset[Writer]:
+        sections = {name: {"enabled": value} for name, value in switches.items()}
+        return pools_of([cluster_policy(**sections)], [], []).absent_agents
+
+    assert absent() == frozenset()
+    assert absent(devicePlugin=False) == {Writer.PLUGIN}
+    assert absent(devicePlugin=False, dcgmExporter=False) == {Writer.PLUGIN, Writer.TELEMETRY}
 
 
 def test_nodes_get_the_build_of_their_system() -> None:

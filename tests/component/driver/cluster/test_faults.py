@@ -49,7 +49,7 @@ async def test_a_write_that_took_effect_without_a_response_is_not_repeated(world
         Fault(effect=Cut("after"), user=user_of(World.WRITER), verbs=("apply",))
     )
     await world.lead()
-    assert len(await world.daemon_sets()) == 6
+    assert len(await world.daemon_sets()) == 7
     names = [name for verb, _, name in world.written if verb == "apply"]
     assert sorted(names) == sorted(set(names))
 
@@ -153,7 +153,7 @@ async def test_a_failing_status_write_delays_no_object(world: World) -> None:
     )
     world.server.faults.add(fault)
     await world.lead()
-    assert len(await world.daemon_sets()) == 6
+    assert len(await world.daemon_sets()) == 7
     assert await world.state() == ""
     world.server.faults.clear()
     await world.sleep(300)

@@ -48,10 +48,10 @@ async def test_each_object_is_written_once_and_the_status_when_it_changes(
     await world.lead()
     written = world.written
     assert {verb for verb, kind, _ in written if kind in resources.OPERANDS} == {"apply"}
-    assert len([kind for _, kind, _ in written if kind in resources.OPERANDS]) == 11
+    assert len([kind for _, kind, _ in written if kind in resources.OPERANDS]) == 12
     statuses = [name for _, kind, name in written if kind == "ClusterPolicy"]
     assert 1 <= len(statuses) <= 3
-    assert len(world.revisions()) == 11 + len(statuses)
+    assert len(world.revisions()) == 12 + len(statuses)
 
 
 @in_world
@@ -134,7 +134,7 @@ async def test_operands_that_do_not_exist_are_named_and_keep_the_policy_from_bei
     await world.lead()
     condition = (await world.conditions())["MissingOperands"]
     assert (condition["status"], condition["reason"]) == ("True", "NotBuilt")
-    assert "spec.devicePlugin is switched on, but" in condition["message"]
+    assert "spec.toolkit is switched on, but" in condition["message"]
     await world.change_policy(**UNBUILT_OFF)
     await world.sleep(10)
     assert "MissingOperands" not in await world.conditions()
@@ -204,7 +204,7 @@ async def test_disabled_operands_are_deleted(world: World) -> None:
     await world.sleep(30)
     found = await world.daemon_sets()
     assert EXPORTER not in found
-    assert len(found) == 5
+    assert len(found) == 6
     stored = [await world.exists(resources.RUNTIME_CLASSES, name) for name in RUNTIME_CLASSES]
     assert stored == [True, False, False]
 

@@ -25,6 +25,7 @@ CLUSTER_POLICIES = resources.POLICIES["ClusterPolicy"]
 EXPORTER = "sluice-telemetry-agent"
 VALIDATOR = "sluice-validator-agent"
 AGENTS = [
+    "sluice-device-plugin",
     "sluice-discovery-agent",
     "sluice-driver-agent",
     EXPORTER,

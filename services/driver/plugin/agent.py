@@ -1,0 +1,99 @@
+"""The device plugin of a node: it offers the GPUs to the kubelet, and changes nothing.
+
+It holds the driver only while no command forbids it. As long as one does, all devices are
+unhealthy: the kubelet gives them to no pod.
+"""
+
+from libs.bus.agent import Agent
+from libs.bus.journal import Journal
+from libs.bus.port import Bus
+from libs.contracts.commands import CommandKind
+from libs.host import system
+from libs.host.deviceplugin.host import Offers, PluginHost
+from libs.host.gpus.port import GpuHandle
+from libs.host.machine import Machine
+from libs.runtime.clock import Clock
+from libs.runtime.env import Env
+from libs.runtime.service import Service
+from services.driver.plugin.answers import Answers
+from services.driver.plugin.current_config import READ_INTERVAL, CurrentConfig
+from services.driver.plugin.offering import Kubelet, Offering
+from services.driver.plugin.settings import PluginSettings
+from services.driver.plugin.sickness import switches
+
+
+class NoKubelet:
+    """Takes no offers."""
+
+    problem = ""
+
+    async def offer(self, offers: Offers) -> None:
+        del offers
+
+
+async def run(
+    settings: PluginSettings,
+    *,
+    bus: Bus,
+    host: Machine,
+    journal: Journal,
+    env: Env,
+    service: Service,
+    kubelet: Kubelet | None = None,
+    answers: Answers | None = None,
+) -> None:
+    """Start the agent for one boot of the machine.
+
+    `kubelet` is where GPUs are offered; None: where the settings say. `answers` answers it.
+    """
+    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
+    hold, config = GpuHandle(host.gpus), CurrentConfig(settings, host.offload)
+    answers = answers or Answers()
+    if kubelet is None:
+        kubelet = await _connect(settings, answers, host=host, clock=env.clock, service=service)
+    offering = Offering(
+        machine=host,
+        hold=hold,
+        config=config,
+        xids=switches(settings.dp_disable_healthchecks, settings.dp_enable_healthchecks),
+        kubelet=kubelet,
+        answers=answers,
+        clock=env.clock,
+    )
+    agent = Agent(
+        bus=bus,
+        env=env,
+        journal=journal,
+        node_uid=settings.resolve_node_uid(),
+        boot_id=boot_id,
+        handlers={CommandKind.QUIESCE: offering.quiesce, CommandKind.IDLE: offering.idle},
+        checks={},
+    )
+    hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
+    await config.read()
+    agent.start(service)
+    service.run_forever("configuration", _follow(config, env.clock))
+    service.run_forever("devices", offering.run())
+    service.ready_when("devices", lambda: offering.problem or None)
+
+
+async def _follow(config: CurrentConfig, clock: Clock) -> None:
+    while True:
+        await clock.sleep(READ_INTERVAL)
+        await config.read()
+
+
+async def _connect(
+    settings: PluginSettings, answers: Answers, *, host: Machine, clock: Clock, service: Service
+) -> Kubelet:
+    if not settings.device_plugins:
+        return NoKubelet()
+    plugin_host = PluginHost(
+        settings.device_plugins,
+        allocator_for=answers.allocator_for,
+        offload=host.offload,
+        clock=clock,
+    )
+    await service.enter("kubelet", plugin_host)
+    service.run_forever("registrations", plugin_host.run())
+    return plugin_host

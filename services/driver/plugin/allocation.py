@@ -1,0 +1,97 @@
+"""The answer to the kubelet for a container that gets devices. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from libs.host.cdi.published import GPU_KIND
+from libs.host.deviceplugin.port import Allocation, AllocationRefused, DeviceFile, Mount
+from services.driver.plugin.config import IdStrategy, ListStrategy, PluginConfig
+from services.driver.plugin.replicas import uuids_of
+from services.driver.plugin.resources import Device
+
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+_MOUNTED: Final = "/var/run/nvidia-container-devices"
+_ANNOTATION: Final = "nvidia-device-plugin_"
+_CHANNEL: Final = "/dev/nvidia-caps-imex-channels/channel0"
+
+
+def allocate(
+    ids: Sequence[str],
+    *,
+    devices: Mapping[str, Device],
+    config: PluginConfig,
+    shared: bool,
+    new_id: Callable[[], str],
+    files: Callable[[Device], Iterable[str]],
+) -> Allocation:
+    """Return what a container gets for the devices with these names.
+
+    `devices` are those that can be used, by UUID; `shared`: the resource is; `files` returns the
+    device files of a device with those that all share. Raise `AllocationRefused`.
+    """
+    if shared and config.time_slicing.one_per_container and len(ids) > 1:
+        raise AllocationRefused(f"maximum request size for shared resources is 1; found {len(ids)}")
+    uuids = uuids_of(ids)
+    if unknown := next((uuid for uuid in uuids if uuid not in devices), None):
+        raise AllocationRefused(f"the device {unknown[:80]} cannot be used now")
+    chosen = [devices[uuid] for uuid in uuids]
+    by_cdi = _by_cdi(uuids, config, new_id)
+    others = config.list_strategies - {ListStrategy.CDI_CRI, ListStrategy.CDI_ANNOTATIONS}
+    if not others:
+        return by_cdi
+    names = uuids if config.id_strategy is IdStrategy.UUID else [each.index for each in chosen]
+    return Allocation(
+        cdi_devices=by_cdi.cdi_devices,
+        annotations=by_cdi.annotations,
+        env=_env(names, others, config),
+        mounts=_mounts(names, others, config),
+        files=_files(chosen, config, files),
+    )
+
+
+def _by_cdi(uuids: Sequence[str], config: PluginConfig, new_id: Callable[[], str]) -> Allocation:
+    names = tuple(f"{GPU_KIND}={uuid}" for uuid in uuids)
+    annotations: dict[str, str] = {}
+    if ListStrategy.CDI_ANNOTATIONS in config.list_strategies:
+        annotations[f"{config.annotation_prefix}{_ANNOTATION}{new_id()}"] = ",".join(names)
+    by_field = ListStrategy.CDI_CRI in config.list_strategies
+    return Allocation(cdi_devices=names if by_field else (), annotations=annotations)
+
+
+def _env(
+    names: Sequence[str], others: frozenset[ListStrategy], config: PluginConfig
+) -> dict[str, str]:
+    env: dict[str, str] = {}
+    if ListStrategy.ENVVAR in others:
+        env[VISIBLE] = ",".join(names)
+        if config.imex:
+            env["NVIDIA_IMEX_CHANNELS"] = "0"
+    if ListStrategy.VOLUME_MOUNTS in others:
+        env[VISIBLE] = _MOUNTED
+    switches = {
+        "NVIDIA_GDRCOPY": config.gdrcopy,
+        "NVIDIA_GDS": config.gds,
+        "NVIDIA_MOFED": config.mofed,
+    }
+    return env | {name: "enabled" for name, is_on in switches.items() if is_on}
+
+
+def _mounts(
+    names: Sequence[str], others: frozenset[ListStrategy], config: PluginConfig
+) -> tuple[Mount, ...]:
+    """Return mounts whose paths name the devices."""
+    if ListStrategy.VOLUME_MOUNTS not in others:
+        return ()
+    listed = [*names, *(("imex/0",) if config.imex else ())]
+    return tuple(Mount(source="/dev/null", target=f"{_MOUNTED}/{name}") for name in listed)
+
+
+def _files(
+    chosen: Sequence[Device], config: PluginConfig, files: Callable[[Device], Iterable[str]]
+) -> tuple[DeviceFile, ...]:
+    if not config.pass_device_specs:
+        return ()
+    paths = dict.fromkeys(path for device in chosen for path in files(device))
+    if config.imex:
+        paths[_CHANNEL] = None
+    return tuple(DeviceFile(path=path) for path in paths)

@@ -1,0 +1,95 @@
+"""Inspect a machine's GPUs: what the driver, the kernel and the CDI specs say. Calls block."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from libs.contracts.facts import Gpu
+from libs.host import modules
+from libs.host.cdi import published
+from libs.host.gpus.port import GpuHandle, GpusUnavailable
+from libs.host.kernel_log import slot_of
+from libs.host.machine import Machine
+from libs.host.tree import Tree, Unreadable
+from services.driver.plugin.places import Place, places_of
+from services.driver.plugin.resources import CONTROL_FILES, CapabilityFiles, capability_files
+
+_CAPABILITIES = "/proc/driver/nvidia-caps/mig-minors"
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    gpus: tuple[Gpu, ...] | None = None
+    """None if they cannot be read."""
+    problem: str = ""
+    """Why they cannot."""
+    xids: Mapping[str, tuple[int, ...]] = {}
+    """Since the last inspection, by UUID, or by PCI slot where that is not known."""
+    loaded_at: float = 0.0
+    """When the driver was loaded; 0 if that is not known."""
+    in_specs: frozenset[str] = frozenset()
+    """The names in the CDI specs."""
+    places: Mapping[str, Place] = {}
+    control_files: tuple[str, ...] = ()
+    capabilities: CapabilityFiles = {}
+
+
+def inspect_gpus(
+    machine: Machine, hold: GpuHandle, xids: Mapping[str, tuple[int, ...]]
+) -> Inspection:
+    """Return what there is now; `xids` are those since the last inspection."""
+    tree = machine.tree
+    gpus = _describe(hold)
+    if gpus is None:
+        return Inspection(problem=hold.unavailable_reason, xids=xids, loaded_at=_loaded_at(tree))
+    return Inspection(
+        gpus=gpus,
+        xids=_by_uuid(xids, gpus),
+        loaded_at=_loaded_at(tree),
+        in_specs=published.devices(tree),
+        places=places_of(tree, gpus),
+        control_files=tuple(path for path in CONTROL_FILES if _exists(tree, path)),
+        capabilities=_capabilities(tree),
+    )
+
+
+def _describe(hold: GpuHandle) -> tuple[Gpu, ...] | None:
+    if hold.acquire() is None:
+        return None
+    try:
+        return hold.gpus.describe()
+    except GpusUnavailable as error:
+        hold.mark_lost(error)
+        return None
+
+
+def _by_uuid(
+    xids: Mapping[str, tuple[int, ...]], gpus: tuple[Gpu, ...]
+) -> dict[str, tuple[int, ...]]:
+    """Name GPUs by UUID where the kernel log named their slot."""
+    uuids = {slot_of(gpu.pci): gpu.uuid for gpu in gpus if gpu.pci and gpu.uuid}
+    found: dict[str, tuple[int, ...]] = {}
+    for name, codes in xids.items():
+        uuid = uuids.get(name, name)
+        found[uuid] = (*found.get(uuid, ()), *codes)
+    return found
+
+
+def _loaded_at(tree: Tree) -> float:
+    try:
+        return modules.driver_loaded_at(tree)
+    except Unreadable:
+        return 0.0
+
+
+def _exists(tree: Tree, path: str) -> bool:
+    try:
+        return tree.exists(path)
+    except Unreadable:
+        return False
+
+
+def _capabilities(tree: Tree) -> CapabilityFiles:
+    try:
+        return capability_files(tree.text(_CAPABILITIES) or "")
+    except Unreadable:
+        return {}

@@ -1,0 +1,179 @@
+"""Offer the GPUs of one machine to its kubelet, and withdraw them on command."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from libs.bus.commands.executor import Op, OpDone, OpFailed
+from libs.health.node import Sweep
+from libs.health.record import Moment
+from libs.host.deviceplugin.host import Offers
+from libs.host.gpus.port import GpuHandle, GpusUnavailable
+from libs.host.machine import Machine
+from libs.runtime.clock import Clock
+from libs.runtime.logs import logger
+from services.driver.plugin.answers import Answers, Offered
+from services.driver.plugin.config import PluginConfig
+from services.driver.plugin.current_config import CurrentConfig
+from services.driver.plugin.inspection import Inspection, inspect_gpus
+from services.driver.plugin.inventory import RELEASED, Inventory, offers, unusable
+from services.driver.plugin.sickness import Sickness, XidSwitches
+
+if TYPE_CHECKING:
+    from services.driver.plugin.places import Place
+
+CHECK_EVERY: Final = 0.5
+"""Seconds between two questions for XIDs; one leads to an inspection at once."""
+INSPECT_EVERY: Final = 2.0
+"""Seconds between two inspections of the GPUs."""
+
+_log = logger()
+
+
+class Kubelet(Protocol):
+    """Where the GPUs are offered."""
+
+    @property
+    def problem(self) -> str:
+        """Why the kubelet does not know what is offered; empty if it does."""
+        ...
+
+    async def offer(self, offers: Offers) -> None:
+        """Offer these resources and no others; return once the kubelet has the lists."""
+        ...
+
+
+class Offering:
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        hold: GpuHandle,
+        config: CurrentConfig,
+        xids: XidSwitches,
+        kubelet: Kubelet,
+        answers: Answers,
+        clock: Clock,
+    ) -> None:
+        self._machine = machine
+        self._hold = hold
+        self._config = config
+        self._switches = xids
+        self._kubelet = kubelet
+        self._answers = answers
+        self._clock = clock
+        self._sickness = Sickness()
+        self._inventory = Inventory()
+        self._inspection = Inspection(problem="the GPUs have not been read yet")
+        self._places: dict[str, Place] = {}
+        self._inspected_at: float | None = None
+        self._loaded_at = 0.0
+        self._xids: dict[str, tuple[int, ...]] = {}
+        # One inspection at a time.
+        self._lock = asyncio.Lock()
+
+    @property
+    def problem(self) -> str:
+        """Why not all GPUs are offered that could be; empty if they are."""
+        return (
+            self._config.problem
+            or self._inspection.problem
+            or self._inventory.problem
+            or self._kubelet.problem
+        )
+
+    async def run(self) -> None:
+        while True:
+            await self.check()
+            await self._clock.sleep(CHECK_EVERY)
+
+    async def check(self) -> None:
+        """Inspect the GPUs if that is due, or if an XID was reported."""
+        xids = await self._machine.offload.run(self._machine.gpus.errors)
+        for name, codes in xids.items():
+            self._xids[name] = (*self._xids.get(name, ()), *codes)
+        now = self._clock.monotonic()
+        if xids or self._inspected_at is None or now - self._inspected_at >= INSPECT_EVERY:
+            await self.inspect()
+
+    async def inspect(self) -> None:
+        """Inspect the GPUs, and offer what they come to."""
+        async with self._lock:
+            self._inspected_at = self._clock.monotonic()
+            xids, self._xids = self._xids, {}
+            found = await self._machine.offload.run(
+                lambda: inspect_gpus(self._machine, self._hold, xids)
+            )
+            sweep = Sweep(
+                gpus=found.gpus,
+                problem=self._hold.problem,
+                xids=found.xids,
+                reloaded=self._is_reloaded(found),
+            )
+            self._loaded_at = found.loaded_at or self._loaded_at
+            at = Moment(self._clock.now(), self._clock.monotonic())
+            self._sickness = self._sickness.after(sweep, at, self._switches)
+            self._inspection = found
+            config = self._config.current
+            if found.gpus is not None and config is not None:
+                self._inventory = self._inventory.after(found.gpus, config)
+                self._places |= found.places
+        await self._publish()
+
+    async def quiesce(self, _op: Op) -> OpDone | OpFailed:
+        """Withdraw the devices from the kubelet, then release the GPUs."""
+        self._hold.is_quiesced = True
+        await self._publish()
+        try:
+            # This ends the calls of an inspection.
+            await self._machine.offload.run(self._hold.release)
+        except GpusUnavailable as error:
+            return OpFailed("devices-open", str(error))
+        finally:
+            await self.inspect()
+        return OpDone()
+
+    async def idle(self, _op: Op) -> OpDone:
+        """Offer the GPUs again."""
+        self._hold.resume()
+        await self.inspect()
+        return OpDone()
+
+    def _is_reloaded(self, found: Inspection) -> bool:
+        times = found.loaded_at, self._loaded_at
+        return all(times) and times[0] != times[1]
+
+    async def _publish(self) -> None:
+        """Offer what is known now."""
+        config = self._config.current
+        if config is None:
+            return
+        offered = self._decide(config)
+        _log_changes(self._answers.offered.reasons, offered.reasons)
+        self._answers.offered = offered
+        await self._kubelet.offer(
+            offers(offered.inventory, offered.reasons, config, offered.places)
+        )
+
+    def _decide(self, config: PluginConfig) -> Offered:
+        found = self._inspection
+        withheld = RELEASED if self._hold.is_quiesced else found.problem
+        in_specs = found.in_specs if config.uses_cdi else None
+        sick = self._sickness.reasons()
+        return Offered(
+            config=config,
+            inventory=self._inventory,
+            reasons=unusable(self._inventory, found.gpus or (), sick, in_specs, withheld=withheld),
+            places=dict(self._places),
+            control_files=found.control_files,
+            capabilities=found.capabilities,
+        )
+
+
+def _log_changes(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    for uuid, reason in after.items():
+        if before.get(uuid) != reason:
+            _log.warning("device is not offered to pods", device=uuid, reason=reason)
+    for uuid in before:
+        if uuid not in after:
+            _log.info("device is offered to pods again", device=uuid)

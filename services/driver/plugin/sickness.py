@@ -1,0 +1,84 @@
+"""Which GPUs are not to be used, by the verdict of `libs.health` and the switches of NVIDIA's.
+
+An XID counts against a GPU as `libs.health` judges it, without those that NVIDIA's device plugin
+skips by default, or by `DP_DISABLE_HEALTHCHECKS`. One that `DP_ENABLE_HEALTHCHECKS` names counts
+whatever it means, until the driver is loaded anew. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.contracts.health import HealthFinding, HealthState
+from libs.health.node import Records, Sweep, after_sweep, node_health
+from libs.health.record import Moment
+
+SKIPPED: Final = frozenset((13, 31, 43, 45, 68, 109))
+"""XIDs that an application causes."""
+_ALL: Final = frozenset(("all", "xids"))
+
+
+class XidSwitches(msgspec.Struct, frozen=True, kw_only=True):
+    """Which XIDs count."""
+
+    off: bool = False
+    """No XID counts."""
+    skipped: frozenset[int] = SKIPPED
+    enabled: frozenset[int] = frozenset()
+    """These count whatever they mean."""
+
+    def counted(self, xids: Iterable[int]) -> tuple[int, ...]:
+        return () if self.off else tuple(each for each in xids if each not in self.skipped)
+
+
+def switches(disable: str, enable: str) -> XidSwitches:
+    """Read the two comma-separated lists of numbers and words; what is neither is ignored."""
+    disabled, enabled = _words(disable), _words(enable)
+    numbers = _numbers(enabled)
+    if "all" in enabled:
+        return XidSwitches(skipped=frozenset())
+    # As with NVIDIA's, single XIDs cannot be switched on when all are off.
+    if _ALL & disabled:
+        return XidSwitches(off=True)
+    return XidSwitches(skipped=(SKIPPED | _numbers(disabled)) - numbers, enabled=numbers)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.strip() for word in text.lower().split(","))
+
+
+def _numbers(words: Iterable[str]) -> frozenset[int]:
+    return frozenset(int(word) for word in words if word.isascii() and word.isdigit())
+
+
+class Sickness(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known against the GPUs of a node."""
+
+    records: Records = ()
+    forced: Mapping[str, int] = {}
+    """The enabled XID of each GPU that had one, by UUID."""
+
+    def after(self, sweep: Sweep, at: Moment, xids: XidSwitches) -> "Sickness":
+        """Return what is known after a sweep."""
+        counted = {uuid: xids.counted(codes) for uuid, codes in sweep.xids.items()}
+        forced = {} if sweep.reloaded else dict(self.forced)
+        for uuid, codes in counted.items():
+            forced.update((uuid, code) for code in codes if code in xids.enabled)
+        return Sickness(
+            records=after_sweep(self.records, replace(sweep, xids=counted), at), forced=forced
+        )
+
+    def reasons(self) -> dict[str, str]:
+        """Return why GPUs are not to be used, by UUID."""
+        found = {
+            gpu.uuid: _reason(gpu.findings[0])
+            for gpu in node_health(self.records).gpus
+            if gpu.uuid and gpu.state is HealthState.FAILED
+        }
+        return {uuid: f"XID {code}" for uuid, code in self.forced.items()} | found
+
+
+def _reason(finding: HealthFinding) -> str:
+    return f"{finding.message}: {finding.remedy}" if finding.remedy else finding.message

@@ -1,0 +1,90 @@
+"""Our device plugin at a real kubelet: pods get GPUs, also after faults of GPUs and kubelet.
+
+The program runs beside the node, on a machine whose GPUs a stand-in for NVIDIA's library describes.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.reports import Outcome
+from libs.host.cdi.published import GPU_FILE
+from libs.testing.realnodes.ground import Ground
+from libs.testing.realnodes.node import MACHINE, Node
+from tests.component.deviceplugin.program import Plugin, cdi_spec, plugin_on
+from tests.component.gpus.conftest import bench
+from tests.component.gpus.machine import StandInMachine
+from tests.system.nodes.kubectl import Kubectl
+from tests.system.nodes.test_nodes import pod
+
+__all__ = ["bench"]
+
+GPU: Final = "nvidia.com/gpu"
+_GIVEN: Final = re.compile(r"^GIVEN_\d+=(GPU-\S+)$", re.MULTILINE)
+
+
+@pytest.fixture
+async def plugin(
+    ground: Ground, bench: StandInMachine, tmp_path: Path, kubectl: Kubectl
+) -> AsyncIterator[Plugin]:
+    node = ground.nodes[0]
+    await put_spec(node, bench)
+    sockets = node.folder / "disk/var-lib-kubelet/device-plugins"
+    async with plugin_on(bench, tmp_path, sockets=sockets) as plugin:
+        yield plugin
+    await node.run("rm", GPU_FILE)
+
+
+async def put_spec(node: Node, bench: StandInMachine) -> None:
+    """Let the node's containerd know the GPUs."""
+    (node.folder / "machine/spec").write_bytes(cdi_spec(bench))
+    await node.run("install", "-D", f"{MACHINE}/spec", GPU_FILE)
+
+
+def gpu_pod(name: str, node: Node, count: int) -> dict[str, Any]:
+    wanted = pod(name, node.name)
+    wanted["spec"]["containers"][0]["resources"] = {"limits": {GPU: count}}
+    return wanted
+
+
+async def until_allocatable(kubectl: Kubectl, node: Node, count: int) -> None:
+    what = rf"jsonpath={{.status.allocatable.nvidia\.com/gpu}}={count}"
+    await kubectl.wait(what, f"node/{node.name}")
+
+
+async def gpus_of(kubectl: Kubectl, name: str) -> list[str]:
+    """Return the GPUs that a pod sees."""
+    return _GIVEN.findall(await kubectl.run("exec", name, "--", "env"))
+
+
+@pytest.mark.timeout(400)
+async def test_pods_get_gpus_from_our_device_plugin(
+    ground: Ground, kubectl: Kubectl, plugin: Plugin
+) -> None:
+    node, uuids = ground.nodes[0], plugin.uuids
+    await until_allocatable(kubectl, node, len(uuids))
+    await kubectl.apply(gpu_pod("two", node, 2), gpu_pod("one", node, 1))
+    await kubectl.wait("condition=Ready", "pod/two", "pod/one")
+    given = [*await gpus_of(kubectl, "two"), *await gpus_of(kubectl, "one")]
+    assert len(given) == len(set(given)) == 3
+    assert set(given) <= set(uuids)
+
+    free = next(gpu for gpu in plugin.bench.stand_in.gpus if gpu.uuid not in given)
+    free.lose()
+    await until_allocatable(kubectl, node, len(uuids) - 1)
+
+    await node.restart_kubelet()
+    await kubectl.apply(gpu_pod("rest", node, len(uuids) - 4))
+    await kubectl.wait("condition=Ready", "pod/rest", timeout=120)
+    rest = await gpus_of(kubectl, "rest")
+    assert sorted([*given, *rest, free.uuid]) == sorted(uuids)
+    await kubectl.run("delete", "pod/rest", "pod/two", "pod/one")
+
+    assert (await plugin.send(Quiesce())).outcome is Outcome.DONE
+    await until_allocatable(kubectl, node, 0)
+    assert (await plugin.send(Idle())).outcome is Outcome.DONE
+    await until_allocatable(kubectl, node, len(uuids) - 1)

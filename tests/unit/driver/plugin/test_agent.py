@@ -1,0 +1,205 @@
+"""The device plugin's agent: it offers what pods can use, and withdraws it on command."""
+
+import pytest
+
+from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.gpus import REMEDIES, GpuProblem
+from libs.contracts.reports import Outcome
+from libs.host.deviceplugin.port import AllocationRefused
+from services.driver.plugin.config import MigStrategy
+from services.driver.plugin.current_config import READ_INTERVAL
+from services.driver.plugin.offering import INSPECT_EVERY
+from tests.unit.driver.plugin.builders import gpu
+from tests.unit.driver.plugin.world import World, in_world
+from tests.unit.fake_machine import VERSION
+
+GPU = "nvidia.com/gpu"
+BOTH = {GPU: "GPU-0 GPU-1"}
+NEITHER = {GPU: "GPU-0! GPU-1!"}
+SOON = INSPECT_EVERY + 0.5
+
+
+@in_world
+async def test_gpus_are_offered_and_given_to_pods(world: World) -> None:
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == BOTH
+        assert service.unready_reasons() == []
+        allocator = world.answers.allocator_for(GPU)
+        assert allocator.prefer(["GPU-0", "GPU-1"], [], 1) == ("GPU-0",)
+        assert allocator.allocate(["GPU-1"]).cdi_devices == ("nvidia.com/gpu=GPU-1",)
+        with pytest.raises(AllocationRefused):
+            world.answers.allocator_for("nvidia.com/other").allocate(["GPU-1"])
+
+
+@in_world
+async def test_a_failed_gpu_is_unhealthy_within_a_second(world: World) -> None:
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        at = world.clock.monotonic()
+        world.driver.gpus.fail("GPU-1", 79)
+        await world.clock.sleep(1.0)
+        assert world.kubelet.last == {GPU: "GPU-0 GPU-1!"}
+        assert world.kubelet.lists[-1][0] - at <= 1.0
+        assert service.unready_reasons() == []
+        with pytest.raises(AllocationRefused, match="GPU-1 cannot be used now"):
+            world.answers.allocator_for(GPU).allocate(["GPU-1"])
+        world.driver.gpus.change([gpu(0), gpu(1, problem=GpuProblem.RESET_REQUIRED)])
+        await world.clock.sleep(SOON)
+        world.driver.gpus.change([gpu(0), gpu(1)])
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == {GPU: "GPU-0 GPU-1!"}
+        await world.until(lambda: world.kubelet.last == BOTH, within=120.0)
+    assert len(world.kubelet.lists) == 3
+
+
+@in_world
+async def test_xids_of_applications_and_those_of_the_settings_do_not_count(world: World) -> None:
+    world.settings = {"dp_disable_healthchecks": "79"}
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        world.driver.gpus.fail("GPU-1", 79)
+        world.driver.gpus.fail("0000:01:00", 31)
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == BOTH
+        world.driver.gpus.fail("0000:02:00", 48)
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == {GPU: "GPU-0 GPU-1!"}
+
+
+@in_world
+async def test_a_gpu_that_is_in_no_cdi_spec_is_unhealthy(world: World) -> None:
+    world.put_specs("GPU-0")
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == {GPU: "GPU-0 GPU-1!"}
+        world.put_specs("GPU-0", "GPU-1")
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == BOTH
+
+
+@in_world
+async def test_quiesce_withdraws_the_gpus_before_it_releases_them(world: World) -> None:
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert world.driver.held == 1
+        order = await world.send_command(Quiesce())
+        assert (await world.wait_for_result(order)).outcome is Outcome.DONE
+        assert world.driver.held == 0
+        assert [(held, shown) for _, held, shown in world.kubelet.lists] == [
+            (1, BOTH),
+            (1, NEITHER),
+        ]
+        assert service.unready_reasons() == [
+            "plugin: devices: the GPUs are released while the driver changes"
+        ]
+        with pytest.raises(AllocationRefused):
+            world.answers.allocator_for(GPU).allocate(["GPU-0"])
+        world.driver.set_version("")
+        await world.clock.sleep(30)
+        world.driver.set_version("595.1")
+        world.driver.gpus.change([gpu(0), gpu(1, "1g.10gb")])
+        await world.clock.sleep(30)
+        assert world.kubelet.last == NEITHER
+        world.driver.gpus.change([gpu(0), gpu(1)])
+        await world.wait_for_result(await world.send_command(Idle()))
+        assert world.kubelet.last == BOTH
+        assert service.unready_reasons() == []
+
+
+@in_world
+async def test_quiesce_outlives_the_process(world: World) -> None:
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        await world.wait_for_result(await world.send_command(Quiesce()))
+    world.kubelet.lists.clear()
+    async with world.agent():
+        await world.clock.sleep(30)
+        assert world.kubelet.last == {}
+        assert world.driver.held == 0
+        await world.wait_for_result(await world.send_command(Idle()))
+        assert world.kubelet.last == BOTH
+
+
+@in_world
+async def test_gpus_that_cannot_be_released_fail_the_command(world: World) -> None:
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        world.driver.gpus.is_stuck = True
+        result = await world.wait_for_result(await world.send_command(Quiesce()))
+        assert (result.outcome, result.code) == (Outcome.FAILED, "devices-open")
+        assert world.kubelet.last == NEITHER
+
+
+@in_world
+async def test_without_a_driver_the_agent_waits(world: World) -> None:
+    world.driver.set_version("")
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == {}
+        assert service.unready_reasons() == [
+            f"plugin: devices: {REMEDIES[GpuProblem.DRIVER_NOT_LOADED]}"
+        ]
+        world.driver.set_version(VERSION)
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == BOTH
+        world.driver.set_version("")
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == NEITHER
+
+
+@in_world
+async def test_a_node_without_gpus_offers_nothing_and_is_ready(world: World) -> None:
+    world.driver.gpus.change([])
+    async with world.agent() as service:
+        await world.clock.sleep(60)
+        assert world.kubelet.lists == [(world.kubelet.lists[0][0], 1, {})]
+        assert service.unready_reasons() == []
+
+
+@in_world
+async def test_the_configuration_file_is_followed(world: World) -> None:
+    file = world.root / "config"
+    world.settings = {"plugin_config": str(file), "pass_device_specs": True}
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == {}
+        assert service.unready_reasons() == [
+            "plugin: devices: the configuration config is not in use: No such file or directory"
+        ]
+        slicing = "sharing: {timeSlicing: {renameByDefault: true, resources: [%s]}}"
+        file.write_text(slicing % "{name: gpu, replicas: 2}")
+        await world.clock.sleep(READ_INTERVAL + SOON)
+        shared = {f"{GPU}.shared": "GPU-0::0 GPU-0::1 GPU-1::0 GPU-1::1"}
+        assert world.kubelet.last == shared
+        assert service.unready_reasons() == []
+        allocator = world.answers.allocator_for(f"{GPU}.shared")
+        assert allocator.prefer(["GPU-0::1", "GPU-1::0", "GPU-1::1"], [], 1) == ("GPU-1::0",)
+        assert allocator.allocate(["GPU-1::0"]).cdi_devices == ("nvidia.com/gpu=GPU-1",)
+        file.write_text("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}")
+        await world.clock.sleep(READ_INTERVAL + SOON)
+        assert world.kubelet.last == shared
+        (reason,) = service.unready_reasons()
+        assert "Sluice does not support MPS" in reason
+        file.write_text("")
+        await world.clock.sleep(READ_INTERVAL + SOON)
+        assert world.kubelet.last == BOTH
+        assert service.unready_reasons() == []
+
+
+@in_world
+async def test_mig_devices_are_offered_by_the_strategy_of_the_settings(world: World) -> None:
+    world.settings = {"mig_strategy": MigStrategy.MIXED}
+    world.driver.gpus.change([gpu(0), gpu(1, "1g.10gb", "1g.10gb")])
+    world.put_specs("GPU-0", "MIG-1-0", "MIG-1-1")
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == {GPU: "GPU-0", "nvidia.com/mig-1g.10gb": "MIG-1-0 MIG-1-1"}
+
+
+@in_world
+async def test_a_kubelet_that_does_not_answer_makes_the_agent_unready(world: World) -> None:
+    world.kubelet.problem = "there is no socket"
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert service.unready_reasons() == ["plugin: devices: there is no socket"]

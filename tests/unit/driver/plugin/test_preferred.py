@@ -1,0 +1,111 @@
+"""Which devices a container should get."""
+
+from itertools import pairwise
+
+import pytest
+
+from libs.host.deviceplugin.port import AllocationRefused
+from services.driver.plugin.config import SharingPolicy
+from services.driver.plugin.places import Place, nearness
+from services.driver.plugin.preferred import preferred_gpus, preferred_shares
+from services.driver.plugin.replicas import uuid_of
+
+EIGHT = tuple("abcdefgh")
+PLACES = {
+    name: Place(
+        numa_node=index // 4,
+        bridges=(f"pci{index // 4}", f"root{index // 2}", f"switch{index // 2}", f"port{index}"),
+    )
+    for index, name in enumerate(EIGHT)
+}
+"""Two sockets with four GPUs each, two of which share a switch."""
+
+
+def chosen(available: str, size: int, required: str = "") -> str:
+    def near(one: str, other: str) -> int:
+        return nearness(PLACES[one], PLACES[other])
+
+    return "".join(preferred_gpus(tuple(available), tuple(required), size, nearness=near))
+
+
+@pytest.mark.parametrize(
+    ("available", "size", "required", "result"),
+    [
+        ("abcdefgh", 1, "", "a"),
+        ("abcdefgh", 2, "", "ab"),
+        ("abcdefgh", 4, "", "abcd"),
+        ("abcdefgh", 8, "", "abcdefgh"),
+        ("bcdefgh", 2, "", "cd"),
+        ("bcefgh", 4, "", "efgh"),
+        ("acdeg", 1, "", "e"),
+        ("cda", 1, "", "a"),
+        ("cdef", 2, "d", "cd"),
+        ("bch", 2, "h", "bh"),
+        ("bceh", 2, "h", "eh"),
+        ("abc", 3, "c", "abc"),
+        ("", 0, "", ""),
+    ],
+)
+def test_gpus_near_each_other_are_chosen(
+    available: str, size: int, required: str, result: str
+) -> None:
+    assert chosen(available, size, required) == result
+
+
+def test_nearness_by_what_gpus_share() -> None:
+    def near(first: Place, second: Place) -> int:
+        assert nearness(first, second) == nearness(second, first)
+        return nearness(first, second)
+
+    root = Place(numa_node=0, bridges=("pci0", "other"))
+    levels = [near(PLACES["a"], PLACES[name]) for name in "bce"] + [near(PLACES["a"], root)]
+    assert levels == [50, 30, 10, 30]
+    deep = Place(numa_node=0, bridges=("pci0", "root0", "switch0", "port9", "switch9", "port10"))
+    assert near(PLACES["a"], deep) == 40
+    unknown = Place(numa_node=1)
+    assert [near(unknown, PLACES[name]) for name in "ae"] == [10, 20]
+
+
+def test_many_gpus_are_chosen_one_by_one() -> None:
+    names = tuple(f"{index:02}" for index in range(64))
+
+    def near(one: str, other: str) -> int:
+        return 50 if int(one) // 16 == int(other) // 16 else 10
+
+    assert preferred_gpus(names, names[40:41], 16, nearness=near) == names[32:48]
+
+
+@pytest.mark.parametrize(
+    ("policy", "result"),
+    [(SharingPolicy.DISTRIBUTED, "b::0 c::0 a::1"), (SharingPolicy.PACKED, "a::1 a::2 b::0")],
+)
+def test_shares_are_distributed_or_packed(policy: SharingPolicy, result: str) -> None:
+    shares = [f"{gpu}::{number}" for gpu in "abc" for number in range(3)]
+    got = preferred_shares(
+        shares[1:], (), 3, policy=policy, totals=dict.fromkeys("abc", 3), gpu_of=uuid_of
+    )
+    assert got == tuple(result.split())
+
+
+def test_required_shares_come_first() -> None:
+    shares = [f"{gpu}::{number}" for gpu in "ab" for number in range(2)]
+    got = preferred_shares(
+        shares,
+        ("b::1",),
+        2,
+        policy=SharingPolicy.PACKED,
+        totals=dict.fromkeys("ab", 2),
+        gpu_of=uuid_of,
+    )
+    assert got == ("b::1", "b::0")
+
+
+def test_more_than_there_is_is_refused() -> None:
+    for available, required, size in (("ab", "", 3), ("ab", "ab", 1)):
+        with pytest.raises(AllocationRefused, match="not enough available devices"):
+            chosen(available, size, required)
+
+
+def test_devices_that_are_preferred_are_in_the_order_of_the_list() -> None:
+    got = chosen("hgfedcba", 4)
+    assert all(EIGHT.index(one) > EIGHT.index(other) for one, other in pairwise(got))

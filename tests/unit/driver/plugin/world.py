@@ -1,0 +1,74 @@
+"""The device plugin on a fake machine, with a kubelet that keeps every list."""
+
+from pathlib import Path
+from typing import Any
+
+from libs.contracts.identities import Writer
+from libs.host.cdi import published
+from libs.host.cdi.spec import Device, DeviceNode, Edits, make_spec
+from libs.host.deviceplugin.host import Offers
+from libs.testing.simulation import Sim
+from services.driver.plugin import agent
+from services.driver.plugin.answers import Answers
+from services.driver.plugin.settings import PluginSettings
+from tests.support import played_by
+from tests.unit import agent_world
+from tests.unit.agent_world import NODE, UID, AgentWorld
+from tests.unit.driver.plugin.builders import gpu
+from tests.unit.fake_machine import VERSION
+
+
+class FakeKubelet:
+    """Takes every offer."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.problem = ""
+        self.lists: list[tuple[float, int, dict[str, str]]] = []
+        """The time of each change, the open handles of the driver, and the lists."""
+
+    async def offer(self, offers: Offers) -> None:
+        shown = {
+            name: " ".join(f"{each.id}{'' if each.healthy else '!'}" for each in devices)
+            for name, devices in offers.items()
+        }
+        if not self.lists or self.lists[-1][-1] != shown:
+            world = self._world
+            self.lists.append((world.clock.monotonic(), world.driver.held, shown))
+
+    @property
+    def last(self) -> dict[str, str]:
+        return self.lists[-1][-1] if self.lists else {}
+
+
+class World(AgentWorld):
+    WRITER = Writer.PLUGIN
+
+    def __init__(self, sim: Sim, root: Path) -> None:
+        super().__init__(sim, root)
+        self.root = root
+        self.driver.gpus.change([gpu(0), gpu(1)])
+        self.driver.set_version(VERSION)
+        self.settings: dict[str, Any] = {}
+        self.kubelet = FakeKubelet(self)
+        self.answers = Answers()
+        self.put_specs("GPU-0", "GPU-1")
+
+    async def run_agent(self, **ports: Any) -> None:
+        self.answers = Answers()
+        await agent.run(
+            PluginSettings(node=NODE, node_uid=UID, **self.settings),
+            kubelet=self.kubelet,
+            answers=self.answers,
+            **ports,
+        )
+
+    def put_specs(self, *names: str) -> None:
+        """Write the CDI spec of these devices."""
+        edits = Edits(device_nodes=(DeviceNode(path="/dev/null"),))
+        devices = tuple(Device(name=name, container_edits=edits) for name in names)
+        spec = make_spec(published.GPU_KIND, common=Edits(), devices=devices)
+        published.put(self.machine.tree, published.GPU_FILE, spec)
+
+
+in_world = played_by(lambda story: agent_world.play(story, World))
