@@ -179,7 +179,9 @@ async def start_plugin(node: Node) -> AsyncIterator[Callable[[str], Awaitable[No
 async def hostile_image(node: Node, search: NodeSearch, tmp_path: Path) -> AsyncIterator[None]:
     """An image on the node whose links lead to a folder that the node has too."""
     target = tmp_path / "hostile.tar"
-    await asyncio.to_thread(write_hostile_image, search.programs / "images/busybox.tar", target)
+    await asyncio.to_thread(
+        write_hostile_image, search.programs.node / "images/busybox.tar", target
+    )
     await node.import_image(target)
     await node.run("mkdir", OUTSIDE)
     yield

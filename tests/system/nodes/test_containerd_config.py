@@ -9,6 +9,7 @@ import pytest
 
 from libs.host.runtimes.containerd import FOLDER, HANDLERS, configure
 from libs.testing.realnodes import config
+from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.ground import NodeSearch
 from tests.unit.host.runtimes.test_containerd import PEOPLES
 
@@ -25,9 +26,9 @@ def dump(containerd: Path, folder: Path, main: str, drop_in: str = "") -> dict[s
     return tomllib.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-@pytest.mark.parametrize("main", [PEOPLES, config.containerd(), "version = 3\n"])
+@pytest.mark.parametrize("main", [PEOPLES, config.containerd(Containerd.V2), "version = 3\n"])
 def test_only_the_handlers_are_new(search: NodeSearch, tmp_path: Path, main: str) -> None:
-    containerd = search.programs / "containerd"
+    containerd = search.programs.containerd(Containerd.V2) / "containerd"
     before = dump(containerd, tmp_path, main)
     change = configure(main, {})
     after = dump(containerd, tmp_path, change.main, change.drop_in)
