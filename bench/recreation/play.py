@@ -1,11 +1,15 @@
 """The incumbent's rules played on a fleet: duration, cost, and the harm done by a bad driver.
 
 The rules were read in the source of the upgrade controller of the NVIDIA GPU Operator (v26.7.0).
-They are in `passes` and `nodes`, their time in `controller` and
-`actions`, the nodes under them in `machine`. All figures are simulated, none is
-measured on a cluster. What the source leaves open is assumed in the incumbent's favour, and noted
-at the constant. Besides, no request fails, the operator is not restarted, no person changes a node,
-and a pass works on the nodes as they are when it has read the last of them.
+They are in `passes` and `nodes`, their time in `controller` and `actions`, the nodes under them in
+`machine`. All figures are simulated. What the source leaves open is assumed in the incumbent's
+favour, and noted at the constant. Besides, no request fails, the operator is not restarted, no
+person changes a node, and a pass works on the nodes as they are when it has read the last of them.
+
+`make bench ARGS=incumbent` holds the rules against the upgrade library of March 2025 on a real
+control plane (docs/comparison.md). On 20 nodes it measured 13.20 writes per node, here 13.25; with
+a driver that never loads on one node 12.65, here 12.90, that node reported after 2305 s, here
+2435 s. Upgrades lasted 1837 and 1821 s, here 1480 and 1598 s: short, in the incumbent's favour.
 """
 
 from collections.abc import Sequence
