@@ -9,6 +9,7 @@ from libs.bus.connect import connect_bus
 from libs.bus.journal import FileJournal, Journal
 from libs.bus.port import Bus
 from libs.contracts.identities import Writer
+from libs.host.cuda.port import Cuda
 from libs.host.gpus.nvml import NvmlGpus
 from libs.host.linux import Linux
 from libs.host.machine import Machine, ThreadOffload, closed_at_end
@@ -44,10 +45,12 @@ def agent_role(
     *,
     writer: Writer,
     make_linux: Callable[[S, Tree], Linux | None] = lambda _settings, _tree: None,
+    make_cuda: Callable[[S, Tree], Cuda] | None = None,
 ) -> Role[S]:
     """Return a role that runs `run` on the machine under the host root of its settings.
 
-    `make_linux` returns the kernel for an agent that may change it.
+    `make_linux` returns the kernel for an agent that may change it, `make_cuda` what an agent
+    computes with.
     """
 
     async def start(process: Process[S], service: Service) -> None:
@@ -61,11 +64,14 @@ def agent_role(
         # Entered last, so that it is closed first: calls that wait for the driver end with it.
         nvml = NvmlGpus(tree, nvml_library=settings.nvml_library, driver_root=settings.driver_root)
         gpus = await service.enter("gpus", closed_at_end(nvml, offload))
+        cuda = None
+        if make_cuda is not None:
+            cuda = await service.enter("cuda", closed_at_end(make_cuda(settings, tree), offload))
         await run(
             settings,
             env=process.env,
             bus=bus,
-            host=Machine(tree=tree, offload=offload, gpus=gpus, linux=linux),
+            host=Machine(tree=tree, offload=offload, gpus=gpus, linux=linux, cuda=cuda),
             journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
             service=service,
         )

@@ -11,11 +11,19 @@ from typing import Protocol, Self, TypeVar
 
 import msgspec
 
+from libs.host.cuda.port import Cuda
 from libs.host.gpus.port import Gpus
 from libs.host.linux import Linux
 from libs.host.tree import Tree
 
 T = TypeVar("T")
+
+
+class _Closing(Protocol):
+    def close(self) -> None: ...
+
+
+D = TypeVar("D", bound=_Closing)
 
 
 class Offload(Protocol):
@@ -53,12 +61,12 @@ class ThreadOffload:
 
 
 @asynccontextmanager
-async def closed_at_end(gpus: Gpus, offload: Offload) -> AsyncGenerator[Gpus]:
-    """Close the GPUs at the end, which ends calls that wait for the driver."""
+async def closed_at_end(device: D, offload: Offload) -> AsyncGenerator[D]:
+    """Close the GPUs, or CUDA, at the end, which ends calls that wait for the driver."""
     try:
-        yield gpus
+        yield device
     finally:
-        await offload.run(gpus.close)
+        await offload.run(device.close)
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,3 +77,5 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     gpus: Gpus
     linux: Linux | None = None
     """None for an agent that may not change the machine."""
+    cuda: Cuda | None = None
+    """None for an agent that proves nothing."""

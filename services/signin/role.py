@@ -129,7 +129,7 @@ async def run(
 
 
 async def _until_informed(trusted: TrustedKeys, objects: ClusterObjects, env: Env) -> None:
-    """Wait for the keys, without which nobody is admitted, and a while for the objects."""
+    """Wait for the keys, without which no client is admitted, and a while for the objects."""
     began = env.clock.monotonic()
     while trusted.issuer is None:
         await env.clock.sleep(_POLL)

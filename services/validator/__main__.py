@@ -11,7 +11,9 @@ def agent_role() -> Role[Any]:
     from services.agent_role import agent_role
     from services.validator.node import agent
 
-    return agent_role(agent.ValidatorSettings, agent.run, writer=Writer.VALIDATOR)
+    return agent_role(
+        agent.ValidatorSettings, agent.run, writer=Writer.VALIDATOR, make_cuda=agent.make_cuda
+    )
 
 
 def cluster_role() -> Role[Any]:

@@ -8,6 +8,7 @@ from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host import driver_files, gate
+from libs.host.cuda.memory import MemoryCuda
 from libs.host.gate import GateRequest
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.memory_mig import MemoryMig
@@ -88,11 +89,13 @@ class FakeMachine:
         put(root, "/proc/sys/kernel/random/boot_id", BOOT)
         put(root, "/proc/sys/kernel/osrelease", KERNEL)
         self.set_modules()
+        self.cuda = MemoryCuda()
         self.machine = Machine(
             tree=self.tree,
             offload=InlineOffload(),
             gpus=FakeDriver().gpus,
             linux=self,
+            cuda=self.cuda,
         )
 
     def set_modules(self, *names: str, version: str = VERSION) -> None:

@@ -1,4 +1,4 @@
-"""Where the driver's library is on a machine."""
+"""Where the driver's libraries are on a machine."""
 
 import os
 from typing import Final
@@ -22,17 +22,17 @@ _FOLDERS: Final = (
 _VERSION: Final = "/proc/driver/nvidia/version"
 
 
-def find_library(tree: Tree, *, setting: str, driver_root: str) -> str:
+def find_library(tree: Tree, *, setting: str, driver_root: str, name: str = NAME) -> str:
     """Return the library's path in this process's own view; empty for the dynamic linker's choice.
 
     A driver container's own library goes before that of the machine: it is the one that belongs to
     the loaded driver. `setting` is a path to the library or to its folder, and is final.
     """
     if setting:
-        return os.path.join(setting, NAME) if os.path.isdir(setting) else setting
+        return os.path.join(setting, name) if os.path.isdir(setting) else setting
     for root in (driver_root.rstrip("/"), ""):
         for folder in _FOLDERS:
-            if path := tree.real_path(f"{root}{folder}/{NAME}"):
+            if path := tree.real_path(f"{root}{folder}/{name}"):
                 return path
     return ""
 

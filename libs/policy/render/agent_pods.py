@@ -7,6 +7,7 @@ import msgspec
 
 from libs.policy.kinds.cluster_policy import ClusterPolicy, Operator
 from libs.policy.kinds.common import AgentSection as Section
+from libs.policy.kinds.common import ResourceRequirements
 from libs.policy.render.pod_fields import (
     BOTH_WAYS,
     FROM_HOST,
@@ -31,8 +32,28 @@ POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
 The directory is mounted and not the socket, because the kubelet replaces it when it restarts.
 """
 
+VALIDATIONS: Final = "/run/nvidia/validations"
+"""Where the validator writes what is proven on the node, for the pods of others."""
+
 Volume = tuple[JsonObject, JsonObject]
 """A volume and its mount."""
+
+
+def _defaults(*, cpu: str, memory: str, at_most: str) -> ResourceRequirements:
+    """Return requests, and a limit of memory.
+
+    CPU has no limit: an agent that is throttled reports late, and holds up an upgrade.
+    """
+    return ResourceRequirements(limits={"memory": at_most}, requests={"cpu": cpu, "memory": memory})
+
+
+# With 8 GPUs, agents use 39 (discovery), 28 (driver), 55 (telemetry) and 26 MiB (validator), and
+# less than 1 % of a core each; telemetry has peaks of 80 MiB.
+_DISCOVERY: Final = _defaults(cpu="10m", memory="48Mi", at_most="128Mi")
+_DRIVER: Final = _defaults(cpu="10m", memory="32Mi", at_most="256Mi")
+_TELEMETRY: Final = _defaults(cpu="20m", memory="80Mi", at_most="256Mi")
+_VALIDATOR: Final = _defaults(cpu="10m", memory="32Mi", at_most="4Gi")
+"""The check of CUDA has a process per GPU, eight at once, of which each may need 0.5 GiB."""
 
 
 class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +63,8 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ("agent",)
     sections: tuple[Section, ...]
     """Policy sections that apply to the agent; the first one takes precedence."""
+    resources: ResourceRequirements
+    """What the container gets of each resource that no section mentions."""
     env: Mapping[str, str] = {}
     volumes: tuple[Volume, ...] = ()
     annotations: Mapping[str, str] = {}
@@ -56,6 +79,7 @@ def discovery(policy: ClusterPolicy, operands: Operands, settings: RenderSetting
     return AgentPod(
         image=settings.images.discovery,
         sections=(policy.spec.gfd,),
+        resources=_DISCOVERY,
         env={"SLUICE_GPU_LABELS": "true" if operands.gpu_labels else "false"},
         volumes=_host(policy),
         tolerates_all=True,
@@ -76,6 +100,7 @@ def driver_agent(policy: ClusterPolicy, _operands: Operands, settings: RenderSet
     return AgentPod(
         image=settings.images.driver,
         sections=(spec.toolkit, spec.mig_manager),
+        resources=_DRIVER,
         env={"SLUICE_CHANGE_THIS_MACHINE": "true", "SLUICE_DRIVER_DIR": install_dir(policy)},
         volumes=_host(policy, read_only=False),
         host_pid=True,
@@ -87,7 +112,8 @@ def validator(policy: ClusterPolicy, _operands: Operands, settings: RenderSettin
     return AgentPod(
         image=settings.images.validator,
         sections=(policy.spec.validator,),
-        volumes=_host(policy),
+        resources=_VALIDATOR,
+        volumes=(*_host(policy), _validations()),
     )
 
 
@@ -102,6 +128,7 @@ def telemetry(policy: ClusterPolicy, _operands: Operands, settings: RenderSettin
     return AgentPod(
         image=settings.images.telemetry,
         sections=(section,),
+        resources=_TELEMETRY,
         env=env,
         volumes=(
             *_host(policy),
@@ -117,6 +144,17 @@ def _pod_resources(policy: ClusterPolicy) -> Volume:
     return (
         host_volume("pod-resources", f"{kubelet_root(policy).rstrip('/')}/pod-resources"),
         volume_mount("pod-resources", POD_RESOURCES, read_only=True),
+    )
+
+
+def _validations() -> Volume:
+    """Return the folder of the files that tell other pods what is proven.
+
+    It covers the same folder of the host's root, which the validator may only read.
+    """
+    return (
+        host_volume("validations", VALIDATIONS, "DirectoryOrCreate"),
+        volume_mount("validations", f"{HOST}{VALIDATIONS}"),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from libs.host import gate
+from libs.host.cuda.memory import MemoryCuda
 from libs.host.gate import GateAnswer, GateRequest
 from libs.host.machine import Machine as HostMachine
 from libs.host.machine import Offload
@@ -47,6 +48,7 @@ class SimulatedMachine:
         """
         self.name = name
         self.system = system
+        self.cuda = MemoryCuda()
         self._ids = env.ids
         self._kubelet: SimulatedKubelet | None = None
         self._agents: list[tuple[SimulatedAgentProcess, AgentGpus]] = []
@@ -141,7 +143,8 @@ class SimulatedMachine:
         library = library_class(state, agent, samples=self._readings.of)
         self._agents.append((agent, library))
         linux = SimulatedLinux(state, agent) if changes else None
-        return HostMachine(tree=state.tree, offload=agent, gpus=library, linux=linux)
+        cuda = self.cuda if proves else None
+        return HostMachine(tree=state.tree, offload=agent, gpus=library, linux=linux, cuda=cuda)
 
     def kill(self, host: HostMachine) -> None:
         """Kill the agent of this host: its devices are closed, and its calls fail."""

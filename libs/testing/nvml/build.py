@@ -1,4 +1,4 @@
-"""Build the stand-in for `libnvidia-ml.so.1`, once, into a cache outside the checkout.
+"""Build the stand-ins for `libnvidia-ml.so.1` and `libcuda.so.1`, once, into a cache outside.
 
 The folder is named by what it is built from, and appears complete: a build ends with a rename, and
 of several at once the first stays.
@@ -17,9 +17,10 @@ from pathlib import Path
 
 from libs.testing.cache import cache_root
 from libs.testing.errors import SimError
-from libs.testing.nvml.layout import header
+from libs.testing.nvml import cuda, layout
 
 NAME = "libnvidia-ml.so.1"
+CUDA_NAME = "libcuda.so.1"
 
 SOURCES = Path(__file__).parent / "source"
 
@@ -34,7 +35,7 @@ class NotBuilt(SimError):
 
 
 def library(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder with the library, building it first if needed."""
+    """Return the folder with the libraries, building them first if needed."""
     folder = cache_folder(environ)
     if not (folder / NAME).is_file():
         _build(folder, find_compiler(environ))
@@ -56,24 +57,36 @@ def find_compiler(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder of the library, named by its sources and platform."""
-    digest = hashlib.sha256(header().encode())
-    for text in (*FLAGS, *(source.read_text() for source in _sources("*"))):
+    digest = hashlib.sha256()
+    sources = (source.read_text() for source in _sources("**/*.[ch]"))
+    for text in (*headers().values(), *FLAGS, *sources):
         digest.update(text.encode() + b"\0")
     platform_name = f"{sys.platform}-{platform.machine()}"
     return cache_root(environ) / "nvml" / f"{digest.hexdigest()[:16]}-{platform_name}"
 
 
-def compile_library(compiler: tuple[str, ...], target: Path, *flags: str) -> None:
-    """Compile all sources; raises `NotBuilt` with what the compiler says."""
-    (target.parent / "layout.h").write_text(header())
-    files = [str(source) for source in _sources("*.c")]
-    command = [*compiler, *FLAGS, *flags, "-shared", f"-Wl,-soname,{NAME}"]
-    command += [f"-I{target.parent}", f"-I{SOURCES}", "-o", str(target), *files]
+def headers() -> dict[str, str]:
+    """Return the generated headers by name."""
+    return {"layout.h": layout.header(), "kernel.h": cuda.header()}
+
+
+def compile_libraries(compiler: tuple[str, ...], folder: Path, *flags: str) -> None:
+    """Compile both into the folder; raises `NotBuilt` with what the compiler says."""
+    for name, text in headers().items():
+        (folder / name).write_text(text)
+    _compile(compiler, folder / NAME, _sources("*.c"), *flags)
+    # That for libcuda has the parts of the other too, and shows none of their functions.
+    _compile(compiler, folder / CUDA_NAME, _sources("**/*.c"), "-DAPI=", *flags)
+
+
+def _compile(compiler: tuple[str, ...], target: Path, sources: list[Path], *flags: str) -> None:
+    command = [*compiler, *FLAGS, *flags, "-shared", f"-Wl,-soname,{target.name}"]
+    command += [f"-I{target.parent}", f"-I{SOURCES}", "-o", str(target), *map(str, sources)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         first = "\n".join(f"  {line}" for line in done.stderr.splitlines()[:_FIRST_LINES])
         raise NotBuilt(
-            f"{' '.join(compiler)} cannot build the stand-in for NVML (exit code "
+            f"{' '.join(compiler)} cannot build the stand-in for {target.name} (exit code "
             f"{done.returncode}): check that it builds other programs. Its first lines:\n{first}"
         )
 
@@ -91,7 +104,7 @@ def _build(folder: Path, compiler: tuple[str, ...]) -> None:
             f"{folder} cannot be created: {error}; set XDG_CACHE_HOME to a folder to write in"
         ) from error
     try:
-        compile_library(compiler, partial / NAME)
+        compile_libraries(compiler, partial)
         partial.rename(folder)
     except OSError:
         if not (folder / NAME).is_file():

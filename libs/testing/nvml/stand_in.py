@@ -12,6 +12,7 @@ from pathlib import Path
 
 from libs.testing.errors import SimError
 from libs.testing.nvml.codes import EventType, RecoveryAction, Return
+from libs.testing.nvml.cuda import CudaResult
 from libs.testing.nvml.filling import fill_machine, set_driver
 from libs.testing.nvml.layout import (
     DIGEST,
@@ -96,7 +97,7 @@ class StandIn:
         self.machine.driver_loads += 1
         self.machine.driver_loaded = 1
 
-    def fail(self, function: str, result: Return, *, gpu: int | None = None) -> None:
+    def fail(self, function: str, result: Return | CudaResult, *, gpu: int | None = None) -> None:
         """Let a function return `result`, for one GPU or all, until `restore`.
 
         A function that an older driver lacks returns `FUNCTION_NOT_FOUND`. pynvml raises the same

@@ -1,10 +1,12 @@
 """The validator agent of a node: proves the running driver, and reports exactly what it proved.
 
-Its evidence lets a node return to service (docs/invariants.md#i3). It changes nothing on the
-machine, and between two validations it keeps only the names of the GPUs that the driver listed.
+Its evidence lets a node return to service (docs/invariants.md#i3). On the machine it writes only
+the files that tell other pods what is proven (`status_files`). Between two validations it keeps
+only the names of the GPUs that the driver listed.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from libs.bus.agent import Agent, AgentSettings
@@ -17,11 +19,18 @@ from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.health.record import GpuRecord
 from libs.host import system
+from libs.host.cuda.port import Cuda
+from libs.host.cuda.processes import CudaProcesses
 from libs.host.machine import Machine
+from libs.host.tree import Tree
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
+from libs.runtime.logs import logger
 from libs.runtime.service import Service
-from services.validator.node.driver_check import DRIVER_STEP, STEPS, DriverProbe, probe_driver
+from services.validator.node import status_files
+from services.validator.node.cuda_check import judge_cuda
+from services.validator.node.driver_check import probe_driver
+from services.validator.node.probe import CUDA_STEP, GPUS_STEP, STEPS, Probe
 
 NO_DIGEST: Final = "none"
 """The digest of a part that was not validated."""
@@ -30,56 +39,99 @@ TRIES: Final = 6
 RETRY_INTERVAL: Final = 5.0
 """Seconds between two tries: GPUs come up one after another."""
 
+_log = logger()
+
 
 class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
-    """The validator has no settings of its own."""
+    cuda_library: str = ""
+    """The driver's library libcuda, or its folder; if empty, it is searched for."""
 
 
 class Validator:
     """The validations of one machine during one boot."""
 
-    def __init__(self, *, machine: Machine, node_uid: str, boot_id: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        cuda: Cuda,
+        node_uid: str,
+        boot_id: str,
+        clock: Clock,
+        driver_root: str,
+    ) -> None:
         self._machine = machine
+        self._cuda = cuda
         self._node_uid = node_uid
         self._boot_id = boot_id
         self._clock = clock
+        self._driver_root = driver_root
         self._known = tuple[GpuRecord, ...]()
         """The GPUs that the driver listed in this boot, as far as this process knows."""
 
     async def validate(self, op: Op, request: Validate) -> Evidence:
-        """Check driver and GPUs until they work or all tries failed.
+        """Check driver, GPUs and CUDA until they work or all tries failed.
 
         While the machine does not show the requested run, no try is used up: either it soon will,
         or the scheduler replaces the request, or the time for validation ends.
         """
-        started = driver_works_at = self._clock.monotonic()
+        await self.clear_status_files()
+        seconds = defaultdict[str, float](float)
+        last = self._clock.monotonic()
         attempt = 1
         while True:
             op.raise_if_superseded()
-            probe = await self._probe(request)
-            self._known = probe.gpus
+            probe = await self._probe(op, request)
             op.progress(probe.step, probe.problem)
-            if probe.step == DRIVER_STEP:
-                driver_works_at = self._clock.monotonic()
+            now = self._clock.monotonic()
+            seconds[probe.step] += now - last
+            last = now
             if not probe.is_undecided:
                 if not probe.problem or attempt == TRIES:
                     break
                 attempt += 1
             await self._clock.sleep(RETRY_INTERVAL)
-        seconds = driver_works_at - started, self._clock.monotonic() - driver_works_at
-        return self._evidence(op.command, request, probe, _steps(probe, seconds))
+        evidence = self._evidence(op.command, request, probe, _steps(probe, seconds))
+        await self._write_status_files(evidence)
+        return evidence
 
-    async def _probe(self, request: Validate) -> DriverProbe:
+    async def clear_status_files(self) -> None:
+        await self._change_status_files(status_files.clear)
+
+    async def _write_status_files(self, evidence: Evidence) -> None:
+        passed = [step.name for step in evidence.steps if step.passed]
+        root = self._driver_root if evidence.driver_pod_uid else ""
+        await self._change_status_files(
+            lambda tree: status_files.write(tree, passed, container_root=root)
+        )
+
+    async def _change_status_files(self, change: Callable[[Tree], None]) -> None:
+        try:
+            await self._machine.offload.run(lambda: change(self._machine.tree))
+        except OSError as error:
+            _log.warning(
+                "pods that wait for this node's validation are not told of it: mount"
+                " /run/nvidia/validations of the host, to be written",
+                error=str(error),
+            )
+
+    async def _probe(self, op: Op, request: Validate) -> Probe:
         machine, known = self._machine, self._known
-        return await machine.offload.run(
+        probe = await machine.offload.run(
             lambda: probe_driver(machine.tree, machine.gpus, request, known=known)
         )
+        self._known = probe.gpus
+        if not probe.passed(GPUS_STEP):
+            return probe
+        op.progress(CUDA_STEP)
+        computations = await machine.offload.run(lambda: self._cuda.compute(probe.devices))
+        return judge_cuda(probe, computations)
 
     def _evidence(
         self,
         command: Command,
         request: Validate,
-        probe: DriverProbe,
+        probe: Probe,
         steps: tuple[ValidationStep, ...],
     ) -> Evidence:
         return Evidence(
@@ -102,18 +154,21 @@ class Validator:
         )
 
 
-def _steps(probe: DriverProbe, seconds: Sequence[float]) -> tuple[ValidationStep, ...]:
-    """Return the steps that were reached; `seconds` is how long each step took."""
-    reached = STEPS[: STEPS.index(probe.step) + 1]
+def _steps(probe: Probe, seconds: Mapping[str, float]) -> tuple[ValidationStep, ...]:
+    """Return the steps that were reached; `seconds` is how long tries ended in each step."""
     return tuple(
         ValidationStep(
             name=name,
             passed=name != probe.step or not probe.problem,
-            message=(probe.problem or probe.found) if name == probe.step else "",
-            seconds=round(took, 3),
+            message=(name == probe.step and probe.problem) or probe.found.get(name, ""),
+            seconds=round(seconds[name], 3),
         )
-        for name, took in zip(reached, seconds, strict=False)
+        for name in STEPS[: STEPS.index(probe.step) + 1]
     )
+
+
+def make_cuda(settings: ValidatorSettings, tree: Tree) -> CudaProcesses:
+    return CudaProcesses(tree, library=settings.cuda_library, driver_root=settings.driver_root)
 
 
 async def run(
@@ -128,7 +183,20 @@ async def run(
     """Start the agent for one boot of the machine."""
     boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
-    validator = Validator(machine=host, node_uid=node_uid, boot_id=boot_id, clock=env.clock)
+    if host.cuda is None:
+        raise RuntimeError("the validator was started on a machine without CUDA")
+    validator = Validator(
+        machine=host,
+        cuda=host.cuda,
+        node_uid=node_uid,
+        boot_id=boot_id,
+        clock=env.clock,
+        driver_root=settings.driver_root,
+    )
+
+    async def quiesce(_op: Op) -> OpDone:
+        await validator.clear_status_files()
+        return OpDone()
 
     async def validate(op: Op) -> OpDone | OpFailed:
         request = op.body
@@ -151,7 +219,7 @@ async def run(
         node_uid=node_uid,
         boot_id=boot_id,
         handlers={
-            CommandKind.QUIESCE: _do_nothing,
+            CommandKind.QUIESCE: quiesce,
             CommandKind.IDLE: _do_nothing,
             CommandKind.VALIDATE: validate,
         },

@@ -1,12 +1,9 @@
-"""The checks of one try: the wanted driver runs, and its GPUs work.
+"""The steps `driver` and `gpus` of one try: the wanted driver runs, and its GPUs work.
 
 They read the kernel and the driver's own library, never the driver container. Each problem
 names its meaning and the remedy. All functions block.
 """
 
-from typing import Final
-
-import msgspec
 from msgspec.structs import replace
 
 from libs.contracts.commands import Validate
@@ -15,12 +12,9 @@ from libs.host import driver_files, holders, modules, pci, system
 from libs.host.gpus.port import Gpus, GpusUnavailable
 from libs.host.tree import Tree, Unreadable
 from libs.policy.mig.geometry import found_geometry, mig_digest
+from services.validator.node.cuda_check import devices
 from services.validator.node.gpu_check import check_gpus, listed
-
-DRIVER_STEP: Final = "driver"
-GPUS_STEP: Final = "gpus"
-STEPS: Final = (DRIVER_STEP, GPUS_STEP)
-"""In their order; the second needs the first."""
+from services.validator.node.probe import GPUS_STEP, Probe
 
 START_TOLERANCE = 2.0
 """Seconds by which Kubernetes and the kernel may disagree on a container's start: both keep whole
@@ -28,33 +22,11 @@ seconds. Compared only where the runtime's ids of the containers are not known.
 """
 
 
-class DriverProbe(msgspec.Struct, frozen=True, kw_only=True):
-    step: str = DRIVER_STEP
-    """The last step that was reached."""
-    problem: str = ""
-    """What is wrong in that step and what to do, for people; empty if nothing is."""
-    found: str = ""
-    """What the step found, for people."""
-    is_undecided: bool = False
-    """The machine does not show the run that was to be validated, which says nothing about it."""
-    version: str = ""
-    digest: str = ""
-    """The install digest that the driver container left."""
-    started: float = 0.0
-    """Start of the container, or of the modules where there is no container."""
-    mig_digest: str = ""
-    """Of the geometry of the GPUs; empty if they were not described."""
-    kernel: str = ""
-    """Release of the running kernel."""
-    gpus: Records = ()
-    """The GPUs that the driver listed in this boot."""
-
-
-def probe_driver(tree: Tree, gpus: Gpus, request: Validate, *, known: Records = ()) -> DriverProbe:
+def probe_driver(tree: Tree, gpus: Gpus, request: Validate, *, known: Records = ()) -> Probe:
     """Check once, and close the library. `known`: the GPUs that were listed earlier."""
     try:
         if undecided := _undecided(tree, request):
-            return DriverProbe(problem=undecided, is_undecided=True, gpus=known)
+            return Probe(problem=undecided, is_undecided=True, gpus=known)
         kernel = tree.word(system.RELEASE) or ""
         probe = _probe_driver(tree, request)
         if not probe.problem:
@@ -62,7 +34,7 @@ def probe_driver(tree: Tree, gpus: Gpus, request: Validate, *, known: Records = 
         return replace(probe, kernel=kernel, gpus=probe.gpus or known)
     except Unreadable as error:
         problem = f"the machine cannot be inspected: {error}"
-        return DriverProbe(problem=problem, is_undecided=True, gpus=known)
+        return Probe(problem=problem, is_undecided=True, gpus=known)
 
 
 def _undecided(tree: Tree, request: Validate) -> str:
@@ -91,22 +63,22 @@ def _is_same_start(start: float, request: Validate) -> bool:
     return not request.started or abs(start - request.started) < START_TOLERANCE
 
 
-def _probe_driver(tree: Tree, request: Validate) -> DriverProbe:
+def _probe_driver(tree: Tree, request: Validate) -> Probe:
     if request.pod_uid and not tree.exists(driver_files.READY):
-        return DriverProbe(problem="the driver container is not ready: see its log")
+        return Probe(problem="the driver container is not ready: see its log")
     digest = driver_files.installed_digest(tree)
     if request.pod_uid and request.install_digest and digest != request.install_digest:
-        return DriverProbe(
+        return Probe(
             problem=f"the loaded driver was installed from {digest or 'an unknown source'}, but"
             f" {request.install_digest} is wanted: see the log of the driver container"
         )
     module = modules.loaded(tree).get(modules.DRIVER)
     if module is None:
-        return DriverProbe(
+        return Probe(
             problem="module nvidia is not loaded: see the log of the driver container and"
             " the kernel log"
         )
-    return DriverProbe(version=module.version, digest=digest, started=_start(tree, request))
+    return Probe(version=module.version, digest=digest, started=_start(tree, request))
 
 
 def _start(tree: Tree, request: Validate) -> float:
@@ -119,8 +91,8 @@ def _start(tree: Tree, request: Validate) -> float:
 
 
 def _probe_library(
-    tree: Tree, gpus: Gpus, request: Validate, probe: DriverProbe, known: Records
-) -> DriverProbe:
+    tree: Tree, gpus: Gpus, request: Validate, probe: Probe, known: Records
+) -> Probe:
     """Continue with the driver's library, and with the GPUs that it lists."""
     try:
         try:
@@ -141,12 +113,10 @@ def _probe_library(
         failed_before=request.failed_gpus,
     )
     return replace(
-        probe,
-        step=GPUS_STEP,
-        problem=check.problem,
-        found=check.found,
+        probe.at_step(GPUS_STEP, problem=check.problem, found=check.found),
         mig_digest=mig_digest(found_geometry(found)),
         gpus=listed(found, known),
+        devices=devices(check.working),
     )
 
 

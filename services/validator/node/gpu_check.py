@@ -27,6 +27,7 @@ class GpuCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Why the GPUs hinder a proof and what to do, for people; empty if they do not."""
     found: str = ""
     """How many GPUs work, and which had failed before."""
+    working: tuple[Gpu, ...] = ()
 
 
 def check_gpus(
@@ -47,6 +48,8 @@ def check_gpus(
     old = [each for each in failed if _is_among(each.gpu, failed_before)]
     new = [each for each in failed if each not in old]
     gone = [each for each in failed if each.is_missing and not _is_among(each.gpu, addresses)]
+    hurt = [each.gpu for each in failed]
+    working = tuple(gpu for gpu in gpus if not _is_among(_identity(gpu), hurt))
     total = max(len(gpus), len(devices)) + len(gone)
     found = f"{total - len(failed)} of {total} GPUs work"
     if old:
@@ -58,7 +61,7 @@ def check_gpus(
         return GpuCheck(problem=f"failed in this operation: {_text(new)}{also}", found=found)
     if len(failed) == total:
         return GpuCheck(problem=f"no GPU works, so nothing proves the driver: {found}", found=found)
-    return GpuCheck(found=found)
+    return GpuCheck(found=found, working=working)
 
 
 def listed(gpus: Sequence[Gpu], known: Records) -> Records:
@@ -85,6 +88,10 @@ def _with_addresses(
     lacking = max(0, len(addresses) - len(gpus))
     unlisted = [Failure(each, _UNLISTED) for each in free[len(nameless) :][:lacking]]
     return [*named, *found, *nameless[len(free) + missing :], *unlisted]
+
+
+def _identity(gpu: Gpu) -> GpuIdentity:
+    return GpuIdentity(uuid=gpu.uuid, pci=gpu.pci)
 
 
 def _is_among(gpu: GpuIdentity, others: Sequence[GpuIdentity]) -> bool:

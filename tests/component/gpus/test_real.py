@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from libs.host.cuda.port import CudaProblem
+from libs.host.cuda.processes import CudaProcesses
 from libs.host.gpus.nvml import NvmlGpus
 from libs.host.gpus.process import NvmlProcess
 from libs.host.tree import Tree
+from services.validator.node.cuda_check import devices
 from tests.unit.host.gpus_suite import ReadOnlyGpusSuite
 from tests.unit.host.mig_suite import ReadOnlyMigSuite
 
@@ -47,3 +50,11 @@ def bench() -> Iterator[RealMachine]:
 
 class TestRealGpus(ReadOnlyGpusSuite, ReadOnlyMigSuite):
     """The tests that change nothing."""
+
+
+def test_each_gpu_that_no_process_has_for_itself_computes_right(bench: RealMachine) -> None:
+    bench.gpus.open()
+    chosen = devices(gpu for gpu in bench.gpus.describe() if gpu.problem is None)
+    bench.gpus.close()
+    found = CudaProcesses(Tree("/")).compute(chosen)
+    assert {each.problem for each in found} <= {None, CudaProblem.IN_USE}

@@ -3,7 +3,8 @@
 from libs.contracts.commands import Validate
 from libs.contracts.gpus import GpuIdentity
 from libs.host.tree import Tree
-from services.validator.node.driver_check import DriverProbe, probe_driver
+from services.validator.node.driver_check import probe_driver
+from services.validator.node.probe import Probe
 from tests.component.gpus.machine import StandInMachine
 from tests.unit.fake_machine import KERNEL
 from tests.unit.host.builders import put
@@ -23,7 +24,7 @@ def identity(bench: StandInMachine, index: int) -> GpuIdentity:
     return GpuIdentity(uuid=gpu.uuid.decode(), pci=address)
 
 
-def probe(bench: StandInMachine, *failed_before: int) -> DriverProbe:
+def probe(bench: StandInMachine, *failed_before: int) -> Probe:
     """Check once, in a fresh process, where these GPUs had failed before."""
     put(bench.root, "/proc/sys/kernel/osrelease", KERNEL)
     for index in range(8):
@@ -38,7 +39,7 @@ def probe(bench: StandInMachine, *failed_before: int) -> DriverProbe:
 
 def test_eight_gpus_work(bench: StandInMachine) -> None:
     found = probe(bench)
-    assert (found.step, found.problem, found.found) == ("gpus", "", "8 of 8 GPUs work")
+    assert (found.step, found.problem, found.found["gpus"]) == ("gpus", "", "8 of 8 GPUs work")
     assert [each.uuid for each in found.gpus] == [each.uuid for each in bench.stand_in.gpus]
 
 
@@ -49,10 +50,12 @@ def test_a_lost_gpu_hinders_the_proof_unless_it_had_failed_before(bench: StandIn
     name = f"the GPU at {identity(bench, 2).pci}"
     assert found.problem.startswith(f"failed in this operation: {name} (the GPU cannot be used:")
     assert "the GPU fell off the bus" in found.problem
-    assert found.found == "7 of 8 GPUs work"
+    assert found.found["gpus"] == "7 of 8 GPUs work"
     accepted = probe(bench, 2)
     assert accepted.problem == ""
-    assert accepted.found.startswith(f"7 of 8 GPUs work; failed before this operation: {name}")
+    assert accepted.found["gpus"].startswith(
+        f"7 of 8 GPUs work; failed before this operation: {name}"
+    )
     assert probe(bench, 3).problem == found.problem
 
 
@@ -61,7 +64,7 @@ def test_gpus_that_hang_ask_for_a_reset_or_have_errors_have_failed(bench: StandI
     bench.stand_in.gpus[5].require_reset()
     bench.stand_in.gpus[7].health.ecc_volatile.uncorrected_dram = 1
     found = probe(bench)
-    assert found.found == "5 of 8 GPUs work"
+    assert found.found["gpus"] == "5 of 8 GPUs work"
     assert "the GPU does not answer" in found.problem
     assert "drain the node, then reset the GPU" in found.problem
     assert "uncorrectable ECC errors since the driver was loaded" in found.problem

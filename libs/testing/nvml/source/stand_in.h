@@ -6,7 +6,9 @@
 
 #include "layout.h"
 
+#ifndef API
 #define API __attribute__((visibility("default")))
+#endif
 
 #define VERSION(kind, number) ((uint32_t)(sizeof(kind) | ((number) << 24)))
 

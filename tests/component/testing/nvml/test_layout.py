@@ -9,10 +9,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from libs.testing.nvml import NAME, NotBuilt, StandIn, profiles
+from libs.testing.nvml import NotBuilt, StandIn, profiles
 from libs.testing.nvml import abi as a
 from libs.testing.nvml import abi_mig as m
-from libs.testing.nvml.build import compile_library, find_compiler
+from libs.testing.nvml.build import compile_libraries, find_compiler
 from libs.testing.nvml.codes import FabricState, RecoveryAction, Return, ValueType
 from libs.testing.nvml.layout import Machine
 from libs.testing.nvml.structures import c_name
@@ -98,7 +98,7 @@ def test_the_compiler_agrees_and_has_no_warning(tmp_path: Path) -> None:
         compiler = find_compiler(os.environ)
     except NotBuilt as error:
         pytest.skip(str(error))
-    compile_library(compiler, tmp_path / NAME, "-O0", "-Werror")
+    compile_libraries(compiler, tmp_path, "-O0", "-Werror")
     header = (tmp_path / "layout.h").read_text()
     assert f"sizeof(struct machine) == {ctypes.sizeof(Machine)}" in header
     for kind in SAME:
@@ -114,10 +114,11 @@ def test_a_drift_between_c_and_python_does_not_compile(
         compiler = find_compiler(os.environ)
     except NotBuilt as error:
         pytest.skip(str(error))
-    drifted = build.header().replace("int32_t temperature_c;", "int64_t temperature_c;")
-    monkeypatch.setattr(build, "header", lambda: drifted)
+    headers = build.headers()
+    drifted = headers["layout.h"].replace("int32_t temperature_c;", "int64_t temperature_c;")
+    monkeypatch.setattr(build, "headers", lambda: {**headers, "layout.h": drifted})
     with pytest.raises(NotBuilt, match="size of struct readings"):
-        compile_library(compiler, tmp_path / NAME, "-fsyntax-only")
+        compile_libraries(compiler, tmp_path, "-fsyntax-only")
 
 
 def test_two_of_a_kind_differ_only_by_place_and_seed(tmp_path: Path) -> None:

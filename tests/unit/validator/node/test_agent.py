@@ -9,17 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.contracts.commands import Idle, Order, Validate
+from libs.contracts.commands import Idle, Order, Quiesce, Validate
 from libs.contracts.events import CommandEvent, EvidenceEvent
 from libs.contracts.facts import Mig
 from libs.contracts.gpus import GpuIdentity, GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Evidence, Outcome, Progress, Result
 from libs.host import driver_files
+from libs.host.cuda.port import CudaProblem
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.testing.simulation import Sim
 from services.validator.node import agent
 from services.validator.node.agent import RETRY_INTERVAL, TRIES, ValidatorSettings
+from services.validator.node.status_files import FOLDER
 from tests.support import played_by
 from tests.unit import agent_world
 from tests.unit.agent_world import NODE, UID, AgentWorld
@@ -150,6 +152,7 @@ def test_the_evidence_names_exactly_what_was_proven() -> None:
     assert [(step.name, step.passed, step.message) for step in evidence.steps] == [
         ("driver", True, ""),
         ("gpus", True, "2 of 2 GPUs work"),
+        ("cuda", True, "2 of 2 GPUs or MIG devices compute right"),
     ]
     assert msgspec.structs.replace(evidence, steps=(), at=0.0) == Evidence(
         epoch=1,
@@ -238,6 +241,104 @@ def test_a_gpu_that_had_failed_before_the_operation_does_not_hinder_the_proof() 
     assert result.outcome is Outcome.DONE
     text = "1 of 2 GPUs work; failed before this operation: GPU-1 at 00000000:01:00.0"
     assert evidence.steps[1].message.startswith(text)
+
+
+def break_cuda(problem: CudaProblem, *uuids: str) -> Change:
+    return lambda world: world.machine.cuda.problems.update(dict.fromkeys(uuids, problem))
+
+
+def test_a_gpu_that_computes_wrong_is_a_failed_step() -> None:
+    evidence, result = validate(break_cuda(CudaProblem.WRONG_RESULT, "GPU-1"))
+    assert not evidence.passed
+    assert [(step.name, step.passed) for step in evidence.steps] == [
+        ("driver", True),
+        ("gpus", True),
+        ("cuda", False),
+    ]
+    assert (result.outcome, result.code) == (Outcome.FAILED, "cuda")
+    assert result.message == (
+        "GPU-1: the GPU computes wrong results: take it out of service and replace it"
+    )
+
+
+def test_a_divided_gpu_computes_in_its_instances() -> None:
+    divided = msgspec.structs.replace(
+        gpu(1), mig_capable=True, mig_mode=True, migs=(Mig(uuid="MIG-1", profile="7g.80gb"),)
+    )
+
+    def change(world: World) -> None:
+        world.driver.gpus.change([gpu(0), divided])
+        break_cuda(CudaProblem.NOT_READY, "MIG-1")(world)
+
+    evidence, _ = validate(change)
+    assert evidence.steps[2].message.startswith("MIG-1: the system is not ready for CUDA")
+
+
+def test_nothing_is_computed_on_a_gpu_that_had_failed_before() -> None:
+    def change(world: World) -> None:
+        set_gpus(0, 1, problem=GpuProblem.LOST)(world)
+        break_cuda(CudaProblem.NOT_FOUND, "GPU-1")(world)
+
+    request = msgspec.structs.replace(REQUEST, failed_gpus=(GpuIdentity(uuid="GPU-1"),))
+    evidence, _ = validate(change, request)
+    assert evidence.passed
+
+
+def test_a_gpu_that_a_job_has_for_itself_is_no_failure() -> None:
+    evidence, _ = validate(break_cuda(CudaProblem.IN_USE, "GPU-1"))
+    assert evidence.passed
+    assert evidence.steps[2].message == (
+        "1 of 2 GPUs or MIG devices compute right; in use by other processes, and not tried: 1"
+    )
+
+
+def files(world: World) -> dict[str, str]:
+    tree = world.machine.tree
+    names = (name for name in tree.names(FOLDER) if not name.startswith("."))
+    return {name: tree.text(f"{FOLDER}/{name}") or "" for name in names}
+
+
+@in_world
+async def test_other_pods_are_told_what_is_proven(world: World) -> None:
+    async with world.agent():
+        await world.wait_for_result(await world.send_command(REQUEST))
+        proven = {
+            "driver-ready": "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/run/nvidia/driver\n"
+            "DRIVER_ROOT_CTR_PATH=/driver-root\nNVIDIA_DEV_ROOT=/\nDEV_ROOT_CTR_PATH=/host\n",
+            "cuda-ready": "",
+        }
+        assert files(world) == proven
+        break_cuda(CudaProblem.NOT_READY, "GPU-0")(world)
+        await world.wait_for_result(await world.send_command(REQUEST))
+        assert files(world).keys() == {"driver-ready"}
+        await world.wait_for_result(await world.send_command(Quiesce()))
+        assert files(world) == {}
+
+
+@in_world
+async def test_a_driver_on_the_host_and_one_with_device_files_of_its_own(world: World) -> None:
+    load_at(BOOTED + 9.25)(world)
+    async with world.agent():
+        await world.wait_for_result(await world.send_command(Validate(label="d-2")))
+        assert files(world)["driver-ready"].startswith(
+            "IS_HOST_DRIVER=true\nNVIDIA_DRIVER_ROOT=/\nDRIVER_ROOT_CTR_PATH=/host\n"
+        )
+        world.machine.tree.make_folders("/run/nvidia/driver/dev")
+        await world.wait_for_result(await world.send_command(REQUEST))
+        assert files(world)["driver-ready"].endswith(
+            "NVIDIA_DEV_ROOT=/run/nvidia/driver\nDEV_ROOT_CTR_PATH=/driver-root\n"
+        )
+
+
+@in_world
+async def test_a_folder_that_cannot_be_written_hinders_no_proof(world: World) -> None:
+    world.machine.tree.remove(driver_files.READY)
+    world.machine.tree.remove_folder(FOLDER)
+    put(world.machine.root, FOLDER, "not a folder")
+    load_at(BOOTED + 9.25)(world)
+    async with world.agent():
+        result = await world.wait_for_result(await world.send_command(Validate(label="d-2")))
+        assert result.outcome is Outcome.DONE
 
 
 @in_world

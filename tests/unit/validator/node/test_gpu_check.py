@@ -48,7 +48,7 @@ def check(
 
 
 def test_all_gpus_work() -> None:
-    assert check(*GPUS) == GpuCheck(found="4 of 4 GPUs work")
+    assert check(*GPUS) == GpuCheck(found="4 of 4 GPUs work", working=tuple(GPUS))
 
 
 def test_a_gpu_that_failed_in_the_operation_hinders_the_proof() -> None:
@@ -61,12 +61,13 @@ def test_a_gpu_that_had_failed_before_does_not_and_the_evidence_names_it() -> No
     for before in (BY_UUID[:1], BY_PCI[:1]):
         assert check(LOST[0], *GPUS[1:], before=before) == GpuCheck(
             found="3 of 4 GPUs work; failed before this operation:"
-            f" GPU-0 at 00000000:00:00.0 ({REASON})"
+            f" GPU-0 at 00000000:00:00.0 ({REASON})",
+            working=tuple(GPUS[1:]),
         )
 
 
 def test_a_gpu_that_had_failed_before_and_works_again_is_not_named() -> None:
-    assert check(*GPUS, before=BY_UUID) == GpuCheck(found="4 of 4 GPUs work")
+    assert check(*GPUS, before=BY_UUID) == GpuCheck(found="4 of 4 GPUs work", working=tuple(GPUS))
 
 
 def test_one_of_each_kind_names_both() -> None:

@@ -1,0 +1,47 @@
+"""What one try of a validation found."""
+
+from collections.abc import Mapping
+from typing import Final, Self
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.health.node import Records
+
+DRIVER_STEP: Final = "driver"
+GPUS_STEP: Final = "gpus"
+CUDA_STEP: Final = "cuda"
+STEPS: Final = (DRIVER_STEP, GPUS_STEP, CUDA_STEP)
+"""In their order; each needs those before it."""
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    step: str = DRIVER_STEP
+    """The last step that was reached."""
+    problem: str = ""
+    """What is wrong in that step and what to do, for people; empty if nothing is."""
+    found: Mapping[str, str] = {}
+    """By step: what it found, for people."""
+    is_undecided: bool = False
+    """The machine does not show the run that was to be validated, which says nothing about it."""
+    version: str = ""
+    digest: str = ""
+    """The install digest that the driver container left."""
+    started: float = 0.0
+    """Start of the container, or of the modules where there is no container."""
+    mig_digest: str = ""
+    """Of the geometry of the GPUs; empty if they were not described."""
+    kernel: str = ""
+    """Release of the running kernel."""
+    gpus: Records = ()
+    """The GPUs that the driver listed in this boot."""
+    devices: tuple[str, ...] = ()
+    """UUIDs of the GPUs that work, or of their MIG instances."""
+
+    def at_step(self, step: str, *, problem: str, found: str) -> Self:
+        """Return this with the outcome of another step."""
+        return replace(self, step=step, problem=problem, found={**self.found, step: found})
+
+    def passed(self, step: str) -> bool:
+        """Whether this step was the last that was reached, and nothing is wrong."""
+        return self.step == step and not self.problem

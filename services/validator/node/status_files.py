@@ -1,0 +1,46 @@
+"""The files that tell pods on the node what is proven there.
+
+Names and contents are those of the GPU Operator, because pods of others wait for them. Nothing of
+Sluice reads them.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from libs.host.tree import Tree
+from services.validator.node.probe import CUDA_STEP, GPUS_STEP
+
+FOLDER: Final = "/run/nvidia/validations"
+DRIVER: Final = f"{FOLDER}/driver-ready"
+CUDA: Final = f"{FOLDER}/cuda-ready"
+
+_HOST: Final = "/host"
+_DRIVER_ROOT: Final = "/driver-root"
+"""Where the pods that read the file mount the machine's root, and that of the driver."""
+
+
+def clear(tree: Tree) -> None:
+    """Remove all files, before the driver changes or is proven again."""
+    for path in (CUDA, DRIVER):
+        tree.remove(path)
+
+
+def write(tree: Tree, passed: Collection[str], *, container_root: str) -> None:
+    """Write the files of the steps that passed.
+
+    `container_root` is where a driver container has its root; empty for a driver on the host.
+    """
+    if GPUS_STEP in passed:
+        tree.write(DRIVER, _driver_lines(tree, container_root).encode())
+    if CUDA_STEP in passed:
+        tree.write(CUDA, b"")
+
+
+def _driver_lines(tree: Tree, container_root: str) -> str:
+    root = (container_root, _DRIVER_ROOT) if container_root else ("/", _HOST)
+    devices = root if container_root and tree.is_folder(f"{container_root}/dev") else ("/", _HOST)
+    return (
+        f"IS_HOST_DRIVER={'false' if container_root else 'true'}\n"
+        f"NVIDIA_DRIVER_ROOT={root[0]}\nDRIVER_ROOT_CTR_PATH={root[1]}\n"
+        f"NVIDIA_DEV_ROOT={devices[0]}\nDEV_ROOT_CTR_PATH={devices[1]}\n"
+    )
