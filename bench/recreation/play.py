@@ -7,9 +7,10 @@ favour, and noted at the constant. Besides, no request fails, the operator is no
 person changes a node, and a pass works on the nodes as they are when it has read the last of them.
 
 `make bench ARGS=incumbent` holds the rules against the upgrade library of March 2025 on a real
-control plane (docs/comparison.md). On 20 nodes it measured 13.20 writes per node, here 13.25; with
-a driver that never loads on one node 12.65, here 12.90, that node reported after 2305 s, here
-2435 s. Upgrades lasted 1837 and 1821 s, here 1480 and 1598 s: short, in the incumbent's favour.
+control plane (docs/comparison.md). On 20 nodes it measured, in two runs, 13.20 and 13.15 writes
+per node, here 13.25 and 13.10; with a driver that never loads on one node 12.65 and 12.80, here
+12.90 and 12.95, that node reported after 2305 and 2297 s, here 2435 and 2529 s. Upgrades without
+trouble lasted 1837 and 1831 s, here 1480 and 1476 s: too short, in the incumbent's favour.
 """
 
 from collections.abc import Sequence
