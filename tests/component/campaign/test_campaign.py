@@ -11,11 +11,13 @@ from tests.component.campaign.scenario import scenario
 
 SEEDS = tuple(range(40))
 """About two minutes on one processor."""
+DIVIDING_SEED = 1003
+"""A seed in which GPUs are divided, too, while driver agents are killed and machines rebooted."""
 UNPROVING_SEED = 8
 """A seed in which only a proof is withdrawn while a driver pod waits at the gate."""
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, DIVIDING_SEED])
 def test_every_seed_keeps_the_invariants_and_ends(seed: int) -> None:
     result = run_seed(scenario(seed))
     assert not result.failures, seed_report(result)
