@@ -8,6 +8,8 @@ is 1 if any seed failed.
 (250 N), `storm` runs the demo's real
 processes under faults with a hostile node (its own options: `storm --help`).
 
+`nodes --times N` starts and stops a pair of real nodes (`make node`).
+
 `explore --states N [--scene WORDS]` tries every order of events in scenarios that are too large for
 a test, up to N states each, and reports a shortest failing sequence.
 """
@@ -32,6 +34,7 @@ from tests.component.rollout.simulation.failures import failure_report, shrink_f
 from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import scenario
 from tests.security.fuzz_messages import FUZZ_SEEDS
+from tools.nodes_soak import main as nodes_soak
 from tools.storm.__main__ import main as storm
 
 SeedResult = tuple[int, str, int]
@@ -117,10 +120,12 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["storm"]:
         return storm(arguments[1:])
+    if arguments[:1] == ["nodes"]:
+        return nodes_soak(arguments[1:])
     parser = argparse.ArgumentParser(
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=[*PARTS, "explore", "fuzz", "storm"])
+    parser.add_argument("what", choices=[*PARTS, "explore", "fuzz", "nodes", "storm"])
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int, default=None, help="report one seed in full")

@@ -54,6 +54,32 @@ class ResourceRequirements(PolicyStruct, frozen=True, kw_only=True):
     ] = {}
 
 
+_OWN_RESOURCES = "the agent's own, if the policy sets neither limit nor request of a resource"
+
+
+class AgentResources(ResourceRequirements, frozen=True, kw_only=True):
+    """Resource limits and requests of an agent's container."""
+
+    limits: Annotated[
+        dict[str, IntOrString],
+        About(
+            "Resource limits.",
+            effect="set on the container",
+            unset=_OWN_RESOURCES,
+            pattern=QUANTITY_PATTERN,
+        ),
+    ] = {}
+    requests: Annotated[
+        dict[str, IntOrString],
+        About(
+            "Resource requests.",
+            effect="set on the container",
+            unset=_OWN_RESOURCES,
+            pattern=QUANTITY_PATTERN,
+        ),
+    ] = {}
+
+
 class Image(PolicyStruct, frozen=True, kw_only=True):
     """The image of a container, and how it is pulled.
 
@@ -128,8 +154,8 @@ class AgentSection(PolicyStruct, frozen=True, kw_only=True):
         About("Names of the pull Secrets of the registry.", effect="set on the agent's pod"),
     ] = ()
     resources: Annotated[
-        ResourceRequirements, About("Resource limits and requests of the container.")
-    ] = ResourceRequirements()
+        AgentResources, About("Resource limits and requests of the container.")
+    ] = AgentResources()
     args: Annotated[tuple[str, ...], About("Arguments.", no_effect_because=OUR_ARGUMENTS)] = ()
     env: Annotated[
         tuple[EnvVar, ...], About("Environment variables.", no_effect_because=OUR_SETTINGS)

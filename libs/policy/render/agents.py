@@ -5,7 +5,7 @@ selected node, with or without driver, RuntimeClass or bus.
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -37,7 +37,7 @@ from libs.policy.render.rendered import (
     RenderSettings,
     agent_selector,
 )
-from libs.policy.shapes import scaled_value
+from libs.policy.shapes import IntOrString, scaled_value
 from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands
 
 AUDIENCE: Final = "sluice"
@@ -221,7 +221,7 @@ def _container(
             "env": [*downward_api_env(_POD), *env_fields(fixed), *env_fields(merged)],
             "ports": list(parts.ports),
             "resources": resource_fields(
-                _resources([section.resources for section in parts.sections])
+                _resources([section.resources for section in parts.sections], parts.resources)
             ),
             **_PROBES,
             # Agents run before the device plugin, so no plugin grants them GPU device files. The
@@ -243,12 +243,27 @@ def _container(
     )
 
 
-def _resources(sections: Sequence[ResourceRequirements]) -> ResourceRequirements:
-    """Merge requirements; for each resource, the first section that sets it takes precedence."""
+def _resources(
+    sections: Sequence[ResourceRequirements], defaults: ResourceRequirements
+) -> ResourceRequirements:
+    """Merge requirements; for each resource, the first section that sets it takes precedence.
+
+    A resource with a limit or a request of the policy has no default: a request may not exceed
+    its limit, and the default could be on either side.
+    """
+    limits = dict(ChainMap(*(dict(section.limits) for section in sections)))
+    requests = dict(ChainMap(*(dict(section.requests) for section in sections)))
+    chosen = {*limits, *requests}
     return ResourceRequirements(
-        limits=dict(ChainMap(*(dict(section.limits) for section in sections))),
-        requests=dict(ChainMap(*(dict(section.requests) for section in sections))),
+        limits=_without(defaults.limits, chosen) | limits,
+        requests=_without(defaults.requests, chosen) | requests,
     )
+
+
+def _without(
+    amounts: Mapping[str, IntOrString], resources: Collection[str]
+) -> dict[str, IntOrString]:
+    return {name: amount for name, amount in amounts.items() if name not in resources}
 
 
 def _state(agent: AgentDaemonSet) -> JsonObject:

@@ -3,14 +3,12 @@
 import json
 from typing import Any, Final
 
-from libs.testing.realnodes.build import PAUSE_IMAGE
+from libs.testing.realnodes.build import PAUSE_IMAGE, Containerd
 
 API_SERVER: Final = ("10.0.0.1", 443)
 """Where a node and its pods reach the API server, whose certificate covers this address."""
 GATEWAY: Final = "10.77.0.1"
 """The control plane, in the network of the nodes."""
-
-NODE_LABELS: Final = "feature.node.kubernetes.io/pci-10de.present=true"
 
 
 def node_address(index: int) -> str:
@@ -41,9 +39,21 @@ def cni(index: int) -> str:
     return json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]})
 
 
-def containerd() -> str:
+def containerd(version: Containerd) -> str:
     """Return containerd's configuration; drop-in files are read from its folder `conf.d`."""
-    return f"""\
+    return _CONTAINERD_2 if version is Containerd.V2 else _CONTAINERD_1_7
+
+
+_RUNC: Final = """\
+  default_runtime_name = "runc"
+
+[plugins."{plugin}".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins."{plugin}".containerd.runtimes.runc.options]
+  SystemdCgroup = false
+"""
+_CONTAINERD_2: Final = f"""\
 version = 3
 imports = ["/etc/containerd/conf.d/*.toml"]
 
@@ -54,14 +64,17 @@ imports = ["/etc/containerd/conf.d/*.toml"]
   restrict_oom_score_adj = true
 
 [plugins."io.containerd.cri.v1.runtime".containerd]
-  default_runtime_name = "runc"
+{_RUNC.format(plugin="io.containerd.cri.v1.runtime")}"""
+_CONTAINERD_1_7: Final = f"""\
+version = 2
+imports = ["/etc/containerd/conf.d/*.toml"]
 
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  restrict_oom_score_adj = true
 
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-  SystemdCgroup = false
-"""
+[plugins."io.containerd.grpc.v1.cri".containerd]
+{_RUNC.format(plugin="io.containerd.grpc.v1.cri")}"""
 
 
 def kubelet() -> str:
@@ -88,3 +101,21 @@ def kubelet() -> str:
         "shutdownGracePeriod": "0s",
     }
     return json.dumps(settings)
+
+
+def network(index: int, nodes: int) -> list[list[str]]:
+    """Return the commands that set up the network of one of so many nodes, once `eth0` is there."""
+    commands = [
+        "ip link set lo up",
+        f"ip addr add {API_SERVER[0]}/32 dev lo",
+        f"ip addr add {node_address(index)}/24 dev eth0",
+        "ip link set eth0 up",
+        f"ip route add default via {GATEWAY}",
+        "sysctl -q -w net.ipv4.ip_forward=1",
+        *(
+            f"ip route add {pod_network(other)} via {node_address(other)}"
+            for other in range(1, nodes + 1)
+            if other != index
+        ),
+    ]
+    return [command.split() for command in commands]

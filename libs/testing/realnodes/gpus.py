@@ -59,13 +59,13 @@ def _files(stand_in: StandIn) -> dict[str, str]:
         of = gpu.state.identity
         address = f"{of.pci_domain:04x}:{of.pci_bus:02x}:{of.pci_device:02x}.0"
         values = {
-            "class": 0x030200,
-            "vendor": of.pci_device_id & 0xFFFF,
-            "device": of.pci_device_id >> 16,
-            "subsystem_vendor": of.pci_subsystem_id & 0xFFFF,
-            "subsystem_device": of.pci_subsystem_id >> 16,
+            "class": "0x030200",
+            "vendor": f"0x{of.pci_device_id & 0xFFFF:04x}",
+            "device": f"0x{of.pci_device_id >> 16:04x}",
+            "subsystem_vendor": f"0x{of.pci_subsystem_id & 0xFFFF:04x}",
+            "subsystem_device": f"0x{of.pci_subsystem_id >> 16:04x}",
         }
-        files |= {f"pci/{address}/{name}": f"0x{value:04x}" for name, value in values.items()}
+        files |= {f"pci/{address}/{name}": text for name, text in values.items()}
     return files
 
 

@@ -4,7 +4,8 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -17,7 +18,7 @@ from libs.testing.realkube.binaries import Binaries, find_binaries
 from libs.testing.realkube.cluster import LoopThread, RealKube
 from libs.testing.realkube.control_plane import PREFIX as PLANE_PREFIX
 from libs.testing.realnodes import config
-from libs.testing.realnodes.build import cache_folder
+from libs.testing.realnodes.build import Containerd, Programs
 from libs.testing.realnodes.cgroups import CGROUPS, remove_cgroups
 from libs.testing.realnodes.node import BRIDGE, Node
 from libs.testing.realnodes.node import PREFIX as NODE_PREFIX
@@ -30,14 +31,14 @@ class NodeSearch:
     """Whether real nodes can run on this machine."""
 
     binaries: Binaries | None
-    programs: Path
+    programs: Programs
     explanation: str
     """One line: what runs, or what is missing and what to do."""
 
 
 def find_nodes(environ: Mapping[str, str]) -> NodeSearch:
     """Look for what real nodes need on this machine."""
-    programs = cache_folder(environ)
+    programs = Programs.find(environ)
     kube = find_binaries(environ)
     missing = _missing(programs)
     if kube.binaries is None:
@@ -46,17 +47,17 @@ def find_nodes(environ: Mapping[str, str]) -> NodeSearch:
         explanation = f"no real nodes: they need {', '.join(missing)}"
         return NodeSearch(binaries=None, programs=programs, explanation=explanation)
     return NodeSearch(
-        binaries=kube.binaries, programs=programs, explanation=f"real nodes from {programs}"
+        binaries=kube.binaries, programs=programs, explanation=f"real nodes from {programs.node}"
     )
 
 
-def _missing(programs: Path) -> list[str]:
+def _missing(programs: Programs) -> list[str]:
     checks = {
         "Linux": sys.platform == "linux",
         "root": os.geteuid() == 0,
         f"cgroup v1 in {CGROUPS}": (CGROUPS / "memory").is_dir(),
         **{name: shutil.which(name) is not None for name in _TOOLS},
-        "their programs (`make node`)": programs.is_dir(),
+        "their programs (`make node`)": programs.node.is_dir(),
     }
     return [name for name, there in checks.items() if not there]
 
@@ -70,6 +71,7 @@ class Ground:
         self.thread = thread
         self._network = network
         self._published: dict[int, Relay] = {}
+        self._running = AsyncExitStack()
 
     @classmethod
     async def start(
@@ -77,30 +79,34 @@ class Ground:
         search: NodeSearch,
         *,
         nodes: int,
+        containerd: Containerd = Containerd.V2,
         users: Mapping[str, Sequence[str]] | None = None,
         reads_of: Sequence[str] = (),
     ) -> Self:
-        """Start the control plane and the nodes; they get ready meanwhile."""
+        """Start the control plane and the nodes; they get ready meanwhile.
+
+        What has started is stopped if anything else fails.
+        """
         if search.binaries is None:
             raise ServerFailed(search.explanation)
         await asyncio.to_thread(remove_leftovers)
-        thread = LoopThread("real nodes")
-        network = await thread.run(_network(nodes))
-        kube = await RealKube.start(
-            binaries=search.binaries,
-            users={
-                **{f"system:node:node-{index + 1}": ["system:nodes"] for index in range(nodes)},
-                **(users or {}),
-            },
-            reads_of=reads_of,
-            network=network,
-        )
-        ground = cls(network, kube, thread)
-        ground.nodes = [
-            Node(index + 1, programs=search.programs, kube=kube, network=network, nodes=nodes)
-            for index in range(nodes)
-        ]
-        await asyncio.gather(*(thread.run(node.start()) for node in ground.nodes))
+        async with AsyncExitStack() as running:
+            thread = LoopThread("real nodes")
+            running.push_async_callback(thread.close)
+            network = await thread.run(_network(nodes))
+            running.push_async_callback(lambda: thread.run(network.stop()))
+            kube = await RealKube.start(
+                binaries=search.binaries,
+                users={**_node_users(nodes), **(users or {})},
+                reads_of=reads_of,
+                network=network,
+            )
+            running.push_async_callback(kube.stop)
+            ground = cls(network, kube, thread)
+            ground.nodes = _nodes(search.programs, containerd, kube, network, nodes)
+            running.push_async_callback(ground._stop_nodes)
+            await _all(thread.run(node.start()) for node in ground.nodes)
+            ground._running = running.pop_all()
         return ground
 
     async def publish(self, local: int, port: int) -> None:
@@ -117,11 +123,37 @@ class Ground:
         """Stop everything, and remove it."""
         for port in list(self._published):
             await self.unpublish(port)
-        for node in self.nodes:
-            await self.thread.run(node.stop())
-        await self.kube.stop()
-        await self.thread.run(self._network.stop())
-        await self.thread.close()
+        await self._running.aclose()
+
+    async def _stop_nodes(self) -> None:
+        await _all(self.thread.run(node.stop()) for node in self.nodes)
+
+
+async def _all(actions: Iterable[Awaitable[None]]) -> None:
+    """Wait for all of these, then raise the first error."""
+    for result in await asyncio.gather(*actions, return_exceptions=True):
+        if result is not None:
+            raise result
+
+
+def _nodes(
+    programs: Programs, containerd: Containerd, kube: RealKube, network: OwnNamespace, nodes: int
+) -> list[Node]:
+    return [
+        Node(
+            index + 1,
+            programs=programs,
+            containerd=containerd,
+            kube=kube,
+            network=network,
+            nodes=nodes,
+        )
+        for index in range(nodes)
+    ]
+
+
+def _node_users(nodes: int) -> dict[str, Sequence[str]]:
+    return {f"system:node:node-{index + 1}": ["system:nodes"] for index in range(nodes)}
 
 
 def remove_leftovers() -> list[Path]:

@@ -82,7 +82,7 @@ def main() -> None:
     for path, text in settings["files"].items():
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text)
-    os.environ["PATH"] = f"/opt/node:{os.environ['PATH']}"
+    os.environ["PATH"] = f"/opt/containerd:/opt/node:{os.environ['PATH']}"
     os.environ["GOMAXPROCS"] = "2"
     _wait_for(lambda: Path("/sys/class/net/eth0").exists())
     for command in settings["network"]:
@@ -101,7 +101,7 @@ def _enter_root(settings: InitSettings) -> None:
     _mount("node", root, "overlay", data=options)
     _system_folders(root, settings)
     for name in settings["disks"]:
-        _bind(folder / "disk" / name.strip("/").replace("/", "-"), root, name)
+        _bind(disk_folder(folder, name), root, name)
     _bind(folder / "log", root, "/var/log/node")
     for path, source in settings["binds"].items():
         _bind(Path(source), root, path)
@@ -115,6 +115,11 @@ def _enter_root(settings: InitSettings) -> None:
     if ctypes.CDLL(None, use_errno=True).umount2(b"/mnt", _DETACH):
         raise _error("umount2", "/mnt")
     _mount("", "/", flags=_REC | _SHARED)
+
+
+def disk_folder(folder: Path, path: str) -> Path:
+    """Return where a folder of the node that survives a power cut is on the machine."""
+    return folder / "disk" / path.strip("/").replace("/", "-")
 
 
 def _system_folders(root: Path, settings: InitSettings) -> None:

@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +15,10 @@ from libs.testing.netns import NetworkNamespace, OwnNamespace, Relay, program
 from libs.testing.owned_folder import OwnedFolder
 from libs.testing.realkube.cluster import RealKube
 from libs.testing.realnodes import config, init
+from libs.testing.realnodes.build import Containerd, Programs
 from libs.testing.realnodes.cgroups import CONTROLLERS, create_cgroups, remove_cgroups
 from libs.testing.realnodes.init import InitSettings
+from libs.testing.realnodes.memory_disk import MemoryDisk
 
 PREFIX: Final = "sluice-node-"
 """The beginning of the names of a node's folder and cgroups."""
@@ -26,9 +28,14 @@ BRIDGE: Final = "nodes"
 MACHINE: Final = "/opt/machine"
 """On a node, the folder `machine/` of its folder on the machine."""
 
+_IN_MEMORY: Final = "/var/lib/containerd"
+_DISKS: Final = (_IN_MEMORY, "/var/lib/kubelet", "/var/log/pods", "/var/lib/sluice")
+"""Folders that survive a power cut."""
+
 _WITHIN: Final = 30.0
 _CHECK_EVERY: Final = 0.02
-_IMPORT: Final = ("/opt/node/ctr", "--namespace=k8s.io", "images", "import", "--local")
+_CTR: Final = "/opt/containerd/ctr"
+_IMPORT: Final = (_CTR, "--namespace=k8s.io", "images", "import", "--local")
 _ENTER: Final = 'for file in $CGROUPS; do echo $$ > "$file"; done; exec "$@"'
 
 
@@ -36,17 +43,26 @@ class Node:
     """Runs from `start` to `stop`; `power_cut` is a reboot."""
 
     def __init__(
-        self, index: int, *, programs: Path, kube: RealKube, network: OwnNamespace, nodes: int
+        self,
+        index: int,
+        *,
+        programs: Programs,
+        containerd: Containerd,
+        kube: RealKube,
+        network: OwnNamespace,
+        nodes: int,
     ) -> None:
         self.index = index
         self.name = f"node-{index}"
         self.boot_id = ""
         self._programs = programs
+        self._containerd = containerd
         self._kube = kube
         self._network = network
         self._nodes = nodes
         self._owned = OwnedFolder(PREFIX)
         self._process: ChildProcess | None = None
+        self._memory: MemoryDisk | None = None
         self._relay: Relay | None = None
         self._pid = 0
 
@@ -61,6 +77,10 @@ class Node:
         Return when the network is there; containerd and the kubelet come up meanwhile.
         """
         self.boot_id = str(uuid.uuid4())
+        if self._memory is None:
+            images = init.disk_folder(self.folder, _IN_MEMORY)
+            await asyncio.to_thread(images.mkdir, parents=True)
+            self._memory = await MemoryDisk.start(f"images of {self.name}", images)
         settings = await asyncio.to_thread(self._write_settings, binds or {})
         tasks = await asyncio.to_thread(create_cgroups, self.folder.name)
         self._process = await ChildProcess.start(
@@ -68,7 +88,7 @@ class Node:
             program("env"),
             f"CGROUPS={' '.join(map(str, tasks))}",
             *self._network.command(
-                *("sh", "-c", _ENTER, "enter", program("unshare")),
+                *self._memory.command("sh", "-c", _ENTER, "enter", program("unshare")),
                 *("--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup"),
                 *("--fork", "--kill-child=SIGKILL", "--propagation=private"),
                 *(sys.executable, "-I", "-S", init.__file__, str(settings)),
@@ -80,6 +100,9 @@ class Node:
     async def stop(self) -> None:
         """Power off, and remove the node with its disk."""
         await self._power_off()
+        if self._memory:
+            await self._memory.stop()
+            self._memory = None
         await asyncio.to_thread(self._owned.remove)
 
     async def power_cut(self, *, binds: Mapping[str, Path] | None = None) -> None:
@@ -122,7 +145,7 @@ class Node:
 
     async def restart_containerd(self, by: signal.Signals = signal.SIGTERM) -> None:
         """End containerd, without its containers; return when the next one serves."""
-        await self._restart("containerd", by, "/opt/node/ctr", "version")
+        await self._restart("containerd", by, _CTR, "version")
 
     async def stop_network(self) -> None:
         """Disconnect the node; its pods reach each other still."""
@@ -173,47 +196,31 @@ class Node:
             files={
                 "/run/resolv.conf": "nameserver 127.0.0.1\n",
                 "/etc/cni/net.d/10-pods.conflist": config.cni(self.index),
-                "/etc/containerd/config.toml": config.containerd(),
+                "/etc/containerd/config.toml": config.containerd(self._containerd),
                 "/etc/kubernetes/ca.crt": self._kube.ca_file.read_text(),
                 "/etc/kubernetes/kubelet.json": config.kubelet(),
                 "/etc/kubernetes/kubeconfig": json.dumps(kubeconfig),
             },
             binds={
-                "/opt/node": str(self._programs),
-                "/opt/cni/bin": str(self._programs / "cni"),
+                "/opt/node": str(self._programs.node),
+                "/opt/containerd": str(self._programs.containerd(self._containerd)),
+                "/opt/cni/bin": str(self._programs.node / "cni"),
                 MACHINE: str(self.folder / "machine"),
                 **{path: str(folder) for path, folder in binds.items()},
             },
-            network=self._commands(),
+            network=config.network(self.index, self._nodes),
             kubelet=[
                 "kubelet",
                 "--config=/etc/kubernetes/kubelet.json",
                 "--kubeconfig=/etc/kubernetes/kubeconfig",
                 f"--hostname-override={self.name}",
                 f"--node-ip={config.node_address(self.index)}",
-                f"--node-labels={config.NODE_LABELS}",
             ],
-            disks=["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods", "/var/lib/sluice"],
+            disks=list(_DISKS),
         )
         file = self.folder / "settings.json"
         file.write_text(json.dumps(settings))
         return file
-
-    def _commands(self) -> list[list[str]]:
-        commands: Sequence[str] = [
-            "ip link set lo up",
-            f"ip addr add {config.API_SERVER[0]}/32 dev lo",
-            f"ip addr add {config.node_address(self.index)}/24 dev eth0",
-            "ip link set eth0 up",
-            f"ip route add default via {config.GATEWAY}",
-            "sysctl -q -w net.ipv4.ip_forward=1",
-            *(
-                f"ip route add {config.pod_network(other)} via {config.node_address(other)}"
-                for other in range(1, self._nodes + 1)
-                if other != self.index
-            ),
-        ]
-        return [command.split() for command in commands]
 
     async def _connect(self) -> None:
         """Give the node its interface, and the relay to the API server."""

@@ -66,6 +66,7 @@ class Installation:
         self._folder = folder
         self._keys = {writer: new_nkey() for writer in _WITH_KEY}
         self._url = ""
+        self.services: dict[Writer, ChildProcess] = {}
 
     async def install(self) -> None:
         """Install everything but the policy, and start NATS and the services."""
@@ -174,6 +175,7 @@ class Installation:
             environ={**_ENVIRON, "PYTHONPATH": os.pathsep.join(sys.path), **environ},
         )
         self._stack.push_async_callback(child.destroy)
+        self.services[writer] = child
         return child
 
     async def _kubeconfig(self, writer: Writer) -> Path:

@@ -2,11 +2,8 @@
 
 import asyncio
 import os
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,23 +11,22 @@ from libs.testing.image.build import build, is_quick
 from libs.testing.nvml.profiles import H100_80GB
 from libs.testing.realnodes.gpus import NodeGpus
 from libs.testing.realnodes.ground import Ground
+from tests.system.nodes.agents import (
+    AGENTS,
+    agent_of,
+    ready_after,
+    until_agents_are_ready,
+    until_services_lead,
+)
 from tests.system.nodes.conftest import FIGURE
-from tests.system.nodes.installation import NAMESPACE, Installation, installed
+from tests.system.nodes.installation import Installation, installed
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.usage import cpu_seconds, proportional_mib
 
-AGENTS = (
-    "sluice-device-plugin",
-    "sluice-discovery-agent",
-    "sluice-driver-agent",
-    "sluice-telemetry-agent",
-    "sluice-validator-agent",
-)
-WITHIN = 60.0
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 SETTLED_AFTER = 10.0
 AT_REST = 20.0
 
-Pod = dict[str, Any]
 Figure = Callable[[str], None]
 
 
@@ -57,52 +53,22 @@ async def installation(
         await machine.remove()
 
 
-def agent_of(pod: Pod) -> str:
-    return pod["metadata"]["ownerReferences"][0]["name"]
-
-
-def ready_after(pod: Pod) -> float | None:
-    """Return the seconds from the pod's creation until it was Ready; None if it is not."""
-    for condition in pod["status"].get("conditions", []):
-        if (condition["type"], condition["status"]) == ("Ready", "True"):
-            times = (condition["lastTransitionTime"], pod["metadata"]["creationTimestamp"])
-            ready, created = map(datetime.fromisoformat, times)
-            return (ready - created).total_seconds()
-    return None
-
-
-async def until_agents_are_ready(kubectl: Kubectl, *, nodes: int) -> list[Pod]:
-    """Return the agents' pods once they all are Ready."""
-    wanted = Counter(dict.fromkeys(AGENTS, nodes))
-    deadline = asyncio.get_running_loop().time() + WITHIN
-    while True:
-        pods = (await kubectl.get("pods", "--namespace", NAMESPACE))["items"]
-        if Counter(agent_of(pod) for pod in pods if ready_after(pod) is not None) == wanted:
-            return pods
-        if asyncio.get_running_loop().time() > deadline:
-            raise AssertionError(await story(kubectl, pods))
-        await asyncio.sleep(0.2)
-
-
-async def story(kubectl: Kubectl, pods: list[Pod]) -> str:
-    """Return why pods are not Ready, as a person would look for it."""
-    texts = [await kubectl.run("get", "pods", "--namespace", NAMESPACE)]
-    for pod in pods:
-        name = pod["metadata"]["name"]
-        logs = ("logs", "--namespace", NAMESPACE, name, "--tail=15", "--ignore-errors")
-        texts.append(f"{name}:\n{await kubectl.run(*logs)}")
-    return "\n".join(texts)
-
-
 @pytest.mark.timeout(300)
 async def test_agents_are_ready_as_rendered(
     ground: Ground, kubectl: Kubectl, installation: Installation, figure: Figure
 ) -> None:
+    leads_after = await until_services_lead(installation)
+    figure(f"the cluster roles of driver and discovery led {leads_after:.1f} s after their start")
     await installation.apply_policy()
-    pods = await until_agents_are_ready(kubectl, nodes=len(ground.nodes))
+    pods, links = await until_agents_are_ready(installation)
+    for name, after in links.items():
+        figure(f"{name}: {after:.1f} s after the policy")
     for pod in pods:
-        (container,) = pod["status"]["containerStatuses"]
-        assert container["restartCount"] == 0
+        (container,) = pod["spec"]["containers"]
+        assert all("httpGet" in container[probe] for probe in PROBES)
+        assert container["resources"]["limits"].keys() == {"memory"}
+        (status,) = pod["status"]["containerStatuses"]
+        assert status["restartCount"] == 0
     seconds = [after for pod in pods if (after := ready_after(pod)) is not None]
     figure(f"agents were Ready {min(seconds):.0f} to {max(seconds):.0f} s after their creation")
     node = ground.nodes[0]

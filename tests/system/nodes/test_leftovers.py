@@ -6,14 +6,22 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from libs.testing.realnodes.cgroups import CGROUPS
+from libs.testing.errors import ServerFailed
 from libs.testing.realnodes.ground import Ground, NodeSearch, remove_leftovers
+from libs.testing.realnodes.node import Node
 from tests.support import eventually
-
-SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
+from tests.system.nodes.leftovers import (
+    cgroups_of,
+    differences,
+    left_by_a_pair,
+    machine,
+    names_in,
+    processes_of,
+)
 
 OWNER = """
 import asyncio, os
@@ -31,51 +39,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def machine() -> dict[str, object]:
-    """What a node could change on the machine."""
-    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True)
-    return {
-        "mounts": Path("/proc/self/mounts").read_text(),
-        "links": [line.split(": ")[1] for line in links.stdout.splitlines()],
-        "sysctls": [Path("/proc/sys", name).read_text() for name in SYSCTLS],
-    }
-
-
-def processes_of(folder: Path) -> list[str]:
-    """The command lines that name something in this folder."""
-    found: list[str] = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                command = (process / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if str(folder) in command:
-                found.append(command)
-    return found
-
-
-def names_in(folder: Path) -> list[str]:
-    """What is in a folder."""
-    return sorted(path.name for path in folder.iterdir())
-
-
-def cgroups_of(*names: str) -> list[Path]:
-    """The cgroups of nodes."""
-    return [path for name in names for path in CGROUPS.glob(f"*/{name}")]
-
-
+@pytest.mark.timeout(300)
 async def test_a_pair_of_nodes_leaves_nothing(search: NodeSearch, folder: Path) -> None:
-    before = await asyncio.to_thread(machine)
     for _ in range(2):
-        ground = await Ground.start(search, nodes=2)
-        names = [node.folder.name for node in ground.nodes]
-        assert len(cgroups_of(*names)) == 16
-        await ground.stop()
-        assert names_in(folder) == []
-        assert cgroups_of(*names) == []
-        assert await asyncio.to_thread(processes_of, folder) == []
-    assert await asyncio.to_thread(machine) == before
+        assert await left_by_a_pair(search, folder) == []
 
 
 async def test_after_kill_9_the_next_run_removes_what_is_left(
@@ -98,4 +65,23 @@ async def test_after_kill_9_the_next_run_removes_what_is_left(
     assert len(await asyncio.to_thread(remove_leftovers)) == 2
     assert names_in(folder) == []
     assert cgroups_of(name) == []
-    assert await asyncio.to_thread(machine) == before
+    assert differences(before, await asyncio.to_thread(machine)) == []
+
+
+async def test_a_start_that_fails_leaves_nothing(
+    search: NodeSearch, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Node.start
+
+    async def start_all_but_one(node: Node, **options: Any) -> None:
+        await start(node, **options)
+        if node.index == 2:
+            raise ServerFailed("planted")
+
+    monkeypatch.setattr(Node, "start", start_all_but_one)
+    before = await asyncio.to_thread(machine)
+    with pytest.raises(ServerFailed, match="planted"):
+        await Ground.start(search, nodes=2)
+    assert names_in(folder) == []
+    assert await asyncio.to_thread(processes_of, folder) == []
+    assert differences(before, await asyncio.to_thread(machine)) == []

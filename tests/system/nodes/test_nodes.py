@@ -2,36 +2,12 @@
 
 import signal
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
-from libs.testing.realnodes.build import BUSYBOX_IMAGE
 from libs.testing.realnodes.ground import Ground
 from tests.system.nodes.kubectl import Kubectl
-
-SCRIPT = "echo started; exec sleep 3600"
-
-
-def pod(name: str, node: str) -> dict[str, Any]:
-    container = {
-        "name": "main",
-        "image": BUSYBOX_IMAGE,
-        "command": ["sh", "-c", SCRIPT],
-        "imagePullPolicy": "Never",
-        "resources": {"limits": {"memory": "32Mi", "cpu": "100m"}},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "nodeName": node,
-            "containers": [container],
-            "terminationGracePeriodSeconds": 0,
-            "tolerations": [{"operator": "Exists"}],
-        },
-    }
+from tests.system.nodes.pods import pod
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from libs.testing.realnodes.ground import Ground
 from tests.support import eventually
 from tests.system.nodes.device_plugin import RESOURCE, DevicePlugin
 from tests.system.nodes.kubectl import Kubectl
-from tests.system.nodes.test_nodes import pod
+from tests.system.nodes.pods import pod
 
 GPU = "GPU-5d0a1c9e::0"
 USE = DeviceUse(GPU, PodContainer("default", "with-gpu", "main"))

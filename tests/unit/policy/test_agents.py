@@ -106,6 +106,39 @@ def test_the_toolkit_section_takes_precedence_for_the_driver_agent() -> None:
     assert container["imagePullPolicy"] == "Always"
 
 
+@pytest.mark.parametrize(
+    ("chosen", "rendered"),
+    [
+        ({}, {"limits": {"memory": "256Mi"}, "requests": {"cpu": "20m", "memory": "80Mi"}}),
+        ({"requests": {"memory": "1Gi"}}, {"requests": {"cpu": "20m", "memory": "1Gi"}}),
+        (
+            {"limits": {"memory": "64Mi"}},
+            {"limits": {"memory": "64Mi"}, "requests": {"cpu": "20m"}},
+        ),
+        (
+            {"limits": {"cpu": 1}},
+            {"limits": {"memory": "256Mi", "cpu": "1"}, "requests": {"memory": "80Mi"}},
+        ),
+    ],
+)
+def test_a_resource_of_the_policy_has_no_default(
+    chosen: dict[str, dict[str, str | int]], rendered: dict[str, dict[str, str]]
+) -> None:
+    policy = cluster_policy(dcgmExporter={"resources": chosen})
+    pod = pod_of(Situation([policy]).rendering(), "nvidia-dcgm-exporter")
+    (container,) = pod["containers"]
+    assert container["resources"] == rendered
+
+
+def test_no_agent_has_a_default_limit_of_cpu() -> None:
+    rendering = Situation([cluster_policy()]).rendering()
+    for app, name in zip(APPS, NAMES, strict=True):
+        if ("DaemonSet", name) in rendered_names(rendering):
+            (container,) = pod_of(rendering, app)["containers"]
+            assert list(container["resources"]["limits"]) == ["memory"]
+            assert list(container["resources"]["requests"]) == ["cpu", "memory"]
+
+
 def test_the_telemetry_agent_follows_the_list_of_metrics_of_the_policy() -> None:
     policy = cluster_policy(dcgmExporter={"config": {"name": "our-metrics"}})
     pod = pod_of(Situation([policy]).rendering(), "nvidia-dcgm-exporter")
