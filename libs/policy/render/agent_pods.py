@@ -53,11 +53,11 @@ def _defaults(*, cpu: str, memory: str, at_most: str) -> ResourceRequirements:
     return ResourceRequirements(limits={"memory": at_most}, requests={"cpu": cpu, "memory": memory})
 
 
-# With 8 GPUs, agents use 39 (discovery), 28 (driver), 55 (telemetry) and 26 MiB (validator), and
-# less than 1 % of a core each; telemetry has peaks of 80 MiB.
+# With 8 GPUs, agents use 39 (discovery), 28 (driver), 51 (device plugin), 55 (telemetry) and 26 MiB
+# (validator), and less than 1 % of a core each; telemetry has peaks of 80 MiB.
 _DISCOVERY: Final = _defaults(cpu="10m", memory="48Mi", at_most="128Mi")
 _DRIVER: Final = _defaults(cpu="10m", memory="32Mi", at_most="256Mi")
-_PLUGIN: Final = _defaults(cpu="10m", memory="48Mi", at_most="128Mi")
+_DEVICE_PLUGIN: Final = _defaults(cpu="10m", memory="64Mi", at_most="256Mi")
 _TELEMETRY: Final = _defaults(cpu="20m", memory="80Mi", at_most="256Mi")
 _VALIDATOR: Final = _defaults(cpu="10m", memory="32Mi", at_most="4Gi")
 """The check of CUDA has a process per GPU, eight at once, of which each may need 0.5 GiB."""
@@ -140,7 +140,7 @@ def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSet
         service="driver",
         args=("plugin",),
         sections=(section,),
-        resources=_PLUGIN,
+        resources=_DEVICE_PLUGIN,
         env=env,
         volumes=(
             *_host(policy),

@@ -38,6 +38,7 @@ POOL = f"clusterpolicy-{POLICY}"
 OLD, NEW, OTHER = "570.86.15", "580.95.05", "575.57.08"
 DEPLOYED = {
     "kubernetes.io/os": "linux",
+    "nvidia.com/gpu.deploy.device-plugin": "true",
     "nvidia.com/gpu.deploy.operator-validator": "true",
     "nvidia.com/gpu.deploy.dcgm-exporter": "true",
 }
