@@ -6,6 +6,7 @@ from libs.bus.agent import AgentSettings
 from libs.runtime.settings import load
 from services.discovery.node.agent import DiscoverySettings
 from services.driver.node.agent import DriverAgentSettings
+from services.driver.plugin.settings import PluginSettings
 from services.telemetry.node.agent import TelemetrySettings
 from services.validator.node.agent import ValidatorSettings
 from tests.unit.policy.situations import SITUATIONS, env_of, pod_of
@@ -13,6 +14,7 @@ from tests.unit.policy.situations import SITUATIONS, env_of, pod_of
 KINDS: dict[str, type[AgentSettings]] = {
     "gpu-feature-discovery": DiscoverySettings,
     "nvidia-container-toolkit-daemonset": DriverAgentSettings,
+    "nvidia-device-plugin-daemonset": PluginSettings,
     "nvidia-operator-validator": ValidatorSettings,
     "nvidia-dcgm-exporter": TelemetrySettings,
 }
