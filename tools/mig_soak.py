@@ -1,7 +1,7 @@
 """Divide the GPUs of a node through pynvml: `python -m tools.soak mig [--scene WORDS]`.
 
-In each story the driver agent is killed, or the machine loses its power, at the first sub-step, then
-at the second, and so on until none is left. All stories take about an hour on two processors.
+In each story the driver agent is killed, or the machine loses its power, at the first sub-step,
+then at the second, and so on until none is left. All stories take about an hour on two processors.
 """
 
 import argparse
