@@ -67,6 +67,9 @@ node: $(READY) ## build kubelet, containerd and runc for tests on real nodes, on
 image: $(READY) ## build the image of all services and agents, by docker, podman, buildah or none of them
 	@$(BIN)/python -m libs.testing.image.build
 
+guest: $(READY) ## build a virtual machine with a real kernel and small modules, once, into a cache
+	@$(BIN)/python -m libs.testing.guest.build
+
 gpu: $(READY) ## read this machine's own GPUs through NVIDIA's library; changes nothing
 	@$(BIN)/python -m pytest -v -rs tests/component/gpus/test_real.py $(ARGS)
 
@@ -83,4 +86,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check .types .units fix lock kube node image gpu demo bench soak clean
+.PHONY: help test check .types .units fix lock kube node image guest gpu demo bench soak clean

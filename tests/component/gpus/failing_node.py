@@ -88,7 +88,8 @@ class World(world.World):
             model=self._model,
             env=self.sim.env(name),
             cache_reads=True,
-            **{**more, "gpus": 8},
+            gpus=8,
+            **{name: value for name, value in more.items() if name != "gpus"},
         )
         self.stand_in = machine.stand_in
         machine.join(self.cluster.fleet, labels=labels)

@@ -37,7 +37,8 @@ def test_five_states_are_five_writes_and_as_many_events() -> None:
     rollout = 4
     assert figures.events == 5
     assert figures.writes == 5 + rollout + PAUSES
-    assert figures.reads == 2
+    preflight, release = 2, 1
+    assert figures.reads == preflight + release
 
 
 def test_each_eviction_is_one_write_more() -> None:
