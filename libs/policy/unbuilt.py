@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from libs.policy.kinds.agents import CDI_ALONE, NO_CHECK
+from libs.policy.kinds.agents import CDI_ALONE
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION, GpuClusterPolicy
 from libs.policy.pool import ClusterWidePolicy
@@ -37,9 +37,21 @@ def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
             remedy="install the driver with the machine and set enabled to false, or use a"
             " ClusterPolicy, which runs the driver in a container",
         )
-    is_full = isinstance(policy, ClusterPolicy)
-    toolkit = is_full and policy.spec.toolkit.enabled
-    if is_full and toolkit and not policy.spec.cdi.enabled:
+    if isinstance(policy, ClusterPolicy):
+        yield from _unbuilt_parts(policy)
+    if spec.device_plugin.enabled:
+        is_full = isinstance(policy, ClusterPolicy)
+        yield UnbuiltOperand(
+            operand=Operand.VALIDATION,
+            section="spec.validator" if is_full else "validation",
+            problem="this version's validator does not prove the device plugin",
+            remedy="test with a pod that asks for a GPU",
+        )
+
+
+def _unbuilt_parts(policy: ClusterPolicy) -> Iterator[UnbuiltOperand]:
+    spec = policy.spec
+    if spec.toolkit.enabled and not spec.cdi.enabled:
         yield UnbuiltOperand(
             operand=Operand.TOOLKIT,
             section="spec.toolkit",
@@ -47,20 +59,12 @@ def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
             remedy="set spec.cdi.enabled to true, or spec.toolkit.enabled to false where another"
             " toolkit is installed",
         )
-    if isinstance(policy, ClusterPolicy):
-        config = policy.spec.device_plugin.config
-        if policy.spec.device_plugin.enabled and config.name and not config.default:
-            yield UnbuiltOperand(
-                operand=Operand.DEVICE_PLUGIN,
-                section="spec.devicePlugin.config",
-                problem="the label nvidia.com/device-plugin.config of nodes is not read in this"
-                " version, so no configuration is in use",
-                remedy="name that of all nodes in default",
-            )
-    if toolkit or spec.device_plugin.enabled:
+    config = spec.device_plugin.config
+    if spec.device_plugin.enabled and config.name and not config.default:
         yield UnbuiltOperand(
-            operand=Operand.VALIDATION,
-            section="spec.validator" if is_full else "validation",
-            problem=f"{NO_CHECK}: toolkit and device plugin are not proven",
-            remedy="switch off toolkit and device plugin, and test with a pod that has a GPU",
+            operand=Operand.DEVICE_PLUGIN,
+            section="spec.devicePlugin.config",
+            problem="the label nvidia.com/device-plugin.config of nodes is not read in this"
+            " version, so no configuration is in use",
+            remedy="name that of all nodes in default",
         )

@@ -17,7 +17,7 @@ NO_MIG_DEFAULT = (
 )
 WITH_REBOOT = "WITH_REBOOT"
 MIG_EFFECT = "true: the GPUs of a node are divided as its label nvidia.com/mig.config says"
-NO_CHECK = "this version's validator checks the driver only, and takes no settings"
+NO_SETTINGS = "this version's validator takes no settings"
 NO_MPS = "Sluice does not support sharing by MPS"
 PLUGIN_VARIABLES = (
     "CDI_ANNOTATION_PREFIX",
@@ -284,7 +284,7 @@ class ValidatorCheck(PolicyStruct, frozen=True, kw_only=True):
 
     env: Annotated[
         tuple[EnvVar, ...],
-        About("Environment variables.", no_effect_because=NO_CHECK),
+        About("Environment variables.", no_effect_because=NO_SETTINGS),
     ] = ()
 
 

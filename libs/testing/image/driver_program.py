@@ -95,7 +95,11 @@ class DriverContainer:
             raise Failed(settings.failure)
         folder = Path(f"/usr/lib/{os.uname().machine}-linux-gnu")
         for library in _LIBRARIES.iterdir():
-            shutil.copy(library, folder)
+            file = f"{library.stem}.{self._version}"
+            shutil.copy(library, folder / file)
+            link = folder / library.name
+            link.unlink(missing_ok=True)
+            link.symlink_to(file)
         version = settings.loads or self._version
         self._kernel.load(version, by=_pod_uid(), library=self._version)
         _log(f"Loaded the modules of driver {version}")

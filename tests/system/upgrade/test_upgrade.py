@@ -14,7 +14,7 @@ from tests.system.upgrade.audit import assert_audit_passes, observe_driverless
 from tests.system.upgrade.conftest import PLAYED
 from tests.system.upgrade.kills import KILLS, Turn, plans
 from tests.system.upgrade.states import NodeStates, node_states
-from tests.system.upgrade.workload import SERVICE, device_plugins
+from tests.system.upgrade.workload import SERVICE
 from tests.system.upgrade.world import NEW, OLD, World
 
 FIRST_RUNS_WITHIN, UPGRADED_WITHIN = 240.0, 360.0
@@ -26,7 +26,7 @@ async def audited(world: World) -> AsyncGenerator[None]:
     # The vendor's container unloads its modules when it ends, unless they are in use: both ways.
     world.machines[0].set_driver(OLD, DriverSettings(leaves_modules=True))
     await world.apply_policy(OLD)
-    async with observe_driverless(world) as observer, device_plugins(world.machines):
+    async with observe_driverless(world) as observer:
         await world.until_all_run(OLD, within=FIRST_RUNS_WITHIN)
         await world.run_service()
         yield
