@@ -28,11 +28,7 @@ def test_all_options_are_parsed() -> None:
 
 
 def test_every_service_and_agent_can_be_killed() -> None:
-    assert set(KILLABLE) == {*CLUSTER_WRITERS, *COMPONENTS} - {
-        Writer.CTL,
-        Writer.SIGN_IN,
-        Writer.PLUGIN,
-    }
+    assert set(KILLABLE) == {*CLUSTER_WRITERS, *COMPONENTS} - {Writer.CTL, Writer.SIGN_IN}
     for writer in KILLABLE:
         assert parse_options(["--kill", writer]).kill == writer
 

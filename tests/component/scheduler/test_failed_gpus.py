@@ -140,7 +140,7 @@ async def test_a_node_that_is_forgotten_accepts_what_failed_in_its_upgrade(world
     proven = (await record(world, "a")).evidence
     assert proven is not None
     assert not (await world.kube.get(resources.NODES, "a")).spec.unschedulable
-    (_, found) = proven.steps
+    (_, found, _) = proven.steps
     assert found.message.startswith("1 of 2 GPUs work; failed before this operation: GPU-")
 
 

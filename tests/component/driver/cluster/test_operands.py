@@ -134,7 +134,7 @@ async def test_operands_that_do_not_exist_are_named_and_keep_the_policy_from_bei
     await world.lead()
     condition = (await world.conditions())["MissingOperands"]
     assert (condition["status"], condition["reason"]) == ("True", "NotBuilt")
-    assert "spec.toolkit is switched on, but" in condition["message"]
+    assert "spec.validator is switched on, but" in condition["message"]
     await world.change_policy(**UNBUILT_OFF)
     await world.sleep(10)
     assert "MissingOperands" not in await world.conditions()
