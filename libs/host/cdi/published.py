@@ -25,14 +25,20 @@ def devices(tree: Tree) -> frozenset[str]:
     are none while the spec is missing or not readable, nor while another file defines GPUs too:
     then the runtime resolves neither's.
     """
+    spec = gpu_spec(tree)
+    return frozenset() if spec is None else frozenset(each.name for each in spec.devices)
+
+
+def gpu_spec(tree: Tree) -> Spec | None:
+    """Return the spec of GPUs, if runtimes resolve it."""
     try:
         data = tree.data(GPU_FILE)
         if data is None or conflicts(tree, GPU_FILE, GPU_KIND):
-            return frozenset()
+            return None
         spec = decode(data)
     except (MalformedSpec, Unreadable):
-        return frozenset()
-    return frozenset(each.name for each in spec.devices if spec.kind == GPU_KIND)
+        return None
+    return spec if spec.kind == GPU_KIND else None
 
 
 def conflicts(tree: Tree, path: str, kind: str) -> tuple[str, ...]:

@@ -70,6 +70,13 @@ class Spec(_Part, frozen=True, kw_only=True):
     devices: tuple[Device, ...]
 
 
+def files(spec: Spec) -> frozenset[str]:
+    """Return the files of the machine without which a container with a device does not start."""
+    edits = (spec.container_edits, *(each.container_edits for each in spec.devices))
+    nodes = {node.host_path or node.path for each in edits for node in each.device_nodes}
+    return frozenset(nodes | {mount.host_path for each in edits for mount in each.mounts})
+
+
 class MalformedSpec(ValueError):
     """A text is no CDI spec of the form that Sluice writes."""
 

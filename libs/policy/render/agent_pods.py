@@ -150,12 +150,13 @@ def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSet
     )
 
 
-def validator(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) -> AgentPod:
+def validator(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the validator, which proves that a node's driver works."""
     return AgentPod(
         image=settings.images.validator,
         sections=(policy.spec.validator,),
         resources=_VALIDATOR,
+        env={"SLUICE_TOOLKIT": "true" if operands.toolkit else "false"},
         volumes=(*_host(policy), _validations()),
     )
 

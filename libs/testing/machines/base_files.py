@@ -104,6 +104,9 @@ def create_base_files(
         host_tree.empty(path)
     for folder in ("/etc", "/var/lib", "/var/log", "/usr/src", "/lib/modules"):
         host_tree.make_folder(folder)
+    host_tree.link("/var/run", "../run")
+    if system.driver:
+        put_libraries(host_tree, "", system.driver)
     host_tree.put("/etc/hostname", f"{name}\n")
     host_tree.put("/etc/os-release", _os_release(system))
     host_tree.put("/dev/null")
@@ -112,6 +115,14 @@ def create_base_files(
     _processors(host_tree, system)
     _memory(host_tree, system)
     _devices(host_tree, system, gpus)
+
+
+def put_libraries(host_tree: HostTree, root: str, version: str) -> None:
+    """Install the libraries of a driver below a root."""
+    folder = f"{root}/usr/lib/x86_64-linux-gnu"
+    for library in ("libcuda.so", "libnvidia-ml.so"):
+        host_tree.put(f"{folder}/{library}.{version}", "a library\n")
+        host_tree.link(f"{folder}/{library}.1", f"{library}.{version}")
 
 
 def install_kernel(host_tree: HostTree, release: str) -> None:

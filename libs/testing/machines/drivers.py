@@ -15,6 +15,7 @@ from libs.host.gate import GateRequest
 from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.testing.cluster.kubelet.container import ContainerInstance, ProcessEvents
 from libs.testing.cluster.views import Pod
+from libs.testing.machines.base_files import put_libraries
 from libs.testing.machines.kernel import CONTROL, PERSISTENCE_DAEMON, device
 from libs.testing.machines.processes import SimulatedProcess, workload_of
 from libs.testing.machines.state import IncidentKind, InstalledDriver, MachineState
@@ -149,12 +150,10 @@ class DriverProcess(SimulatedProcess):
         for path in (
             "usr/bin/nvidia-smi",
             f"usr/src/nvidia-{version}/LICENSE",
-            f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}",
             "dev/nvidiactl",
         ):
             state.host_tree.put(f"{driver_files.ROOT}/{path}")
-        library = f"{driver_files.ROOT}/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
-        state.host_tree.link(library, f"libnvidia-ml.so.{version}")
+        put_libraries(state.host_tree, driver_files.ROOT, version)
         self._daemon = state.kernel.start(
             PERSISTENCE_DAEMON,
             pod_uid=instance.pod.metadata.uid,

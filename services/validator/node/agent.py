@@ -31,6 +31,7 @@ from services.validator.node import status_files
 from services.validator.node.cuda_check import judge_cuda
 from services.validator.node.driver_check import probe_driver
 from services.validator.node.probe import CUDA_STEP, GPUS_STEP, STEPS, Probe
+from services.validator.node.toolkit_check import check_toolkit
 
 NO_DIGEST: Final = "none"
 """The digest of a part that was not validated."""
@@ -43,6 +44,8 @@ _log = logger()
 
 
 class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
+    toolkit: bool = False
+    """Whether the node's driver agent keeps CDI specs, which are to be proven."""
     cuda_library: str = ""
     """The driver's library libcuda, or its folder; if empty, it is searched for."""
 
@@ -59,6 +62,7 @@ class Validator:
         boot_id: str,
         clock: Clock,
         driver_root: str,
+        with_toolkit: bool,
     ) -> None:
         self._machine = machine
         self._cuda = cuda
@@ -66,6 +70,7 @@ class Validator:
         self._boot_id = boot_id
         self._clock = clock
         self._driver_root = driver_root
+        self._with_toolkit = with_toolkit
         self._known = tuple[GpuRecord, ...]()
         """The GPUs that the driver listed in this boot, as far as this process knows."""
 
@@ -123,6 +128,10 @@ class Validator:
         self._known = probe.gpus
         if not probe.passed(GPUS_STEP):
             return probe
+        if self._with_toolkit:
+            probe = await machine.offload.run(lambda: check_toolkit(machine.tree, probe))
+            if probe.problem:
+                return probe
         op.progress(CUDA_STEP)
         computations = await machine.offload.run(lambda: self._cuda.compute(probe.devices))
         return judge_cuda(probe, computations)
@@ -163,7 +172,7 @@ def _steps(probe: Probe, seconds: Mapping[str, float]) -> tuple[ValidationStep, 
             message=(name == probe.step and probe.problem) or probe.found.get(name, ""),
             seconds=round(seconds[name], 3),
         )
-        for name in STEPS[: STEPS.index(probe.step) + 1]
+        for name in probe.reached
     )
 
 
@@ -192,6 +201,7 @@ async def run(
         boot_id=boot_id,
         clock=env.clock,
         driver_root=settings.driver_root,
+        with_toolkit=settings.toolkit,
     )
 
     async def quiesce(_op: Op) -> OpDone:

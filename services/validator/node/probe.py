@@ -10,8 +10,9 @@ from libs.health.node import Records
 
 DRIVER_STEP: Final = "driver"
 GPUS_STEP: Final = "gpus"
+TOOLKIT_STEP: Final = "toolkit"
 CUDA_STEP: Final = "cuda"
-STEPS: Final = (DRIVER_STEP, GPUS_STEP, CUDA_STEP)
+STEPS: Final = (DRIVER_STEP, GPUS_STEP, TOOLKIT_STEP, CUDA_STEP)
 """In their order; each needs those before it."""
 
 
@@ -21,7 +22,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     """What is wrong in that step and what to do, for people; empty if nothing is."""
     found: Mapping[str, str] = {}
-    """By step: what it found, for people."""
+    """By step that was reached after the first: what it found, for people."""
     is_undecided: bool = False
     """The machine does not show the run that was to be validated, which says nothing about it."""
     version: str = ""
@@ -38,9 +39,13 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     """UUIDs of the GPUs that work, or of their MIG instances."""
 
-    def at_step(self, step: str, *, problem: str, found: str) -> Self:
+    def at_step(self, step: str, *, problem: str = "", found: str = "") -> Self:
         """Return this with the outcome of another step."""
         return replace(self, step=step, problem=problem, found={**self.found, step: found})
+
+    @property
+    def reached(self) -> tuple[str, ...]:
+        return tuple(step for step in STEPS if step == DRIVER_STEP or step in self.found)
 
     def passed(self, step: str) -> bool:
         """Whether this step was the last that was reached, and nothing is wrong."""

@@ -8,10 +8,11 @@ from collections.abc import Collection
 from typing import Final
 
 from libs.host.tree import Tree
-from services.validator.node.probe import CUDA_STEP, GPUS_STEP
+from services.validator.node.probe import CUDA_STEP, GPUS_STEP, TOOLKIT_STEP
 
 FOLDER: Final = "/run/nvidia/validations"
 DRIVER: Final = f"{FOLDER}/driver-ready"
+TOOLKIT: Final = f"{FOLDER}/toolkit-ready"
 CUDA: Final = f"{FOLDER}/cuda-ready"
 
 _HOST: Final = "/host"
@@ -21,7 +22,7 @@ _DRIVER_ROOT: Final = "/driver-root"
 
 def clear(tree: Tree) -> None:
     """Remove all files, before the driver changes or is proven again."""
-    for path in (CUDA, DRIVER):
+    for path in (CUDA, TOOLKIT, DRIVER):
         tree.remove(path)
 
 
@@ -32,6 +33,8 @@ def write(tree: Tree, passed: Collection[str], *, container_root: str) -> None:
     """
     if GPUS_STEP in passed:
         tree.write(DRIVER, _driver_lines(tree, container_root).encode())
+    if TOOLKIT_STEP in passed:
+        tree.write(TOOLKIT, b"")
     if CUDA_STEP in passed:
         tree.write(CUDA, b"")
 

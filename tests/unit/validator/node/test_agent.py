@@ -16,6 +16,8 @@ from libs.contracts.gpus import GpuIdentity, GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Evidence, Outcome, Progress, Result
 from libs.host import driver_files
+from libs.host.cdi import published
+from libs.host.cdi.spec import Device, DeviceNode, Edits, Mount, make_spec
 from libs.host.cuda.port import CudaProblem
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.testing.simulation import Sim
@@ -45,6 +47,7 @@ class World(AgentWorld):
     """A machine with two GPUs and a working driver, unless a test changes it."""
 
     WRITER = Writer.VALIDATOR
+    with_toolkit = False
 
     def __init__(self, sim: Sim, root: Path) -> None:
         super().__init__(sim, root)
@@ -63,7 +66,8 @@ class World(AgentWorld):
         put(self.machine.root, "/proc/100/stat", f"100 (nvidia (driver) x) {fields}")
 
     async def run_agent(self, **ports: Any) -> None:
-        await agent.run(ValidatorSettings(node=NODE, node_uid=UID), **ports)
+        settings = ValidatorSettings(node=NODE, node_uid=UID, toolkit=self.with_toolkit)
+        await agent.run(settings, **ports)
 
 
 Change = Callable[[World], object]
@@ -292,6 +296,72 @@ def test_a_gpu_that_a_job_has_for_itself_is_no_failure() -> None:
     )
 
 
+LIBRARY = "/run/nvidia/driver/usr/lib64/libcuda.so.570.86.15"
+
+
+def put_cdi_spec(world: World, *uuids: str) -> None:
+    """Publish a spec with these GPUs, and turn the step on."""
+    world.with_toolkit = True
+    mount = Mount(host_path=LIBRARY, container_path="/usr/lib64/libcuda.so.1", options=("ro",))
+    put(world.machine.root, LIBRARY, "\x7fELF")
+    put(world.machine.root, "/dev/nvidia0", "")
+    node = Edits(device_nodes=(DeviceNode(path="/dev/nvidia0"),))
+    devices = tuple(Device(name=uuid, container_edits=node) for uuid in uuids)
+    spec = make_spec(published.GPU_KIND, common=Edits(mounts=(mount,)), devices=devices)
+    published.put(world.machine.tree, published.GPU_FILE, spec)
+
+
+def test_containers_can_have_the_gpus() -> None:
+    evidence, _ = validate(lambda world: put_cdi_spec(world, "GPU-0", "GPU-1"))
+    assert [(step.name, step.passed, step.message) for step in evidence.steps] == [
+        ("driver", True, ""),
+        ("gpus", True, "2 of 2 GPUs work"),
+        ("toolkit", True, "containers can have 2 GPUs or MIG devices"),
+        ("cuda", True, "2 of 2 GPUs or MIG devices compute right"),
+    ]
+
+
+def turn_on_toolkit(world: World) -> None:
+    world.with_toolkit = True
+
+
+def name_one_gpu(world: World) -> None:
+    put_cdi_spec(world, "GPU-0")
+
+
+def contradict(world: World) -> None:
+    put_cdi_spec(world, "GPU-0", "GPU-1")
+    put(world.machine.root, f"{published.FOLDER}/nvidia.yaml", "kind: nvidia.com/gpu\n")
+
+
+def lose_library(world: World) -> None:
+    put_cdi_spec(world, "GPU-0", "GPU-1")
+    world.machine.tree.remove(LIBRARY)
+
+
+def lose_files(world: World) -> None:
+    lose_library(world)
+    world.machine.tree.remove("/dev/nvidia0")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (turn_on_toolkit, "containers can have no GPU, because /var/run/cdi/nvidia.com-gpu.json"),
+        (contradict, "containers can have no GPU"),
+        (name_one_gpu, "containers cannot have GPU-1, which /var/run/cdi/nvidia.com-gpu.json"),
+        (lose_library, f"containers with a GPU do not start, because {LIBRARY} of"),
+        (lose_files, "because /dev/nvidia0 and 1 more of"),
+    ],
+)
+def test_a_gpu_that_no_container_can_have_is_a_failed_step(change: Change, message: str) -> None:
+    evidence, result = validate(change)
+    assert not evidence.passed
+    assert [step.name for step in evidence.steps] == ["driver", "gpus", "toolkit"]
+    assert message in evidence.steps[2].message
+    assert (result.outcome, result.code) == (Outcome.FAILED, "toolkit")
+
+
 def files(world: World) -> dict[str, str]:
     tree = world.machine.tree
     names = (name for name in tree.names(FOLDER) if not name.startswith("."))
@@ -313,6 +383,24 @@ async def test_other_pods_are_told_what_is_proven(world: World) -> None:
         assert files(world).keys() == {"driver-ready"}
         await world.wait_for_result(await world.send_command(Quiesce()))
         assert files(world) == {}
+
+
+class WorldWithToolkit(World):
+    def __init__(self, sim: Sim, root: Path) -> None:
+        super().__init__(sim, root)
+        put_cdi_spec(self, "GPU-0", "GPU-1")
+
+
+def test_other_pods_are_told_that_containers_can_have_gpus() -> None:
+    async def story(world: WorldWithToolkit) -> None:
+        async with world.agent():
+            await world.wait_for_result(await world.send_command(REQUEST))
+            assert files(world).keys() == {"driver-ready", "toolkit-ready", "cuda-ready"}
+            lose_library(world)
+            await world.wait_for_result(await world.send_command(REQUEST))
+            assert files(world).keys() == {"driver-ready"}
+
+    agent_world.play(story, WorldWithToolkit)
 
 
 @in_world
