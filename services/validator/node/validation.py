@@ -4,10 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.bus.commands.executor import Op
 from libs.contracts.commands import Command, Validate
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.health.record import GpuRecord
+from libs.host import diagnosing
 from libs.host.cuda.port import Cuda
 from libs.host.machine import Machine
 from libs.host.tree import Tree
@@ -75,7 +78,9 @@ class Validator:
                     break
                 attempt += 1
             await self._clock.sleep(RETRY_INTERVAL)
-        evidence = self._evidence(op.command, request, probe, _steps(probe, seconds))
+        notes = await self._machine.offload.run(lambda: diagnosing.notes(self._machine.tree))
+        steps = _steps(probe, seconds)
+        evidence = replace(self._evidence(op.command, request, probe), steps=steps, notes=notes)
         await self._write_status_files(evidence)
         return evidence
 
@@ -115,13 +120,7 @@ class Validator:
         computations = await machine.offload.run(lambda: self._cuda.compute(probe.devices))
         return judge_cuda(probe, computations)
 
-    def _evidence(
-        self,
-        command: Command,
-        request: Validate,
-        probe: Probe,
-        steps: tuple[ValidationStep, ...],
-    ) -> Evidence:
+    def _evidence(self, command: Command, request: Validate, probe: Probe) -> Evidence:
         return Evidence(
             epoch=command.epoch,
             token=command.token,
@@ -137,7 +136,6 @@ class Validator:
             driver_digest=probe.digest or NO_DIGEST,
             runtime_digest=NO_DIGEST,
             mig_digest=probe.mig_digest or NO_DIGEST,
-            steps=steps,
             at=self._clock.now(),
         )
 
@@ -150,6 +148,7 @@ def _steps(probe: Probe, seconds: Mapping[str, float]) -> tuple[ValidationStep, 
             passed=name != probe.step or not probe.problem,
             message=(name == probe.step and probe.problem) or probe.found.get(name, ""),
             seconds=round(seconds[name], 3),
+            diagnosis=probe.diagnosis if name == probe.step and probe.problem else None,
         )
         for name in probe.reached
     )
