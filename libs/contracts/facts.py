@@ -2,7 +2,8 @@
 
 import msgspec
 
-from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
+from libs.contracts.diagnoses import Diagnosis
+from libs.contracts.gpus import FabricState, GpuIdentity, GpuProblem, RecoveryAction
 from libs.contracts.message import Data
 from libs.contracts.numbers import Count, Integer
 
@@ -129,6 +130,10 @@ class Gpu(Data, frozen=True, kw_only=True):
     recovery: RecoveryAction | None = None
     """None if the driver does not say."""
 
+    @property
+    def identity(self) -> GpuIdentity:
+        return GpuIdentity(uuid=self.uuid, pci=self.pci)
+
 
 class LoadedDriver(Data, frozen=True, kw_only=True):
     """The driver that is loaded into the kernel."""
@@ -181,3 +186,5 @@ class Facts(Data, frozen=True, kw_only=True):
     features: LocalFeatures | None = None
     cdi: Cdi | None = None
     """None while it is not known, and where specs are switched off."""
+    obstacle: Diagnosis | None = None
+    """Why no driver is loaded, as far as is known."""

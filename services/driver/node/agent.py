@@ -18,9 +18,10 @@ from libs.bus.reporter import Reporter
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.facts import Facts, Gate, LoadedDriver
 from libs.contracts.reports import PodUse, Usage
-from libs.host import driver_files, gate, modules, system
+from libs.host import diagnosing, driver_files, gate, modules, system
 from libs.host.linux import RealKernelForbidden, RealLinux
 from libs.host.machine import Machine
+from libs.host.module_log import ModuleLog
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
@@ -55,6 +56,7 @@ class DriverReporter:
         self._gate_keeper = gate_keeper
         self._toolkit = toolkit
         self._clock = clock
+        self._module_log = ModuleLog(machine.tree)
         self._facts: Facts | None = None
         self._usage: Usage | None = None
         self._problem = ""
@@ -69,8 +71,12 @@ class DriverReporter:
         """Inspect the machine, and report what differs from the last report."""
         tree = self._machine.tree
         try:
-            inspection, driver = await self._machine.offload.run(
-                lambda: (inspect_machine(tree), loaded_driver(tree))
+            inspection, driver, obstacle = await self._machine.offload.run(
+                lambda: (
+                    inspect_machine(tree),
+                    loaded_driver(tree),
+                    diagnosing.obstacle(tree, self._module_log),
+                )
             )
         except Unreadable as error:
             self._report_unreadable(str(error))
@@ -80,6 +86,7 @@ class DriverReporter:
             driver=driver,
             gate=gate_facts(inspection, self._gate_keeper.shut_reason),
             cdi=self._toolkit.cdi,
+            obstacle=obstacle,
         )
         if facts != self._facts:
             self._facts = facts
