@@ -53,6 +53,11 @@ class UndoableFiles:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something to take back."""
+        return self._tree.exists(_LIST)
+
     def write(self, path: str, data: bytes, *, mode: int = 0o644) -> bool:
         """Write a file; return False if it has this content and mode already."""
         if self._tree.data(path) == data and self._tree.mode(path) == mode:
