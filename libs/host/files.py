@@ -94,8 +94,9 @@ class UndoableFiles:
             data = self._tree.data(change.path)
         except Unreadable:
             return False  # others put something else there
-        if data is not None and _fingerprint(data) != change.after:
-            return False
+        if data is not None and (found := _fingerprint(data)) != change.after:
+            # The process may have been killed between the entry and the change.
+            return change.before is not None and found == change.before.kept
         if change.before is None:
             self._tree.remove(change.path)
             return True

@@ -26,7 +26,9 @@ SOCKETS: Final = (
 SYSTEMCTL: Final = "/usr/bin/systemctl"
 DEADLINE: Final = 20.0
 """Seconds for a question, and for systemd to accept a restart."""
-_UNIT: Final = re.compile(r"[0-9]+:(?:name=systemd)?:/system\.slice/([\w@:.\\-]+\.service)(?:/.*)?")
+_UNIT: Final = re.compile(
+    r"[0-9]+:(?:name=systemd)?:(?:/[^/]*)*?/system\.slice/([\w@:.\\-]+\.service)(?:/.*)?"
+)
 _CHROOT: Final = (
     "import os, sys; os.chroot(sys.argv[1]); os.chdir('/');"
     " os.execve(sys.argv[2], sys.argv[2:], {'PATH': '/usr/bin:/bin'})"

@@ -18,8 +18,11 @@ COMMON_LABELS = {
     "app.kubernetes.io/part-of": "gpu-operator",
 }
 """Labels of every rendered object; scripts select operands by `part-of`."""
-RUNTIME_CLASSES = ("nvidia", "nvidia-cdi", "nvidia-legacy")
-"""The RuntimeClasses of the default settings. Others are created but never deleted."""
+CDI_CLASS = "nvidia-cdi"
+LEGACY_CLASS = "nvidia-legacy"
+"""The RuntimeClass of a runtime that Sluice does not have; earlier releases created it."""
+RUNTIME_CLASSES = ("nvidia", CDI_CLASS, LEGACY_CLASS)
+"""The RuntimeClasses that may be deleted. Others are created but never deleted."""
 SCRIPT_CONFIG_MAP = "sluice-driver-startup-probe"
 EXPORTER = "nvidia-dcgm-exporter"
 """The label `app` of telemetry pods, and the name of their Service and ServiceMonitor."""
