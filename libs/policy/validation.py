@@ -11,7 +11,9 @@ from libs.policy.affinity import parse_affinity
 from libs.policy.findings import Finding, Severity, quote_value
 from libs.policy.kinds.agents import (
     HANDLER_VARIABLES,
+    LEGACY_CLASS,
     PLUGIN_VARIABLES,
+    TOOLKIT_VARIABLES,
     WITH_REBOOT,
     DevicePlugin,
     MigManager,
@@ -22,7 +24,6 @@ from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
-from libs.policy.render.rendered import LEGACY_CLASS
 from libs.policy.selectors import is_valid_selector
 from libs.policy.shapes import FreeForm, scaled_value
 
@@ -217,6 +218,16 @@ def _handlers(spec: ClusterPolicySpec) -> Iterator[Finding]:
                 value=quote_value(name),
                 problem="names NVIDIA's legacy runtime, which Sluice does not have",
                 remedy="write nvidia, which is the default runtime by another name",
+            )
+    for each in spec.toolkit.env:
+        if each.name not in TOOLKIT_VARIABLES:
+            yield Finding(
+                field="spec.toolkit.env",
+                value=quote_value(each.name),
+                problem="is accepted and has no effect here, because the driver agent reads"
+                f" {', '.join(TOOLKIT_VARIABLES)} alone",
+                remedy="remove it, or keep it knowing that it has no effect",
+                severity=Severity.NOTE,
             )
 
 

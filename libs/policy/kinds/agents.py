@@ -32,6 +32,8 @@ PLUGIN_VARIABLES = (
     "SHARED_DEVICES_ALLOCATION_POLICY",
 )
 """The variables of NVIDIA's device plugin that have an effect here."""
+LEGACY_CLASS = "nvidia-legacy"
+"""The RuntimeClass of a runtime that Sluice does not have; earlier releases created it."""
 HANDLER_VARIABLES = ("CONTAINERD_RUNTIME_CLASS", "NVIDIA_RUNTIME_NAME")
 TOOLKIT_VARIABLES = (
     "CONTAINERD_CONFIG",

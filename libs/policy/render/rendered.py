@@ -7,6 +7,7 @@ import msgspec
 
 from libs.policy.digest import DriverIdentity
 from libs.policy.findings import Finding
+from libs.policy.kinds.agents import LEGACY_CLASS
 from libs.policy.kinds.common import EnvVar
 from libs.policy.wanted import DEFAULT_PULL_POLICY
 
@@ -19,8 +20,6 @@ COMMON_LABELS = {
 }
 """Labels of every rendered object; scripts select operands by `part-of`."""
 CDI_CLASS = "nvidia-cdi"
-LEGACY_CLASS = "nvidia-legacy"
-"""The RuntimeClass of a runtime that Sluice does not have; earlier releases created it."""
 RUNTIME_CLASSES = ("nvidia", CDI_CLASS, LEGACY_CLASS)
 """The RuntimeClasses that may be deleted. Others are created but never deleted."""
 SCRIPT_CONFIG_MAP = "sluice-driver-startup-probe"
