@@ -58,11 +58,11 @@ class ReportedHandlers:
             subject = subjects.parse(message.subject)
             if not isinstance(subject, State) or (subject.component, subject.kind) != _FACTS:
                 return
+            self._repeated.add(message.subject)
             report = decode(Report, message.data)
             facts = report.open()
         except (MalformedMessage, NotASubject):
             return
-        self._repeated.add(message.subject)
         known = facts.container_runtime if isinstance(facts, Facts) else None
         names = known.handlers[:MAX_HANDLERS] if known is not None else ()
         self._set(message.subject, (report.node_uid, frozenset(names)))
