@@ -109,8 +109,8 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether containers get GPUs through the Container Device Interface.",
-            effect="true: RuntimeClasses nvidia-cdi and nvidia-legacy are created where a node"
-            " knows their handlers; false: no CDI specs are written, and the policy is not ready"
+            effect="true: the RuntimeClass nvidia-cdi is created where a node knows its handler;"
+            " nvidia-legacy is not; false: no CDI specs are written, and the policy is not ready"
             " while the toolkit is switched on",
             stored=True,
         ),

@@ -207,6 +207,7 @@ def _cluster_model() -> Object:
         "hostPaths.driverInstallDir": "/run/driver",
         "migManager.config.name": "layouts",
         "migManager.env": [{"name": "WITH_REBOOT", "value": "true"}],
+        "toolkit.env": [{"name": "RUNTIME_RESTART_MODE", "value": "signal"}],
         "devicePlugin.env": [{"name": "PASS_DEVICE_SPECS", "value": "true"}],
         "devicePlugin.config.name": "c",
         "devicePlugin.config.default": "d",
@@ -278,6 +279,7 @@ def _cluster_notes() -> Object:
         fields |= with_prefix(agent, {"args": ["-a"], "env": ENV, "hostNetwork": True})
     del fields["migManager.env"]
     del fields["devicePlugin.env"]
+    del fields["toolkit.env"]
     for absent in ABSENT:
         fields |= with_prefix(absent, {**IMAGE, **REST})
     return fields

@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from libs.policy.findings import Severity
-from libs.policy.kinds.agents import PLUGIN_VARIABLES
+from libs.policy.kinds.agents import LEGACY_CLASS, PLUGIN_VARIABLES, TOOLKIT_VARIABLES
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar
 from libs.policy.manifests import parse_manifest
 from libs.policy.render.rendered import Operand
 from libs.policy.unbuilt import unbuilt_operands
+from services.driver.node.agent import DriverAgentSettings
 from services.driver.plugin.settings import PluginSettings
 from tests.unit.policy.situations import (
     SETTINGS,
@@ -207,6 +208,39 @@ def test_the_device_plugin_gets_the_variables_that_it_reads() -> None:
 def test_variables_of_the_device_plugin_are_settings_that_it_has() -> None:
     settings = {name.lower() for name in PLUGIN_VARIABLES} | {"mig_strategy", "plugin_config"}
     assert settings <= set(PluginSettings.__struct_fields__)
+
+
+def driver_agent_env(**spec: Any) -> dict[str, str]:
+    pod = pod_of(Situation([cluster_policy(**spec)]).rendering(), APPS[0])
+    (container,) = pod["containers"]
+    return env_of(container)
+
+
+def test_the_driver_agent_gets_the_variables_of_the_toolkit_that_it_reads() -> None:
+    given = [("CONTAINERD_CONFIG", "/a.toml"), ("ROOT", "/x"), ("SLUICE_NODE", "x")]
+    toolkit = {"env": [{"name": name, "value": value} for name, value in given]}
+    env = driver_agent_env(toolkit=toolkit, operator={"runtimeClass": "gpu"})
+    assert (env["SLUICE_CONTAINERD_CONFIG"], env["SLUICE_RUNTIME_CLASS"]) == ("/a.toml", "gpu")
+    assert not {"SLUICE_ROOT", "SLUICE_SLUICE_NODE"} & set(env)
+    settings = {name.lower() for name in TOOLKIT_VARIABLES} | {"runtime_class", "toolkit"}
+    assert settings <= set(DriverAgentSettings.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"operator": {"runtimeClass": LEGACY_CLASS}}, "spec.operator.runtimeClass"),
+        (
+            {"toolkit": {"env": [{"name": "NVIDIA_RUNTIME_NAME", "value": LEGACY_CLASS}]}},
+            "spec.toolkit.env[0].value",
+        ),
+    ],
+)
+def test_nvidias_legacy_runtime_is_refused(spec: dict[str, Any], field: str) -> None:
+    policy = cluster_policy(**spec)
+    (error,) = parse_manifest(policy["kind"], policy).errors
+    assert error.field == field
+    assert "names NVIDIA's legacy runtime" in error.problem
 
 
 def test_the_device_plugin_has_the_default_configuration_of_the_policy() -> None:

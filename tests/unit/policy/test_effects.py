@@ -48,7 +48,7 @@ from tests.unit.policy.situations import (
 )
 
 OTHER = {"repository": "other.example", "image": "other", "version": "1"}
-HANDLERS = ("nvidia", "nvidia-cdi", "nvidia-legacy", "gpu")
+HANDLERS = ("nvidia", "nvidia-cdi", "gpu")
 ELSEWHERE = ("Rollout",)
 """Kinds that the scheduler reads by itself."""
 ONE_VALUE = ("startupProbe.successThreshold", "driver.startupProbe.successThreshold")
