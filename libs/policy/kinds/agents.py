@@ -32,6 +32,12 @@ PLUGIN_VARIABLES = (
     "SHARED_DEVICES_ALLOCATION_POLICY",
 )
 """The variables of NVIDIA's device plugin that have an effect here."""
+NRI_GPUS = "NRI_GPU_CDI_DEVICE_NAMESPACES"
+"""The namespaces whose pods may have GPUs by annotation; NVIDIA's toolkit lets all have them."""
+NRI_MANAGEMENT = "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES"
+"""The namespaces, beside Sluice's own, whose pods may have management devices by annotation."""
+TOOLKIT_VARIABLES = (NRI_GPUS, NRI_MANAGEMENT)
+"""The variables of the toolkit that have an effect here."""
 NO_MONITOR = "Sluice creates a ServiceMonitor for the telemetry agents only"
 NO_POD_LABELS = "the telemetry agent does not read pods"
 NO_JOB_MAPPING = "the telemetry agent does not map jobs"
@@ -58,6 +64,15 @@ class Toolkit(AgentSection, frozen=True, kw_only=True):
             " containerd 1.7 with enable_cdi; false: another toolkit does that",
         ),
     ] = True
+    env: Annotated[
+        tuple[EnvVar, ...],
+        About(
+            "Environment variables.",
+            effect=f"with cdi.nriPluginEnabled, {NRI_GPUS} and {NRI_MANAGEMENT} list the"
+            " namespaces, with commas between them, whose pods may have GPUs and management"
+            " devices by annotation; other variables have no effect",
+        ),
+    ] = ()
     install_dir: Annotated[
         str,
         About(

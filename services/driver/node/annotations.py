@@ -18,10 +18,12 @@ MAX_DEVICES: Final = 128
 """The most devices of one container: all MIG devices of 16 GPUs."""
 MAX_BYTES: Final = 16 << 10
 """The longest value of an annotation that is read."""
-GPU_VARIABLE: Final = "NRI_GPU_CDI_DEVICE_NAMESPACES"
-MANAGEMENT_VARIABLE: Final = "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES"
 _NAME: Final = re.compile(r"([a-z.]{1,63}/[a-z]{1,63})=[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
-_VARIABLES: Final = {GPU_KIND: GPU_VARIABLE, MANAGEMENT_KIND: MANAGEMENT_VARIABLE}
+_VARIABLES: Final = {
+    GPU_KIND: "NRI_GPU_CDI_DEVICE_NAMESPACES",
+    MANAGEMENT_KIND: "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES",
+}
+"""What a policy lists the namespaces of each kind in."""
 
 _log = logger()
 

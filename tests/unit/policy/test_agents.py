@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from libs.policy.findings import Severity
-from libs.policy.kinds.agents import PLUGIN_VARIABLES
+from libs.policy.kinds.agents import NRI_GPUS, NRI_MANAGEMENT, PLUGIN_VARIABLES
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar
 from libs.policy.manifests import parse_manifest
@@ -232,3 +232,21 @@ def test_without_a_default_configuration_the_policy_says_that_labels_are_not_rea
     assert any(
         "the label nvidia.com/device-plugin.config of nodes is not read" in each for each in found
     )
+
+
+def driver_agent_env(**spec: Any) -> dict[str, Any]:
+    rendering = Situation([cluster_policy(**spec)]).rendering()
+    (container,) = pod_of(rendering, "nvidia-container-toolkit-daemonset")["containers"]
+    return {name: value for name, value in env_of(container).items() if "NRI" in name}
+
+
+def test_the_plugin_of_nri_is_off_unless_the_policy_switches_it_on() -> None:
+    env = [{"name": NRI_GPUS, "value": "a,b"}, {"name": NRI_MANAGEMENT, "value": "c"}]
+    assert driver_agent_env(toolkit={"env": env}) == {}
+    on = {"nriPluginEnabled": True}
+    assert driver_agent_env(cdi=on) == {"SLUICE_NRI": "true"}
+    assert driver_agent_env(cdi=on, toolkit={"env": env}) == {
+        "SLUICE_NRI": "true",
+        "SLUICE_NRI_GPU_NAMESPACES": "a,b",
+        "SLUICE_NRI_MANAGEMENT_NAMESPACES": "c",
+    }

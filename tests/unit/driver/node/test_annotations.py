@@ -3,6 +3,7 @@
 import pytest
 
 from libs.host.nri.port import NewContainer, Refused
+from libs.policy.kinds.agents import NRI_GPUS, NRI_MANAGEMENT
 from services.driver.node.annotations import (
     MAX_BYTES,
     MAX_DEVICES,
@@ -74,8 +75,8 @@ def test_other_namespaces_are_refused(namespace: str, device: str) -> None:
 @pytest.mark.parametrize(
     ("namespace", "device", "variable"),
     [
-        ("team", MANAGEMENT, "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES"),
-        ("sluice", GPU, "NRI_GPU_CDI_DEVICE_NAMESPACES"),
+        ("team", MANAGEMENT, NRI_MANAGEMENT),
+        ("sluice", GPU, NRI_GPUS),
     ],
 )
 def test_a_namespace_is_listed_for_each_kind(namespace: str, device: str, variable: str) -> None:
