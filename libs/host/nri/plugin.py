@@ -22,6 +22,10 @@ RETRY: Final = 0.1
 """The same, after a connection was lost."""
 HURRY: Final = 30.0
 """Seconds after a loss until `CHECK_EVERY` applies again."""
+_ABSENT: Final = (
+    "NRI is disabled in the configuration of the container runtime, as it is by default in"
+    " containerd 1.7, or the runtime is not running"
+)
 
 _log = logger()
 
@@ -75,16 +79,13 @@ class NriPlugin:
         try:
             path = await self._offload.run(lambda: self._tree.real_path(self._socket))
             if path is None:
-                raise NriUnavailable(
-                    f"there is no socket {self._socket}: NRI is disabled in the configuration of"
-                    " the container runtime (as it is by default in containerd 1.7), or the"
-                    " runtime is not running"
-                )
+                raise NriUnavailable(f"there is no socket {self._socket}: {_ABSENT}")
             return await asyncio.open_unix_connection(path)
         except OSError as error:
+            why = error.strerror or error
             raise NriUnavailable(
-                f"the container runtime does not accept connections at {self._socket}:"
-                f" {error.strerror or error}"
+                f"the container runtime does not accept connections at {self._socket} ({why}):"
+                f" {_ABSENT}"
             ) from None
 
     def _set_problem(self, problem: str) -> None:

@@ -30,7 +30,7 @@ class Runtime:
         """What each plugin asked to be told of."""
         self.synchronized = asyncio.Event()
         self._server: asyncio.Server | None = None
-        self._plugin: Plugin | None = None
+        self._plugins: list[Plugin] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -44,14 +44,13 @@ class Runtime:
         self.synchronized.clear()
 
     def drop(self) -> None:
-        """Close the connection of the plugin."""
-        if self._plugin is not None:
-            self._plugin.close()
+        """Close the connections of plugins."""
+        for plugin in self._plugins:
+            plugin.close()
 
     def send(self, data: bytes) -> None:
         """Send bytes as they are to the plugin."""
-        assert self._plugin is not None
-        self._plugin.send(data)
+        self._plugins[-1].send(data)
 
     async def create(
         self,
@@ -73,11 +72,11 @@ class Runtime:
         return [device.name for device in adjust.CDI_devices]
 
     async def ask(self, method: str, request: Body, *, service: str = PLUGIN_SERVICE) -> bytes:
-        assert self._plugin is not None
-        return await self._plugin.ask(service, method, request.SerializeToString())
+        return await self._plugins[-1].ask(service, method, request.SerializeToString())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        plugin = self._plugin = Plugin(reader, writer)
+        plugin = Plugin(reader, writer)
+        self._plugins.append(plugin)
         registration = await plugin.registration()
         self.registrations.append(registration)
         plugin.answer_registration(self.refusal)
