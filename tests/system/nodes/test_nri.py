@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from libs.testing.image.build import IMAGE, build, is_quick
+from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.gpus import HOST
-from libs.testing.realnodes.ground import Ground
+from libs.testing.realnodes.ground import Ground, NodeSearch
 from libs.testing.realnodes.node import Node
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.pods import pod
@@ -44,6 +45,15 @@ async def main():
 
 asyncio.run(main())
 """
+NRI = 'plugins."io.containerd.nri.v1.nri"'
+VALIDATED = f"version = 3\n[{NRI}.default_validator]\nenable = true\n"
+DISABLED = f"version = 3\n[{NRI}]\ndisable = true\n"
+CONFIG = "/etc/containerd/config.toml"
+DROP_IN = "/etc/containerd/conf.d/nri.toml"
+IN_1_7 = f"""
+sed -i 's/^  restrict_oom_score_adj = true$/&\\n  enable_cdi = true/' {CONFIG}
+printf '[{NRI}]\\ndisable = false\\n' >> {CONFIG}
+"""
 LOOK = 'echo "$GIVEN"; ls /dev/nvidia0 2>/dev/null && : < /dev/nvidia0 && echo open; exit 0'
 
 
@@ -73,12 +83,10 @@ def plugin_pod(node: Node) -> dict[str, Any]:
     return wanted
 
 
-@pytest.fixture
-async def node(ground: Ground, kubectl: Kubectl) -> AsyncIterator[Node]:
-    """A node with our image, a CDI spec of one device, and two namespaces."""
+async def prepare(node: Node, kubectl: Kubectl) -> None:
+    """Give a node our image and a CDI spec of one device, and the cluster two namespaces."""
     if not is_quick(os.environ):
         pytest.skip("no image of our agents: run `make image`")
-    node = ground.nodes[0]
     await node.import_image(await asyncio.to_thread(build, os.environ, report=lambda _: None))
     edits = {
         "env": ["GIVEN=GPU-1"],
@@ -89,6 +97,12 @@ async def node(ground: Ground, kubectl: Kubectl) -> AsyncIterator[Node]:
     await node.run("sh", "-c", f"mkdir -p /var/run/cdi && echo '{spec}' > {SPEC}")
     for name in (ALLOWED, OTHER):
         await kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+@pytest.fixture
+async def node(ground: Ground, kubectl: Kubectl) -> AsyncIterator[Node]:
+    node = ground.nodes[0]
+    await prepare(node, kubectl)
     yield node
     await node.run("rm", "-f", SPEC)
     for name in (ALLOWED, OTHER):
@@ -96,23 +110,45 @@ async def node(ground: Ground, kubectl: Kubectl) -> AsyncIterator[Node]:
 
 
 @pytest.fixture
+async def configure(node: Node) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
+    """Start containerd with more configuration."""
+
+    async def configure(text: str) -> None:
+        await node.run("sh", "-c", f"mkdir -p /etc/containerd/conf.d && echo '{text}' > {DROP_IN}")
+        await node.restart_containerd()
+
+    yield configure
+    await node.run("rm", "-f", DROP_IN)
+    await node.restart_containerd()
+
+
+@pytest.fixture
 async def start_plugin(node: Node, kubectl: Kubectl) -> AsyncIterator[Start]:
     """Start the plugin; return when it is registered."""
 
     async def start() -> None:
-        await kubectl.apply(plugin_pod(node))
-        await kubectl.wait("condition=Ready", "pod/nri")
+        await start_on(node, kubectl)
         await until_registered(kubectl, times=1)
 
     yield start
     await kubectl.run("delete", "pod/nri", "--ignore-not-found")
 
 
+async def start_on(node: Node, kubectl: Kubectl) -> None:
+    await kubectl.apply(plugin_pod(node))
+    await kubectl.wait("condition=Ready", "pod/nri")
+
+
 async def until_registered(kubectl: Kubectl, *, times: int) -> None:
+    await until_said(kubectl, "REGISTERED", times=times)
+
+
+async def until_said(kubectl: Kubectl, text: str, *, times: int = 1) -> None:
+    """Wait until the plugin has written this so often."""
     deadline = asyncio.get_running_loop().time() + WITHIN
     while True:
         said = await kubectl.run("logs", "nri")
-        if said.splitlines().count("REGISTERED") >= times:
+        if said.count(text) >= times:
             return
         assert asyncio.get_running_loop().time() < deadline, said
         await asyncio.sleep(0.2)
@@ -169,3 +205,60 @@ async def test_pods_get_a_device_by_annotation_where_it_is_allowed(
     await start_plugin()
     await kubectl.apply(annotated("after-plugin", node))
     assert await seen(kubectl, "after-plugin") == GIVEN
+
+
+@pytest.mark.timeout(400)
+async def test_pods_that_require_the_plugin_wait_for_it(
+    node: Node,
+    kubectl: Kubectl,
+    start_plugin: Start,
+    configure: Callable[[str], Awaitable[None]],
+) -> None:
+    """What docs/compatibility.md says to those for whom a container may not start without."""
+    await configure(VALIDATED)
+    waiting = annotated("waiting", node)
+    required = {"required-plugins.noderesource.dev/container.main": '["sluice"]'}
+    waiting["metadata"]["annotations"] |= required
+    await kubectl.apply(waiting)
+    assert 'required plugin "sluice"' in await refusal(kubectl, "waiting", ALLOWED)
+    await start_plugin()
+    assert await seen(kubectl, "waiting") == GIVEN
+
+
+@pytest.mark.timeout(400)
+async def test_a_runtime_without_nri_is_named(
+    node: Node,
+    kubectl: Kubectl,
+    start_plugin: Start,
+    configure: Callable[[str], Awaitable[None]],
+) -> None:
+    await start_plugin()
+    await configure(DISABLED)
+    await until_said(kubectl, "NRI is disabled in the configuration of the container runtime")
+    await configure("")
+    await until_registered(kubectl, times=2)
+
+
+@pytest.mark.timeout(500)
+async def test_containerd_1_7_gives_devices_once_it_is_configured(search: NodeSearch) -> None:
+    if not search.programs.containerd(Containerd.V1_7).is_dir():
+        pytest.skip("no containerd 1.7: run `make node`")
+    ground = await Ground.start(search, nodes=1, containerd=Containerd.V1_7)
+    try:
+        (node,) = ground.nodes
+        kubectl = Kubectl(ground.kube)
+        await kubectl.wait("create", f"node/{node.name}")
+        await kubectl.wait("condition=Ready", f"node/{node.name}", timeout=120)
+        await prepare(node, kubectl)
+        for namespace in ("default", ALLOWED, OTHER):
+            await kubectl.wait("create", "serviceaccount/default", "--namespace", namespace)
+        await start_on(node, kubectl)
+        await until_said(kubectl, "there is no socket /var/run/nri/nri.sock: NRI is disabled")
+        await node.run("sh", "-c", IN_1_7)
+        await ground.thread.run(node.restart_containerd())
+        await until_registered(kubectl, times=1)
+        await kubectl.apply(annotated("allowed", node), annotated("refused", node, OTHER))
+        assert await seen(kubectl, "allowed") == GIVEN
+        assert "which pods of the namespace team-b" in await refusal(kubectl, "refused", OTHER)
+    finally:
+        await ground.stop()

@@ -2,6 +2,8 @@
 
 import asyncio
 import struct
+from collections import Counter
+from random import Random
 
 import pytest
 
@@ -101,3 +103,20 @@ def test_hostile_headers_are_refused_without_their_data(
 def test_a_request_may_say_that_no_more_follows() -> None:
     reader = MessageReader(Kind.REQUEST)
     assert list(reader.feed(struct.pack(">IIBB", 0, 1, 1, 1))) == [message(b"")]
+
+
+def test_any_bytes_are_messages_or_malformed() -> None:
+    random = Random(1)
+    outcomes = Counter[str]()
+    for _ in range(2000):
+        whole = bytearray(encode(message(random.randbytes(random.randrange(40)))) * 3)
+        for _ in range(random.randrange(4)):
+            whole[random.randrange(len(whole))] = random.randrange(256)
+        reader = MessageReader(Kind.REQUEST)
+        try:
+            found = len(list(reader.feed(bytes(whole))))
+        except Malformed:
+            outcomes["malformed"] += 1
+        else:
+            outcomes["messages" if found else "waits"] += 1
+    assert min(outcomes[kind] for kind in ("malformed", "messages", "waits")) > 50
