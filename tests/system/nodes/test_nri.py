@@ -1,50 +1,39 @@
 """Pods on a real node get devices by annotation, from the plugin of NRI in a pod of our image."""
 
 import asyncio
-import json
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from libs.testing.image.build import IMAGE, build, is_quick
+from libs.testing.image.build import build
+from libs.testing.nvml.profiles import H100_80GB
 from libs.testing.realnodes.build import Containerd
-from libs.testing.realnodes.gpus import HOST
+from libs.testing.realnodes.gpus import NodeGpus
 from libs.testing.realnodes.ground import Ground, NodeSearch
-from libs.testing.realnodes.node import Node
+from libs.testing.realnodes.node import MACHINE, Node
+from tests.system.nodes.agents import until_services_lead
+from tests.system.nodes.installation import NAMESPACE, Installation, installed
 from tests.system.nodes.kubectl import Kubectl
+from tests.system.nodes.nri import (
+    ALLOWED,
+    GIVEN,
+    OTHER,
+    SPEC,
+    annotated,
+    prepare,
+    refusal,
+    seen,
+    start_on,
+    until_published,
+    until_registered,
+    until_said,
+)
 from tests.system.nodes.pods import pod
+from tests.system.nodes.test_cdi import ROOT, install_driver
 
-SPEC = "/var/run/cdi/nvidia.com-gpu.json"
-DEVICE = "nvidia.com/gpu=GPU-1"
-ALLOWED, OTHER = "team-a", "team-b"
-WITHIN = 60.0
-Start = Callable[[], Awaitable[None]]
-PLUGIN = f"""
-import asyncio
-from libs.host.machine import ThreadOffload
-from libs.host.nri.plugin import NriPlugin
-from libs.host.tree import Tree
-from libs.runtime.clock import SystemClock
-from services.driver.node.annotations import AnnotatedDevices
-
-async def main():
-    injector = AnnotatedDevices(gpus=["{ALLOWED}"], management=[], unavailable=lambda: "")
-    async with ThreadOffload("nri") as offload:
-        plugin = NriPlugin(
-            injector, tree=Tree("{HOST}"), offload=offload, clock=SystemClock()
-        )
-        running, said = asyncio.create_task(plugin.run()), None
-        while not running.done():
-            if plugin.problem != said:
-                said = plugin.problem
-                print(said or "REGISTERED", flush=True)
-            await asyncio.sleep(0.01)
-        await running
-
-asyncio.run(main())
-"""
 NRI = 'plugins."io.containerd.nri.v1.nri"'
 VALIDATED = f"version = 3\n[{NRI}.default_validator]\nenable = true\n"
 DISABLED = f"version = 3\n[{NRI}]\ndisable = true\n"
@@ -54,49 +43,7 @@ IN_1_7 = f"""
 sed -i 's/^  restrict_oom_score_adj = true$/&\\n  enable_cdi = true/' {CONFIG}
 printf '[{NRI}]\\ndisable = false\\n' >> {CONFIG}
 """
-LOOK = 'echo "$GIVEN"; ls /dev/nvidia0 2>/dev/null && : < /dev/nvidia0 && echo open; exit 0'
-
-
-def annotated(name: str, node: Node, namespace: str = ALLOWED) -> dict[str, Any]:
-    wanted = pod(name, node.name)
-    wanted["metadata"] |= {
-        "namespace": namespace,
-        "annotations": {"nvidia.cdi.k8s.io/container.main": DEVICE},
-    }
-    return wanted
-
-
-def plugin_pod(node: Node) -> dict[str, Any]:
-    """Return a pod with the node's root, as the driver agent has it."""
-    wanted = pod("nri", node.name)
-    container = wanted["spec"]["containers"][0]
-    container |= {
-        "image": IMAGE,
-        "command": ["python3", "-c", PLUGIN],
-        "resources": {},
-        "securityContext": {"privileged": True, "runAsUser": 0},
-        "volumeMounts": [
-            {"name": "host", "mountPath": HOST, "mountPropagation": "HostToContainer"}
-        ],
-    }
-    wanted["spec"]["volumes"] = [{"name": "host", "hostPath": {"path": "/"}}]
-    return wanted
-
-
-async def prepare(node: Node, kubectl: Kubectl) -> None:
-    """Give a node our image and a CDI spec of one device, and the cluster two namespaces."""
-    if not is_quick(os.environ):
-        pytest.skip("no image of our agents: run `make image`")
-    await node.import_image(await asyncio.to_thread(build, os.environ, report=lambda _: None))
-    edits = {
-        "env": ["GIVEN=GPU-1"],
-        "deviceNodes": [{"path": "/dev/nvidia0", "hostPath": "/dev/null"}],
-    }
-    devices = [{"name": "GPU-1", "containerEdits": edits}]
-    spec = json.dumps({"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices})
-    await node.run("sh", "-c", f"mkdir -p /var/run/cdi && echo '{spec}' > {SPEC}")
-    for name in (ALLOWED, OTHER):
-        await kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+Start = Callable[[], Awaitable[None]]
 
 
 @pytest.fixture
@@ -132,45 +79,6 @@ async def start_plugin(node: Node, kubectl: Kubectl) -> AsyncIterator[Start]:
 
     yield start
     await kubectl.run("delete", "pod/nri", "--ignore-not-found")
-
-
-async def start_on(node: Node, kubectl: Kubectl) -> None:
-    await kubectl.apply(plugin_pod(node))
-    await kubectl.wait("condition=Ready", "pod/nri")
-
-
-async def until_registered(kubectl: Kubectl, *, times: int) -> None:
-    await until_said(kubectl, "REGISTERED", times=times)
-
-
-async def until_said(kubectl: Kubectl, text: str, *, times: int = 1) -> None:
-    """Wait until the plugin has written this so often."""
-    deadline = asyncio.get_running_loop().time() + WITHIN
-    while True:
-        said = await kubectl.run("logs", "nri")
-        if said.count(text) >= times:
-            return
-        assert asyncio.get_running_loop().time() < deadline, said
-        await asyncio.sleep(0.2)
-
-
-async def seen(kubectl: Kubectl, name: str, namespace: str = ALLOWED) -> list[str]:
-    """Return what a container sees of the device, once it runs."""
-    await kubectl.wait("condition=Ready", f"pod/{name}", "--namespace", namespace)
-    said = await kubectl.run("exec", "--namespace", namespace, name, "--", "sh", "-c", LOOK)
-    return said.split()
-
-
-async def refusal(kubectl: Kubectl, name: str, namespace: str) -> str:
-    """Return why a container is not created, as its pod says it."""
-    waiting = ".status.containerStatuses[0].state.waiting"
-    path = f"jsonpath={{{waiting}.reason}}=CreateContainerError"
-    await kubectl.wait(path, f"pod/{name}", "--namespace", namespace)
-    found = await kubectl.get(f"pod/{name}", "--namespace", namespace)
-    return found["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
-
-
-GIVEN = ["GPU-1", "/dev/nvidia0", "open"]
 
 
 @pytest.mark.timeout(400)
@@ -262,3 +170,45 @@ async def test_containerd_1_7_gives_devices_once_it_is_configured(search: NodeSe
         assert "which pods of the namespace team-b" in await refusal(kubectl, "refused", OTHER)
     finally:
         await ground.stop()
+
+
+@pytest.fixture
+async def installation(
+    node: Node, ground: Ground, kubectl: Kubectl, tmp_path: Path
+) -> AsyncIterator[Installation]:
+    """Sluice without a policy; the node has GPUs and the root of a driver container."""
+    for other in ground.nodes[1:]:
+        await other.import_image(await asyncio.to_thread(build, os.environ, report=lambda _: None))
+    gpus = await NodeGpus.insert(node, H100_80GB)
+    await asyncio.to_thread(install_driver, node.folder / "machine/driver")
+    await node.run("mkdir", "-p", ROOT)
+    await node.run("mount", "--bind", f"{MACHINE}/driver", ROOT)
+    async with installed(ground, kubectl, tmp_path) as installation:
+        yield installation
+    await node.run("umount", "--lazy", ROOT)
+    await asyncio.to_thread(shutil.rmtree, node.folder / "machine/driver")
+    await gpus.remove()
+
+
+@pytest.mark.timeout(500)
+async def test_a_policy_makes_the_driver_agent_a_plugin(
+    node: Node, kubectl: Kubectl, installation: Installation
+) -> None:
+    await until_services_lead(installation)
+    listed = [{"name": "NRI_GPU_CDI_DEVICE_NAMESPACES", "value": ALLOWED}]
+    await installation.apply_policy(cdi={"nriPluginEnabled": True}, toolkit={"env": listed})
+    agent = ("daemonset/sluice-driver-agent", "--namespace", NAMESPACE)
+    await kubectl.wait("create", *agent)
+    await kubectl.wait("jsonpath={.status.numberReady}=1", *agent)
+    await until_published(node)
+    by_agent = annotated("by-agent", node)
+    by_agent["metadata"]["annotations"] = {"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=3"}
+    management = annotated("management", node)
+    management["metadata"]["annotations"] = {"nvidia.cdi.k8s.io": "management.nvidia.com/gpu=all"}
+    await kubectl.apply(by_agent, management)
+    await kubectl.wait("condition=Ready", "pod/by-agent", "--namespace", ALLOWED)
+    look = ("--", "sh", "-c", "ls /dev | grep nvidia; nvidia-smi")
+    said = await kubectl.run("exec", "--namespace", ALLOWED, "by-agent", *look)
+    assert said.split() == ["nvidia3", "nvidiactl", "stand-in"]
+    refused = await refusal(kubectl, "management", ALLOWED)
+    assert "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES in spec.toolkit.env" in refused
