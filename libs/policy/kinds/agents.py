@@ -32,10 +32,14 @@ PLUGIN_VARIABLES = (
     "SHARED_DEVICES_ALLOCATION_POLICY",
 )
 """The variables of NVIDIA's device plugin that have an effect here."""
+NRI_GPUS = "NRI_GPU_CDI_DEVICE_NAMESPACES"
+"""The namespaces whose pods may have GPUs by annotation; NVIDIA's toolkit lets all have them."""
+NRI_MANAGEMENT = "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES"
+"""The namespaces, beside Sluice's own, whose pods may have management devices by annotation."""
 LEGACY_CLASS = "nvidia-legacy"
 """The RuntimeClass of a runtime that Sluice does not have; earlier releases created it."""
 HANDLER_VARIABLES = ("CONTAINERD_RUNTIME_CLASS", "NVIDIA_RUNTIME_NAME")
-TOOLKIT_VARIABLES = (
+RUNTIME_VARIABLES = (
     "CONTAINERD_CONFIG",
     "CONTAINERD_SOCKET",
     *HANDLER_VARIABLES,
@@ -45,6 +49,8 @@ TOOLKIT_VARIABLES = (
     "RUNTIME_RESTART_MODE",
     "RUNTIME_SOCKET",
 )
+"""The variables of NVIDIA's container toolkit that configure a container runtime."""
+TOOLKIT_VARIABLES = (*RUNTIME_VARIABLES, NRI_GPUS, NRI_MANAGEMENT)
 """The variables of NVIDIA's container toolkit that have an effect here."""
 NO_MONITOR = "Sluice creates a ServiceMonitor for the telemetry agents only"
 NO_POD_LABELS = "the telemetry agent does not read pods"
@@ -76,8 +82,10 @@ class Toolkit(AgentSection, frozen=True, kw_only=True):
         tuple[EnvVar, ...],
         About(
             "Environment variables.",
-            effect=f"set in the driver agent: {', '.join(TOOLKIT_VARIABLES)}; other variables have"
-            " no effect",
+            effect=f"set in the driver agent: {', '.join(RUNTIME_VARIABLES)}; with"
+            f" cdi.nriPluginEnabled, {NRI_GPUS} and {NRI_MANAGEMENT} list the namespaces, with"
+            " commas between them, whose pods may have GPUs and management devices by annotation;"
+            " other variables have no effect",
         ),
     ] = ()
     install_dir: Annotated[

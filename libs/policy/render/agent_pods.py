@@ -5,7 +5,12 @@ from typing import Final
 
 import msgspec
 
-from libs.policy.kinds.agents import PLUGIN_VARIABLES, TOOLKIT_VARIABLES
+from libs.policy.kinds.agents import (
+    NRI_GPUS,
+    NRI_MANAGEMENT,
+    PLUGIN_VARIABLES,
+    RUNTIME_VARIABLES,
+)
 from libs.policy.kinds.cluster_policy import ClusterPolicy, Operator
 from libs.policy.kinds.common import AgentSection as Section
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
@@ -112,15 +117,29 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
         sections=(spec.toolkit, spec.mig_manager),
         resources=_DRIVER,
         env={
-            **_variables(spec.toolkit.env, TOOLKIT_VARIABLES),
+            **_variables(spec.toolkit.env, RUNTIME_VARIABLES),
             "SLUICE_CHANGE_THIS_MACHINE": "true",
             "SLUICE_DRIVER_DIR": install_dir(policy),
             "SLUICE_RUNTIME_CLASS": runtime_class(policy),
             "SLUICE_TOOLKIT": "true" if operands.toolkit else "false",
+            **_nri(policy, operands),
         },
         volumes=_host(policy, read_only=False),
         host_pid=True,
     )
+
+
+def _nri(policy: ClusterPolicy, operands: Operands) -> Mapping[str, str]:
+    """Return the settings of the plugin of NRI; none where it is off."""
+    if not (operands.toolkit and policy.spec.cdi.nri_plugin_enabled):
+        return {}
+    env = {variable.name: variable.value for variable in policy.spec.toolkit.env}
+    settings = {
+        "SLUICE_NRI": "true",
+        "SLUICE_NRI_GPU_NAMESPACES": env.get(NRI_GPUS, ""),
+        "SLUICE_NRI_MANAGEMENT_NAMESPACES": env.get(NRI_MANAGEMENT, ""),
+    }
+    return {name: value for name, value in settings.items() if value}
 
 
 def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:

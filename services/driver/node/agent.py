@@ -22,6 +22,7 @@ from libs.host import diagnosing, driver_files, gate, modules, system
 from libs.host.linux import RealKernelForbidden, RealLinux
 from libs.host.machine import Machine
 from libs.host.module_log import ModuleLog
+from libs.host.nri.plugin import SOCKET, NriPlugin
 from libs.host.runtimes.common import HANDLERS
 from libs.host.runtimes.live import CriRuntime
 from libs.host.tree import Tree, Unreadable
@@ -30,6 +31,7 @@ from libs.runtime.env import Env
 from libs.runtime.fatal import Fatal
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
+from services.driver.node.annotations import AnnotatedDevices
 from services.driver.node.checks import Checks
 from services.driver.node.gate_keeper import GateKeeper
 from services.driver.node.inspection import Inspection, inspect_machine
@@ -174,6 +176,14 @@ class DriverAgentSettings(AgentSettings, frozen=True, kw_only=True):
     runtime_socket: str = ""
     runtime_restart_mode: str = ""
     no_runtime_config: bool = False
+    nri: bool = False
+    """Give containers the CDI devices that annotations of their pods name."""
+    nri_socket: str = SOCKET
+    """The socket of the container runtime, on the machine."""
+    nri_gpu_namespaces: tuple[str, ...] = ()
+    """The namespaces whose pods may ask for GPUs."""
+    nri_management_namespaces: tuple[str, ...] = ()
+    """The namespaces, beside the agent's own, whose pods may ask for management devices."""
 
     @property
     def runtime(self) -> RuntimeSettings:
@@ -276,6 +286,33 @@ async def run(
     service.run_forever("CDI specs", keep_specs())
     service.run_forever("facts", reporter.run())
     service.ready_when("gate", lambda: gate_keeper.shut_reason or None)
+    if settings.nri:
+        plugin = _nri_plugin(settings, toolkit, host=host, clock=env.clock)
+        service.run_forever("NRI", plugin.run())
+        service.ready_when("NRI", lambda: plugin.problem or None)
+
+
+def _nri_plugin(
+    settings: DriverAgentSettings, toolkit: Toolkit, *, host: Machine, clock: Clock
+) -> NriPlugin:
+    def unavailable() -> str:
+        cdi = toolkit.cdi
+        if cdi is None:
+            return "the CDI specs of this machine are not made yet"
+        return "" if cdi.devices else cdi.why
+
+    injector = AnnotatedDevices(
+        gpus=settings.nri_gpu_namespaces,
+        management=filter(None, (settings.namespace, *settings.nri_management_namespaces)),
+        unavailable=unavailable,
+    )
+    return NriPlugin(
+        injector,
+        tree=host.tree,
+        offload=host.offload,
+        clock=clock,
+        socket=settings.nri_socket,
+    )
 
 
 async def _do_nothing(_op: Op) -> OpDone:

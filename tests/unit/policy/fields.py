@@ -209,6 +209,7 @@ def _cluster_model() -> Object:
         "migManager.env": [{"name": "WITH_REBOOT", "value": "true"}],
         "toolkit.env": [{"name": "RUNTIME_RESTART_MODE", "value": "signal"}],
         "devicePlugin.env": [{"name": "PASS_DEVICE_SPECS", "value": "true"}],
+        "cdi.nriPluginEnabled": True,
         "devicePlugin.config.name": "c",
         "devicePlugin.config.default": "d",
     }
@@ -295,7 +296,6 @@ def _cluster_warnings() -> Object:
         "dcgmExporter.hpcJobMapping.enabled",
         "nodeStatusExporter.serviceMonitor.enabled",
         "sandboxWorkloads.enabled",
-        "cdi.nriPluginEnabled",
         "psa.enabled",
         "psp.enabled",
     ]

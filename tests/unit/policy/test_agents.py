@@ -7,7 +7,13 @@ import msgspec
 import pytest
 
 from libs.policy.findings import Severity
-from libs.policy.kinds.agents import LEGACY_CLASS, PLUGIN_VARIABLES, TOOLKIT_VARIABLES
+from libs.policy.kinds.agents import (
+    LEGACY_CLASS,
+    NRI_GPUS,
+    NRI_MANAGEMENT,
+    PLUGIN_VARIABLES,
+    TOOLKIT_VARIABLES,
+)
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar
 from libs.policy.manifests import parse_manifest
@@ -266,3 +272,19 @@ def test_without_a_default_configuration_the_policy_says_that_labels_are_not_rea
     assert any(
         "the label nvidia.com/device-plugin.config of nodes is not read" in each for each in found
     )
+
+
+def nri_env(**spec: Any) -> dict[str, str]:
+    return {name: value for name, value in driver_agent_env(**spec).items() if "NRI" in name}
+
+
+def test_the_plugin_of_nri_is_off_unless_the_policy_switches_it_on() -> None:
+    env = [{"name": NRI_GPUS, "value": "a,b"}, {"name": NRI_MANAGEMENT, "value": "c"}]
+    assert nri_env(toolkit={"env": env}) == {}
+    on = {"nriPluginEnabled": True}
+    assert nri_env(cdi=on) == {"SLUICE_NRI": "true"}
+    assert nri_env(cdi=on, toolkit={"env": env}) == {
+        "SLUICE_NRI": "true",
+        "SLUICE_NRI_GPU_NAMESPACES": "a,b",
+        "SLUICE_NRI_MANAGEMENT_NAMESPACES": "c",
+    }

@@ -108,6 +108,7 @@ def policies(case: FieldCase) -> list[Object]:
                 sandboxWorkloads={"enabled": in_vms},
                 dcgmExporter={"serviceMonitor": monitor},
                 devicePlugin={"config": _other_half(case.path)},
+                cdi={"nriPluginEnabled": case.path == "toolkit.env"},
                 **parts,
             )
         ]
