@@ -12,7 +12,7 @@ from libs.policy.kinds.agents import (
     NRI_GPUS,
     NRI_MANAGEMENT,
     PLUGIN_VARIABLES,
-    TOOLKIT_VARIABLES,
+    RUNTIME_VARIABLES,
 )
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar
@@ -228,7 +228,7 @@ def test_the_driver_agent_gets_the_variables_of_the_toolkit_that_it_reads() -> N
     env = driver_agent_env(toolkit=toolkit, operator={"runtimeClass": "gpu"})
     assert (env["SLUICE_CONTAINERD_CONFIG"], env["SLUICE_RUNTIME_CLASS"]) == ("/a.toml", "gpu")
     assert not {"SLUICE_ROOT", "SLUICE_SLUICE_NODE"} & set(env)
-    settings = {name.lower() for name in TOOLKIT_VARIABLES} | {"runtime_class", "toolkit"}
+    settings = {name.lower() for name in RUNTIME_VARIABLES} | {"runtime_class", "toolkit"}
     assert settings <= set(DriverAgentSettings.__struct_fields__)
 
 
