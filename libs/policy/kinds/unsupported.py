@@ -11,7 +11,7 @@ from libs.policy.shapes import About, PolicyStruct
 class Dcgm(ContainerSection, frozen=True, kw_only=True):
     """The DCGM host engine."""
 
-    enabled: Annotated[bool, About("Whether the host engine runs.", unsupported=True)] = True
+    enabled: Annotated[bool, About("Whether the host engine runs.", unsupported=True)] = False
     host_port: Annotated[int | None, About("The port on the host.", bits=32)] = None
 
 

@@ -250,7 +250,7 @@ def test_an_error_names_field_value_and_remedy() -> None:
         assert words in accepted.message
 
 
-def test_warnings_are_listed_and_notes_are_counted_by_section() -> None:
+def test_warnings_are_listed_and_fields_without_effect_are_named() -> None:
     policy = cluster_policy(
         nodeStatusExporter={"enabled": True},
         gfd={"version": "1", "image": "i"},
@@ -260,8 +260,8 @@ def test_warnings_are_listed_and_notes_are_counted_by_section() -> None:
     assert (accepted.status, accepted.reason) == (True, "Warnings")
     assert "spec.nodeStatusExporter.enabled (true) is enabled, but" in accepted.message
     assert accepted.message.endswith(
-        "; set without effect here: spec.operator (1 field), spec.gfd (2 fields);"
-        " docs/policies.md has each field"
+        "; set without effect here: spec.operator (defaultRuntime), spec.gfd (image, version);"
+        " docs/policies.md says why"
     )
 
 
