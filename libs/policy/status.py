@@ -16,7 +16,13 @@ from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
 from libs.policy.listing import list_findings, list_first, name_fields
 from libs.policy.pool import Pools
-from libs.policy.readiness import Observation, ReadinessProblem, agent_problems, pool_problems
+from libs.policy.readiness import (
+    Observation,
+    ReadinessProblem,
+    agent_problems,
+    offer_problems,
+    pool_problems,
+)
 from libs.policy.render.rendered import Operand, RenderResult
 from libs.policy.unbuilt import UnbuiltOperand, unbuilt_operands
 from libs.policy.variants import NodeVariants
@@ -75,7 +81,7 @@ def policy_statuses(
     problems = {
         pool.key: pool_problems(pool, variants, rendering, observed) for pool in pools.pools
     }
-    of_agents = agent_problems(rendering, observed)
+    of_agents = [*agent_problems(rendering, observed), *offer_problems(pools, observed)]
     statuses: list[PolicyStatus] = []
     for verdict in pools.verdicts:
         if verdict.acceptance is Acceptance.DELETING:

@@ -16,7 +16,7 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
 from libs.policy.kinds.daemonsets import Daemonsets, UpdateStrategy
 from libs.policy.normal_form import merge_env, user_annotations, user_labels, user_tolerations
-from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
+from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS, DEPLOY_PLUGIN
 from libs.policy.render import agent_pods
 from libs.policy.render.pod_fields import (
     JsonObject,
@@ -104,7 +104,7 @@ AGENTS: Final = (
         operand=Operand.DEVICE_PLUGIN,
         name="sluice-device-plugin",
         app="nvidia-device-plugin-daemonset",
-        selector=("nvidia.com/gpu.deploy.device-plugin", "true"),
+        selector=(DEPLOY_PLUGIN, "true"),
         pod=agent_pods.device_plugin,
     ),
     AgentDaemonSet(

@@ -157,6 +157,19 @@ def test_a_node_without_a_cause_shows_its_state(observed: ObservedNode, cause: s
     assert message_of(status_with(observed)) == expected
 
 
+def test_a_policy_whose_driver_works_waits_for_gpus_that_pods_can_have() -> None:
+    label = HEALTHY["nodes"]["c"].label
+    status = status_with(ObservedNode(state="upgrade-done", label=label, lacks_gpus=True))
+    assert status.state == "notReady"
+    assert (
+        "; states not ready: [state-device-plugin]; state-device-plugin on c: a pod that asks"
+        in (message_of(status))
+    )
+    assert not condition_of(status, "Upgrading").status
+    in_upgrade = ObservedNode(state="drain-required", label="old", lacks_gpus=True)
+    assert "state-device-plugin" not in message_of(status_with(in_upgrade))
+
+
 def test_a_node_with_unknown_system_is_named() -> None:
     labels = {"nvidia.com/gpu.present": "true", "kubernetes.io/arch": "amd64"}
     situation = Situation([cluster_policy()], [NodeLabels(name="a", labels=labels)])
