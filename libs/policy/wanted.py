@@ -92,6 +92,10 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
     """The ConfigMap with the MIG configurations; empty: those that come with Sluice."""
     mig_may_reboot: bool = False
     """A geometry that only a reboot of the node completes is accepted."""
+    gds: bool = False
+    """Some driver comes with GPUDirect Storage."""
+    gdrcopy: bool = False
+    """Some driver comes with GDRCopy."""
 
 
 def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:

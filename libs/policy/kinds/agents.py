@@ -222,7 +222,8 @@ class MigSection(PolicyStruct, frozen=True, kw_only=True):
         About(
             "How MIG devices are shown in the labels of nodes.",
             unset="none",
-            effect="discovery labels nodes for this strategy; pods are not offered MIG devices yet",
+            effect="discovery labels nodes for this strategy, and the device plugin offers MIG"
+            " devices by it",
         ),
     ] = None
 

@@ -123,7 +123,10 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
 def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the device plugin, which offers a node's GPUs to the kubelet."""
     section = policy.spec.device_plugin
-    env = {
+    # As in the GPU Operator, GPUDirect Storage comes with the verbs of RDMA.
+    switches = {"GDS": operands.gds, "MOFED": operands.gds, "GDRCOPY": operands.gdrcopy}
+    env = {f"SLUICE_{name}_ENABLED": "true" for name, is_on in switches.items() if is_on}
+    env |= {
         f"SLUICE_{variable.name}": variable.value
         for variable in section.env
         if variable.name in PLUGIN_VARIABLES
