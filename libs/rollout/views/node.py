@@ -100,6 +100,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     modules_reported: bool = False
     """The driver agent has reported in this boot: `loaded` None then means no driver is loaded."""
     gate: Gate | None = None
+    no_gpus: str = ""
+    """Why no container can have some of its GPUs, as the driver agent says; for people only."""
     evidence: Evidence | None = None
     """The validator's last evidence, of this node uid and boot."""
     usage: Usage | None = None

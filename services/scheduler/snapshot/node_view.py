@@ -13,6 +13,7 @@ from libs.contracts.node import DRIVER_LABEL, NodeRecord
 from libs.contracts.numbers import parse_count
 from libs.contracts.rollout import FINALIZER
 from libs.kube.views import parse_time
+from libs.policy.findings import printable
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.validation import PRESENT_LABEL
@@ -26,6 +27,8 @@ from services.scheduler.snapshot.pod_view import driver_pod, is_workload, no_cla
 from services.scheduler.snapshot.pools import OWN_LABELS, PoolAssignment, PoolMember
 from services.scheduler.snapshot.reports import NodeReports
 
+_MAX_REASON: Final = 400
+"""Characters of a reason that an agent gives."""
 CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 _CONTROL_PLANE: Final = frozenset(
@@ -131,6 +134,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         loaded=facts.driver if facts is not None else None,
         modules_reported=facts is not None,
         gate=facts.gate if facts is not None else None,
+        no_gpus=printable(facts.cdi.why, _MAX_REASON) if facts and facts.cdi else "",
         evidence=reports.evidence,
         usage=reports.usage,
         gpu_verdict=reports.gpu_verdict,
