@@ -8,12 +8,12 @@ import msgspec
 
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.policy.affinity import parse_affinity
+from libs.policy.driver_checks import check_driver
 from libs.policy.findings import Finding, Severity, quote_value
-from libs.policy.kinds.agents import PLUGIN_VARIABLES, WITH_REBOOT, DevicePlugin, MigManager
+from libs.policy.kinds.agents import PLUGIN_VARIABLES, DevicePlugin
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
-from libs.policy.kinds.common import Image
-from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
+from libs.policy.kinds.mig import WITH_REBOOT, MigManager
 from libs.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.selectors import is_valid_selector
@@ -26,8 +26,6 @@ _RESERVED_LABELS: Final = frozenset((OWNER_LABEL, DRIVER_LABEL, STATE_LABEL))
 """Labels that follow from the choice of a node's driver."""
 
 PRESENT_LABEL: Final = "nvidia.com/gpu.present"
-_OPEN_ONLY_FROM: Final = (2, 17, 5)
-"""From this version, GPUDirect Storage works with open kernel modules only."""
 
 _CUDA: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){0,2}", re.ASCII)
 
@@ -71,7 +69,9 @@ def _without_sandbox_warning(found: Finding) -> Finding:
 def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
     spec = policy.spec
     if spec.driver.enabled and not spec.driver.use_nvidia_driver_crd:
-        yield from _driver(spec.driver, spec.gds, spec.gdrcopy, path="spec.driver", parent="spec")
+        yield from check_driver(
+            spec.driver, spec.gds, spec.gdrcopy, path="spec.driver", parent="spec"
+        )
         yield from _upgrades(spec.driver.upgrade_policy, "spec.driver.upgradePolicy")
     yield from _directories(spec)
     yield from _mig_variables(spec.mig_manager)
@@ -127,7 +127,7 @@ def _nvidia_driver(policy: NvidiaDriver) -> Iterator[Finding]:
             remedy="select by another label",
         )
     yield from _node_affinity(spec.node_affinity)
-    yield from _driver(spec, spec.gds, spec.gdrcopy, path="spec", parent="spec")
+    yield from check_driver(spec, spec.gds, spec.gdrcopy, path="spec", parent="spec")
     yield from _upgrades(spec.upgrade_policy, "spec.upgradePolicy")
 
 
@@ -245,65 +245,3 @@ def _upgrades(policy: UpgradePolicy, path: str) -> Iterator[Finding]:
                 problem="is not a valid label selector",
                 remedy='write one like "app=train" or "app in (train, tune), tier!=test"',
             )
-
-
-def _driver(
-    driver: DriverBase, gds: Gds, gdrcopy: Gdrcopy, *, path: str, parent: str
-) -> Iterator[Finding]:
-    yield from _image(driver, path)
-    yield from _probes(driver, path)
-    for name, part in (("gds", gds), ("gdrcopy", gdrcopy)):
-        if not part.enabled:
-            continue
-        yield from _image(part, f"{parent}.{name}")
-        if driver.use_precompiled:
-            yield Finding(
-                field=f"{parent}.{name}.enabled",
-                value="true",
-                problem="cannot be combined with precompiled drivers",
-                remedy=f"set it to false, or {path}.usePrecompiled",
-            )
-    needs_open = gds.enabled and _needs_open_modules(gds.version)
-    if needs_open and driver.kernel_module_type is not KernelModuleType.OPEN:
-        yield Finding(
-            field=f"{parent}.gds.version",
-            value=quote_value(gds.version),
-            problem="of GPUDirect Storage works only with open kernel modules",
-            remedy=f"set {path}.kernelModuleType to open, or use a version older than v2.17.5",
-        )
-
-
-def _probes(driver: DriverBase, path: str) -> Iterator[Finding]:
-    """Check for probes that the API server would refuse in a DaemonSet."""
-    probes = {"startupProbe": driver.startup_probe, "livenessProbe": driver.liveness_probe}
-    for name, probe in probes.items():
-        if probe and probe.success_threshold not in (None, 1):
-            yield Finding(
-                field=f"{path}.{name}.successThreshold",
-                value=quote_value(probe.success_threshold),
-                problem="is not 1: Kubernetes takes nothing else for this probe",
-                remedy="set it to 1, or leave it out",
-            )
-
-
-def _image(image: Image, path: str) -> Iterator[Finding]:
-    """Check that an image has all three parts, or a full path in `image`, or nothing."""
-    parts = {"repository": image.repository, "image": image.image, "version": image.version}
-    missing = [name for name, value in parts.items() if not value]
-    if missing and (image.repository or image.version):
-        yield Finding(
-            field=f"{path}.{missing[0]}",
-            problem=(
-                "is missing: invalid image specification: repository, image and version must all"
-                f' be set (repository "{image.repository}", image "{image.image}",'
-                f' version "{image.version}")'
-            ),
-            remedy=f"set {' and '.join(f'{path}.{name}' for name in missing)}",
-        )
-
-
-def _needs_open_modules(version: str) -> bool:
-    if version.startswith("sha256:"):
-        return True
-    found = re.match(r"v?([0-9]{1,9})\.([0-9]{1,9})(?:\.([0-9]{1,9}))?", version, re.ASCII)
-    return found is not None and tuple(int(part or 0) for part in found.groups()) >= _OPEN_ONLY_FROM

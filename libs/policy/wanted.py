@@ -4,12 +4,12 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from libs.policy.kinds.agents import WITH_REBOOT, MigStrategy
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.daemonsets import Daemonsets
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType, Rdma
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
+from libs.policy.kinds.mig import WITH_REBOOT, MigStrategy
 from libs.policy.kinds.nvidia_driver import NvidiaDriver, NvidiaDriverSpec
 from libs.policy.shapes import FreeForm, PolicyStruct
 

@@ -14,9 +14,9 @@ from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import NodeRecord
 from libs.host.pci import is_gpu
 from libs.kube.resources import CustomObject
-from libs.policy.kinds.agents import MigStrategy
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
+from libs.policy.kinds.mig import MigStrategy
 from libs.policy.manifests import parse_object
 from libs.policy.owners import DEPLOY_PREFIX
 from libs.policy.pools import assemble_pools
