@@ -12,22 +12,13 @@ import msgspec
 from libs.policy.kinds.agents import CDI_ALONE
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION, GpuClusterPolicy
+from libs.policy.kinds.unsupported import ONLY_FOR_VMS
 from libs.policy.pool import ClusterWidePolicy
 from libs.policy.render.rendered import Operand
 from libs.policy.shapes import reason_without_effect
 
 ABSENT: Final = ("dcgm", "nodeStatusExporter", "sandboxWorkloads")
 """The sections whose operands do not exist here."""
-ABSENT_IN_VMS: Final = (
-    "vfioManager",
-    "sandboxDevicePlugin",
-    "kataSandboxDevicePlugin",
-    "vgpuManager",
-    "vgpuDeviceManager",
-    "kataManager",
-    "ccManager",
-)
-"""Those that the GPU Operator too deploys only if sandboxWorkloads is enabled."""
 
 
 class UnbuiltOperand(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +83,7 @@ def _absent(policy: ClusterPolicy) -> Iterator[UnbuiltOperand]:
     """Yield the operands of the GPU Operator that do not exist here."""
     sections = ABSENT
     if policy.spec.sandbox_workloads.enabled:
-        sections += ABSENT_IN_VMS
+        sections += ONLY_FOR_VMS
     for field in CLUSTER_POLICY.spec_shape.fields:
         if field.name in sections and getattr(policy.spec, field.attribute).enabled:
             (switch,) = (each for each in field.shape.fields if each.name == "enabled")

@@ -15,6 +15,7 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.mig import WITH_REBOOT, MigManager
 from libs.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
+from libs.policy.kinds.unsupported import ONLY_FOR_VMS
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.selectors import is_valid_selector
 from libs.policy.shapes import FreeForm, scaled_value
@@ -28,19 +29,6 @@ _RESERVED_LABELS: Final = frozenset((OWNER_LABEL, DRIVER_LABEL, STATE_LABEL))
 PRESENT_LABEL: Final = "nvidia.com/gpu.present"
 
 _CUDA: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){0,2}", re.ASCII)
-
-_SANDBOX_SECTIONS: Final = frozenset(
-    (
-        "ccManager",
-        "kataManager",
-        "kataSandboxDevicePlugin",
-        "sandboxDevicePlugin",
-        "vfioManager",
-        "vgpuDeviceManager",
-        "vgpuManager",
-    )
-)
-"""Sections that have an effect only if sandboxWorkloads is enabled."""
 
 
 def validate(policy: Any, decoded: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -61,7 +49,7 @@ def validate(policy: Any, decoded: Iterable[Finding]) -> tuple[Finding, ...]:
 def _without_sandbox_warning(found: Finding) -> Finding:
     """Turn a warning into a note where the switch has no effect in the GPU Operator either."""
     section = found.field.split(".")[1:2]
-    if found.severity is Severity.WARNING and _SANDBOX_SECTIONS.intersection(section):
+    if found.severity is Severity.WARNING and set(ONLY_FOR_VMS).intersection(section):
         return msgspec.structs.replace(found, severity=Severity.NOTE)
     return found
 

@@ -7,6 +7,17 @@ from libs.policy.kinds.driver import DriverManager, KernelModuleConfig
 from libs.policy.kinds.service_monitor import ServiceMonitor
 from libs.policy.shapes import About, PolicyStruct
 
+ONLY_FOR_VMS = (
+    "vfioManager",
+    "sandboxDevicePlugin",
+    "kataSandboxDevicePlugin",
+    "vgpuManager",
+    "vgpuDeviceManager",
+    "kataManager",
+    "ccManager",
+)
+"""The sections that the GPU Operator too uses only if sandboxWorkloads is enabled."""
+
 
 class Dcgm(ContainerSection, frozen=True, kw_only=True):
     """The DCGM host engine."""

@@ -8,17 +8,19 @@ import pytest
 
 from libs.policy.findings import Severity
 from libs.policy.kinds import KINDS
+from libs.policy.kinds.unsupported import ONLY_FOR_VMS
 from libs.policy.manifests import parse_manifest
 from libs.policy.pools import assemble_pools
 from libs.policy.readiness import Observation
 from libs.policy.render.rendered import RenderResult
 from libs.policy.status import policy_statuses
-from libs.policy.unbuilt import ABSENT, ABSENT_IN_VMS
+from libs.policy.unbuilt import ABSENT
 from libs.policy.variants import NodeVariants
 from tests.unit.policy.fields import ExpectedFinding, FieldCase, Object, cases, minimal_object, put
 from tests.unit.policy.upstream_fields import FOLDER, upstream_fields
 
-PAGE = Path(__file__).parents[3] / "docs/policies.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "policies.md"
 _ROW = re.compile(r"\| `(spec[^`]*)` \| ([^|]*) \| ([^|]*) \|.*")
 Row = tuple[str, str]
 """What becomes of a field here, and its type."""
@@ -102,13 +104,13 @@ def is_named(case: FieldCase) -> bool:
     return ".".join(above[:2]) in message and bool(re.search(rf"\b{re.escape(last)}\b", message))
 
 
-@pytest.mark.parametrize("section", [*ABSENT, *ABSENT_IN_VMS])
+@pytest.mark.parametrize("section", [*ABSENT, *ONLY_FOR_VMS])
 def test_one_condition_names_each_operand_that_does_not_exist_here(section: str) -> None:
     policy = minimal_object("ClusterPolicy")
     assert "MissingOperands" not in conditions(policy) or section not in conditions(policy)
     put(policy["spec"], f"{section}.enabled", True)
-    assert (section in ABSENT_IN_VMS) == (section not in missing(policy))
-    for each in (*ABSENT, *ABSENT_IN_VMS):
+    assert (section in ONLY_FOR_VMS) == (section not in missing(policy))
+    for each in (*ABSENT, *ONLY_FOR_VMS):
         put(policy["spec"], f"{each}.enabled", True)
     assert f"spec.{section} is switched on, but Sluice " in missing(policy)
 
@@ -145,3 +147,11 @@ def test_a_condition_with_every_field_without_effect_names_them_all() -> None:
     lacking = [path for path in paths if path.rpartition(".")[2] not in message]
     assert lacking == []
     assert "and 1 more" not in message
+
+
+def test_the_page_about_compatibility_lists_the_operands_that_do_not_exist_here() -> None:
+    text = (DOCS / "compatibility.md").read_text()
+    section = text.partition("## Operands that do not exist here")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `spec.")]
+    listed = re.findall(r"`spec\.(\w+)`", " ".join(rows))
+    assert sorted(listed) == sorted((*ABSENT, *ONLY_FOR_VMS))
