@@ -21,8 +21,9 @@ remedy; nothing new starts in its pool until it is corrected.
 
 *Here* tells what becomes of a field in this version: it **works**, it is accepted with **no
 effect**, or some of its values are **refused**. Setting a field without effect changes nothing in
-the cluster. A policy that switches on an operand that does not exist yet is not ready, and its
-condition `MissingOperands` names each such section.
+the cluster, and the condition `Accepted` of its policy names it. The condition `MissingOperands`
+names each section that switches on an operand which does not exist here; the policy is not ready
+while pods may lack GPUs for that reason.
 
 *Default* is the value of a field that is not set. The API server writes a default in **bold**
 into the object; other defaults are applied when the object is read.

@@ -49,6 +49,8 @@ class PoolStatus(Data, frozen=True, kw_only=True):
     counts: Counts = Counts()
     waits: dict[str, Count] = {}
     """The number of waiting nodes by wait code."""
+    without_gpus: Count = 0
+    """The number of nodes with a GPU that no container can have: `WhyAnswer.no_gpus` says why."""
 
 
 class StatusAnswer(Message, frozen=True, kw_only=True):
@@ -90,6 +92,8 @@ class WhyAnswer(Message, frozen=True, kw_only=True):
     """Whether the node is in its wanted state; then there is no wait."""
     wait: WaitReason | None = None
     history: tuple[str, ...] = ()
+    no_gpus: str = ""
+    """Why containers can have none of the node's GPUs or not all, as its driver agent says."""
 
 
 class PlanQuery(Message, frozen=True, kw_only=True):

@@ -66,9 +66,9 @@ def quote_value(value: Any) -> str:
     return printable(str(value)) if isinstance(value, float) else f"a {type(value).__name__}"
 
 
-def printable(text: str) -> str:
+def printable(text: str, limit: int = MAX_VALUE_LENGTH) -> str:
     """Return text that is safe to show: shortened, valid Unicode, no control characters."""
-    short = text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…"
+    short = text if len(text) <= limit else f"{text[: limit - 1]}…"
     clean = short.encode("utf-8", "replace").decode()
     return "".join(letter if letter.isprintable() else "?" for letter in clean)
 

@@ -7,7 +7,7 @@ import msgspec
 from libs.contracts.node import UpgradeState
 from libs.policy.digest import driver_label, target_digest
 from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION
-from libs.policy.pool import Pool
+from libs.policy.pool import Pool, Pools
 from libs.policy.render.rendered import Operand, RenderedObject, RenderResult
 from libs.policy.variants import NodeVariants, Variant
 from libs.policy.wanted import InstallMethod
@@ -34,6 +34,8 @@ class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
     """Why the node is not in its wanted state."""
     skipped: bool = False
     """Whether a person excluded the node."""
+    lacks_gpus: bool = False
+    """Whether pods get no GPU there, although the device plugin is to run on the node."""
 
 
 class PodProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +79,20 @@ def agent_problems(rendering: RenderResult, observed: Observation) -> list[Readi
     """Return the problems of the operands that no pool owns."""
     shared = [rendered for rendered in rendering.objects if not rendered.pool]
     return [problem for rendered in shared for problem in _object_problems(rendered, observed)]
+
+
+def offer_problems(pools: Pools, observed: Observation) -> Iterator[ReadinessProblem]:
+    """Yield the nodes whose driver is in use, where a pod that asks for a GPU gets none."""
+    for pool in pools.pools:
+        for name in pool.nodes:
+            node = observed.nodes.get(name, ObservedNode())
+            is_counted = node.state == UpgradeState.UPGRADE_DONE and not node.skipped
+            if is_counted and node.lacks_gpus:
+                cause = (
+                    "a pod that asks for a GPU gets none, because the kubelet has none to allocate:"
+                    " the device plugin offers none, or all are failed"
+                )
+                yield ReadinessProblem(operand=Operand.DEVICE_PLUGIN, node=name, cause=cause)
 
 
 def pool_problems(

@@ -4,7 +4,6 @@ States, reasons and messages begin as in the GPU Operator, because scripts match
 the GPU Operator lacks (operand, node, remedy) follow.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
@@ -15,10 +14,17 @@ from libs.policy.findings import Acceptance, Finding, PolicyVerdict, Severity
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
+from libs.policy.listing import list_findings, list_first, name_fields
 from libs.policy.pool import Pools
-from libs.policy.readiness import Observation, ReadinessProblem, agent_problems, pool_problems
+from libs.policy.readiness import (
+    Observation,
+    ReadinessProblem,
+    agent_problems,
+    offer_problems,
+    pool_problems,
+)
 from libs.policy.render.rendered import Operand, RenderResult
-from libs.policy.unbuilt import unbuilt_operands
+from libs.policy.unbuilt import UnbuiltOperand, unbuilt_operands
 from libs.policy.variants import NodeVariants
 
 _INCOMPLETE: Final = (
@@ -75,7 +81,7 @@ def policy_statuses(
     problems = {
         pool.key: pool_problems(pool, variants, rendering, observed) for pool in pools.pools
     }
-    of_agents = agent_problems(rendering, observed)
+    of_agents = [*agent_problems(rendering, observed), *offer_problems(pools, observed)]
     statuses: list[PolicyStatus] = []
     for verdict in pools.verdicts:
         if verdict.acceptance is Acceptance.DELETING:
@@ -83,7 +89,15 @@ def policy_statuses(
         state, conditions = "", (_accepted(verdict, verdict.errors),)
         if verdict.kind != ROLLOUT_STRATEGY.name:
             unbuilt = _unbuilt(verdict, pools)
-            known = _Problems(by_pool=problems, of_agents=of_agents, unbuilt=unbuilt)
+            known = _Problems(
+                by_pool=problems,
+                of_agents=of_agents,
+                unbuilt=[
+                    ReadinessProblem(operand=each.operand, cause=str(each))
+                    for each in unbuilt
+                    if each.operand
+                ],
+            )
             summary = _summary(verdict, pools, observed, known)
             state = summary.state
             conditions = (*_conditions(summary), *conditions, *_missing_operands(unbuilt))
@@ -100,22 +114,19 @@ def policy_statuses(
     return tuple(statuses)
 
 
-def _unbuilt(verdict: PolicyVerdict, pools: Pools) -> list[ReadinessProblem]:
+def _unbuilt(verdict: PolicyVerdict, pools: Pools) -> list[UnbuiltOperand]:
     """Return the operands that the cluster-wide policy switches on in vain."""
     cluster = pools.cluster
     if verdict.kind == NVIDIA_DRIVER.name:
         return []
     if cluster is None or verdict.uid != cluster.metadata.uid:
         return []
-    return [
-        ReadinessProblem(operand=each.operand, cause=str(each))
-        for each in unbuilt_operands(cluster)
-    ]
+    return list(unbuilt_operands(cluster))
 
 
-def _missing_operands(unbuilt: Sequence[ReadinessProblem]) -> Iterator[StatusCondition]:
+def _missing_operands(unbuilt: Sequence[UnbuiltOperand]) -> Iterator[StatusCondition]:
     if unbuilt:
-        message = "; ".join(problem.cause for problem in unbuilt)
+        message = "; ".join(map(str, unbuilt))
         yield StatusCondition(
             type=MISSING_OPERANDS, status=True, reason="NotBuilt", message=message
         )
@@ -169,7 +180,7 @@ def updated_conditions(
 
 def _inactive_summary(verdict: PolicyVerdict) -> _Summary:
     """Return the state of a policy that does not take effect."""
-    message = _list_findings(verdict.reasons)
+    message = list_findings(verdict.reasons)
     if verdict.acceptance is Acceptance.DISABLED:
         return _Summary(state="disabled", reason="Reconciled", message=message)
     if verdict.acceptance is Acceptance.IGNORED:
@@ -180,7 +191,7 @@ def _inactive_summary(verdict: PolicyVerdict) -> _Summary:
 
 
 def _invalid_summary(errors: Sequence[Finding], nodes: Sequence[str]) -> _Summary:
-    message = _list_findings(errors)
+    message = list_findings(errors)
     degraded = message if nodes else ""
     return _Summary(state="notReady", reason="ReconcileFailed", message=message, degraded=degraded)
 
@@ -269,32 +280,15 @@ def _conditions(summary: _Summary) -> Iterator[StatusCondition]:
 
 
 def _accepted(verdict: PolicyVerdict, errors: Sequence[Finding]) -> StatusCondition:
-    """Return the condition Accepted: errors and warnings are listed, notes counted by section."""
+    """Return the condition Accepted, which names every field with an error, warning or note."""
     warnings = [finding for finding in verdict.findings if finding.severity is Severity.WARNING]
-    notes = Counter(
-        ".".join(finding.field.split(".")[:2])
-        for finding in verdict.findings
-        if finding.severity is Severity.NOTE
-    )
-    sections = ", ".join(
-        f"{section} ({count} field{'s' if count > 1 else ''})" for section, count in notes.items()
-    )
-    counted = f"set without effect here: {sections}; docs/policies.md has each field"
-    counted = counted if notes else ""
-    message = "; ".join(filter(None, [_list_findings([*errors, *warnings]), counted]))
+    notes = [finding for finding in verdict.findings if finding.severity is Severity.NOTE]
+    named = f"set without effect here: {name_fields(notes)}; docs/policies.md says why"
+    listed = list_findings([*errors, *warnings])
+    message = "; ".join(filter(None, [listed, named if notes else ""]))
     reason = "Invalid" if errors else "Warnings" if warnings else "Accepted"
     return StatusCondition(type="Accepted", status=not errors, reason=reason, message=message)
 
 
 def _list_problems(problems: Sequence[ReadinessProblem]) -> str:
-    return _first([str(problem) for problem in problems], 5)
-
-
-def _list_findings(findings: Sequence[Finding]) -> str:
-    return _first([finding.for_scripts for finding in findings], 10)
-
-
-def _first(texts: Sequence[str], count: int) -> str:
-    """List the first texts and count the rest."""
-    more = [f"and {len(texts) - count} more"] if len(texts) > count else []
-    return "; ".join([*texts[:count], *more])
+    return list_first([str(problem) for problem in problems], 5)

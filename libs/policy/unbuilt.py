@@ -1,23 +1,31 @@
 """Operands that policies ask for and this version of Sluice does not have.
 
-While a policy switches one on it is not ready, and its status names the section.
+The status of a policy names each section that switches one on. The policy is not ready while pods
+may lack GPUs for that reason.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from libs.policy.kinds.agents import CDI_ALONE
-from libs.policy.kinds.cluster_policy import ClusterPolicy
+from libs.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION, GpuClusterPolicy
+from libs.policy.kinds.unsupported import ONLY_FOR_VMS
 from libs.policy.pool import ClusterWidePolicy
 from libs.policy.render.rendered import Operand
+from libs.policy.shapes import reason_without_effect
+
+ABSENT: Final = ("dcgm", "nodeStatusExporter", "sandboxWorkloads")
+"""The sections whose operands do not exist here."""
 
 
 class UnbuiltOperand(msgspec.Struct, frozen=True, kw_only=True):
     """An operand that a section of a policy switches on without effect."""
 
-    operand: Operand
+    operand: Operand | None
+    """What is not ready for that reason; None if pods get GPUs all the same."""
     section: str
     problem: str
     remedy: str
@@ -39,6 +47,7 @@ def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
         )
     if isinstance(policy, ClusterPolicy):
         yield from _unbuilt_parts(policy)
+        yield from _absent(policy)
     if spec.device_plugin.enabled:
         is_full = isinstance(policy, ClusterPolicy)
         yield UnbuiltOperand(
@@ -68,3 +77,19 @@ def _unbuilt_parts(policy: ClusterPolicy) -> Iterator[UnbuiltOperand]:
             " version, so no configuration is in use",
             remedy="name that of all nodes in default",
         )
+
+
+def _absent(policy: ClusterPolicy) -> Iterator[UnbuiltOperand]:
+    """Yield the operands of the GPU Operator that do not exist here."""
+    sections = ABSENT
+    if policy.spec.sandbox_workloads.enabled:
+        sections += ONLY_FOR_VMS
+    for field in CLUSTER_POLICY.spec_shape.fields:
+        if field.name in sections and getattr(policy.spec, field.attribute).enabled:
+            (switch,) = (each for each in field.shape.fields if each.name == "enabled")
+            yield UnbuiltOperand(
+                operand=None,
+                section=f"spec.{field.name}",
+                problem=reason_without_effect(switch.about, field.about.no_effect_because),
+                remedy="set enabled to false",
+            )

@@ -8,21 +8,20 @@ import msgspec
 
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.policy.affinity import parse_affinity
+from libs.policy.driver_checks import check_driver
 from libs.policy.findings import Finding, Severity, quote_value
 from libs.policy.kinds.agents import (
     HANDLER_VARIABLES,
     LEGACY_CLASS,
     PLUGIN_VARIABLES,
     TOOLKIT_VARIABLES,
-    WITH_REBOOT,
     DevicePlugin,
-    MigManager,
 )
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
-from libs.policy.kinds.common import Image
-from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
+from libs.policy.kinds.mig import WITH_REBOOT, MigManager
 from libs.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
+from libs.policy.kinds.unsupported import ONLY_FOR_VMS
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.selectors import is_valid_selector
 from libs.policy.shapes import FreeForm, scaled_value
@@ -34,23 +33,8 @@ _RESERVED_LABELS: Final = frozenset((OWNER_LABEL, DRIVER_LABEL, STATE_LABEL))
 """Labels that follow from the choice of a node's driver."""
 
 PRESENT_LABEL: Final = "nvidia.com/gpu.present"
-_OPEN_ONLY_FROM: Final = (2, 17, 5)
-"""From this version, GPUDirect Storage works with open kernel modules only."""
 
 _CUDA: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){0,2}", re.ASCII)
-
-_SANDBOX_SECTIONS: Final = frozenset(
-    (
-        "ccManager",
-        "kataManager",
-        "kataSandboxDevicePlugin",
-        "sandboxDevicePlugin",
-        "vfioManager",
-        "vgpuDeviceManager",
-        "vgpuManager",
-    )
-)
-"""Sections that have an effect only if sandboxWorkloads is enabled."""
 
 
 def validate(policy: Any, decoded: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -71,7 +55,7 @@ def validate(policy: Any, decoded: Iterable[Finding]) -> tuple[Finding, ...]:
 def _without_sandbox_warning(found: Finding) -> Finding:
     """Turn a warning into a note where the switch has no effect in the GPU Operator either."""
     section = found.field.split(".")[1:2]
-    if found.severity is Severity.WARNING and _SANDBOX_SECTIONS.intersection(section):
+    if found.severity is Severity.WARNING and set(ONLY_FOR_VMS).intersection(section):
         return msgspec.structs.replace(found, severity=Severity.NOTE)
     return found
 
@@ -79,7 +63,9 @@ def _without_sandbox_warning(found: Finding) -> Finding:
 def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
     spec = policy.spec
     if spec.driver.enabled and not spec.driver.use_nvidia_driver_crd:
-        yield from _driver(spec.driver, spec.gds, spec.gdrcopy, path="spec.driver", parent="spec")
+        yield from check_driver(
+            spec.driver, spec.gds, spec.gdrcopy, path="spec.driver", parent="spec"
+        )
         yield from _upgrades(spec.driver.upgrade_policy, "spec.driver.upgradePolicy")
     yield from _directories(spec)
     yield from _handlers(spec)
@@ -136,7 +122,7 @@ def _nvidia_driver(policy: NvidiaDriver) -> Iterator[Finding]:
             remedy="select by another label",
         )
     yield from _node_affinity(spec.node_affinity)
-    yield from _driver(spec, spec.gds, spec.gdrcopy, path="spec", parent="spec")
+    yield from check_driver(spec, spec.gds, spec.gdrcopy, path="spec", parent="spec")
     yield from _upgrades(spec.upgrade_policy, "spec.upgradePolicy")
 
 
@@ -280,65 +266,3 @@ def _upgrades(policy: UpgradePolicy, path: str) -> Iterator[Finding]:
                 problem="is not a valid label selector",
                 remedy='write one like "app=train" or "app in (train, tune), tier!=test"',
             )
-
-
-def _driver(
-    driver: DriverBase, gds: Gds, gdrcopy: Gdrcopy, *, path: str, parent: str
-) -> Iterator[Finding]:
-    yield from _image(driver, path)
-    yield from _probes(driver, path)
-    for name, part in (("gds", gds), ("gdrcopy", gdrcopy)):
-        if not part.enabled:
-            continue
-        yield from _image(part, f"{parent}.{name}")
-        if driver.use_precompiled:
-            yield Finding(
-                field=f"{parent}.{name}.enabled",
-                value="true",
-                problem="cannot be combined with precompiled drivers",
-                remedy=f"set it to false, or {path}.usePrecompiled",
-            )
-    needs_open = gds.enabled and _needs_open_modules(gds.version)
-    if needs_open and driver.kernel_module_type is not KernelModuleType.OPEN:
-        yield Finding(
-            field=f"{parent}.gds.version",
-            value=quote_value(gds.version),
-            problem="of GPUDirect Storage works only with open kernel modules",
-            remedy=f"set {path}.kernelModuleType to open, or use a version older than v2.17.5",
-        )
-
-
-def _probes(driver: DriverBase, path: str) -> Iterator[Finding]:
-    """Check for probes that the API server would refuse in a DaemonSet."""
-    probes = {"startupProbe": driver.startup_probe, "livenessProbe": driver.liveness_probe}
-    for name, probe in probes.items():
-        if probe and probe.success_threshold not in (None, 1):
-            yield Finding(
-                field=f"{path}.{name}.successThreshold",
-                value=quote_value(probe.success_threshold),
-                problem="is not 1: Kubernetes takes nothing else for this probe",
-                remedy="set it to 1, or leave it out",
-            )
-
-
-def _image(image: Image, path: str) -> Iterator[Finding]:
-    """Check that an image has all three parts, or a full path in `image`, or nothing."""
-    parts = {"repository": image.repository, "image": image.image, "version": image.version}
-    missing = [name for name, value in parts.items() if not value]
-    if missing and (image.repository or image.version):
-        yield Finding(
-            field=f"{path}.{missing[0]}",
-            problem=(
-                "is missing: invalid image specification: repository, image and version must all"
-                f' be set (repository "{image.repository}", image "{image.image}",'
-                f' version "{image.version}")'
-            ),
-            remedy=f"set {' and '.join(f'{path}.{name}' for name in missing)}",
-        )
-
-
-def _needs_open_modules(version: str) -> bool:
-    if version.startswith("sha256:"):
-        return True
-    found = re.match(r"v?([0-9]{1,9})\.([0-9]{1,9})(?:\.([0-9]{1,9}))?", version, re.ASCII)
-    return found is not None and tuple(int(part or 0) for part in found.groups()) >= _OPEN_ONLY_FROM

@@ -4,12 +4,12 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from libs.policy.kinds.agents import WITH_REBOOT, MigStrategy
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.daemonsets import Daemonsets
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType, Rdma
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
+from libs.policy.kinds.mig import WITH_REBOOT, MigStrategy
 from libs.policy.kinds.nvidia_driver import NvidiaDriver, NvidiaDriverSpec
 from libs.policy.shapes import FreeForm, PolicyStruct
 
@@ -92,6 +92,10 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
     """The ConfigMap with the MIG configurations; empty: those that come with Sluice."""
     mig_may_reboot: bool = False
     """A geometry that only a reboot of the node completes is accepted."""
+    gds: bool = False
+    """Some driver comes with GPUDirect Storage."""
+    gdrcopy: bool = False
+    """Some driver comes with GDRCopy."""
 
 
 def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:

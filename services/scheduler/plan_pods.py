@@ -5,11 +5,12 @@ come in pages, and only those that concern an upgrade are kept.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from libs.contracts.identities import Writer
 from libs.kube.client import Kube
 from libs.kube.resources import Resource
 from libs.kube.views import Object
@@ -35,9 +36,16 @@ class TooManyPods(Exception):
 
 
 async def with_pods(
-    fleet: Fleet, pool: str, *, kube: Kube, namespace: str, claim_of: ClaimOf
+    fleet: Fleet,
+    pool: str,
+    *,
+    kube: Kube,
+    namespace: str,
+    claim_of: ClaimOf,
+    absent_agents: Callable[[], frozenset[Writer]] = frozenset,
 ) -> Fleet:
     """Return the fleet with the pods of all nodes of a pool, and all disruption budgets."""
+    absent = absent_agents()
     budgets = defaultdict[str, list[DisruptionBudget]](list)
     async for page in _pages(kube, BUDGETS):
         for budget in page:
@@ -50,7 +58,9 @@ async def with_pods(
             on_node = pods.get(pod.spec.node_name)
             if on_node is None or not is_workload(pod):
                 continue
-            view = workload_pod(pod, upgrade, namespace=namespace, claim_of=claim_of)
+            view = workload_pod(
+                pod, upgrade, namespace=namespace, claim_of=claim_of, absent_agents=absent
+            )
             if _is_concerned(view):
                 kept += 1
                 on_node.append(replace(view, budget=_budget_of(pod, budgets)))

@@ -78,8 +78,10 @@ class SchedulerQueries:
             return self._no_pool(query.pool)
         now = self._instant()
         waits_by_pool: dict[str, Counter[str]] = {key: Counter() for key in pools}
+        without_gpus = Counter[str]()
         waits = self._waits()
         for node in self._tracker.nodes.values():
+            without_gpus[node.pool] += bool(node.no_gpus)
             wait = waits.get(node.name, node.last_wait)
             if wait is not None and node.pool in waits_by_pool:
                 waits_by_pool[node.pool][wait.code.value] += 1
@@ -90,7 +92,10 @@ class SchedulerQueries:
             epoch=now.epoch,
             sources={name: now.at - source.proved for name, source in sources.items()},
             pools=tuple(
-                _pool_status(pool, waits_by_pool[key], self._rollout_error(key, now))
+                replace(
+                    _pool_status(pool, waits_by_pool[key], self._rollout_error(key, now)),
+                    without_gpus=without_gpus[key],
+                )
                 for key, pool in sorted(pools.items())
                 if query.pool in ("", key)
             ),
@@ -117,6 +122,7 @@ class SchedulerQueries:
             in_place=wait is None and node.lease is None and not node.write_pending,
             wait=None if wait is None else _wait_reason(wait),
             history=tuple(self._history.get(node.name, ())),
+            no_gpus=node.no_gpus,
         )
 
     async def plan(self, query: PlanQuery) -> PlanAnswer | QueryError:

@@ -129,6 +129,7 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
                 kube=kube,
                 namespace=inputs.namespace,
                 claim_of=inputs.informers.resource_claims.cache.get,
+                absent_agents=lambda: tracker.pool_snapshot.absent_agents,
             ),
             plan_runner=plan_runner,
         )

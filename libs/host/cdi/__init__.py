@@ -2,5 +2,5 @@
 
 `spec` is the format, `published` the files on a machine. A spec is made in `generate` from the GPUs
 that NVML describes and from the driver's root file system: its files are found by `driver_root`,
-with the loader's cache of `ldcache`.
+with the loader's cache of `ldcache`. `extras` makes the specs of what containers get beside GPUs.
 """

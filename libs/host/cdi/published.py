@@ -8,10 +8,17 @@ from libs.host.tree import Tree, Unreadable
 
 FOLDER: Final = "/var/run/cdi"
 """Emptied by a reboot, as devices and driver are."""
+
+
+def file_of(kind: str) -> str:
+    """Return the path of a kind's spec."""
+    return f"{FOLDER}/{kind.replace('/', '-')}.json"
+
+
 GPU_KIND: Final = "nvidia.com/gpu"
-GPU_FILE: Final = f"{FOLDER}/nvidia.com-gpu.json"
+GPU_FILE: Final = file_of(GPU_KIND)
 MANAGEMENT_KIND: Final = "management.nvidia.com/gpu"
-MANAGEMENT_FILE: Final = f"{FOLDER}/management.nvidia.com-gpu.json"
+MANAGEMENT_FILE: Final = file_of(MANAGEMENT_KIND)
 ALL: Final = "all"
 """The device that stands for all of its kind."""
 _SUFFIXES: Final = (".json", ".yaml")
@@ -25,20 +32,30 @@ def devices(tree: Tree) -> frozenset[str]:
     are none while the spec is missing or not readable, nor while another file defines GPUs too:
     then the runtime resolves neither's.
     """
-    spec = gpu_spec(tree)
+    return devices_of(tree, GPU_KIND)
+
+
+def devices_of(tree: Tree, kind: str) -> frozenset[str]:
+    """Return the names of the devices of a kind that a container can have now."""
+    spec = _resolved_spec(tree, kind)
     return frozenset() if spec is None else frozenset(each.name for each in spec.devices)
 
 
 def gpu_spec(tree: Tree) -> Spec | None:
     """Return the spec of GPUs, if runtimes resolve it."""
+    return _resolved_spec(tree, GPU_KIND)
+
+
+def _resolved_spec(tree: Tree, kind: str) -> Spec | None:
+    path = file_of(kind)
     try:
-        data = tree.data(GPU_FILE)
-        if data is None or conflicts(tree, GPU_FILE, GPU_KIND):
+        data = tree.data(path)
+        if data is None or conflicts(tree, path, kind):
             return None
         spec = decode(data)
     except (MalformedSpec, Unreadable):
         return None
-    return spec if spec.kind == GPU_KIND else None
+    return spec if spec.kind == kind else None
 
 
 def conflicts(tree: Tree, path: str, kind: str) -> tuple[str, ...]:

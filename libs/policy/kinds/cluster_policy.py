@@ -5,17 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.policy.kinds.agents import (
-    CDI_ALONE,
-    NO_MONITOR,
-    DcgmExporter,
-    DevicePlugin,
-    Gfd,
-    MigManager,
-    MigSection,
-    Toolkit,
-    Validator,
-)
+from libs.policy.kinds.agents import CDI_ALONE, DevicePlugin, Gfd, Toolkit, Validator
 from libs.policy.kinds.common import (
     AGE,
     NO_OPERATOR,
@@ -27,6 +17,8 @@ from libs.policy.kinds.common import (
 )
 from libs.policy.kinds.daemonsets import Daemonsets
 from libs.policy.kinds.driver import DriverSection, Gdrcopy, Gds
+from libs.policy.kinds.exporter import NO_MONITOR, DcgmExporter
+from libs.policy.kinds.mig import MigManager, MigSection
 from libs.policy.kinds.unsupported import (
     NO_VMS,
     CcManager,

@@ -68,7 +68,12 @@ class Gds(ContainerSection, frozen=True, kw_only=True):
     """GPUDirect Storage: disks access GPU memory."""
 
     enabled: Annotated[
-        bool, About("Whether nvidia-fs is loaded.", effect="adds nvidia-fs-ctr to the pod")
+        bool,
+        About(
+            "Whether nvidia-fs is loaded.",
+            effect="adds nvidia-fs-ctr to the pod; containers with GPUs get nvidia.com/gds=all and"
+            " nvidia.com/mofed=all by CDI, where the node has their device files",
+        ),
     ] = False
 
 
@@ -76,7 +81,12 @@ class Gdrcopy(ContainerSection, frozen=True, kw_only=True):
     """Copies between GPU memory and the CPU by the GDRCopy kernel module."""
 
     enabled: Annotated[
-        bool, About("Whether gdrdrv is loaded.", effect="adds nvidia-gdrcopy-ctr to the pod")
+        bool,
+        About(
+            "Whether gdrdrv is loaded.",
+            effect="adds nvidia-gdrcopy-ctr to the pod; containers with GPUs get"
+            " nvidia.com/gdrcopy=all by CDI, where the node has its device file",
+        ),
     ] = False
 
 

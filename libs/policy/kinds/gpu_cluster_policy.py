@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from libs.policy.kinds.agents import MIG_EFFECT
 from libs.policy.kinds.cluster_policy import PolicyState
 from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterColumn
+from libs.policy.kinds.mig import MIG_EFFECT
 from libs.policy.shapes import About, PolicyStruct
 
 NO_HOST_INSTALLATION = "this version of Sluice installs no drivers on hosts"

@@ -7,11 +7,22 @@ from libs.policy.kinds.driver import DriverManager, KernelModuleConfig
 from libs.policy.kinds.service_monitor import ServiceMonitor
 from libs.policy.shapes import About, PolicyStruct
 
+ONLY_FOR_VMS = (
+    "vfioManager",
+    "sandboxDevicePlugin",
+    "kataSandboxDevicePlugin",
+    "vgpuManager",
+    "vgpuDeviceManager",
+    "kataManager",
+    "ccManager",
+)
+"""The sections that the GPU Operator too uses only if sandboxWorkloads is enabled."""
+
 
 class Dcgm(ContainerSection, frozen=True, kw_only=True):
     """The DCGM host engine."""
 
-    enabled: Annotated[bool, About("Whether the host engine runs.", unsupported=True)] = True
+    enabled: Annotated[bool, About("Whether the host engine runs.", unsupported=True)] = False
     host_port: Annotated[int | None, About("The port on the host.", bits=32)] = None
 
 

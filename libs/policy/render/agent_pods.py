@@ -145,7 +145,10 @@ def _nri(policy: ClusterPolicy, operands: Operands) -> Mapping[str, str]:
 def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the device plugin, which offers a node's GPUs to the kubelet."""
     section = policy.spec.device_plugin
-    env = _variables(section.env, PLUGIN_VARIABLES)
+    # As in the GPU Operator, GPUDirect Storage comes with the verbs of RDMA.
+    switches = {"GDS": operands.gds, "MOFED": operands.gds, "GDRCOPY": operands.gdrcopy}
+    env = {f"SLUICE_{name}_ENABLED": "true" for name, is_on in switches.items() if is_on}
+    env |= _variables(section.env, PLUGIN_VARIABLES)
     env["SLUICE_DEVICE_PLUGINS"] = DEVICE_PLUGINS
     env["SLUICE_MIG_STRATEGY"] = operands.mig_strategy.value
     listed, key = section.config.name, section.config.default

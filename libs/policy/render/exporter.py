@@ -6,8 +6,8 @@ Both have the names of the GPU Operator's objects for dcgm-exporter.
 from collections.abc import Iterator
 from typing import Final
 
-from libs.policy.kinds.agents import ExporterService
 from libs.policy.kinds.cluster_policy import ClusterPolicy
+from libs.policy.kinds.exporter import ExporterService
 from libs.policy.kinds.service_monitor import ServiceMonitor
 from libs.policy.render.agent_pods import METRICS_PORT
 from libs.policy.render.pod_fields import JsonObject, drop_empty

@@ -7,6 +7,8 @@ operands are not rendered; drivers that cannot be rendered are returned as failu
 from collections.abc import Collection, Iterator
 from typing import Final
 
+import msgspec
+
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY, GpuClusterPolicy
 from libs.policy.pool import ClusterWidePolicy, Pools
@@ -83,7 +85,11 @@ def _cluster_operands(
     """Render the operands that exist once per cluster."""
     policy = pools.cluster if isinstance(pools.cluster, ClusterPolicy) else ClusterPolicy()
     yield from _runtime_classes(runtime_classes(policy).intersection(handlers))
-    operands = operands_of(pools.cluster)
+    operands = msgspec.structs.replace(
+        operands_of(pools.cluster),
+        gds=any(pool.driver.gds.enabled for pool in pools.pools),
+        gdrcopy=any(pool.driver.gdrcopy.enabled for pool in pools.pools),
+    )
     yield from render_agents(policy, operands, settings)
     if operands.telemetry:
         yield from render_exporter(policy, settings)

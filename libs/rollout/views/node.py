@@ -103,6 +103,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     obstacle: Diagnosis | None = None
     """Why no driver is loaded, as far as the driver agent knows."""
     gate: Gate | None = None
+    no_gpus: str = ""
+    """Why no container can have some of its GPUs, as the driver agent says; for people only."""
     evidence: Evidence | None = None
     """The validator's last evidence, of this node uid and boot."""
     usage: Usage | None = None

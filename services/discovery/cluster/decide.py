@@ -14,9 +14,9 @@ from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import NodeRecord
 from libs.host.pci import is_gpu
 from libs.kube.resources import CustomObject
-from libs.policy.kinds.agents import MigStrategy
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
+from libs.policy.kinds.mig import MigStrategy
 from libs.policy.manifests import parse_object
 from libs.policy.owners import DEPLOY_PREFIX
 from libs.policy.pools import assemble_pools
@@ -122,7 +122,7 @@ def decide(node: Node, reported: ReportedFacts, policy: LabelPolicy) -> LabelDec
     # Each step starts from the labels that the steps before it leave.
     wanted |= operand_labels.presence(labels, gpus)
     wanted |= operand_labels.operands(_merge(labels, wanted), policy.cluster)
-    wanted |= operand_labels.pauses(_merge(labels, wanted), _is_paused(node))
+    wanted |= operand_labels.pauses(_merge(labels, wanted), _is_paused(node), policy.cluster)
     change = _change(node, wanted, at=reported.at)
     refused = _refused(reported.facts if policy.nfd_labels else None, checked.refused)
     return LabelDecision(

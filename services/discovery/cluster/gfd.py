@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from libs.contracts.facts import Facts, Gpu, LoadedDriver, PciDevice, Vgpu
-from libs.policy.kinds.agents import MigStrategy
+from libs.policy.kinds.mig import MigStrategy
 from services.discovery.cluster import mig_labels
 from services.discovery.cluster.label_values import REFUSED, Labels, number, product
 from services.discovery.cluster.mig_labels import (

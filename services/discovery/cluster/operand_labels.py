@@ -4,6 +4,7 @@
   unset.
 - A pause lasts as long as the node's record is paused. Keys that select our own agents are never
   paused, and a pause that another operator left on them is removed: nothing else would remove it.
+  Where the policy switches an agent of ours off, its key is for another's, and paused.
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,9 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
 from libs.policy.owners import DEPLOY_OPERANDS, DEPLOY_PREFIX, WORKLOAD_LABEL
-from libs.policy.render.agents import NEVER_PAUSED_LABELS
+from libs.policy.render.agents import absent_agents, never_paused_labels
 from libs.policy.validation import PRESENT_LABEL
+from libs.policy.wanted import operands_of
 from services.discovery.cluster.gfd import MIG_CAPABLE, PRODUCT, VGPU_HOST
 
 MIG_MANAGER: Final = f"{DEPLOY_PREFIX}mig-manager"
@@ -106,13 +108,16 @@ def operands(labels: Labels, cluster: ClusterPolicy | GpuClusterPolicy | None) -
     return changes
 
 
-def pauses(labels: Labels, paused: bool | None) -> Changes:
+def pauses(
+    labels: Labels, paused: bool | None, cluster: ClusterPolicy | GpuClusterPolicy | None
+) -> Changes:
     """Return the operands to pause or restore; None: the node's record cannot be read."""
+    never_paused = never_paused_labels(absent_agents(operands_of(cluster)))
     changes: Changes = {}
     for key, value in labels.items():
         if not key.startswith(DEPLOY_PREFIX):
             continue
-        if key in NEVER_PAUSED_LABELS or paused is False:
+        if key in never_paused or paused is False:
             new = _restored(value)
         elif paused:
             new = _paused(value)

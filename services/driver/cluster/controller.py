@@ -67,6 +67,11 @@ class StaleCache(Exception):
     """A deletion or removal needs verified caches, and some may be stale."""
 
 
+def _content(node: resources.Node) -> tuple[object, ...]:
+    """Return what a plan depends on."""
+    return node.metadata.labels, node.record, node.handlers, node.offers_gpus
+
+
 class OperandController:
     """Runs for one term of leadership."""
 
@@ -123,10 +128,9 @@ class OperandController:
                 each()
 
     def _on_change(self, before: Object | None, after: Object | None) -> None:
-        if isinstance(before, resources.Node) and isinstance(after, resources.Node):
-            same = before.metadata.labels == after.metadata.labels
-            if same and before.record == after.record and before.handlers == after.handlers:
-                return  # a heartbeat
+        nodes = [each for each in (before, after) if isinstance(each, resources.Node)]
+        if len(nodes) == 2 and _content(nodes[0]) == _content(nodes[1]):
+            return  # a heartbeat
         if isinstance(before, Lease) and isinstance(after, Lease):
             holders = {lease.spec.holder_identity for lease in (before, after)}
             if len(holders) == 1 and self._planner.hold_reason:

@@ -12,7 +12,7 @@ from libs.policy.digest import target_digest
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
 from libs.policy.manifests import parse_object
-from libs.policy.owners import NodeLabels
+from libs.policy.owners import DEPLOY_OPERANDS, DEPLOY_PLUGIN, NodeLabels
 from libs.policy.pool import Pools
 from libs.policy.pools import assemble_pools
 from libs.policy.readiness import Observation, ObservedDaemonSet, ObservedNode, PodProblem
@@ -26,6 +26,7 @@ from libs.policy.render.rendered import (
 from libs.policy.status import PolicyStatus, StatusCondition, policy_statuses
 from libs.policy.validation import PRESENT_LABEL
 from libs.policy.variants import assign_variants
+from libs.policy.wanted import operands_of
 from services.driver.cluster.resources import DaemonSet, Node, PolicyObject
 
 _FEATURES: Final = "feature.node.kubernetes.io/"
@@ -126,12 +127,13 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
 
 
 def _observe(snapshot: ClusterSnapshot, pools: Pools) -> Observation:
+    has_plugin = operands_of(pools.cluster).device_plugin
     return Observation(
         daemon_sets={
             each.metadata.name: _observe_daemon_set(each) for each in snapshot.daemon_sets
         },
         nodes={
-            node.metadata.name: _observe_node(node)
+            node.metadata.name: _observe_node(node, has_plugin=has_plugin)
             for node in snapshot.nodes
             if node.metadata.name in pools.owners
         },
@@ -154,14 +156,18 @@ def _observe_daemon_set(daemon_set: DaemonSet) -> ObservedDaemonSet:
     )
 
 
-def _observe_node(node: Node) -> ObservedNode:
+def _observe_node(node: Node, *, has_plugin: bool) -> ObservedNode:
     labels = node.metadata.labels
+    # A person may leave the device plugin out on a node, by a value of the label's own.
+    is_wanted = has_plugin and labels.get(DEPLOY_OPERANDS) != "false"
+    is_wanted = is_wanted and labels.get(DEPLOY_PLUGIN) in (None, "", "true")
     state = labels.get(STATE_LABEL, "")
     return ObservedNode(
         state=state,
         label=labels.get(DRIVER_LABEL, ""),
         cause=_failure_cause(node.record) if state == UpgradeState.UPGRADE_FAILED else "",
         skipped=labels.get(SKIP_LABEL) == "true",
+        lacks_gpus=is_wanted and not node.offers_gpus,
     )
 
 

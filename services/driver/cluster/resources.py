@@ -48,13 +48,18 @@ class RuntimeHandler(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
+_GPUS: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
+"""How the names of resources begin that a device plugin offers for GPUs."""
+
+
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     runtime_handlers: tuple[RuntimeHandler, ...] | None = None
     """As the container runtime reports them to the kubelet."""
+    allocatable: dict[str, str] | None = None
 
 
 class Node(views.Object, frozen=True, kw_only=True):
-    """A node with its labels, its record and its runtime handlers."""
+    """A node with its labels, its record, its runtime handlers and its allocatable GPUs."""
 
     status: NodeStatus = NodeStatus()
 
@@ -63,6 +68,10 @@ class Node(views.Object, frozen=True, kw_only=True):
         kept = {} if record is None else {RECORD_ANNOTATION: record}
         lean = msgspec.structs.replace(self.metadata, annotations=kept, managed_fields=())
         msgspec.structs.force_setattr(self, "metadata", lean)
+        status = self.status
+        gpus = {name: count for name, count in (status.allocatable or {}).items() if _is_gpu(name)}
+        status = msgspec.structs.replace(status, allocatable=gpus)
+        msgspec.structs.force_setattr(self, "status", status)
 
     @property
     def record(self) -> str:
@@ -72,6 +81,15 @@ class Node(views.Object, frozen=True, kw_only=True):
     @property
     def handlers(self) -> tuple[str, ...]:
         return tuple(handler.name for handler in self.status.runtime_handlers or ())
+
+    @property
+    def offers_gpus(self) -> bool:
+        """Whether the kubelet gives GPUs to pods that ask for them."""
+        return any(count not in ("", "0") for count in (self.status.allocatable or {}).values())
+
+
+def _is_gpu(name: str) -> bool:
+    return name.startswith(_GPUS)
 
 
 class DaemonSet(views.DaemonSet, frozen=True, kw_only=True):

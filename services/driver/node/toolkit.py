@@ -6,20 +6,21 @@ driver or the GPUs there are no specs, and NVML stays closed.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from libs.contracts.facts import Cdi, Gpu
-from libs.host.cdi import device_files, driver_root, published
+from libs.host.cdi import device_files, driver_root, extras, published
 from libs.host.cdi.driver_root import DriverFiles, NoDriverFiles
 from libs.host.cdi.generate import Generated, generate
+from libs.host.cdi.spec import Spec
 from libs.host.gpus.port import GpusUnavailable
 from libs.host.machine import Machine
 from libs.host.tree import Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
-from services.driver.node.toolkit_traces import DriverRun, Traces, driver_run, traces
+from services.driver.node.toolkit_traces import KINDS, DriverRun, Traces, driver_run, traces
 
 _log = logger()
 
@@ -115,8 +116,10 @@ class Toolkit:
     def _is_retry_due(self) -> bool:
         return self._retry_at is not None and self._clock.monotonic() >= self._retry_at
 
-    def _made(self, found: Traces) -> tuple[Generated, tuple[str, ...]]:
-        """Return the specs, and the files that contradict them; raise if they cannot be made."""
+    def _made(self, found: Traces) -> tuple[Generated, Mapping[str, Spec], tuple[str, ...]]:
+        """Return the specs of GPUs, those of what is beside them, and the files that contradict
+        them; raise if they cannot be made.
+        """
         tree = self._machine.tree
         if found.missing:
             self._remove()
@@ -132,7 +135,7 @@ class Toolkit:
         made = generate(self._gpus(), devices, files, architecture=self._architecture)
         if driver_run(tree) != found.driver:
             raise NoDriverFiles("the driver changed while its GPUs were read")
-        return made, found.conflicts
+        return made, extras.find(tree, files.root), found.conflicts
 
     def _files(self, version: str) -> DriverFiles:
         """Return the driver's files, from the first root that has those of this version."""
@@ -152,12 +155,13 @@ class Toolkit:
         finally:
             gpus.close()
 
-    def _publish(self, made: Generated, conflicts: tuple[str, ...]) -> Cdi:
+    def _publish(
+        self, made: Generated, extra: Mapping[str, Spec], conflicts: tuple[str, ...]
+    ) -> Cdi:
         tree = self._machine.tree
-        for path, spec in (
-            (published.MANAGEMENT_FILE, made.management),
-            (published.GPU_FILE, made.gpus),
-        ):
+        specs = {published.MANAGEMENT_KIND: made.management, **extra, published.GPU_KIND: made.gpus}
+        for kind in KINDS:
+            path, spec = published.file_of(kind), specs.get(kind)
             if spec is None:
                 published.remove(tree, path)
             else:
@@ -204,5 +208,5 @@ class Toolkit:
 
     def _remove(self) -> None:
         self._made_for = None
-        for path in (published.GPU_FILE, published.MANAGEMENT_FILE):
-            published.remove(self._machine.tree, path)
+        for kind in KINDS:
+            published.remove(self._machine.tree, published.file_of(kind))

@@ -8,10 +8,12 @@ from typing import Final
 import msgspec
 
 from libs.host import modules
-from libs.host.cdi import device_files, ldcache, published
+from libs.host.cdi import device_files, extras, ldcache, published
 from libs.host.cdi.spec import MalformedSpec, decode
 from libs.host.tree import Tree
 
+KINDS: Final = (published.MANAGEMENT_KIND, *extras.KINDS, published.GPU_KIND)
+"""The kinds of the specs, in the order in which they are written: that of GPUs is used first."""
 _MODULE: Final = f"/sys/module/{modules.DRIVER}"
 _CAPABILITIES: Final = "/proc/driver/nvidia/capabilities"
 _GPU: Final = re.compile(r"gpu[0-9]+")
@@ -42,12 +44,16 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def traces(tree: Tree, roots: Sequence[str]) -> Traces:
-    files = (published.GPU_FILE, published.MANAGEMENT_FILE)
-    data = [tree.data(path) or b"" for path in files]
+    data = [tree.data(published.file_of(kind)) or b"" for kind in KINDS]
     return Traces(
         driver=driver_run(tree),
         devices=frozenset(
-            path for root in roots for path in device_files.find(tree, root.rstrip("/")).paths
+            path
+            for root in roots
+            for path in (
+                *device_files.find(tree, root.rstrip("/")).paths,
+                *extras.traces(tree, root.rstrip("/")),
+            )
         ),
         instances=tuple(_instances(tree)),
         files=tuple(
@@ -83,9 +89,10 @@ def _file(tree: Tree, path: str) -> tuple[int, int, int] | None:
 
 def _missing(tree: Tree, data: bytes) -> Iterator[str]:
     try:
-        edits = decode(data).container_edits
+        spec = decode(data)
     except MalformedSpec:
         return
-    for path in dict.fromkeys(mount.host_path for mount in edits.mounts):
+    edits = (spec.container_edits, *(each.container_edits for each in spec.devices))
+    for path in dict.fromkeys(mount.host_path for each in edits for mount in each.mounts):
         if not tree.exists(path):
             yield path

@@ -1,9 +1,10 @@
 """The answer to the kubelet for a container that gets devices. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from libs.host.cdi.published import GPU_KIND
+from libs.host.cdi.extras import GDRCOPY, GDS, IMEX, MOFED
+from libs.host.cdi.published import ALL, GPU_KIND
 from libs.host.deviceplugin.port import Allocation, AllocationRefused, DeviceFile, Mount
 from services.driver.plugin.config import IdStrategy, ListStrategy, PluginConfig
 from services.driver.plugin.replicas import uuids_of
@@ -20,14 +21,16 @@ def allocate(
     *,
     devices: Mapping[str, Device],
     config: PluginConfig,
+    extras: Collection[str],
     shared: bool,
     new_id: Callable[[], str],
     files: Callable[[Device], Iterable[str]],
 ) -> Allocation:
     """Return what a container gets for the devices with these names.
 
-    `devices` are those that can be used, by UUID; `shared`: the resource is; `files` returns the
-    device files of a device with those that all share. Raise `AllocationRefused`.
+    `devices` are those that can be used, by UUID; `extras` are the CDI devices beside GPUs;
+    `shared`: the resource is; `files` returns the device files of a device with those that all
+    share. Raise `AllocationRefused`.
     """
     if shared and config.time_slicing.one_per_container and len(ids) > 1:
         raise AllocationRefused(f"maximum request size for shared resources is 1; found {len(ids)}")
@@ -35,7 +38,7 @@ def allocate(
     if unknown := next((uuid for uuid in uuids if uuid not in devices), None):
         raise AllocationRefused(f"the device {unknown[:80]} cannot be used now")
     chosen = [devices[uuid] for uuid in uuids]
-    by_cdi = _by_cdi(uuids, config, new_id)
+    by_cdi = _by_cdi((*_gpu_names(uuids), *_extra_names(config, extras)), config, new_id)
     others = config.list_strategies - {ListStrategy.CDI_CRI, ListStrategy.CDI_ANNOTATIONS}
     if not others:
         return by_cdi
@@ -49,8 +52,22 @@ def allocate(
     )
 
 
-def _by_cdi(uuids: Sequence[str], config: PluginConfig, new_id: Callable[[], str]) -> Allocation:
-    names = tuple(f"{GPU_KIND}={uuid}" for uuid in uuids)
+def _gpu_names(uuids: Iterable[str]) -> Iterator[str]:
+    return (f"{GPU_KIND}={uuid}" for uuid in uuids)
+
+
+def _extra_names(config: PluginConfig, extras: Collection[str]) -> Iterator[str]:
+    """Yield the CDI devices that are switched on, as far as the machine has them."""
+    switches = {
+        f"{IMEX}=0": config.imex,
+        f"{GDRCOPY}={ALL}": config.gdrcopy,
+        f"{GDS}={ALL}": config.gds,
+        f"{MOFED}={ALL}": config.mofed,
+    }
+    return (name for name, is_on in switches.items() if is_on and name in extras)
+
+
+def _by_cdi(names: tuple[str, ...], config: PluginConfig, new_id: Callable[[], str]) -> Allocation:
     annotations: dict[str, str] = {}
     if ListStrategy.CDI_ANNOTATIONS in config.list_strategies:
         annotations[f"{config.annotation_prefix}{_ANNOTATION}{new_id()}"] = ",".join(names)

@@ -26,6 +26,8 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     places: Mapping[str, Place] = {}
     control_files: tuple[str, ...] = ()
     capabilities: CapabilityFiles = {}
+    extras: frozenset[str] = frozenset()
+    """The CDI devices beside GPUs."""
 
     def unshared_name(self, offered: str) -> str:
         """Return the name of a resource before it was renamed; empty if there is none."""
@@ -58,6 +60,7 @@ class _ResourceAllocator:
             ids,
             devices={uuid: each for uuid, each in devices.items() if uuid not in offered.reasons},
             config=offered.config,
+            extras=offered.extras,
             shared=any(map(is_replica, ids)),
             new_id=lambda: str(uuid4()),
             files=lambda device: (

@@ -6,7 +6,7 @@ import msgspec
 
 from libs.contracts.facts import Gpu
 from libs.host import modules
-from libs.host.cdi import published
+from libs.host.cdi import extras, published
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.kernel_log import slot_of
 from libs.host.machine import Machine
@@ -28,6 +28,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """When the driver was loaded; 0 if that is not known."""
     in_specs: frozenset[str] = frozenset()
     """The names in the CDI specs."""
+    extras: frozenset[str] = frozenset()
+    """The CDI devices beside GPUs, such as `nvidia.com/gds=all`."""
     places: Mapping[str, Place] = {}
     control_files: tuple[str, ...] = ()
     capabilities: CapabilityFiles = {}
@@ -46,6 +48,9 @@ def inspect_gpus(
         xids=_by_uuid(xids, gpus),
         loaded_at=_loaded_at(tree),
         in_specs=published.devices(tree),
+        extras=frozenset(
+            f"{kind}={name}" for kind in extras.KINDS for name in published.devices_of(tree, kind)
+        ),
         places=places_of(tree, gpus),
         control_files=tuple(path for path in CONTROL_FILES if _exists(tree, path)),
         capabilities=_capabilities(tree),

@@ -167,6 +167,7 @@ class Offering:
             places=dict(self._places),
             control_files=found.control_files,
             capabilities=found.capabilities,
+            extras=found.extras,
         )
 
 

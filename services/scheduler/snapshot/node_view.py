@@ -9,10 +9,12 @@ from typing import Final
 import msgspec
 
 from libs.contracts import node as keys
+from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL, NodeRecord
 from libs.contracts.numbers import parse_count
 from libs.contracts.rollout import FINALIZER
 from libs.kube.views import parse_time
+from libs.policy.findings import printable
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.validation import PRESENT_LABEL
@@ -26,6 +28,8 @@ from services.scheduler.snapshot.pod_view import driver_pod, is_workload, no_cla
 from services.scheduler.snapshot.pools import OWN_LABELS, PoolAssignment, PoolMember
 from services.scheduler.snapshot.reports import NodeReports
 
+_MAX_REASON: Final = 400
+"""Characters of a reason that an agent gives."""
 CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 _CONTROL_PLANE: Final = frozenset(
@@ -76,6 +80,8 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     upgrade: UpgradePolicy | None = None
     """Decides which pods are jobs and which are drained."""
     namespace: str = ""
+    absent_agents: frozenset[Writer] = frozenset()
+    """The agents that the policies switch off."""
     driver_pods: tuple[Pod, ...] = ()
     pods: tuple[Pod, ...] | None = None
     claim_of: ClaimOf = no_claims
@@ -132,6 +138,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         modules_reported=facts is not None,
         obstacle=facts.obstacle if facts is not None else None,
         gate=facts.gate if facts is not None else None,
+        no_gpus=printable(facts.cdi.why, _MAX_REASON) if facts and facts.cdi else "",
         evidence=reports.evidence,
         usage=reports.usage,
         gpu_verdict=reports.gpu_verdict,
@@ -139,7 +146,11 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         if pods is None
         else tuple(
             workload_pod(
-                pod, context.upgrade, namespace=context.namespace, claim_of=context.claim_of
+                pod,
+                context.upgrade,
+                namespace=context.namespace,
+                claim_of=context.claim_of,
+                absent_agents=context.absent_agents,
             )
             for pod in pods
         ),

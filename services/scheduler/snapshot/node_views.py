@@ -56,6 +56,7 @@ class NodeViews:
         context = NodeContext(
             assignment=assignment,
             upgrade=None if pool is None else pool.upgrade,
+            absent_agents=snapshot.absent_agents,
             namespace=inputs.namespace,
             driver_pods=tuple(self._informers.driver_pods.cache.by_index("node", name)),
             pods=pods,

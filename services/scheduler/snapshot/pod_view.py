@@ -1,15 +1,16 @@
 """Build the engine's views of pods. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.kube.views import ContainerStatus, parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_PREFIX
-from libs.policy.render.agents import AGENTS, NEVER_PAUSED_LABELS
+from libs.policy.render.agents import AGENTS, never_paused_labels
 from libs.policy.render.driver import APP
-from libs.policy.render.rendered import INSTALL_ANNOTATION
+from libs.policy.render.rendered import INSTALL_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL
 from libs.policy.selectors import selects
 from libs.rollout.views.machine import DriverPod, EvictionExemption, WorkloadPod
 from services.scheduler.resources import Pod
@@ -73,12 +74,20 @@ def no_claims(_key: str) -> None:
 
 
 def workload_pod(
-    pod: Pod, upgrade: UpgradePolicy | None, *, namespace: str, claim_of: ClaimOf = no_claims
+    pod: Pod,
+    upgrade: UpgradePolicy | None,
+    *,
+    namespace: str,
+    claim_of: ClaimOf = no_claims,
+    absent_agents: frozenset[Writer] = frozenset(),
 ) -> WorkloadPod:
-    """Return the view of a pod that is not a driver, under the upgrade policy of its pool."""
+    """Return the view of a pod that is not a driver, under the upgrade policy of its pool.
+
+    `absent_agents` are those that the policies switch off.
+    """
     metadata = pod.metadata
     labels = metadata.labels
-    exemption = _exemption(pod, namespace)
+    exemption = _exemption(pod, namespace, never_paused_labels(absent_agents))
     deleting = bool(metadata.deletion_timestamp)
     requests_gpu, claimed_gpu = _requests_gpu(pod), claims_gpu(pod, claim_of)
     is_job = is_drained = False
@@ -148,16 +157,16 @@ def _requests_gpu(pod: Pod) -> bool:
     )
 
 
-def _exemption(pod: Pod, namespace: str) -> EvictionExemption:
+def _exemption(pod: Pod, namespace: str, never_paused: Collection[str]) -> EvictionExemption:
     metadata = pod.metadata
     in_namespace = metadata.namespace == namespace
     if _MIRROR in metadata.annotations:
         return EvictionExemption.MIRROR
-    if in_namespace and metadata.labels.get("app") in OWN_APPS:
+    if in_namespace and _is_own(metadata.labels):
         return EvictionExemption.SLUICE
     if is_of_daemon_set(pod):
         deploy_labels = (key for key in pod.spec.node_selector if key.startswith(DEPLOY_PREFIX))
-        if any(key not in NEVER_PAUSED_LABELS for key in deploy_labels):
+        if any(key not in never_paused for key in deploy_labels):
             return EvictionExemption.OPERAND
         return EvictionExemption.SLUICE if in_namespace else EvictionExemption.DAEMON_SET
     if in_namespace:
@@ -165,3 +174,8 @@ def _exemption(pod: Pod, namespace: str) -> EvictionExemption:
     if metadata.labels.get(DRAIN_SKIP_LABEL) == "true":
         return EvictionExemption.DRAIN_SKIP
     return EvictionExemption.NONE
+
+
+def _is_own(labels: Mapping[str, str]) -> bool:
+    """Report whether a pod is Sluice's: a GPU Operator's pods have the same label `app`."""
+    return labels.get("app") in OWN_APPS and labels.get(MANAGED_BY_LABEL) == MANAGED_BY

@@ -19,7 +19,7 @@ from libs.contracts.message import decode, encode
 from libs.host.gpus.port import GpuHandle
 from libs.host.machine import InlineOffload, Machine
 from libs.host.tree import Tree
-from libs.policy.kinds.agents import MigStrategy
+from libs.policy.kinds.mig import MigStrategy
 from libs.runtime.clock import SystemClock
 from libs.testing.nvml import library
 from libs.testing.nvml.products import Product

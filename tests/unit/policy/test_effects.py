@@ -51,6 +51,8 @@ OTHER = {"repository": "other.example", "image": "other", "version": "1"}
 HANDLERS = ("nvidia", "nvidia-cdi", "gpu")
 ELSEWHERE = ("Rollout",)
 """Kinds that the scheduler reads by itself."""
+NAMING = ("Accepted", "MissingOperands")
+"""The conditions that name what has no effect."""
 ONE_VALUE = ("startupProbe.successThreshold", "driver.startupProbe.successThreshold")
 """Kubernetes allows only one value."""
 CASES = [case for case in cases() if case.kind not in ELSEWHERE]
@@ -166,13 +168,14 @@ def effects(objects: list[Object], *, digests: bool = False) -> Any:
         (operands.mig_manager, operands.mig_config, operands.mig_may_reboot),
         [operand_labels.operands(each.labels, pools.cluster) for each in situation.nodes],
         [
-            (status.state, [each for each in status.conditions if each.type != "Accepted"])
+            (status.state, [each for each in status.conditions if each.type not in NAMING])
             for status in policy_statuses(pools, placement, rendering, Observation())
             if digests
         ],
         [
             [each for each in status.conditions if each.type == "MissingOperands"]
             for status in policy_statuses(pools, placement, rendering, Observation())
+            if not digests
         ],
     )
 

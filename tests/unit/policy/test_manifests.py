@@ -40,11 +40,10 @@ def test_unset_fields_have_their_effective_values() -> None:
         spec.driver,
         spec.toolkit,
         spec.device_plugin,
-        spec.dcgm,
         spec.dcgm_exporter,
         spec.gfd,
     )
-    assert [part.enabled for part in (*enabled, spec.mig_manager, spec.cdi)] == [True] * 8
+    assert [part.enabled for part in (*enabled, spec.mig_manager, spec.cdi)] == [True] * 7
     disabled = (spec.node_status_exporter, spec.vfio_manager, spec.vgpu_manager, spec.psa, spec.gds)
     virtual_machine_parts = (
         spec.vgpu_device_manager,
@@ -52,9 +51,11 @@ def test_unset_fields_have_their_effective_values() -> None:
         spec.kata_sandbox_device_plugin,
     )
     other_parts = (spec.sandbox_workloads, spec.driver.rdma, spec.gdrcopy, spec.cc_manager)
+    # The GPU Operator's default is true, for a host engine that does not exist here.
+    other_parts += (spec.dcgm,)
     assert [part.enabled for part in (*disabled, *virtual_machine_parts, *other_parts)] == [
         False
-    ] * 12
+    ] * 13
     assert not spec.driver.use_nvidia_driver_crd
     assert not spec.driver.use_precompiled
     assert not spec.dcgm_exporter.service_monitor.enabled

@@ -157,6 +157,19 @@ def test_a_node_without_a_cause_shows_its_state(observed: ObservedNode, cause: s
     assert message_of(status_with(observed)) == expected
 
 
+def test_a_policy_whose_driver_works_waits_for_gpus_that_pods_can_have() -> None:
+    label = HEALTHY["nodes"]["c"].label
+    status = status_with(ObservedNode(state="upgrade-done", label=label, lacks_gpus=True))
+    assert status.state == "notReady"
+    assert (
+        "; states not ready: [state-device-plugin]; state-device-plugin on c: a pod that asks"
+        in (message_of(status))
+    )
+    assert not condition_of(status, "Upgrading").status
+    in_upgrade = ObservedNode(state="drain-required", label="old", lacks_gpus=True)
+    assert "state-device-plugin" not in message_of(status_with(in_upgrade))
+
+
 def test_a_node_with_unknown_system_is_named() -> None:
     labels = {"nvidia.com/gpu.present": "true", "kubernetes.io/arch": "amd64"}
     situation = Situation([cluster_policy()], [NodeLabels(name="a", labels=labels)])
@@ -250,7 +263,7 @@ def test_an_error_names_field_value_and_remedy() -> None:
         assert words in accepted.message
 
 
-def test_warnings_are_listed_and_notes_are_counted_by_section() -> None:
+def test_warnings_are_listed_and_fields_without_effect_are_named() -> None:
     policy = cluster_policy(
         nodeStatusExporter={"enabled": True},
         gfd={"version": "1", "image": "i"},
@@ -260,8 +273,8 @@ def test_warnings_are_listed_and_notes_are_counted_by_section() -> None:
     assert (accepted.status, accepted.reason) == (True, "Warnings")
     assert "spec.nodeStatusExporter.enabled (true) is enabled, but" in accepted.message
     assert accepted.message.endswith(
-        "; set without effect here: spec.operator (1 field), spec.gfd (2 fields);"
-        " docs/policies.md has each field"
+        "; set without effect here: spec.operator (defaultRuntime), spec.gfd (image, version);"
+        " docs/policies.md says why"
     )
 
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from libs.contracts import node as keys
+from libs.contracts.facts import Cdi, Facts
 from libs.contracts.message import encode
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, NodeRequest
 from libs.contracts.reports import Preflight
@@ -184,3 +185,12 @@ def test_without_reports_nothing_is_known() -> None:
     view = view_of(reports=NodeReports())
     assert (view.loaded, view.gate, view.evidence, view.usage) == (None, None, None, None)
     assert dict(view.components) == {}
+
+
+def test_a_reason_why_containers_lack_gpus_is_kept_as_far_as_it_is_safe_to_show() -> None:
+    def reason(cdi: Cdi | None) -> str:
+        return view_of(reports=NodeReports(facts=Facts(cdi=cdi))).no_gpus
+
+    assert reason(None) == reason(Cdi(devices=("GPU-0",))) == ""
+    assert reason(Cdi(why="no NVIDIA driver is loaded")) == "no NVIDIA driver is loaded"
+    assert reason(Cdi(why="a\x1b[31m" + "b" * 1000)) == "a?[31m" + "b" * 393 + "…"

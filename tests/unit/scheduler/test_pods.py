@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
 from libs.rollout.views.machine import EvictionExemption
@@ -164,6 +165,30 @@ def test_pods_exempt_from_eviction(
         workload_pod(pod(metadata=metadata, spec=spec), None, namespace=NAMESPACE).exemption
         is exemption
     )
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, "other"])
+@pytest.mark.parametrize(
+    ("agent", "operand"), [(Writer.PLUGIN, "device-plugin"), (Writer.TELEMETRY, "dcgm-exporter")]
+)
+def test_where_an_agent_of_ours_is_off_what_selects_by_its_label_is_awaited(
+    namespace: str, agent: Writer, operand: str
+) -> None:
+    def exemption(*absent: Writer, **labels: str) -> EvictionExemption:
+        metadata = {"namespace": namespace, "ownerReferences": [DAEMON_SET], "labels": labels}
+        selected = {"nodeSelector": {f"nvidia.com/gpu.deploy.{operand}": "true"}}
+        found = pod(metadata=metadata, spec=selected)
+        agents = frozenset(absent)
+        return workload_pod(found, None, namespace=NAMESPACE, absent_agents=agents).exemption
+
+    app = "nvidia-device-plugin-daemonset"
+    assert exemption(agent, app=app) is EvictionExemption.OPERAND
+    is_ours = namespace == NAMESPACE
+    other = EvictionExemption.SLUICE if is_ours else EvictionExemption.DAEMON_SET
+    assert exemption(app=app) is other
+    managed = {"app": app, "app.kubernetes.io/managed-by": "sluice"}
+    own = EvictionExemption.SLUICE if is_ours else EvictionExemption.OPERAND
+    assert exemption(agent, **managed) is own
 
 
 def test_jobs_and_drained_pods_by_policy() -> None:

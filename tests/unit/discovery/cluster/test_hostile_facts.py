@@ -16,7 +16,7 @@ from libs.contracts.facts import (
     Vgpu,
 )
 from libs.contracts.message import MalformedMessage, decode
-from libs.policy.kinds.agents import MigStrategy
+from libs.policy.kinds.mig import MigStrategy
 from services.discovery.cluster.decide import LabelPolicy, ReportedFacts
 from services.discovery.cluster.decide import decide as decide_labels
 from services.discovery.cluster.label_values import FEATURES, MAX_LABELS, check

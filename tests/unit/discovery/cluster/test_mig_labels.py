@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from libs.contracts.facts import Facts, Gpu, Mig
-from libs.policy.kinds.agents import MigStrategy
+from libs.policy.kinds.mig import MigStrategy
 from services.discovery.cluster.decide import LabelPolicy, ReportedFacts
 from services.discovery.cluster.gfd import gpu_labels
 from services.discovery.cluster.mig_labels import SharedResource, Sharing, SharingStrategy

@@ -212,6 +212,21 @@ def test_foreign_operands_are_paused_while_the_record_is_paused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("section", "operand"), [("devicePlugin", "device-plugin"), ("dcgmExporter", "dcgm-exporter")]
+)
+def test_where_an_agent_of_ours_is_off_what_selects_by_its_label_is_paused(
+    section: str, operand: str
+) -> None:
+    switched_off = LabelPolicy(cluster=policy(**{section: {"enabled": False}}))
+    before = ours(READY, upgrade=record(paused=True))
+    found = operands_in(labels_after(before, PCI_ALONE, switched_off))
+    assert found[operand] == PAUSED
+    assert {found[name] for name in OUR_AGENTS if name != operand} == {"true"}
+    resumed = ours(labels_after(before, PCI_ALONE, switched_off), upgrade=record(paused=True))
+    assert operands_in(labels_after(resumed, PCI_ALONE))[operand] == "true"
+
+
+@pytest.mark.parametrize(
     ("value", "paused"),
     [
         ("true", PAUSED),

@@ -53,6 +53,13 @@ def with_handlers(node: resources.Node, *handlers: str) -> resources.Node:
     return msgspec.structs.replace(node, status=status)
 
 
+def with_allocatable(node: resources.Node, **counts: str) -> resources.Node:
+    """Return the node with these resources of nvidia.com that pods can get."""
+    allocatable = {"cpu": "64"} | {f"nvidia.com/{name}": count for name, count in counts.items()}
+    status = resources.NodeStatus(allocatable=allocatable)
+    return msgspec.structs.replace(node, status=status)
+
+
 def node(name: str = "a", *, record: str = "", **labels: str) -> resources.Node:
     """Return an Ubuntu node with GPUs."""
     metadata = {

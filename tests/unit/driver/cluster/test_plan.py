@@ -1,5 +1,6 @@
 """Plans from snapshots: what this role adds to rendering and statuses; problems of pods."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,9 +8,10 @@ import msgspec
 import pytest
 
 from libs.contracts.message import encode
-from libs.contracts.node import NodeRecord
+from libs.contracts.node import SKIP_LABEL, STATE_LABEL, NodeRecord
 from libs.kube.views import Pod
 from libs.policy.kinds.common import EnvVar
+from libs.policy.owners import DEPLOY_OPERANDS, DEPLOY_PLUGIN
 from libs.policy.readiness import PodProblem
 from libs.runtime.settings import load
 from services.driver.cluster import resources
@@ -20,7 +22,14 @@ from services.driver.cluster.plan import (
     find_pod_problems,
 )
 from services.driver.cluster.role import DriverClusterSettings
-from tests.unit.driver.cluster.builders import POLICY_KEY, live_object, node, plan, with_handlers
+from tests.unit.driver.cluster.builders import (
+    POLICY_KEY,
+    live_object,
+    node,
+    plan,
+    with_allocatable,
+    with_handlers,
+)
 from tests.unit.policy.situations import (
     SETTINGS,
     cluster_policy,
@@ -86,6 +95,61 @@ def test_nodes_that_wait_for_a_driver_on_the_host_are_named_with_their_system() 
         "state-driver on n: it waits for a driver for ubuntu22.04 on amd64, but this version of"
         " Sluice installs no drivers on hosts" in error.message
     )
+
+
+def lacking(*nodes: resources.Node, **devices: Any) -> list[str]:
+    """Return the nodes on which a pod gets no GPU, according to the status."""
+    policy = cluster_policy(**devices)
+    wanted = [each.object for each in plan(policy, nodes=nodes).objects.values()]
+    live = tuple(live_object(each) for each in wanted if each["kind"] == "DaemonSet")
+    message = message_of(plan(policy, nodes=nodes, daemon_sets=live), "Error")
+    return re.findall(r"state-device-plugin on (\w+): a pod that asks for a GPU gets none", message)
+
+
+def done(name: str = "a", **labels: str) -> resources.Node:
+    return node(name, **{STATE_LABEL: "upgrade-done", **labels})
+
+
+@pytest.mark.parametrize(
+    ("counts", "lacks"),
+    [
+        ({}, True),
+        ({"gpu": "0"}, True),
+        ({"gpu": "0", "mig-1g.10gb": "0"}, True),
+        ({"hostdev": "4"}, True),
+        ({"gpu": "1"}, False),
+        ({"gpu.shared": "4"}, False),
+        ({"gpu": "0", "mig-1g.10gb": "7"}, False),
+    ],
+)
+def test_a_policy_is_not_ready_while_a_pod_on_a_node_gets_no_gpu(
+    counts: dict[str, str], lacks: bool
+) -> None:
+    nodes = with_allocatable(done(), **counts), with_allocatable(done("b"), gpu="8")
+    assert lacking(*nodes) == (["a"] if lacks else [])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {STATE_LABEL: "pod-restart-required"},
+        {SKIP_LABEL: "true"},
+        {DEPLOY_PLUGIN: "false"},
+        {DEPLOY_OPERANDS: "false"},
+    ],
+)
+def test_nodes_that_do_not_count_need_no_gpus(labels: dict[str, str]) -> None:
+    assert lacking(done(), done("b", **labels)) == ["a"]
+
+
+def test_without_the_device_plugin_of_sluice_nodes_need_no_gpus_of_it() -> None:
+    assert lacking(done(), devicePlugin=OFF) == []
+
+
+def test_only_whether_there_are_gpus_is_a_change_of_a_node() -> None:
+    assert with_allocatable(done(), gpu="8").offers_gpus
+    assert not with_allocatable(done(), gpu="0").offers_gpus
+    assert with_allocatable(done(), gpu="8").status.allocatable == {"nvidia.com/gpu": "8"}
 
 
 RECORD = encode(NodeRecord(node_uid="u", epoch=1, token=1, cause="busy: sshd")).decode()

@@ -8,6 +8,7 @@ from libs.contracts.gpus import GpuProblem
 from libs.contracts.reports import Outcome, Result
 from libs.host import driver_files, gate
 from libs.host.cdi import published
+from libs.host.cdi.extras import GDRCOPY
 from libs.host.cdi.spec import decode
 from libs.host.gate import GateAnswer
 from libs.host.gpus.port import GpusUnavailable
@@ -22,6 +23,7 @@ OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 GPUS = frozenset(("0", "1", "GPU-0", "GPU-1", "all"))
 FIRST = frozenset(("0", "GPU-0", "all"))
+ALL = frozenset(("all",))
 REPORTED = Cdi(devices=("GPU-0", "GPU-1"))
 
 
@@ -228,3 +230,22 @@ async def test_without_the_toolkit_there_are_no_specs(world: World) -> None:
         await world.until(lambda: not world.machine.tree.exists(published.GPU_FILE))
         await world.until(lambda: last(world) is None)
     assert opens == []
+
+
+@in_world
+async def test_specs_beside_gpus_follow_their_modules(world: World) -> None:
+    start_driver(world)
+    tree, root = world.machine.tree, world.machine.root
+    put(root, "/dev/gdrdrv", "")
+    async with world.agent():
+        await world.until(lambda: devices(world) == GPUS)
+        assert published.devices_of(tree, GDRCOPY) == frozenset()
+        put(root, "/sys/module/gdrdrv/refcnt", "0")
+        await world.until(lambda: published.devices_of(tree, GDRCOPY) == ALL)
+        shutil.rmtree(root / "sys/module/gdrdrv")
+        await world.until(lambda: not tree.exists(published.file_of(GDRCOPY)))
+        put(root, "/sys/module/gdrdrv/refcnt", "0")
+        await world.until(lambda: published.devices_of(tree, GDRCOPY) == ALL)
+    world.settings["toolkit"] = False
+    async with world.agent():
+        await world.until(lambda: not tree.exists(published.file_of(GDRCOPY)))

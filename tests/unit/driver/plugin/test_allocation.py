@@ -1,5 +1,6 @@
 """What a container gets, by strategy."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -20,11 +21,22 @@ MOUNTED = "/var/run/nvidia-container-devices"
 CDI = ("nvidia.com/gpu=GPU-0", "nvidia.com/gpu=GPU-1")
 
 
-def given(*ids: str, shared: bool = False, **config: Any) -> Allocation:
+EXTRAS = {
+    "gds": "nvidia.com/gds=all",
+    "gdrcopy": "nvidia.com/gdrcopy=all",
+    "mofed": "nvidia.com/mofed=all",
+    "imex": "nvidia.com/imex-channel=0",
+}
+
+
+def given(
+    *ids: str, shared: bool = False, extras: Collection[str] = (), **config: Any
+) -> Allocation:
     return allocate(
         ids,
         devices=DEVICES,
         config=PluginConfig(**config),
+        extras=extras,
         shared=shared,
         new_id=lambda: "id",
         files=lambda device: ("/dev/nvidiactl", *device_files(device, {})),
@@ -101,3 +113,15 @@ def test_several_shares_are_refused_where_the_configuration_says_so() -> None:
     assert given(shares[0], shared=True, time_slicing=slicing).cdi_devices == CDI[:1]
     with pytest.raises(AllocationRefused, match="size for shared resources is 1; found 2"):
         given(*shares, shared=True, time_slicing=slicing)
+
+
+@pytest.mark.parametrize("switch", EXTRAS)
+def test_what_is_switched_on_beside_gpus_is_given_where_the_machine_has_it(switch: str) -> None:
+    switched = {switch: True}
+    everything = EXTRAS.values()
+    assert given("GPU-0", extras=everything).cdi_devices == CDI[:1]
+    assert given("GPU-0", extras=everything, **switched).cdi_devices == (CDI[0], EXTRAS[switch])
+    others = set(everything) - {EXTRAS[switch]}
+    assert given("GPU-0", extras=others, **switched).cdi_devices == CDI[:1]
+    found = given("GPU-0", extras=everything, **switched, **by(ListStrategy.CDI_ANNOTATIONS))
+    assert list(found.annotations.values()) == [f"{CDI[0]},{EXTRAS[switch]}"]
