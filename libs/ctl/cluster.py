@@ -158,7 +158,9 @@ class Cluster:
             daemon_sets = listed.items
         except KubeError:
             daemon_sets = ()
-        return versions_of(((each.status.target, each.status.version) for each in rollouts), daemon_sets)
+        return versions_of(
+            ((each.status.target, each.status.version) for each in rollouts), daemon_sets
+        )
 
     async def request_token(self) -> str:
         """Request a token for NATS; raise `KubeError`."""
@@ -173,9 +175,7 @@ class Cluster:
         answer = await self._kube.request("POST", path, body=body)
         return msgspec.json.decode(answer, type=_TokenAnswer).status.token
 
-    async def write(
-        self, resource: Resource[V], name: str, decide: Callable[[V], Edit]
-    ) -> Edit:
+    async def write(self, resource: Resource[V], name: str, decide: Callable[[V], Edit]) -> Edit:
         """Write what `decide` says about the object as it is now, and return it.
 
         The write names the object's uid and revision. If the object has changed meanwhile,

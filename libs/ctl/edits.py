@@ -1,8 +1,8 @@
 """What a person's verb writes: decided from the object as it is now. Pure."""
 
-import msgspec
-
 from typing import Any
+
+import msgspec
 
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import (
@@ -17,7 +17,7 @@ from libs.contracts.node import (
     NodeRequest,
     UpgradeState,
 )
-from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import Brake, RolloutPhase, RolloutSpec, RolloutStatus
 from libs.ctl.failures import ExitCode, Failure
 from libs.kube.views import Metadata
 
@@ -44,14 +44,10 @@ def set_brake(pool: str, spec: RolloutSpec, status: RolloutStatus, brake: Brake)
     """Set the brake of a pool; to resume can drain nodes."""
     if spec.brake is brake:
         return Edit(done=f"{pool} {_BRAKES[brake].replace('is ', 'is already ', 1)}; unchanged")
-    counts = status.counts
-    left = counts.total - counts.done - counts.failed - counts.skipped - counts.excluded
     risk = ""
-    if brake is Brake.NONE and left > 0:
-        risk = f"up to {left} nodes of {pool} are drained and upgraded, within the budget"
-    return Edit(
-        done=f"{pool} {_BRAKES[brake]}", patch={"spec": {"brake": brake.value}}, risk=risk
-    )
+    if brake is Brake.NONE and status.phase is not RolloutPhase.COMPLETE:
+        risk = f"nodes of {pool} that are not done are drained and upgraded, within the budget"
+    return Edit(done=f"{pool} {_BRAKES[brake]}", patch={"spec": {"brake": brake.value}}, risk=risk)
 
 
 def release(pool: str, status: RolloutStatus, target: str, version: str, failures: int) -> Edit:

@@ -52,7 +52,10 @@ async def _status(
 ) -> Status:
     versions = await cluster.versions(rollouts)
     labels = STATE_LABEL if name else _NOT_DONE
-    rows = [answers.node_row(each.metadata) for each in await cluster.list(LABELLED_NODES, labels=labels)]
+    rows = [
+        answers.node_row(each.metadata)
+        for each in await cluster.list(LABELLED_NODES, labels=labels)
+    ]
     chosen = [row for row in rows if not name or row.pool == name]
     told = answer if isinstance(answer, StatusAnswer) else None
     pools = answers.with_waits(
@@ -64,9 +67,7 @@ async def _status(
     )
     return Status(
         pools=tuple(pool for pool in pools if name in ("", pool.name)),
-        nodes=tuple(
-            row for row in chosen if name or not answers.is_settled(row)
-        ),
+        nodes=tuple(row for row in chosen if name or not answers.is_settled(row)),
         sources=(_kubernetes(cluster, "pools and nodes"), _scheduler(answer)),
     )
 
@@ -145,7 +146,5 @@ def _scheduler(answer: Message | Failure, gives: str = "waits") -> Source:
         return Source(name="the scheduler", gives=gives, problem=str(answer))
     if isinstance(answer, StatusAnswer):
         source = answers.scheduler_source(answer, now=time.time())
-        return Source(
-            name=source.name, gives=gives, age=source.age, behind=source.behind
-        )
+        return Source(name=source.name, gives=gives, age=source.age, behind=source.behind)
     return Source(name="the scheduler", gives=gives, age=0.0)

@@ -42,9 +42,7 @@ ACCESS_OPTIONS: Final[dict[str, Any]] = {
     ],
     "nats": Annotated[
         str,
-        typer.Option(
-            "--nats", envvar="SLUICE_NATS_URL", metavar="URL", help="Address of NATS."
-        ),
+        typer.Option("--nats", envvar="SLUICE_NATS_URL", metavar="URL", help="Address of NATS."),
     ],
     "token_file": Annotated[
         str,

@@ -3,13 +3,14 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import RenderableType
 
 NARROWEST = 20

@@ -63,9 +63,7 @@ def _remarks(pool: Pool) -> Iterator[RenderableType]:
         yield fact(f"{pool.name} {pool.phase}", pool.because)
     if pool.waits:
         waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
-        yield fact(
-            f"{pool.name} waits", ", ".join(f"{count} {code}" for code, count in waits)
-        )
+        yield fact(f"{pool.name} waits", ", ".join(f"{count} {code}" for code, count in waits))
     others = (("skipped", pool.counts.skipped), ("excluded", pool.counts.excluded))
     if any(count for _, count in others):
         text = ", ".join(f"{count} {word}" for word, count in others if count)
@@ -99,4 +97,3 @@ def sources_view(sources: Iterable[Source]) -> Iterator[RenderableType]:
             oldest = sorted(source.behind.items(), key=lambda each: (-each[1], each[0]))
             text = ", ".join(f"{name} {duration(age)}" for name, age in oldest)
             yield fact("its sources were current before", text)
-
