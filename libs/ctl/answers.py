@@ -183,6 +183,22 @@ def with_waits(pools: Iterable[Pool], answer: StatusAnswer | None) -> tuple[Pool
     return (*known, *(pool_from_scheduler(each) for each in answer.pools if each.pool not in names))
 
 
+def has_digest(why: WhyAnswer) -> bool:
+    """Whether the sentences of an answer name a target, which people know by its version."""
+    return with_versions(why, {}) != why
+
+
+def with_versions(why: WhyAnswer, versions: Mapping[str, str]) -> WhyAnswer:
+    """Replace targets by versions in the sentences of an answer."""
+    replace = msgspec.structs.replace
+    wait = why.wait
+    return replace(
+        why,
+        wait=wait and replace(wait, detail=name_versions(wait.detail, versions)),
+        history=tuple(name_versions(step, versions) for step in why.history),
+    )
+
+
 def scheduler_source(answer: StatusAnswer, *, now: float) -> Source:
     """Return the scheduler as a source."""
     name = f"scheduler {answer.leader}" if answer.leader else "scheduler"

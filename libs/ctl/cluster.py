@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -91,7 +92,8 @@ class Cluster:
 
     def __init__(self, kube: Kube, *, url: str, namespace: str) -> None:
         self._kube = kube
-        self.url = url
+        self.address = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
+        """The server, without a path, which may hold a secret."""
         self._namespace = namespace
 
     async def namespace(self) -> str:
@@ -113,7 +115,7 @@ class Cluster:
         except UnknownKind as error:
             raise Failure(
                 ExitCode.NOT_FOUND,
-                f"Sluice is not installed in {self.url}: {error.message}",
+                f"Sluice is not installed in {self.address}: {error.message}",
             ) from error
         except KubeError as error:
             raise kube_failure(error) from error

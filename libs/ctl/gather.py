@@ -29,7 +29,7 @@ async def gather_status(access: Access, name: str) -> Status | NodeAnswer:
         try:
             rollouts = await cluster.rollouts()
         except Failure as failure:
-            return _status_without_cluster(await told, name, cluster.url, failure)
+            return _status_without_cluster(await told, name, cluster.address, failure)
         finally:
             await asyncio.wait({told})
         pools = {rollout.metadata.name for rollout in rollouts}
@@ -109,10 +109,13 @@ async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     finally:
         await asyncio.wait({told})
     answer = told.result()
+    why = answer if isinstance(answer, WhyAnswer) else None
+    if why is not None and answers.has_digest(why):
+        why = answers.with_versions(why, await cluster.versions(await cluster.rollouts()))
     return answers.node_answer(
         node,
         [_event_fact(each) for each in events[-_LAST_EVENTS:]],
-        why=answer if isinstance(answer, WhyAnswer) else None,
+        why=why,
         sources=(_kubernetes(cluster, "labels, conditions and Events"), _scheduler(answer, "why")),
     )
 
@@ -138,7 +141,7 @@ async def _ask(access: Access, query: Message, verb: QueryVerb, answer: type[_A]
 
 
 def _kubernetes(cluster: Cluster, gives: str) -> Source:
-    return Source(name=f"Kubernetes ({cluster.url})", gives=gives, age=0.0)
+    return Source(name=f"Kubernetes ({cluster.address})", gives=gives, age=0.0)
 
 
 def _scheduler(answer: Message | Failure, gives: str = "waits") -> Source:
