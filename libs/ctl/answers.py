@@ -13,7 +13,7 @@ from libs.contracts.node import (
     UpgradeState,
 )
 from libs.contracts.queries import PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
-from libs.contracts.rollout import Brake, Counts, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.edits import record_of
 from libs.ctl.text import name_versions, version_name
 from libs.kube import views
@@ -43,7 +43,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     because: str
     brake: str
-    counts: Counts
+    counts: dict[str, int]
+    """The pool's nodes by what they do; `limit` may be unavailable."""
     waits: dict[str, int] | None = None
     """Waiting nodes by wait code; None: the scheduler did not answer."""
 
@@ -146,7 +147,7 @@ def pool_of(
         phase=status.phase.value,
         because=name_versions(status.because, versions),
         brake=spec.brake.value,
-        counts=status.counts,
+        counts=msgspec.structs.asdict(status.counts),
     )
 
 
@@ -159,7 +160,7 @@ def pool_from_scheduler(status: PoolStatus) -> Pool:
         phase=status.phase,
         because=status.because,
         brake=status.brake or Brake.NONE.value,
-        counts=status.counts,
+        counts=msgspec.structs.asdict(status.counts),
         waits=dict(status.waits),
     )
 

@@ -1,6 +1,7 @@
 """One node: why it is not done, and what Kubernetes shows of it. Pure."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,6 +12,8 @@ from libs.ctl.text import clock_time, duration
 from libs.ctl.views.layout import fact, heading, line
 from libs.ctl.views.status import node_note, sources_view
 
+_LAST_STEPS: Final = 10
+
 
 def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> RenderableType:
     """Return the reason first, then the node's facts, and the sources."""
@@ -20,6 +23,9 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
     parts += _facts(answer, now)
     if wide:
         parts += (fact(key, value) for key, value in answer.labels.items())
+    if answer.why is not None:
+        steps = (line(f"  {step}") for step in answer.why.history[-_LAST_STEPS:])
+        parts += [Text(""), line("history:"), *steps] if answer.why.history else []
     parts += _listed("conditions", _shown_conditions(answer, wide))
     parts += _listed("Events", answer.events)
     return Group(*parts, Text(""), *sources_view(answer.sources))
@@ -47,8 +53,6 @@ def _why(why: WhyAnswer, now: float) -> Iterator[RenderableType]:
             yield fact("can be ended by", wait.who)
     if why.pool:
         yield fact("pool", why.pool)
-    for step in why.history:
-        yield fact("before", step)
 
 
 def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:

@@ -29,6 +29,8 @@ def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableTy
         parts += [Text(""), *_bars(moving, scale=_scale(view), width=width)]
         parts.append(line(f"{_LIKELY} likely (p50)  {_LATE} at the latest (p95)", "dim"))
     parts += _obstacles(nodes, wide=wide)
+    if plan.remarks:
+        parts += [Text(""), *map(line, plan.remarks)]
     return Group(*parts)
 
 
@@ -46,19 +48,15 @@ def _summary(view: PlanView) -> Iterator[RenderableType]:
         late = "" if plan.makespan_p95 is None else f", at the latest {duration(plan.makespan_p95)}"
         yield fact("takes", f"{duration(plan.makespan_p50)}{late} (p50, p95)")
     yield fact("GPU-hours lost", f"{plan.gpu_hours_lost:.1f}")
-    if plan.largest_loss:
-        at = duration(plan.largest_loss_at)
-        yield fact("GPUs away at once", f"{plan.largest_loss}, first after {at}")
     evicted = sum(len(node.evicted) for node in plan.nodes)
     lost = sum(len(node.lost) for node in plan.nodes)
-    if evicted or lost:
-        yield fact("pods", f"{evicted} evicted, {lost} of them not replaced by a controller")
+    if evicted:
+        gone = f", {lost} of them not replaced" if lost else ""
+        yield fact("pods", f"{evicted} evicted{gone}")
     if view.finish_by is not None:
         needed = plan.needed_max_unavailable
         text = "cannot be met with any limit" if needed is None else f"maxUnavailable {needed}"
         yield fact(f"needed to end by {clock_time(view.finish_by)} UTC", text)
-    for remark in plan.remarks:
-        yield fact("note", remark)
 
 
 def _scale(view: PlanView) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from libs.contracts.rollout import Brake
 from libs.ctl.answers import NodeRow, Pool, Source, Status
 from libs.ctl.text import duration
 from libs.ctl.views.layout import Column, fact, line, listing
@@ -16,7 +17,7 @@ _POOLS = (
     Column("DONE", right=True),
     Column("IN FLIGHT", right=True),
     Column("FAILED", right=True),
-    Column("BRAKE"),
+    Column("BRAKE", is_wide=True),
     Column("UNAVAILABLE", right=True, is_wide=True),
     Column("TARGET", is_wide=True),
 )
@@ -49,22 +50,24 @@ def _pool_row(pool: Pool) -> tuple[str, ...]:
         pool.name,
         pool.version or "none",
         pool.phase,
-        f"{counts.done}/{counts.total}",
-        f"{counts.in_flight}",
-        f"{counts.failed}",
+        f"{counts['done']}/{counts['total']}",
+        f"{counts['in_flight']}",
+        f"{counts['failed']}",
         pool.brake,
-        f"{counts.unavailable} of {counts.limit}",
+        f"{counts['unavailable']} of {counts['limit']}",
         pool.target,
     )
 
 
 def _remarks(pool: Pool) -> Iterator[RenderableType]:
+    if pool.brake != Brake.NONE:
+        yield fact(f"{pool.name} brake", pool.brake)
     if pool.because:
         yield fact(f"{pool.name} {pool.phase}", pool.because)
     if pool.waits:
         waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
         yield fact(f"{pool.name} waits", ", ".join(f"{count} {code}" for code, count in waits))
-    others = (("skipped", pool.counts.skipped), ("excluded", pool.counts.excluded))
+    others = (("skipped", pool.counts["skipped"]), ("excluded", pool.counts["excluded"]))
     if any(count for _, count in others):
         text = ", ".join(f"{count} {word}" for word, count in others if count)
         yield fact(f"{pool.name} left out", text)

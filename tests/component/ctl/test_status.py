@@ -74,8 +74,8 @@ async def test_status_shows_pools_the_nodes_that_are_not_done_and_no_digest(worl
     assert ended.code == ExitCode.DONE
     assert ended.err == ""
     first, second, *_ = ended.out.splitlines()
-    assert first.split() == ["POOL", "DRIVER", "PHASE", "DONE", "IN", "FLIGHT", "FAILED", "BRAKE"]
-    assert second.split() == [POOL, NEW_VERSION, "Proving", "1/3", "1", "0", "None"]
+    assert first.split() == ["POOL", "DRIVER", "PHASE", "DONE", "IN", "FLIGHT", "FAILED"]
+    assert second.split() == [POOL, NEW_VERSION, "Proving", "1/3", "1", "0"]
     assert "node-2" in ended.out
     assert "node-1" not in ended.out
     assert NEW[:8] not in ended.out
