@@ -1,4 +1,4 @@
-"""Run the verbs that only read: gather, then show."""
+"""Run the verbs that only read: gather, then show. Each imports what it needs."""
 
 import asyncio
 import time
@@ -6,12 +6,13 @@ import time
 import msgspec
 
 from libs.ctl.answers import EventLine, NodeAnswer, Status
-from libs.ctl.gather import gather_status, gather_why
 from libs.ctl.options import Access
 from libs.ctl.output import Format, show
 
 
 def show_status(access: Access, name: str, output: Format | None) -> None:
+    from libs.ctl.gather import gather_status
+
     answer = asyncio.run(gather_status(access, name))
     if isinstance(answer, NodeAnswer):
         _show_node(answer, output)
@@ -20,6 +21,8 @@ def show_status(access: Access, name: str, output: Format | None) -> None:
 
 
 def show_why(access: Access, node: str, output: Format | None) -> None:
+    from libs.ctl.gather import gather_why
+
     _show_node(asyncio.run(gather_why(access, node)), output)
 
 
