@@ -8,7 +8,7 @@ import contextlib
 import io
 import os
 import random
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -198,7 +198,7 @@ def run_command(*arguments: str, **environ: str) -> Ended:
 
 
 @contextlib.contextmanager
-def _without_terminal() -> Iterator[None]:
+def _without_terminal() -> Generator[None]:
     with mock.patch("sys.stdin", io.StringIO()):
         yield
 

@@ -168,6 +168,31 @@ async def test_any_nats_client_can_read_the_events(demo: RunningDemo) -> None:
     assert "bring-up begins" in messages
 
 
+async def test_the_commands_of_sluice_answer(demo: RunningDemo) -> None:
+    await demo.wait_for(DONE)
+    exported = (word for part in ("export K", "export S") for word in demo.line(part)[1:])
+    environ = {**os.environ, **dict(word.split("=", 1) for word in exported)}
+
+    async def run_hint(part: str, *more: str) -> str:
+        words = demo.line(f"sluice {part}")
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            *more,
+            env=environ,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0, out
+        return out.decode()
+
+    assert "clusterpolicy-cluster-policy" in await run_hint("status")
+    assert "waits: from scheduler" in await run_hint("status")
+    assert "upgrade-done" in await run_hint("why")
+    plan = await run_hint("plan", "-o", "json")
+    assert [each["node"] for each in json.loads(plan)["plan"]["nodes"]] == ["node-1"]
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on the PATH")
 async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDemo) -> None:
     await demo.wait_for(DONE)

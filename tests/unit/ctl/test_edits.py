@@ -33,9 +33,7 @@ from libs.policy.render import rendered
 TARGET = "a" * 32
 
 
-def node(
-    state: str = "", *, record: bool = False, lease: LeaseOwner | None = None, **labels: str
-) -> Metadata:
+def node(state: str = "", *, record: bool = False, lease: LeaseOwner | None = None) -> Metadata:
     annotations: dict[str, str] = {}
     if record:
         record_of = NodeRecord(node_uid="u", epoch=1, token=1)
@@ -43,8 +41,8 @@ def node(
     if lease is not None:
         held = NodeLease(node_uid="u", owner=lease, token=1, since=0.0)
         annotations[LEASE_ANNOTATION] = encode(held).decode()
-    shown = {**({STATE_LABEL: state} if state else {}), **labels}
-    return Metadata(name="node-1", uid="u", labels=shown, annotations=annotations)
+    labels = {STATE_LABEL: state} if state else {}
+    return Metadata(name="node-1", uid="u", labels=labels, annotations=annotations)
 
 
 def refused(decide: Callable[..., Edit], *arguments: Any) -> str:
@@ -103,7 +101,7 @@ def test_other_nodes_are_not_retried() -> None:
 def test_a_node_is_skipped_and_not_skipped_any_more() -> None:
     assert edits.skip(node()).patch == {"metadata": {"labels": {SKIP_LABEL: "true"}}}
     assert "still finishes" in edits.skip(node(lease=LeaseOwner.UPGRADE)).done
-    skipped = node(**{SKIP_LABEL: "true"})
+    skipped = Metadata(name="node-1", labels={SKIP_LABEL: "true"})
     assert edits.skip(skipped).patch == {}
     assert edits.unskip(skipped).patch == {"metadata": {"labels": {SKIP_LABEL: None}}}
     assert edits.unskip(node()).patch == {}
