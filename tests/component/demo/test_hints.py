@@ -36,6 +36,7 @@ WITHIN = 240.0
 pytestmark = pytest.mark.timeout(2 * WITHIN)
 
 DONE = "is complete: on 1 of 1 nodes"
+COMPLETE = "The upgrade is complete. Everything stays up until Ctrl-C."
 
 
 class RunningDemo:
@@ -89,8 +90,11 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
     finally:
         process.send_signal(signal.SIGINT)
         code = process.wait(timeout=WITHIN)
-    assert code == 130, running.output
-    assert running.output.rstrip().endswith("All processes and files are removed.")
+    if COMPLETE in running.output:  # the tests took longer than its upgrade
+        assert code == 0, running.output
+    else:
+        assert code == 130, running.output
+        assert running.output.rstrip().endswith("All processes and files are removed.")
     assert [path.name for path in folder.iterdir()] == ["output"]
     assert [url for url in running.pages().values() if listens(url)] == []
 
