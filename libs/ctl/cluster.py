@@ -19,6 +19,7 @@ from libs.kube.client import Kube
 from libs.kube.connect import AuthLoader, open_transport
 from libs.kube.errors import Conflict, KubeError, NotFound, UnknownKind
 from libs.kube.http import HttpTransport, StaticToken
+from libs.kube.reads import Page
 from libs.kube.resources import EVENTS, NODES, SERVICE_ACCOUNTS, Resource
 from libs.runtime.clock import SystemClock
 
@@ -119,14 +120,14 @@ class Cluster:
             ) from error
         except KubeError as error:
             raise kube_failure(error) from error
-        return tuple(sorted(listed.items, key=lambda each: each.metadata.name))
+        return _readable(listed, ROLLOUTS)
 
     async def list(self, resource: Resource[V], *, labels: str = "") -> tuple[V, ...]:
         try:
             listed = await self._kube.list_all(resource, labels=labels)
         except KubeError as error:
             raise kube_failure(error) from error
-        return tuple(sorted(listed.items, key=lambda each: each.metadata.name))
+        return _readable(listed, resource)
 
     async def node(self, name: str) -> views.Node:
         """Return a Node; fail with the remedy if there is none."""
@@ -201,6 +202,17 @@ class Cluster:
             f"{resource.kind} {name} changed each of {_TRIES} times while it was written; nothing"
             " was changed: try again",
         )
+
+
+def _readable(page: Page[V], resource: Resource[V]) -> tuple[V, ...]:
+    """Return the objects by name; fail with the first that cannot be read."""
+    for each in page.unreadable:
+        raise Failure(
+            ExitCode.UNEXPECTED,
+            f"{resource.kind} {each.key} cannot be read: {each.problem}; is this command older than"
+            " the services?",
+        )
+    return tuple(sorted(page.items, key=lambda each: each.metadata.name))
 
 
 def _with_uid(patch: Mapping[str, Any], uid: str) -> dict[str, Any]:

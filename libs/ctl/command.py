@@ -66,9 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(failure), failure.code)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:  # `sluice … | head`
-        sys.stderr.close()
-        return ExitCode.DONE
     except Exception as error:  # noqa: BLE001  (a person sees one line, never a traceback)
         from libs.runtime.fatal import describe_error, raised_at
 

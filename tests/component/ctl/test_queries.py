@@ -1,5 +1,10 @@
 """`sluice plan`, `events`, `gpus` and `version`."""
 
+import asyncio
+import json
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -151,3 +156,22 @@ async def test_gpus_are_listed_by_node_and_index_with_what_is_wrong(world: World
 
 async def test_the_version_is_that_of_the_package(world: World) -> None:
     assert (await world.run("version", "-o", "json")).json == {"version": "0.1.0"}
+
+
+async def test_events_are_followed_until_ctrl_c(world: World) -> None:
+    await world.publish(step("node-1"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from libs.ctl.command import main; import sys; sys.exit(main())"),
+        *("events", "--follow", "-o", "json"),
+        env={**os.environ, **world.environ, "PYTHONPATH": str(Path.cwd())},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert json.loads(await process.stdout.readline())["node"] == "node-1"
+    await world.publish(*[step("node-1")] * 2, step("node-2"))
+    while json.loads(await process.stdout.readline())["node"] != "node-2":
+        pass
+    process.send_signal(signal.SIGINT)
+    out, errors = await process.communicate()
+    assert (process.returncode, out, errors) == (ExitCode.INTERRUPTED, b"", b"")

@@ -183,3 +183,11 @@ async def test_a_cluster_without_sluice_is_told_so(world: World) -> None:
     assert ended.code == ExitCode.NOT_FOUND
     assert "Sluice is not installed in http" in ended.err
     assert "install the CustomResourceDefinition rollouts.sluice.dev" in ended.err
+
+
+async def test_a_rollout_of_a_newer_release_that_cannot_be_read_is_named(world: World) -> None:
+    await world.add_rollout("other", **rollout_status(epoch=-1))
+    ended = await world.run("status")
+    assert ended.code == ExitCode.UNEXPECTED
+    assert "Rollout other cannot be read" in ended.err
+    assert "is this command older than the services?" in ended.err
