@@ -19,7 +19,6 @@ from libs.ctl.text import name_versions, version_name
 from libs.kube import views
 
 _VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
-UNKNOWN = "?"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,6 @@ from libs.ctl.cluster import LABELLED_NODES, Cluster, NodeEvent, Rollout, open_c
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 
-T = TypeVar("T")
-
 _NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
 _LAST_EVENTS = 10
 _A = TypeVar("_A", bound=Message)

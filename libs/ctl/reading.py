@@ -3,14 +3,13 @@
 import time
 from collections.abc import AsyncGenerator, Mapping
 
+from libs.contracts.device import UNKNOWN
 from libs.contracts.queries import PlanAnswer, PlanQuery, QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl.answers import EventLine, Gpu, PlanView
 from libs.ctl.cluster import DEVICES, Device, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.text import parse_duration, parse_time, version_name
-
-UNKNOWN = "unknown"
 
 
 async def gather_plan(access: Access, query: PlanQuery) -> PlanView:
