@@ -6,6 +6,7 @@ Waits are printed only when they last. Digests are replaced by the versions that
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -105,6 +106,7 @@ def hint_lines(up: DemoEnvironment, nodes: Sequence[str]) -> Iterator[str]:
     kubectl, comment = _kubectl()
     yield "\nTo look around, paste any of these lines into another terminal:"
     yield f"  export KUBECONFIG={up.paths.kubeconfig(USER)}{comment}"
+    yield from _sluice(up, nodes[0])
     yield f"  {kubectl} get nodes -w -L {STATE_LABEL}  # the upgrade state of each node"
     yield f"  {kubectl} get rollouts  # the progress of the fleet"
     yield f"  {kubectl} describe node {nodes[0]}  # its labels and events"
@@ -116,6 +118,16 @@ def hint_lines(up: DemoEnvironment, nodes: Sequence[str]) -> Iterator[str]:
     yield f"  {'GPUs of all nodes':<17} {fleet.exporter_url}"
     for node in nodes:
         yield f"  {f'GPUs of {node}':<17} {up.processes.processes[node].exporter_url}"
+
+
+def _sluice(up: DemoEnvironment, node: str) -> Iterator[str]:
+    key = up.paths.key(Identity(writer=Writer.CTL))
+    yield f"  export SLUICE_NATS_URL={up.nats.url} SLUICE_NATS_NKEY_SEED_FILE={key}"
+    command = Path(sys.executable).with_name("sluice")
+    yield f"  {command} status  # the fleet, and the nodes that are not done"
+    yield f"  {command} why {node}  # what this node waits for"
+    yield f"  {command} plan --version 590.48.01  # when each node would start and end"
+    yield f"  {command} upgrade pause  # start no more nodes, until: upgrade resume"
 
 
 def _nats(up: DemoEnvironment) -> str:

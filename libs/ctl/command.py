@@ -1,16 +1,81 @@
-"""The `sluice` command."""
+"""The `sluice` command, also found by kubectl as `kubectl sluice`.
 
-import argparse
-from collections.abc import Sequence
-from importlib.metadata import version
+A verb's module, and what it needs, is imported when the verb runs.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import ACCESS_OPTIONS, Access
+
+_DEFAULTS: Final = Access()
+
+app: Final = typer.Typer(
+    help="Look after the NVIDIA GPU nodes of a Kubernetes cluster.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Exit codes: 0 done, 1 unexpected, 2 wrong arguments, 3 not reachable, 4 not found,"
+    " 5 not allowed, 6 refused.",
+)
+
+
+def verb(of: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a verb; its first parameter is `Access`, from the shared options."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def run(**given: Any) -> None:
+            access = Access(**{field: given.pop(field) for field in ACCESS_OPTIONS})
+            function(access, **given)
+
+        own = list(signature(function, eval_str=True).parameters.values())[1:]
+        shared = [
+            Parameter(
+                field, Parameter.KEYWORD_ONLY, default=getattr(_DEFAULTS, field), annotation=option
+            )
+            for field, option in ACCESS_OPTIONS.items()
+        ]
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+        run.__dict__.pop("__wrapped__")
+        run.__dict__["__signature__"] = Signature([*parameters, *shared])
+        of.command(name)(run)
+        return function
+
+    return register
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="sluice", description="Look after the NVIDIA GPU nodes of a Kubernetes cluster."
-    )
-    parser.add_argument("--version", action="version", version=f"sluice {version('sluice')}")
-    parser.parse_args(arguments)
-    parser.print_help()
-    return 0
+    from libs.ctl import verbs
+
+    verbs.register(app)
+    program = "kubectl sluice" if Path(sys.argv[0]).name == "kubectl-sluice" else "sluice"
+    try:
+        app(list(sys.argv[1:] if arguments is None else arguments), prog_name=program)
+    except SystemExit as exited:
+        return exited.code if isinstance(exited.code, int) else ExitCode.DONE
+    except Failure as failure:
+        return _fail(str(failure), failure.code)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Exception as error:  # noqa: BLE001  (a person sees one line, never a traceback)
+        from libs.runtime.fatal import describe_error, raised_at
+
+        problem = f"unexpected: {describe_error(error)} (at {raised_at(error)}); please report it"
+        return _fail(problem, ExitCode.UNEXPECTED)
+    return ExitCode.DONE
+
+
+def _fail(problem: str, code: ExitCode) -> int:
+    from libs.ctl.text import printable
+
+    print(f"sluice: {printable(problem)}", file=sys.stderr)
+    return code

@@ -1,0 +1,262 @@
+"""What the verbs answer, as data for programs and views. Times are Unix seconds. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from libs.contracts.events import Event
+from libs.contracts.node import (
+    DRIVER_LABEL,
+    LEASE_ANNOTATION,
+    SKIP_LABEL,
+    STATE_LABEL,
+    UpgradeState,
+)
+from libs.contracts.queries import PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
+from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
+from libs.ctl.edits import record_of
+from libs.ctl.text import name_versions, version_name
+from libs.kube import views
+
+_VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where figures come from, and how old they are."""
+
+    name: str
+    gives: str
+    age: float | None = None
+    """Seconds; None: not asked or not answered."""
+    problem: str = ""
+    behind: dict[str, float] = {}
+    """Seconds since each of the source's own sources was up to date."""
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool and its rollout."""
+
+    name: str
+    version: str
+    target: str
+    phase: str
+    because: str
+    brake: str
+    counts: dict[str, int]
+    """The pool's nodes by what they do; `limit` may be unavailable."""
+    waits: dict[str, int] | None = None
+    """Waiting nodes by wait code; None: the scheduler did not answer."""
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A node, by its labels and its record."""
+
+    name: str
+    pool: str
+    state: str
+    driver: str
+    """The version that runs, as its label says."""
+    since: float | None
+    attempt: int
+    in_flight: bool
+    skipped: bool
+    cause: str
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    pools: tuple[Pool, ...]
+    nodes: tuple[NodeRow, ...]
+    """Of all pools, the nodes that are not done; of one pool, all its nodes."""
+    sources: tuple[Source, ...]
+
+
+class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition or an Event of a node."""
+
+    name: str
+    text: str
+    at: str = ""
+
+
+class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One node: what Kubernetes shows, and what the scheduler says."""
+
+    node: NodeRow
+    ready: bool | None
+    cordoned: bool
+    labels: dict[str, str]
+    conditions: tuple[NodeFact, ...]
+    events: tuple[NodeFact, ...]
+    why: WhyAnswer | None
+    sources: tuple[Source, ...]
+
+
+class PlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """A forecast, with the version that its target stands for."""
+
+    version: str
+    plan: PlanAnswer
+    finish_by: float | None = None
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as Kubernetes shows it."""
+
+    node: str
+    index: int
+    product: str
+    memory_mib: int
+    health: str
+    because: str
+    remedy: str
+    uuid: str
+    driver: str
+    mig: str
+
+
+class EventLine(msgspec.Struct, frozen=True, kw_only=True):
+    """An event for people."""
+
+    at: float
+    writer: str
+    node: str
+    kind: str
+    message: str
+
+    @classmethod
+    def of(cls, event: Event, versions: Mapping[str, str]) -> "EventLine":
+        message = name_versions(event.message, versions)
+        return cls(
+            at=event.at,
+            writer=event.writer,
+            node=event.node,
+            kind=event.kind.value,
+            message=message,
+        )
+
+
+def pool_of(
+    name: str, spec: RolloutSpec, status: RolloutStatus, versions: Mapping[str, str]
+) -> Pool:
+    """Return a pool as its Rollout shows it."""
+    return Pool(
+        name=name,
+        version=version_name(status.target, versions),
+        target=status.target,
+        phase=status.phase.value,
+        because=name_versions(status.because, versions),
+        brake=spec.brake.value,
+        counts=msgspec.structs.asdict(status.counts),
+    )
+
+
+def pool_from_scheduler(status: PoolStatus) -> Pool:
+    """Return a pool as the scheduler shows it, where Kubernetes does not answer."""
+    return Pool(
+        name=status.pool,
+        version=version_name(status.target, {}),
+        target=status.target,
+        phase=status.phase,
+        because=status.because,
+        brake=status.brake or Brake.NONE.value,
+        counts=msgspec.structs.asdict(status.counts),
+        waits=dict(status.waits),
+    )
+
+
+def with_waits(pools: Iterable[Pool], answer: StatusAnswer | None) -> tuple[Pool, ...]:
+    """Add what the scheduler says: waits, and pools that have no Rollout yet."""
+    if answer is None:
+        return tuple(pools)
+    told = {each.pool: each for each in answer.pools}
+    known = [
+        msgspec.structs.replace(
+            pool,
+            waits=dict(told[pool.name].waits),
+            because=pool.because or told[pool.name].because,
+        )
+        if pool.name in told
+        else pool
+        for pool in pools
+    ]
+    names = {pool.name for pool in known}
+    return (*known, *(pool_from_scheduler(each) for each in answer.pools if each.pool not in names))
+
+
+def has_digest(why: WhyAnswer) -> bool:
+    """Whether the sentences of an answer name a target, which people know by its version."""
+    return with_versions(why, {}) != why
+
+
+def with_versions(why: WhyAnswer, versions: Mapping[str, str]) -> WhyAnswer:
+    """Replace targets by versions in the sentences of an answer."""
+    replace = msgspec.structs.replace
+    wait = why.wait
+    return replace(
+        why,
+        wait=wait and replace(wait, detail=name_versions(wait.detail, versions)),
+        history=tuple(name_versions(step, versions) for step in why.history),
+    )
+
+
+def scheduler_source(answer: StatusAnswer, *, now: float) -> Source:
+    """Return the scheduler as a source."""
+    name = f"scheduler {answer.leader}" if answer.leader else "scheduler"
+    return Source(
+        name=name, gives="waits", age=max(0.0, now - answer.at), behind=dict(answer.sources)
+    )
+
+
+def node_row(metadata: views.Metadata) -> NodeRow:
+    """Return a node by its labels and its record."""
+    record, labels = record_of(metadata), metadata.labels
+    return NodeRow(
+        name=metadata.name,
+        pool=record.pool if record else "",
+        state=labels.get(STATE_LABEL, ""),
+        driver=labels.get(_VERSION_LABEL, ""),
+        since=record.since or None if record else None,
+        attempt=record.attempt if record else 0,
+        in_flight=LEASE_ANNOTATION in metadata.annotations,
+        skipped=labels.get(SKIP_LABEL) == "true",
+        cause=record.cause if record else "",
+    )
+
+
+def is_settled(node: NodeRow) -> bool:
+    """Whether there is nothing to tell about a node in the overview."""
+    return node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN) and not node.in_flight
+
+
+def node_answer(
+    node: views.Node,
+    events: Sequence[NodeFact],
+    *,
+    why: WhyAnswer | None,
+    sources: tuple[Source, ...],
+) -> NodeAnswer:
+    """Return all that is known of one node."""
+    ready = {each.type: each.status for each in node.status.conditions}.get("Ready")
+    shown = {
+        key: value
+        for key, value in sorted(node.metadata.labels.items())
+        if key in (STATE_LABEL, DRIVER_LABEL, SKIP_LABEL) or key.startswith("nvidia.com/gpu.health")
+    }
+    conditions = tuple(
+        NodeFact(
+            name=f"{each.type}={each.status}",
+            text=": ".join(filter(None, (each.reason, each.message))),
+            at=each.last_transition_time or "",
+        )
+        for each in node.status.conditions
+    )
+    return NodeAnswer(
+        node=node_row(node.metadata),
+        ready=None if ready is None else ready == "True",
+        cordoned=node.spec.unschedulable,
+        labels=shown,
+        conditions=conditions,
+        events=tuple(events),
+        why=why,
+        sources=sources,
+    )

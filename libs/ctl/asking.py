@@ -1,0 +1,156 @@
+"""NATS as a person: queries to the scheduler, and the connection for events."""
+
+import logging
+import random
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, TypeVar
+
+from libs.bus.credentials import Credentials
+from libs.bus.nats.bus import NatsBus, connect
+from libs.bus.port import BusError
+from libs.contracts import subjects
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import MalformedMessage, Message, decode, encode
+from libs.contracts.queries import QueryError, QueryVerb
+from libs.ctl.failures import ExitCode, Failure, bus_failure, query_failure
+from libs.ctl.options import Access
+from libs.kube.errors import Forbidden, KubeError
+from libs.runtime.clock import SystemClock
+from libs.runtime.env import Env, RandomIds
+from libs.runtime.metrics import Metrics
+
+CONNECT_SECONDS: Final = 3.0
+SECONDS: Final = {QueryVerb.STATUS: 5.0, QueryVerb.WHY: 5.0, QueryVerb.PLAN: 185.0}
+"""A plan is played many times before it is answered."""
+_NO_ADDRESS: Final = (
+    "no address of NATS is given; name it with --nats or SLUICE_NATS_URL, as the services have it"
+)
+
+A = TypeVar("A", bound=Message)
+
+
+class Scheduler:
+    """The scheduler's answers. Errors are failures of the command."""
+
+    def __init__(self, bus: NatsBus) -> None:
+        self._bus = bus
+
+    async def ask(self, query: Message, verb: QueryVerb, answer: type[A]) -> A:
+        """Return the answer to a query."""
+        cluster = self._bus.identity.cluster
+        subject = str(
+            subjects.Query(cluster=cluster, service=Writer.SCHEDULER.value, verb=verb.value)
+        )
+        try:
+            data = await self._bus.request(subject, encode(query), timeout=SECONDS[verb])
+        except BusError as error:
+            raise bus_failure(error) from error
+        return _decoded(data, answer)
+
+
+def _decoded(data: bytes, answer: type[A]) -> A:
+    try:
+        return decode(answer, data)
+    except MalformedMessage as error:
+        try:
+            refused = decode(QueryError, data)
+        except MalformedMessage:
+            raise Failure(
+                ExitCode.UNEXPECTED, f"the scheduler's answer cannot be read: {error}"
+            ) from None
+        raise query_failure(refused) from None
+
+
+@asynccontextmanager
+async def open_scheduler(access: Access) -> AsyncGenerator[Scheduler]:
+    """Connect to NATS; fail with the remedy if there is no address or no connection."""
+    async with open_bus(access) as bus:
+        yield Scheduler(bus)
+
+
+@asynccontextmanager
+async def open_bus(access: Access) -> AsyncGenerator[NatsBus]:
+    if not access.nats:
+        raise Failure(ExitCode.NOT_REACHABLE, _NO_ADDRESS)
+    logging.getLogger("sluice").setLevel(logging.CRITICAL)  # failures are told once, by the command
+    with tempfile.TemporaryDirectory(prefix="sluice-ctl-") as folder:
+        credentials, without = await _credentials(access, Path(folder))
+        clock = SystemClock()
+        env = Env(
+            clock=clock,
+            random=random.Random(),
+            ids=RandomIds(),
+            metrics=Metrics(version=version("sluice")),
+        )
+        identity = Identity(cluster=access.cluster, writer=Writer.CTL)
+        connection = connect(
+            url=access.nats,
+            identity=identity,
+            env=env,
+            credentials=credentials,
+            wait=CONNECT_SECONDS,
+        )
+        try:
+            bus = await connection.__aenter__()
+        except (BusError, ValueError) as error:
+            raise _connect_failure(error, without) from error
+        try:
+            yield bus
+        finally:
+            await connection.__aexit__(None, None, None)
+
+
+async def _credentials(access: Access, folder: Path) -> tuple[Credentials, str]:
+    """Return credentials, and why there is no token if none could be requested."""
+    token_file, without = access.token_file, ""
+    if not access.has_credentials:
+        token, without = await _request_token(access)
+        if token:
+            file = folder / "token"
+            file.touch(mode=0o600)
+            file.write_text(token)
+            token_file = str(file)
+    return (
+        Credentials(
+            token_file=token_file, nkey_seed_file=access.nkey_seed_file, ca_file=access.ca_file
+        ),
+        without,
+    )
+
+
+async def _request_token(access: Access) -> tuple[str, str]:
+    """Request a token; return it, or why there is none."""
+    from libs.ctl.cluster import PEOPLE, open_cluster
+
+    try:
+        async with open_cluster(access) as cluster:
+            namespace = await cluster.namespace()
+            try:
+                return await cluster.request_token(), ""
+            except Forbidden:
+                return "", (
+                    f"you may not request a token for {PEOPLE} in {namespace}: an administrator"
+                    f" binds you to the Role sluice-people there"
+                )
+            except KubeError as error:
+                return "", f"no token could be requested for {PEOPLE} in {namespace}: {error}"
+    except Failure as failure:
+        return "", f"no token could be requested: {failure}"
+
+
+def _connect_failure(error: Exception, without: str) -> Failure:
+    failure = (
+        bus_failure(error)
+        if isinstance(error, BusError)
+        else Failure(ExitCode.WRONG_ARGUMENTS, f"NATS: {error}")
+    )
+    refused = "authorization violation" in str(error).lower()
+    if refused and without:
+        return Failure(ExitCode.NOT_ALLOWED, f"NATS wants a token, and {without}")
+    if refused:
+        return Failure(ExitCode.NOT_ALLOWED, str(failure))
+    return failure

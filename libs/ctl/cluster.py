@@ -1,0 +1,246 @@
+"""Kubernetes with the user's credentials: what the command reads, and its guarded writes."""
+
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from libs.contracts import device, rollout
+from libs.ctl.edits import Edit
+from libs.ctl.failures import ExitCode, Failure, kube_failure
+from libs.ctl.kubeconfig import kubeconfig_path, read_plain
+from libs.ctl.options import Access
+from libs.ctl.versions import DriverDaemonSet, versions_of
+from libs.kube import views
+from libs.kube.client import Kube
+from libs.kube.connect import AuthLoader, open_transport
+from libs.kube.errors import Conflict, KubeError, NotFound, UnknownKind
+from libs.kube.http import HttpTransport, StaticToken
+from libs.kube.reads import Page
+from libs.kube.resources import EVENTS, NODES, SERVICE_ACCOUNTS, Resource
+from libs.runtime.clock import SystemClock
+
+MANAGER: Final = "kubectl-sluice"
+"""The field manager of people's writes. Those of our services begin with `sluice-`."""
+PEOPLE: Final = "sluice-ctl"
+"""The account for which people request tokens."""
+DEFAULT_NAMESPACE: Final = "sluice"
+AUDIENCE: Final = "sluice"
+TOKEN_SECONDS: Final = 3600
+_TRIES: Final = 8
+"""A Rollout that is being written all the time is read again this often."""
+
+V = TypeVar("V", bound=views.Object)
+
+
+class Rollout(views.Object, frozen=True, kw_only=True):
+    spec: rollout.RolloutSpec = rollout.RolloutSpec()
+    status: rollout.RolloutStatus = rollout.RolloutStatus()
+
+
+class Device(views.Object, frozen=True, kw_only=True):
+    spec: device.DeviceSpec
+    status: device.DeviceStatus = device.DeviceStatus()
+
+
+class NodeEvent(views.Object, frozen=True, kw_only=True):
+    reason: str = ""
+    message: str = ""
+    type: str = ""
+    count: int | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+
+
+class _TokenStatus(msgspec.Struct):
+    token: str
+
+
+class _TokenAnswer(msgspec.Struct):
+    status: _TokenStatus
+
+
+ROLLOUTS: Final = Resource(
+    group=rollout.GROUP,
+    version=rollout.VERSION,
+    plural=rollout.PLURAL,
+    kind=rollout.KIND,
+    namespaced=False,
+    view=Rollout,
+)
+DEVICES: Final = Resource(
+    group=device.GROUP,
+    version=device.VERSION,
+    plural=device.PLURAL,
+    kind=device.KIND,
+    namespaced=False,
+    view=Device,
+)
+LABELLED_NODES: Final = Resource(
+    plural="nodes", kind="Node", namespaced=False, metadata_only=True, view=views.Object
+)
+_NODE_EVENTS: Final = Resource(plural=EVENTS.plural, kind=EVENTS.kind, view=NodeEvent)
+_DRIVERS: Final = Resource(
+    group="apps", plural="daemonsets", kind="DaemonSet", view=DriverDaemonSet
+)
+
+
+class Cluster:
+    """One API server, as the user. Errors are failures of the command."""
+
+    def __init__(self, kube: Kube, *, url: str, namespace: str) -> None:
+        self._kube = kube
+        self.address = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
+        """The server, without a path, which may hold a secret."""
+        self._namespace = namespace
+
+    async def namespace(self) -> str:
+        """Return the namespace of Sluice: as given, where its account is, or the usual one."""
+        if not self._namespace:
+            try:
+                found = await self._kube.list_all(
+                    SERVICE_ACCOUNTS, fields=f"metadata.name={PEOPLE}"
+                )
+                names = sorted(each.metadata.namespace for each in found.items)
+            except KubeError:
+                names = []
+            self._namespace = names[0] if names else DEFAULT_NAMESPACE
+        return self._namespace
+
+    async def rollouts(self) -> tuple[Rollout, ...]:
+        try:
+            listed = await self._kube.list_all(ROLLOUTS)
+        except UnknownKind as error:
+            raise Failure(
+                ExitCode.NOT_FOUND,
+                f"Sluice is not installed in {self.address}: {error.message}",
+            ) from error
+        except KubeError as error:
+            raise kube_failure(error) from error
+        return _readable(listed, ROLLOUTS)
+
+    async def list(self, resource: Resource[V], *, labels: str = "") -> tuple[V, ...]:
+        try:
+            listed = await self._kube.list_all(resource, labels=labels)
+        except KubeError as error:
+            raise kube_failure(error) from error
+        return _readable(listed, resource)
+
+    async def node(self, name: str) -> views.Node:
+        """Return a Node; fail with the remedy if there is none."""
+        try:
+            return await self._kube.get(NODES, name)
+        except UnknownKind as error:
+            raise kube_failure(error) from error
+        except NotFound as error:
+            raise Failure(
+                ExitCode.NOT_FOUND,
+                f"there is no Node {name!r}; `kubectl get nodes` lists their full names",
+            ) from error
+        except KubeError as error:
+            raise kube_failure(error) from error
+
+    async def node_events(self, name: str) -> tuple[NodeEvent, ...]:
+        """Return the Events about a Node, the oldest first."""
+        fields = f"involvedObject.kind=Node,involvedObject.name={name}"
+        try:
+            listed = await self._kube.list_all(_NODE_EVENTS, fields=fields)
+        except KubeError as error:
+            raise kube_failure(error) from error
+        return tuple(sorted(listed.items, key=lambda each: each.last_timestamp or ""))
+
+    async def versions(self, rollouts: tuple[Rollout, ...]) -> Mapping[str, str]:
+        """Return the driver versions of targets, also of those that are not wanted any more."""
+        try:
+            listed = await self._kube.list_all(
+                _DRIVERS, namespace=await self.namespace(), labels="app=nvidia-driver-daemonset"
+            )
+            daemon_sets = listed.items
+        except KubeError:
+            daemon_sets = ()
+        return versions_of(
+            ((each.status.target, each.status.version) for each in rollouts), daemon_sets
+        )
+
+    async def request_token(self) -> str:
+        """Request a token for NATS; raise `KubeError`."""
+        path = SERVICE_ACCOUNTS.path(
+            namespace=await self.namespace(), name=PEOPLE, subresource="token"
+        )
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS},
+        }
+        answer = await self._kube.request("POST", path, body=body)
+        return msgspec.json.decode(answer, type=_TokenAnswer).status.token
+
+    async def write(self, resource: Resource[V], name: str, decide: Callable[[V], Edit]) -> Edit:
+        """Write what `decide` says about the object as it is now, and return it.
+
+        The write names the object's uid and revision. If the object has changed meanwhile,
+        `decide` judges it again.
+        """
+        for _ in range(_TRIES):
+            try:
+                seen = await self._kube.get(resource, name)
+                edit = decide(seen)
+                if edit.patch:
+                    change = _with_uid(edit.patch, seen.metadata.uid)
+                    revision = seen.metadata.resource_version
+                    await self._kube.merge(resource, name, change, resource_version=revision)
+            except Conflict:
+                continue
+            except KubeError as error:
+                raise kube_failure(error) from error
+            return edit
+        raise Failure(
+            ExitCode.REFUSED,
+            f"{resource.kind} {name} changed each of {_TRIES} times while it was written; nothing"
+            " was changed: try again",
+        )
+
+
+def _readable(page: Page[V], resource: Resource[V]) -> tuple[V, ...]:
+    """Return the objects by name; fail with the first that cannot be read."""
+    for each in page.unreadable:
+        raise Failure(
+            ExitCode.UNEXPECTED,
+            f"{resource.kind} {each.key} cannot be read: {each.problem}; is this command older than"
+            " the services?",
+        )
+    return tuple(sorted(page.items, key=lambda each: each.metadata.name))
+
+
+def _with_uid(patch: Mapping[str, Any], uid: str) -> dict[str, Any]:
+    return {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
+
+
+@asynccontextmanager
+async def open_cluster(access: Access) -> AsyncGenerator[Cluster]:
+    """Connect with the kubeconfig that `access` or the environment names. Nothing is sent yet."""
+    try:
+        transport = await _open(access)
+    except KubeError as error:
+        raise kube_failure(error) from error
+    async with transport:
+        kube = Kube(transport, manager=MANAGER, clock=SystemClock())
+        yield Cluster(kube, url=transport.url, namespace=access.namespace)
+
+
+async def _open(access: Access) -> HttpTransport:
+    path = kubeconfig_path(access.kubeconfig, os.environ)
+    plain = read_plain(path) if path is not None else None
+    if plain is None:
+        given = path if access.kubeconfig else None
+        return await open_transport(clock=SystemClock(), kubeconfig=given)
+    auth = AuthLoader().load(plain)
+    return HttpTransport(
+        plain.url,
+        credentials=StaticToken(plain.token.removeprefix("Bearer "), tls=auth.tls),
+        proxy=plain.proxy,
+        server_name=plain.server_name,
+    )

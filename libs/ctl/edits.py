@@ -1,0 +1,195 @@
+"""What a person's verb writes: decided from the object as it is now. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from libs.contracts.message import MalformedMessage, decode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
+    REQUEST_ANNOTATION,
+    SKIP_LABEL,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    NodeRequest,
+    UpgradeState,
+)
+from libs.contracts.rollout import Brake, RolloutPhase, RolloutSpec, RolloutStatus
+from libs.ctl.failures import ExitCode, Failure
+from libs.kube.views import Metadata
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """A merge patch, what it means, and what it can do to nodes."""
+
+    done: str
+    """One sentence for people: what is written, or why nothing has to be."""
+    patch: dict[str, Any] = {}
+    """Empty: the object is as wanted."""
+    risk: str = ""
+    """What happens to nodes; empty if nothing is changed on them."""
+
+
+_BRAKES = {
+    Brake.NONE: "goes on: nodes start again within the budget",
+    Brake.PAUSE: "is paused: no node starts, nodes in flight finish",
+    Brake.FREEZE: "is frozen: no node moves, and timeouts stop",
+}
+
+
+def set_brake(pool: str, spec: RolloutSpec, status: RolloutStatus, brake: Brake) -> Edit:
+    """Set the brake of a pool; to resume can drain nodes."""
+    if spec.brake is brake:
+        return Edit(done=f"{pool} {_BRAKES[brake].replace('is ', 'is already ', 1)}; unchanged")
+    risk = ""
+    if brake is Brake.NONE and status.phase is not RolloutPhase.COMPLETE:
+        risk = f"nodes of {pool} that are not done are drained and upgraded, within the budget"
+    return Edit(done=f"{pool} {_BRAKES[brake]}", patch={"spec": {"brake": brake.value}}, risk=risk)
+
+
+def release(pool: str, status: RolloutStatus, target: str, version: str, failures: int) -> Edit:
+    """Accept failures of a target, which ends its halt; refuse a number that would not."""
+    record = status.targets.get(target)
+    if record is None or len(record.failed) < record.accepted + record.threshold:
+        raise Failure(
+            ExitCode.REFUSED, f"{version} is not halted in {pool}: there is nothing to release"
+        )
+    needed = len(record.failed) - record.threshold + 1
+    if failures < needed:
+        raise Failure(
+            ExitCode.REFUSED,
+            f"{pool} would stay halted: {len(record.failed)} nodes failed on {version} and"
+            f" {record.threshold} more halt it again; accept {needed} failures at least",
+        )
+    more = failures + record.threshold - len(record.failed)
+    nodes = "1 more node" if more == 1 else f"up to {more} more nodes"
+    return Edit(
+        done=f"{pool} is released: {failures} failures of {version} are accepted",
+        patch={"spec": {"release": {"target": target, "failures": failures}}},
+        risk=f"{nodes} of {pool} may fail on {version} before it halts again",
+    )
+
+
+def retry(metadata: Metadata) -> Edit:
+    """Request another attempt on a node that is done or failed."""
+    name, state = metadata.name, metadata.labels.get(STATE_LABEL, "")
+    if state == UpgradeState.UPGRADE_REQUIRED:
+        return Edit(done=f"{name} already waits for its upgrade; unchanged")
+    if state not in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED):
+        found = f"its state is {state}" if state else "it has no upgrade state"
+        raise Failure(
+            ExitCode.REFUSED,
+            f"{name} cannot be retried: {found}; only a done or failed node can be",
+        )
+    labels = {STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value}
+    return Edit(
+        done=f"another attempt on {name} is requested",
+        patch={"metadata": {"labels": labels}},
+        risk=f"{name} is drained and upgraded",
+    )
+
+
+def skip(metadata: Metadata) -> Edit:
+    """Keep a node out of upgrades; one in flight still finishes."""
+    name = metadata.name
+    if metadata.labels.get(SKIP_LABEL) == "true":
+        return Edit(done=f"{name} is already skipped; unchanged")
+    in_flight = "; the upgrade in flight still finishes" if _is_in_flight(metadata) else ""
+    return Edit(
+        done=f"{name} is skipped: no upgrade starts on it{in_flight}",
+        patch={"metadata": {"labels": {SKIP_LABEL: "true"}}},
+    )
+
+
+def unskip(metadata: Metadata) -> Edit:
+    """Let upgrades start on a node again."""
+    name = metadata.name
+    if metadata.labels.get(SKIP_LABEL) != "true":
+        return Edit(done=f"{name} is not skipped; unchanged")
+    return Edit(
+        done=f"{name} is not skipped any more",
+        patch={"metadata": {"labels": {SKIP_LABEL: None}}},
+        risk=f"{name} is drained and upgraded if its pool wants another driver",
+    )
+
+
+def adopt(metadata: Metadata) -> Edit:
+    """Request that a node whose record is lost is managed again."""
+    if _has_record(metadata):
+        raise Failure(
+            ExitCode.REFUSED,
+            f"{metadata.name} is managed: its record is there, so there is nothing to adopt",
+        )
+    return _request(
+        metadata,
+        NodeRequest.ADOPT,
+        risk=f"{metadata.name} is managed again, and validated or upgraded",
+    )
+
+
+def forget(metadata: Metadata) -> Edit:
+    """Request that what Sluice wrote on a node is removed; refused for one in flight."""
+    name = metadata.name
+    if _is_in_flight(metadata):
+        raise Failure(
+            ExitCode.REFUSED,
+            f"{name} is in flight: it cannot be forgotten before its upgrade has ended",
+        )
+    failed = metadata.labels.get(STATE_LABEL) == UpgradeState.UPGRADE_FAILED
+    if _has_record(metadata) and not failed:
+        raise Failure(
+            ExitCode.REFUSED,
+            f"{name} is managed and has not failed; only a failed node, or one whose record is"
+            " lost, can be forgotten",
+        )
+    return _request(
+        metadata,
+        NodeRequest.FORGET,
+        risk=f"{name} begins anew, without its history; a cordon stays, its failure stays counted",
+    )
+
+
+def _request(metadata: Metadata, request: NodeRequest, *, risk: str) -> Edit:
+    name, pending = metadata.name, metadata.annotations.get(REQUEST_ANNOTATION, "")
+    if pending == request.value:
+        return Edit(done=f"{name} already has the request {request.value}; unchanged")
+    if pending:
+        raise Failure(
+            ExitCode.REFUSED,
+            f"{name} has the request {pending!r}, which the scheduler has not carried out yet",
+        )
+    return Edit(
+        done=f"the request {request.value} is set on {name}; the scheduler carries it out once",
+        patch={"metadata": {"annotations": {REQUEST_ANNOTATION: request.value}}},
+        risk=risk,
+    )
+
+
+def _is_in_flight(metadata: Metadata) -> bool:
+    text = metadata.annotations.get(LEASE_ANNOTATION, "")
+    try:
+        lease = decode(NodeLease, text.encode()) if text else None
+    except MalformedMessage:
+        return True  # the scheduler does not touch it either
+    return (
+        lease is not None
+        and lease.node_uid == metadata.uid
+        and lease.owner in (LeaseOwner.UPGRADE, LeaseOwner.MIG)
+    )
+
+
+def record_of(metadata: Metadata) -> NodeRecord | None:
+    """Return the node's record, unless it is unreadable or of an earlier Node of this name."""
+    text = metadata.annotations.get(RECORD_ANNOTATION, "")
+    try:
+        record = decode(NodeRecord, text.encode()) if text else None
+    except MalformedMessage:
+        return None
+    return record if record is not None and record.node_uid == metadata.uid else None
+
+
+def _has_record(metadata: Metadata) -> bool:
+    return record_of(metadata) is not None

@@ -1,0 +1,77 @@
+"""How the command ends: exit codes, and failures with one line for people. Light to import."""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from libs.bus.port import BusError
+    from libs.contracts.queries import QueryError
+    from libs.kube.errors import KubeError
+
+
+class ExitCode(IntEnum):
+    """The exit codes, as docs/cli.md lists them."""
+
+    DONE = 0
+    UNEXPECTED = 1
+    WRONG_ARGUMENTS = 2
+    NOT_REACHABLE = 3
+    NOT_FOUND = 4
+    NOT_ALLOWED = 5
+    REFUSED = 6
+    INTERRUPTED = 130
+
+
+class Failure(Exception):
+    """The verb cannot do what was asked; the text names what, why, and what to do."""
+
+    def __init__(self, code: ExitCode, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+        self.code = code
+
+
+def kube_failure(error: "KubeError") -> Failure:
+    """Return the failure that an error of the API server means."""
+    from libs.kube import errors
+
+    codes: tuple[tuple[type[KubeError], ExitCode], ...] = (
+        (errors.Misconfigured, ExitCode.NOT_REACHABLE),
+        (errors.Unavailable, ExitCode.NOT_REACHABLE),
+        (errors.TooManyRequests, ExitCode.NOT_REACHABLE),
+        (errors.Forbidden, ExitCode.NOT_ALLOWED),
+        (errors.Unauthorized, ExitCode.NOT_ALLOWED),
+        (errors.NotFound, ExitCode.NOT_FOUND),
+        (errors.Conflict, ExitCode.REFUSED),
+        (errors.Invalid, ExitCode.REFUSED),
+    )
+    code = next((code for kind, code in codes if isinstance(error, kind)), ExitCode.UNEXPECTED)
+    return Failure(code, f"Kubernetes: {error}")
+
+
+def bus_failure(error: "BusError") -> Failure:
+    """Return the failure that an error of NATS means."""
+    from libs.bus import port
+
+    if isinstance(error, port.NoResponders):
+        return Failure(
+            ExitCode.NOT_REACHABLE,
+            "the scheduler does not answer: NATS is reachable, but no scheduler leads; look at its"
+            " pods",
+        )
+    if isinstance(error, port.SubjectForbidden):
+        return Failure(ExitCode.NOT_ALLOWED, f"NATS: {error}")
+    if isinstance(error, port.BusMisconfigured):
+        return Failure(ExitCode.WRONG_ARGUMENTS, f"NATS: {error}")
+    return Failure(ExitCode.NOT_REACHABLE, f"NATS: {error}")
+
+
+def query_failure(error: "QueryError") -> Failure:
+    """Return the failure that the scheduler's refusal of a query means."""
+    from libs.contracts.queries import QueryErrorCode
+
+    codes = {
+        QueryErrorCode.UNREADABLE: ExitCode.WRONG_ARGUMENTS,
+        QueryErrorCode.NOT_FOUND: ExitCode.NOT_FOUND,
+        QueryErrorCode.NOT_READY: ExitCode.NOT_REACHABLE,
+    }
+    return Failure(codes.get(error.code, ExitCode.UNEXPECTED), f"the scheduler: {error.message}")

@@ -1,0 +1,151 @@
+"""Collect an answer from Kubernetes and the scheduler; either may be away."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import TypeVar
+
+from libs.contracts.message import Message
+from libs.contracts.node import STATE_LABEL, UpgradeState
+from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
+from libs.ctl import answers
+from libs.ctl.answers import NodeAnswer, NodeFact, Source, Status
+from libs.ctl.cluster import LABELLED_NODES, Cluster, NodeEvent, Rollout, open_cluster
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+
+_NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
+_LAST_EVENTS = 10
+_A = TypeVar("_A", bound=Message)
+
+
+async def gather_status(access: Access, name: str) -> Status | NodeAnswer:
+    """Return the status of all pools, of the pool or of the node of this name."""
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(open_cluster(access))
+        told = asyncio.create_task(_ask(access, StatusQuery(), QueryVerb.STATUS, StatusAnswer))
+        try:
+            rollouts = await cluster.rollouts()
+        except Failure as failure:
+            return _status_without_cluster(await told, name, cluster.address, failure)
+        finally:
+            await asyncio.wait({told})
+        pools = {rollout.metadata.name for rollout in rollouts}
+        answer = told.result()
+        if isinstance(answer, StatusAnswer):
+            pools |= {pool.pool for pool in answer.pools}
+        if name and name not in pools:
+            return await _node_or_fail(access, cluster, name, sorted(pools))
+        return await _status(cluster, rollouts, answer, name)
+
+
+async def gather_why(access: Access, name: str) -> NodeAnswer:
+    """Return what the scheduler says of a node, and what Kubernetes shows of it."""
+    async with open_cluster(access) as cluster:
+        return await _node(access, cluster, name)
+
+
+async def _status(
+    cluster: Cluster, rollouts: tuple[Rollout, ...], answer: StatusAnswer | Failure, name: str
+) -> Status:
+    versions = await cluster.versions(rollouts)
+    labels = STATE_LABEL if name else _NOT_DONE
+    rows = [
+        answers.node_row(each.metadata)
+        for each in await cluster.list(LABELLED_NODES, labels=labels)
+    ]
+    chosen = [row for row in rows if not name or row.pool == name]
+    told = answer if isinstance(answer, StatusAnswer) else None
+    pools = answers.with_waits(
+        (
+            answers.pool_of(each.metadata.name, each.spec, each.status, versions)
+            for each in rollouts
+        ),
+        told,
+    )
+    return Status(
+        pools=tuple(pool for pool in pools if name in ("", pool.name)),
+        nodes=tuple(row for row in chosen if name or not answers.is_settled(row)),
+        sources=(_kubernetes(cluster, "pools and nodes"), _scheduler(answer)),
+    )
+
+
+def _status_without_cluster(
+    answer: StatusAnswer | Failure, name: str, url: str, failure: Failure
+) -> Status:
+    """Return what the scheduler alone says; fail if it says nothing either."""
+    if isinstance(answer, Failure):
+        raise failure
+    pools = tuple(
+        answers.pool_from_scheduler(each) for each in answer.pools if name in ("", each.pool)
+    )
+    if name and not pools:
+        raise failure
+    problem = Source(name=f"Kubernetes ({url})", gives="nodes", problem=str(failure))
+    return Status(pools=pools, nodes=(), sources=(_scheduler(answer, "pools and waits"), problem))
+
+
+async def _node_or_fail(
+    access: Access, cluster: Cluster, name: str, pools: list[str]
+) -> NodeAnswer:
+    try:
+        return await _node(access, cluster, name)
+    except Failure as failure:
+        if failure.code is not ExitCode.NOT_FOUND:
+            raise
+        known = ", ".join(pools) or "none"
+        raise Failure(
+            ExitCode.NOT_FOUND, f"there is neither a pool nor a Node {name!r}; pools: {known}"
+        ) from None
+
+
+async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
+    told = asyncio.create_task(_ask(access, WhyQuery(node=name), QueryVerb.WHY, WhyAnswer))
+    try:
+        node = await cluster.node(name)
+        events = await cluster.node_events(name)
+    finally:
+        await asyncio.wait({told})
+    answer = told.result()
+    why = answer if isinstance(answer, WhyAnswer) else None
+    if why is not None and answers.has_digest(why):
+        why = answers.with_versions(why, await cluster.versions(await cluster.rollouts()))
+    return answers.node_answer(
+        node,
+        [_event_fact(each) for each in events[-_LAST_EVENTS:]],
+        why=why,
+        sources=(_kubernetes(cluster, "labels, conditions and Events"), _scheduler(answer, "why")),
+    )
+
+
+def _event_fact(event: NodeEvent) -> NodeFact:
+    at = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
+    return NodeFact(name=event.reason, text=event.message, at=at)
+
+
+async def _ask(access: Access, query: Message, verb: QueryVerb, answer: type[_A]) -> _A | Failure:
+    """Return the scheduler's answer, or why there is none."""
+    if not access.nats:
+        return Failure(
+            ExitCode.NOT_REACHABLE, "no address of NATS is given (--nats or SLUICE_NATS_URL)"
+        )
+    from libs.ctl.asking import open_scheduler
+
+    try:
+        async with open_scheduler(access) as scheduler:
+            return await scheduler.ask(query, verb, answer)
+    except Failure as failure:
+        return failure
+
+
+def _kubernetes(cluster: Cluster, gives: str) -> Source:
+    return Source(name=f"Kubernetes ({cluster.address})", gives=gives, age=0.0)
+
+
+def _scheduler(answer: Message | Failure, gives: str = "waits") -> Source:
+    if isinstance(answer, Failure):
+        return Source(name="the scheduler", gives=gives, problem=str(answer))
+    if isinstance(answer, StatusAnswer):
+        source = answers.scheduler_source(answer, now=time.time())
+        return Source(name=source.name, gives=gives, age=source.age, behind=source.behind)
+    return Source(name="the scheduler", gives=gives, age=0.0)

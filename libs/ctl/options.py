@@ -1,0 +1,84 @@
+"""The options that every verb shares: how to reach the cluster and NATS. Light to import."""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+_ADDRESSES: Final = "Where to look"
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach Kubernetes and NATS; empty: not given."""
+
+    kubeconfig: str = ""
+    namespace: str = ""
+    nats: str = ""
+    token_file: str = ""
+    nkey_seed_file: str = ""
+    ca_file: str = ""
+    cluster: str = "default"
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether credentials for NATS are given."""
+        return bool(self.token_file or self.nkey_seed_file)
+
+
+ACCESS_OPTIONS: Final[dict[str, Any]] = {
+    "kubeconfig": Annotated[
+        str,
+        typer.Option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG."),
+    ],
+    "namespace": Annotated[
+        str,
+        typer.Option(
+            "--namespace",
+            "-n",
+            envvar="SLUICE_NAMESPACE",
+            metavar="NAME",
+            help="Namespace of Sluice; by default the one that has the account sluice-ctl.",
+        ),
+    ],
+    "nats": Annotated[
+        str,
+        typer.Option("--nats", envvar="SLUICE_NATS_URL", metavar="URL", help="Address of NATS."),
+    ],
+    "token_file": Annotated[
+        str,
+        typer.Option(
+            "--token-file",
+            envvar="SLUICE_NATS_TOKEN_FILE",
+            metavar="FILE",
+            help="Token for NATS; by default one is requested for the account sluice-ctl.",
+        ),
+    ],
+    "nkey_seed_file": Annotated[
+        str,
+        typer.Option(
+            "--nkey-seed-file",
+            envvar="SLUICE_NATS_NKEY_SEED_FILE",
+            metavar="FILE",
+            help="Key for NATS, where it has static keys.",
+        ),
+    ],
+    "ca_file": Annotated[
+        str,
+        typer.Option(
+            "--ca-file",
+            envvar="SLUICE_NATS_CA_FILE",
+            metavar="FILE",
+            help="CA that signed NATS's certificate.",
+        ),
+    ],
+    "cluster": Annotated[
+        str,
+        typer.Option(
+            "--cluster",
+            envvar="SLUICE_NATS_CLUSTER",
+            metavar="NAME",
+            help="Name of this cluster on the bus.",
+        ),
+    ],
+}
+"""The option of each field of `Access`."""

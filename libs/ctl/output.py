@@ -1,0 +1,54 @@
+"""Write answers: for people with `rich`, for programs as JSON or YAML."""
+
+import os
+import shutil
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+NARROWEST = 20
+"""Columns; a terminal that reports fewer is taken for one that wide."""
+
+
+class Format(StrEnum):
+    """How an answer is written; without one, as text."""
+
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def show(
+    answer: Any, view: "Callable[[int, bool], RenderableType]", *, format: Format | None
+) -> None:
+    """Write an answer; `view` renders it for a width, and with all columns or not."""
+    if format is Format.JSON:
+        text = msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+        sys.stdout.write(f"{text}\n")
+    elif format is Format.YAML:
+        import yaml
+
+        yaml.safe_dump(msgspec.to_builtins(answer), sys.stdout, sort_keys=False, allow_unicode=True)
+    else:
+        print_view(view(terminal_width(), format is Format.WIDE))
+
+
+def print_view(view: "RenderableType") -> None:
+    from rich.console import Console
+
+    # Without a terminal there is no width to keep to: a table stays a table in a file.
+    Console(width=terminal_width(), highlight=False, soft_wrap=False).print(view)
+
+
+def terminal_width() -> int:
+    """Return the terminal's columns, or $COLUMNS; many where the output is no terminal."""
+    if not (sys.stdout.isatty() or os.environ.get("COLUMNS")):
+        return 200
+    return max(NARROWEST, shutil.get_terminal_size().columns)

@@ -1,0 +1,129 @@
+"""Answers of the verbs plan, gpus and events, collected."""
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+
+from libs.contracts.device import UNKNOWN
+from libs.contracts.queries import PlanAnswer, PlanQuery, QueryVerb, StatusAnswer, StatusQuery
+from libs.ctl.answers import EventLine, Gpu, PlanView
+from libs.ctl.cluster import DEVICES, Device, open_cluster
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.text import parse_duration, parse_time, version_name
+
+
+async def gather_plan(access: Access, query: PlanQuery) -> PlanView:
+    """Ask for a forecast; without a pool, of the only one."""
+    from msgspec.structs import replace
+
+    from libs.ctl.asking import open_scheduler
+
+    async with open_scheduler(access) as scheduler:
+        if not query.pool:
+            status = await scheduler.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
+            query = replace(query, pool=only_pool([pool.pool for pool in status.pools]))
+        plan = await scheduler.ask(query, QueryVerb.PLAN, PlanAnswer)
+    version = query.driver_version
+    if not version:
+        version = version_name(plan.target, await _versions(access))
+    return PlanView(version=version, plan=plan, finish_by=query.finish_by)
+
+
+def only_pool(pools: list[str]) -> str:
+    """Return the only pool; fail with their names if there are several."""
+    if len(pools) == 1:
+        return pools[0]
+    if not pools:
+        raise Failure(ExitCode.NOT_FOUND, "there is no pool: no policy selects a node with GPUs")
+    raise Failure(
+        ExitCode.WRONG_ARGUMENTS, f"there are several pools; name one of: {', '.join(pools)}"
+    )
+
+
+async def _versions(access: Access) -> Mapping[str, str]:
+    """Return the versions of targets, or none where Kubernetes does not answer."""
+    try:
+        async with open_cluster(access) as cluster:
+            return await cluster.versions(await cluster.rollouts())
+    except Failure:
+        return {}
+
+
+async def gather_gpus(access: Access, node: str) -> tuple[Gpu, ...]:
+    """Return the GPUs of all nodes, or of one."""
+    async with open_cluster(access) as cluster:
+        devices = await cluster.list(DEVICES)
+        if node and not any(each.spec.node == node for each in devices):
+            await cluster.node(node)
+    found = (gpu_of(each) for each in devices if node in ("", each.spec.node))
+    return tuple(sorted(found, key=lambda gpu: (gpu.node, gpu.index)))
+
+
+def gpu_of(device: Device) -> Gpu:
+    """Return a GPU as its `Device` shows it."""
+    spec, status = device.spec, device.status
+    health = status.health
+    return Gpu(
+        node=spec.node,
+        index=spec.index,
+        product=spec.product,
+        memory_mib=spec.memory,
+        health=health.state if health else UNKNOWN,
+        because=(health.message or health.reason) if health else "",
+        remedy=health.remedy if health else "",
+        uuid=status.uuid,
+        driver=status.driver,
+        mig=status.mig.mode if status.mig else "",
+    )
+
+
+async def follow_events(
+    access: Access, *, follow: bool, since: float | None, node: str
+) -> AsyncGenerator[EventLine]:
+    """Yield the events of the stream, in order; with `follow` without end."""
+    from libs.bus.events import RecordedEvent, read_events
+    from libs.bus.port import BusError
+    from libs.ctl.asking import open_bus
+    from libs.ctl.failures import bus_failure
+
+    versions = await _versions(access)
+    async with open_bus(access) as bus:
+        try:
+            async with read_events(bus=bus, cluster=access.cluster, follow=follow) as events:
+                async for stored in events:
+                    if not isinstance(stored, RecordedEvent):
+                        continue
+                    event = stored.event
+                    if event.at >= (since or 0.0) and node in ("", event.node):
+                        yield EventLine.of(event, versions)
+        except BusError as error:
+            raise bus_failure(error) from error
+
+
+def parse_since(text: str) -> float | None:
+    """Return Unix seconds of `--since`: a duration before now, or a time."""
+    if not text:
+        return None
+    seconds = parse_duration(text)
+    at = time.time() - seconds if seconds is not None else parse_time(text)
+    if at is None:
+        raise Failure(
+            ExitCode.WRONG_ARGUMENTS,
+            f"--since {text!r} is no time: write 90m, 2h or 2026-05-01T22:00",
+        )
+    return at
+
+
+def parse_finish(text: str) -> float | None:
+    """Return Unix seconds of `--finish-by`: a duration from now, or a time."""
+    if not text:
+        return None
+    seconds = parse_duration(text)
+    at = time.time() + seconds if seconds is not None else parse_time(text)
+    if at is None or at <= time.time():
+        problem = "is no time" if at is None else "is in the past"
+        raise Failure(
+            ExitCode.WRONG_ARGUMENTS,
+            f"--finish-by {text!r} {problem}: write 2h, or a time such as 2026-05-01T06:00",
+        )
+    return at

@@ -1,0 +1,115 @@
+"""Run the verbs that only read: gather, then show. Each imports what it needs."""
+
+import asyncio
+import time
+
+import msgspec
+
+from libs.ctl.answers import EventLine, NodeAnswer, Status
+from libs.ctl.options import Access
+from libs.ctl.output import Format, show
+
+
+def show_status(access: Access, name: str, output: Format | None) -> None:
+    from libs.ctl.gather import gather_status
+
+    answer = asyncio.run(gather_status(access, name))
+    if isinstance(answer, NodeAnswer):
+        _show_node(answer, output)
+    else:
+        _show_pools(answer, output)
+
+
+def show_why(access: Access, node: str, output: Format | None) -> None:
+    from libs.ctl.gather import gather_why
+
+    _show_node(asyncio.run(gather_why(access, node)), output)
+
+
+def _show_pools(status: Status, output: Format | None) -> None:
+    from libs.ctl.views.status import status_view
+
+    now = time.time()
+    show(
+        status,
+        lambda width, wide: status_view(status, now=now, width=width, wide=wide),
+        format=output,
+    )
+
+
+def _show_node(answer: NodeAnswer, output: Format | None) -> None:
+    from libs.ctl.views.node import node_view
+
+    now = time.time()
+    show(answer, lambda _, wide: node_view(answer, now=now, wide=wide), format=output)
+
+
+def show_plan(
+    access: Access,
+    *,
+    pool: str,
+    version: str,
+    max_unavailable: str,
+    max_parallel: int | None,
+    finish_by: str,
+    output: Format | None,
+) -> None:
+    from libs.contracts.queries import PlanQuery
+    from libs.ctl.reading import gather_plan, parse_finish
+    from libs.ctl.views.plan import plan_view
+
+    query = PlanQuery(
+        pool=pool,
+        driver_version=version,
+        max_unavailable=max_unavailable,
+        max_parallel=max_parallel,
+        finish_by=parse_finish(finish_by),
+    )
+    answer = asyncio.run(gather_plan(access, query))
+    show(answer, lambda width, wide: plan_view(answer, width=width, wide=wide), format=output)
+
+
+def show_gpus(access: Access, node: str, output: Format | None) -> None:
+    from libs.ctl.reading import gather_gpus
+    from libs.ctl.views.gpus import gpus_view
+
+    found = asyncio.run(gather_gpus(access, node))
+    show(found, lambda width, wide: gpus_view(found, width=width, wide=wide), format=output)
+
+
+def show_events(
+    access: Access, *, follow: bool, since: str, node: str, output: Format | None
+) -> None:
+    """Write each event as it is read: an object in a line for programs."""
+    from contextlib import aclosing
+
+    from libs.ctl.reading import follow_events, parse_since
+
+    began = parse_since(since)
+
+    async def run() -> None:
+        lines = follow_events(access, follow=follow, since=began, node=node)
+        async with aclosing(lines):
+            async for each in lines:
+                _print_event(each, output)
+
+    asyncio.run(run())
+
+
+def _print_event(event: EventLine, output: Format | None) -> None:
+    from libs.ctl.output import print_view
+    from libs.ctl.views.events import event_line
+
+    if output is Format.JSON:
+        print(msgspec.json.encode(event).decode(), flush=True)
+    elif output is Format.YAML:
+        show([event], lambda _width, _wide: "", format=output)
+    else:
+        print_view(event_line(event))
+
+
+def show_version(output: Format | None) -> None:
+    from importlib.metadata import version
+
+    found = version("sluice")
+    show({"version": found}, lambda _width, _wide: f"sluice {found}", format=output)

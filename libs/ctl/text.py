@@ -1,0 +1,69 @@
+"""Words for people: times, versions in place of digests, and text that harms no terminal. Pure."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from libs.contracts.rollout import SHORT_TARGET
+
+_DIGEST: Final = re.compile(r"\b[0-9a-f]{32}\b")
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_SUFFIXES: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)")
+
+
+def printable(text: str) -> str:
+    """Replace what would control the terminal: parts of the text come from nodes."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def duration(seconds: float | None) -> str:
+    """Return `45 s`, `12 min`, `2 h 5 min`: two units at most."""
+    if seconds is None:
+        return "unknown"
+    left = max(0, round(seconds))
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 s"
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of `90m`, `2h` or `1h30m`; None for anything else."""
+    parts = list(_DURATION.finditer(text.strip()))
+    if not parts or "".join(part[0] for part in parts) != text.strip():
+        return None
+    return sum(float(part[1]) * _SUFFIXES[part[2]] for part in parts)
+
+
+def parse_time(text: str) -> float | None:
+    """Return the Unix seconds of an ISO 8601 time; None for anything else."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment.timestamp()
+
+
+def clock_time(at: float) -> str:
+    """Return the time of day in UTC, with its date."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def name_versions(text: str, versions: Mapping[str, str]) -> str:
+    """Replace the digests of targets by versions, and shorten unknown ones."""
+    return _DIGEST.sub(lambda found: versions.get(found[0], found[0][:SHORT_TARGET]), text)
+
+
+def version_name(target: str, versions: Mapping[str, str]) -> str:
+    """Return the version that a target stands for, or the first digits of an unknown one."""
+    return versions.get(target, target[:SHORT_TARGET])
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

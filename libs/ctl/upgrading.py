@@ -1,0 +1,197 @@
+"""Run the verbs of `sluice upgrade`: through Kubernetes alone, so that they work without NATS."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from libs.contracts.rollout import SHORT_TARGET, Brake, TargetRecord
+from libs.ctl import edits
+from libs.ctl.cluster import LABELLED_NODES, ROLLOUTS, Cluster, Rollout, open_cluster
+from libs.ctl.edits import Edit
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.text import plural, printable, version_name
+from libs.kube import views
+
+V = TypeVar("V", bound=views.Object)
+
+NODE_EDITS = {
+    "retry": edits.retry,
+    "skip": edits.skip,
+    "unskip": edits.unskip,
+    "adopt": edits.adopt,
+    "forget": edits.forget,
+}
+
+
+class Halted:
+    """A target that is halted in a pool."""
+
+    def __init__(self, pool: str, target: str, version: str, record: TargetRecord) -> None:
+        self.pool = pool
+        self.target = target
+        self.version = version
+        self.record = record
+
+    def __str__(self) -> str:
+        failed = plural(len(self.record.failed), "node")
+        return f"{self.pool} --target {self.target[:SHORT_TARGET]} ({failed} failed)"
+
+
+def set_brake(access: Access, pool: str, brake: Brake, *, every: bool, yes: bool) -> None:
+    """Set the brake of a pool, of the only one, or of all."""
+
+    async def run() -> None:
+        async with open_cluster(access) as cluster:
+            rollouts = await cluster.rollouts()
+            names = chosen_pools(rollouts, pool, every=every)
+            by_name = {each.metadata.name: each for each in rollouts}
+            planned = [(name, _braked(by_name[name], brake)) for name in names]
+            confirm([edit.risk for _, edit in planned], yes=yes)
+            for name, edit in planned:
+                done = await _write_rollout(
+                    cluster, name, lambda seen: _braked(seen, brake), confirmed=edit, yes=yes
+                )
+                print(printable(done))
+
+    asyncio.run(run())
+
+
+def _braked(rollout: Rollout, brake: Brake) -> Edit:
+    return edits.set_brake(rollout.metadata.name, rollout.spec, rollout.status, brake)
+
+
+def chosen_pools(rollouts: Sequence[Rollout], pool: str, *, every: bool) -> list[str]:
+    """Return the pools that a person means; fail with their names if that is not clear."""
+    names = [rollout.metadata.name for rollout in rollouts]
+    known = ", ".join(names) or "none"
+    if pool and pool not in names:
+        raise Failure(ExitCode.NOT_FOUND, f"there is no Rollout {pool!r}; pools: {known}")
+    if pool:
+        return [pool]
+    if not names:
+        raise Failure(ExitCode.NOT_FOUND, "there is no Rollout: no policy selects a node with GPUs")
+    if len(names) > 1 and not every:
+        raise Failure(
+            ExitCode.WRONG_ARGUMENTS, f"there are several pools; name one, or use --all: {known}"
+        )
+    return names
+
+
+def release(
+    access: Access, version: str, *, failures: int | None, pool: str, target: str, yes: bool
+) -> None:
+    """Accept failures of a version, which ends its halt."""
+
+    async def run() -> None:
+        async with open_cluster(access) as cluster:
+            rollouts = await cluster.rollouts()
+            versions = await cluster.versions(rollouts)
+            halted = choose_halted(
+                halted_targets(rollouts, lambda digest: version_name(digest, versions)),
+                version,
+                pool=pool,
+                target=target,
+            )
+            accepted = len(halted.record.failed) if failures is None else failures
+
+            def decide(seen: Rollout) -> Edit:
+                return edits.release(
+                    halted.pool, seen.status, halted.target, halted.version, accepted
+                )
+
+            (rollout,) = (each for each in rollouts if each.metadata.name == halted.pool)
+            planned = decide(rollout)
+            confirm([planned.risk], yes=yes)
+            done = await _write_rollout(cluster, halted.pool, decide, confirmed=planned, yes=yes)
+            print(printable(done))
+
+    asyncio.run(run())
+
+
+def halted_targets(rollouts: Sequence[Rollout], name: Callable[[str], str]) -> list[Halted]:
+    """Return all targets that are halted, by pool and target."""
+    return [
+        Halted(rollout.metadata.name, target, name(target), record)
+        for rollout in rollouts
+        for target, record in sorted(rollout.status.targets.items())
+        if len(record.failed) >= record.accepted + record.threshold
+    ]
+
+
+def choose_halted(halted: Sequence[Halted], version: str, *, pool: str, target: str) -> Halted:
+    """Return the halted target that a version means; fail with a list if there are several."""
+    found = [each for each in halted if each.version == version and pool in ("", each.pool)]
+    chosen = [each for each in found if each.target.startswith(target)]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not found:
+        known = ", ".join(sorted({f"{each.version} in {each.pool}" for each in halted}))
+        raise Failure(
+            ExitCode.NOT_FOUND,
+            f"{version} is not halted{f' in {pool}' if pool else ''}; halted: {known or 'none'}",
+        )
+    listed = "; ".join(f"--pool {each}" for each in chosen or found)
+    problem = "is several targets" if chosen else f"has no target {target!r}"
+    raise Failure(ExitCode.WRONG_ARGUMENTS, f"{version} {problem}; choose one: {listed}")
+
+
+async def _write_rollout(
+    cluster: Cluster,
+    name: str,
+    decide: Callable[[Rollout], Edit],
+    *,
+    confirmed: Edit,
+    yes: bool,
+) -> str:
+    return (await cluster.write(ROLLOUTS, name, _as_confirmed(decide, confirmed, yes=yes))).done
+
+
+def edit_nodes(access: Access, action: str, names: Sequence[str], *, yes: bool) -> None:
+    """Label or annotate nodes, as a person does with kubectl."""
+
+    def again(seen: views.Object) -> Edit:
+        return NODE_EDITS[action](seen.metadata)
+
+    async def run() -> None:
+        async with open_cluster(access) as cluster:
+            found = [await cluster.node(name) for name in names]
+            planned = [NODE_EDITS[action](node.metadata) for node in found]
+            confirm([edit.risk for edit in planned], yes=yes)
+            for name, edit in zip(names, planned, strict=True):
+                decide = _as_confirmed(again, edit, yes=yes)
+                print(printable((await cluster.write(LABELLED_NODES, name, decide)).done))
+
+    asyncio.run(run())
+
+
+def _as_confirmed(
+    decide: Callable[[V], Edit], confirmed: Edit, *, yes: bool
+) -> Callable[[V], Edit]:
+    """Refuse what has become something else than a person confirmed."""
+
+    def checked(seen: V) -> Edit:
+        edit = decide(seen)
+        if edit.risk and edit.risk != confirmed.risk and not yes:
+            raise Failure(
+                ExitCode.REFUSED,
+                f"this has changed since you confirmed it, so nothing was written: now {edit.risk}",
+            )
+        return edit
+
+    return checked
+
+
+def confirm(risks: Sequence[str], *, yes: bool) -> None:
+    """Ask a person about what happens to nodes; without a terminal `--yes` is needed."""
+    told = [printable(risk) for risk in risks if risk]
+    if not told or yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failure(ExitCode.REFUSED, f"{'; '.join(told)}: confirm it with --yes")
+    for risk in told:
+        print(f"{risk[0].upper()}{risk[1:]}.", file=sys.stderr)
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Failure(ExitCode.REFUSED, "not confirmed; nothing was written")

@@ -1,0 +1,143 @@
+"""Verbs by which people steer upgrades. They write to Kubernetes with the user's rights."""
+
+from typing import Annotated
+
+import typer
+
+from libs.ctl.command import verb
+from libs.ctl.options import Access
+
+Pool = Annotated[str, typer.Argument(metavar="[POOL]", help="By default the only one.")]
+Every = Annotated[bool, typer.Option("--all", help="All pools.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask what happens to nodes.")]
+Nodes = Annotated[list[str], typer.Argument(metavar="NODE…", help="Full names of Nodes.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `sluice upgrade` to the command."""
+    upgrade = typer.Typer(
+        help="Pause, resume, release and repair upgrades, through Kubernetes alone.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    verb(upgrade, "pause")(pause)
+    verb(upgrade, "resume")(resume)
+    verb(upgrade, "freeze")(freeze)
+    verb(upgrade, "release")(release)
+    verb(upgrade, "retry")(retry)
+    verb(upgrade, "skip")(skip)
+    verb(upgrade, "unskip")(unskip)
+    verb(upgrade, "adopt")(adopt)
+    verb(upgrade, "forget")(forget)
+    app.add_typer(upgrade, name="upgrade")
+
+
+def pause(access: Access, pool: Pool = "", every: Every = False) -> None:
+    """Start no more nodes; nodes in flight finish.
+
+    \b
+    sluice upgrade pause
+    """
+    from libs.contracts.rollout import Brake
+    from libs.ctl.upgrading import set_brake
+
+    set_brake(access, pool, Brake.PAUSE, every=every, yes=True)
+
+
+def resume(access: Access, pool: Pool = "", every: Every = False, yes: Yes = False) -> None:
+    """End a pause or a freeze: nodes start again within the budget.
+
+    \b
+    sluice upgrade resume --yes
+    """
+    from libs.contracts.rollout import Brake
+    from libs.ctl.upgrading import set_brake
+
+    set_brake(access, pool, Brake.NONE, every=every, yes=yes)
+
+
+def freeze(access: Access, pool: Pool = "", every: Every = False) -> None:
+    """Let no node move, not even those in flight; timeouts stop.
+
+    \b
+    sluice upgrade freeze
+    """
+    from libs.contracts.rollout import Brake
+    from libs.ctl.upgrading import set_brake
+
+    set_brake(access, pool, Brake.FREEZE, every=every, yes=True)
+
+
+def release(
+    access: Access,
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="Driver that is halted.")],
+    failures: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Failures to accept in all; by default those so far.", show_default=False
+        ),
+    ] = None,
+    *,
+    pool: Annotated[str, typer.Option(help="Where several pools have the version.")] = "",
+    target: Annotated[str, typer.Option(help="Where the version is several targets.")] = "",
+    yes: Yes = False,
+) -> None:
+    """End the halt of a driver version by accepting its failures.
+
+    \b
+    sluice upgrade release 580.95.05 --failures 2
+    """
+    from libs.ctl import upgrading
+
+    upgrading.release(access, version, failures=failures, pool=pool, target=target, yes=yes)
+
+
+def retry(access: Access, nodes: Nodes, yes: Yes = False) -> None:
+    """Request another attempt on done or failed nodes.
+
+    \b
+    sluice upgrade retry node-7
+    """
+    _edit(access, "retry", nodes, yes=yes)
+
+
+def skip(access: Access, nodes: Nodes) -> None:
+    """Keep nodes out of upgrades; an upgrade in flight still finishes.
+
+    \b
+    sluice upgrade skip node-7
+    """
+    _edit(access, "skip", nodes, yes=True)
+
+
+def unskip(access: Access, nodes: Nodes, yes: Yes = False) -> None:
+    """Let upgrades start on nodes again.
+
+    \b
+    sluice upgrade unskip node-7
+    """
+    _edit(access, "unskip", nodes, yes=yes)
+
+
+def adopt(access: Access, nodes: Nodes, yes: Yes = False) -> None:
+    """Manage nodes again whose record is lost.
+
+    \b
+    sluice upgrade adopt node-7
+    """
+    _edit(access, "adopt", nodes, yes=yes)
+
+
+def forget(access: Access, nodes: Nodes, yes: Yes = False) -> None:
+    """Remove what was written on failed nodes, or on nodes whose record is lost.
+
+    \b
+    sluice upgrade forget node-7
+    """
+    _edit(access, "forget", nodes, yes=yes)
+
+
+def _edit(access: Access, action: str, nodes: list[str], *, yes: bool) -> None:
+    from libs.ctl.upgrading import edit_nodes
+
+    edit_nodes(access, action, nodes, yes=yes)

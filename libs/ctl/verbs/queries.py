@@ -1,0 +1,134 @@
+"""Verbs that only read: status, why, plan, events, gpus and version."""
+
+from typing import Annotated
+
+import typer
+
+from libs.ctl.command import verb
+from libs.ctl.options import Access
+from libs.ctl.output import Format
+
+Output = Annotated[
+    Format | None,
+    typer.Option("--output", "-o", help="For programs, or with more columns.", show_default=False),
+]
+Node = Annotated[str, typer.Argument(metavar="NODE", help="Full name of a Node.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the command."""
+    verb(app, "status")(status)
+    verb(app, "why")(why)
+    verb(app, "plan")(plan)
+    verb(app, "events")(events)
+    verb(app, "gpus")(gpus)
+    app.command("version")(version)
+
+
+def status(
+    access: Access,
+    name: Annotated[str, typer.Argument(metavar="[POOL|NODE]", show_default=False)] = "",
+    output: Output = None,
+) -> None:
+    """Show pools, their rollouts, and the nodes that are not done.
+
+    \b
+    sluice status
+    sluice status clusterpolicy-cluster-policy
+    sluice status node-7 -o json
+    """
+    from libs.ctl.running import show_status
+
+    show_status(access, name, output)
+
+
+def why(access: Access, node: Node, output: Output = None) -> None:
+    """Tell why a node is not in its wanted state, and who can end the wait.
+
+    \b
+    sluice why node-7
+    """
+    from libs.ctl.running import show_why
+
+    show_why(access, node, output)
+
+
+def plan(
+    access: Access,
+    pool: Annotated[str, typer.Argument(metavar="[POOL]", help="By default the only one.")] = "",
+    *,
+    version: Annotated[str, typer.Option(help="Another driver version.")] = "",
+    max_unavailable: Annotated[str, typer.Option(help="Another limit, as 3 or 20%.")] = "",
+    max_parallel: Annotated[
+        int | None, typer.Option(min=0, help="Another limit.", show_default=False)
+    ] = None,
+    finish_by: Annotated[
+        str, typer.Option(metavar="TIME", help="Find the limit that ends by then: 2h, or a time.")
+    ] = "",
+    output: Output = None,
+) -> None:
+    """Forecast a rollout: when each node starts and ends, and what it costs. Nothing is changed.
+
+    \b
+    sluice plan
+    sluice plan --version 580.95.05 --max-unavailable 3
+    sluice plan --version 580.95.05 --finish-by 6h
+    """
+    from libs.ctl.running import show_plan
+
+    show_plan(
+        access,
+        pool=pool,
+        version=version,
+        max_unavailable=max_unavailable,
+        max_parallel=max_parallel,
+        finish_by=finish_by,
+        output=output,
+    )
+
+
+def events(
+    access: Access,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new ones.")] = False,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Not those before: 90m ago, or a time.")
+    ] = "",
+    node: Annotated[str, typer.Option(metavar="NODE", help="Of one Node.")] = "",
+    output: Output = None,
+) -> None:
+    """Show what happened; events are kept for 30 days. As JSON, one object in a line.
+
+    \b
+    sluice events --since 12h --node node-3
+    sluice events --follow
+    """
+    from libs.ctl.running import show_events
+
+    show_events(access, follow=follow, since=since, node=node, output=output)
+
+
+def gpus(
+    access: Access,
+    node: Annotated[str, typer.Argument(metavar="[NODE]", show_default=False)] = "",
+    output: Output = None,
+) -> None:
+    """Show each GPU: product, memory and health.
+
+    \b
+    sluice gpus
+    sluice gpus node-7 -o wide
+    """
+    from libs.ctl.running import show_gpus
+
+    show_gpus(access, node, output)
+
+
+def version(output: Output = None) -> None:
+    """Show the version of this command.
+
+    \b
+    sluice version
+    """
+    from libs.ctl.running import show_version
+
+    show_version(output)

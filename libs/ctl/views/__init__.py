@@ -1,0 +1,1 @@
+"""Answers as terminal output: pure functions from data to `rich` renderables."""

@@ -1,0 +1,82 @@
+"""Rows for people: a table where it fits, otherwise a block of lines for each row. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from libs.ctl.text import printable
+
+_GAP: Final = 2
+_LEAST_FOLDED: Final = 24
+"""Cells that a column of sentences needs at least."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    title: str
+    right: bool = False
+    folds: bool = False
+    """Whether the column has sentences, which may take several lines."""
+    is_wide: bool = False
+    """Shown with `-o wide` only."""
+
+
+Row = Sequence[str]
+
+
+def listing(
+    columns: Sequence[Column], rows: Iterable[Row], *, width: int, wide: bool = False
+) -> RenderableType:
+    """Return the rows as a table; as blocks of lines if the terminal is too narrow for one."""
+    shown = [index for index, column in enumerate(columns) if wide or not column.is_wide]
+    kept = [columns[index] for index in shown]
+    cells = [[printable(row[index]) for index in shown] for row in rows]
+    if not cells:
+        return Group()
+    needed = sum(_width(column, index, cells) for index, column in enumerate(kept))
+    if needed + _GAP * (len(kept) - 1) <= width:
+        return _table(kept, cells)
+    return Group(*(_block(kept, row) for row in cells))
+
+
+def _width(column: Column, index: int, cells: Sequence[Row]) -> int:
+    longest = max(cell_len(column.title), *(cell_len(row[index]) for row in cells))
+    return min(longest, _LEAST_FOLDED) if column.folds else longest
+
+
+def _table(columns: Sequence[Column], cells: Sequence[Row]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            overflow="fold",
+            no_wrap=not column.folds,
+        )
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _block(columns: Sequence[Column], row: Row) -> RenderableType:
+    pairs = zip(columns[1:], row[1:], strict=True)
+    lines = [fact(column.title.lower(), text) for column, text in pairs if text]
+    return Group(Text(row[0], style="bold", overflow="fold"), *lines)
+
+
+def fact(name: str, text: str) -> RenderableType:
+    """Return an indented line `name: text`, continued below the text."""
+    return Padding(Text(f"{name}: {printable(text)}", overflow="fold"), (0, 0, 0, 2), expand=False)
+
+
+def heading(text: str) -> Text:
+    return Text(printable(text), style="bold", overflow="fold")
+
+
+def line(text: str, style: str = "") -> Text:
+    return Text(printable(text), style=style, overflow="fold")

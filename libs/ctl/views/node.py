@@ -1,0 +1,86 @@
+"""One node: why it is not done, and what Kubernetes shows of it. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from libs.contracts.queries import WhyAnswer
+from libs.ctl.answers import NodeAnswer, NodeFact
+from libs.ctl.text import clock_time, duration
+from libs.ctl.views.layout import fact, heading, line
+from libs.ctl.views.status import node_note, sources_view
+
+_LAST_STEPS: Final = 10
+
+
+def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> RenderableType:
+    """Return the reason first, then the node's facts, and the sources."""
+    parts: list[RenderableType] = [heading(_headline(answer))]
+    if answer.why is not None:
+        parts += _why(answer.why, now)
+    parts += _facts(answer, now)
+    if wide:
+        parts += (fact(key, value) for key, value in answer.labels.items())
+    if answer.why is not None:
+        steps = (line(f"  {step}") for step in answer.why.history[-_LAST_STEPS:])
+        parts += [Text(""), line("history:"), *steps] if answer.why.history else []
+    parts += _listed("conditions", _shown_conditions(answer, wide))
+    parts += _listed("Events", answer.events)
+    return Group(*parts, Text(""), *sources_view(answer.sources))
+
+
+def _headline(answer: NodeAnswer) -> str:
+    name, why = answer.node.name, answer.why
+    if why is not None and why.in_place:
+        return f"{name} is as its policy wants it"
+    if why is not None and why.wait is not None:
+        return f"{name} waits: {why.wait.code.value}"
+    if why is not None:
+        return f"{name} moves: {why.state or 'no state'}"
+    return f"{name}: {answer.node.state or 'no upgrade state'}"
+
+
+def _why(why: WhyAnswer, now: float) -> Iterator[RenderableType]:
+    wait = why.wait
+    if wait is not None:
+        yield fact("because", wait.detail)
+        yield fact("since", f"{duration(now - wait.since)} ago ({clock_time(wait.since)} UTC)")
+        if wait.until is not None:
+            yield fact("until", f"{clock_time(wait.until)} UTC, in {duration(wait.until - now)}")
+        if wait.who:
+            yield fact("can be ended by", wait.who)
+    if why.pool:
+        yield fact("pool", why.pool)
+
+
+def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
+    node = answer.node
+    if node.pool and answer.why is None:
+        yield fact("pool", node.pool)
+    since = "" if node.since is None else f", for {duration(now - node.since)}"
+    yield fact("state", f"{node.state or 'none'}{since}")
+    if node.driver:
+        yield fact("driver", node.driver)
+    if answer.ready is False:
+        yield fact("kubelet", "the Node is not Ready")
+    if answer.cordoned:
+        yield fact("cordon", "no new pods are scheduled on the node")
+    if note := node_note(node):
+        yield fact("note", note)
+
+
+def _shown_conditions(answer: NodeAnswer, wide: bool) -> tuple[NodeFact, ...]:
+    """Return all conditions, or those that tell of a problem or of GPUs."""
+    healthy = {"Ready=True", "MemoryPressure=False", "DiskPressure=False", "PIDPressure=False",
+               "NetworkUnavailable=False"}  # fmt: skip
+    return tuple(each for each in answer.conditions if wide or each.name not in healthy)
+
+
+def _listed(title: str, facts: tuple[NodeFact, ...]) -> Iterator[RenderableType]:
+    if facts:
+        yield Text("")
+        yield line(f"{title}:")
+    for each in facts:
+        yield fact(" ".join(filter(None, (each.at, each.name))), each.text)

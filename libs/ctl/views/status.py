@@ -1,0 +1,102 @@
+"""Pools, nodes and the sources of their figures, for people. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from libs.contracts.rollout import Brake
+from libs.ctl.answers import NodeRow, Pool, Source, Status
+from libs.ctl.text import duration
+from libs.ctl.views.layout import Column, fact, line, listing
+
+_POOLS = (
+    Column("POOL"),
+    Column("DRIVER"),
+    Column("PHASE"),
+    Column("DONE", right=True),
+    Column("IN FLIGHT", right=True),
+    Column("FAILED", right=True),
+    Column("BRAKE", is_wide=True),
+    Column("UNAVAILABLE", right=True, is_wide=True),
+    Column("TARGET", is_wide=True),
+)
+_NODES = (
+    Column("NODE"),
+    Column("STATE"),
+    Column("SINCE", right=True),
+    Column("DRIVER"),
+    Column("NOTE", folds=True),
+    Column("POOL", is_wide=True),
+)
+
+
+def status_view(status: Status, *, now: float, width: int, wide: bool = False) -> RenderableType:
+    """Return pools, their remarks, the nodes to look at, and the sources."""
+    parts: list[RenderableType] = []
+    if not status.pools:
+        parts.append(line("There is no pool: no policy selects a node with GPUs."))
+    parts.append(listing(_POOLS, map(_pool_row, status.pools), width=width, wide=wide))
+    parts += (remark for pool in status.pools for remark in _remarks(pool))
+    if status.nodes:
+        rows = (_node_row(node, now) for node in status.nodes)
+        parts += [Text(""), listing(_NODES, rows, width=width, wide=wide)]
+    return Group(*parts, Text(""), *sources_view(status.sources))
+
+
+def _pool_row(pool: Pool) -> tuple[str, ...]:
+    counts = pool.counts
+    return (
+        pool.name,
+        pool.version or "none",
+        pool.phase,
+        f"{counts['done']}/{counts['total']}",
+        f"{counts['in_flight']}",
+        f"{counts['failed']}",
+        pool.brake,
+        f"{counts['unavailable']} of {counts['limit']}",
+        pool.target,
+    )
+
+
+def _remarks(pool: Pool) -> Iterator[RenderableType]:
+    if pool.brake != Brake.NONE:
+        yield fact(f"{pool.name} brake", pool.brake)
+    if pool.because:
+        yield fact(f"{pool.name} {pool.phase}", pool.because)
+    if pool.waits:
+        waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
+        yield fact(f"{pool.name} waits", ", ".join(f"{count} {code}" for code, count in waits))
+    others = (("skipped", pool.counts["skipped"]), ("excluded", pool.counts["excluded"]))
+    if any(count for _, count in others):
+        text = ", ".join(f"{count} {word}" for word, count in others if count)
+        yield fact(f"{pool.name} left out", text)
+
+
+def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
+    since = "" if node.since is None else duration(now - node.since)
+    return (node.name, node.state or "none", since, node.driver, node_note(node), node.pool)
+
+
+def node_note(node: NodeRow) -> str:
+    """Return what is special about a node, in a few words."""
+    notes = (
+        node.cause,
+        "skipped" if node.skipped else "",
+        f"attempt {node.attempt}" if node.attempt > 1 else "",
+    )
+    return "; ".join(filter(None, notes))
+
+
+def sources_view(sources: Iterable[Source]) -> Iterator[RenderableType]:
+    """Yield a line for each source: what it gives and how old that is, or why it gives nothing."""
+    for source in sources:
+        if source.problem:
+            yield line(f"{source.gives}: not from {source.name}: {source.problem}", "yellow")
+            continue
+        age = "" if source.age is None else f", {duration(source.age)} old"
+        yield line(f"{source.gives}: from {source.name}{age}", "dim")
+        if source.behind:
+            oldest = sorted(source.behind.items(), key=lambda each: (-each[1], each[0]))
+            text = ", ".join(f"{name} {duration(age)}" for name, age in oldest)
+            yield fact("its sources were current before", text)

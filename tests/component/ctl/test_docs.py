@@ -1,0 +1,37 @@
+"""Each command in docs/cli.md runs, and the page names all exit codes and options."""
+
+import re
+import shlex
+from pathlib import Path
+
+from libs.contracts.queries import QueryVerb
+from libs.ctl.failures import ExitCode
+from libs.ctl.options import ACCESS_OPTIONS
+from tests.component.ctl.test_queries import Scheduler
+from tests.component.ctl.world import POOL, halted, make_world
+
+PAGE = Path("docs/cli.md").read_text()
+COMMANDS = re.findall(r"\| `sluice ([^`]+)` \|", PAGE)
+
+
+async def test_each_command_of_the_page_runs(tmp_path: Path) -> None:
+    assert len(COMMANDS) == 17
+    async with make_world(tmp_path, nats=True) as world:
+        await world.add_rollout(**halted("u1", "u2"))
+        for name, state in (("node-2", ""), ("node-3", "upgrade-failed")):
+            await world.add_node(name, state=state)
+        await world.add_node("node-4")
+        scheduler = Scheduler(POOL)
+        await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
+        for command in COMMANDS:
+            if "forget" in command:  # `adopt` is still waiting on the same node
+                await world.annotate("node-4", **{"sluice.dev/request": ""})
+            ended = await world.run(*shlex.split(command))
+            assert (ended.code, ended.err) == (ExitCode.DONE, ""), command
+
+
+def test_the_page_has_all_exit_codes_and_options() -> None:
+    codes = [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)]
+    assert codes == list(ExitCode)
+    options = re.findall(r"^\| `--([a-z-]+)` \| `\w+` \|", PAGE, re.MULTILINE)
+    assert [option.replace("-", "_") for option in options] == list(ACCESS_OPTIONS)

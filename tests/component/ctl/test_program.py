@@ -1,0 +1,91 @@
+"""The program itself: what it imports, its help, and its name for kubectl."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.component.ctl.world import World, make_world, rollout_status, run_command
+
+HEAVY = (
+    "aiohttp", "kubernetes_asyncio", "nats", "nkeys", "prometheus_client", "rich", "structlog",
+    "yaml",
+)  # fmt: skip
+"""Packages that take tens of milliseconds to import. structlog imports rich."""
+PROGRAM = f"""
+import sys
+from libs.ctl.command import main
+code = main(sys.argv[1:])
+print(*(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)
+sys.exit(code)
+"""
+VERBS = ["status", "why", "plan", "events", "gpus", "version", "upgrade"]
+STEERING = ["pause", "resume", "freeze", "release", "retry", "skip", "unskip", "adopt", "forget"]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with make_world(tmp_path) as made:
+        await made.add_rollout(**rollout_status())
+        yield made
+
+
+def imported(*arguments: str, **environ: str) -> set[str]:
+    """Run the program, which must end well; return the heavy packages that it imported."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM, *arguments],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.getcwd(), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def test_help_and_version_import_no_heavy_package() -> None:
+    assert imported("status", "--help") == set()
+    assert imported("version", "-o", "json") == set()
+
+
+async def test_a_verb_imports_only_what_it_needs(world: World) -> None:
+    kubernetes = {"aiohttp", "prometheus_client", "structlog", "rich", "yaml"}
+    environ = {"KUBECONFIG": world.environ["KUBECONFIG"]}
+    paused = await asyncio.to_thread(imported, "upgrade", "pause", **environ)
+    assert paused == kubernetes
+    status = await asyncio.to_thread(imported, "status", **environ)
+    assert status == kubernetes
+
+
+@pytest.mark.parametrize("verb", [*VERBS, *(f"upgrade {each}" for each in STEERING)])
+def test_each_help_has_an_example_that_fits_40_columns(verb: str) -> None:
+    ended = run_command(*verb.split(), "--help", COLUMNS="40")
+    assert ended.code == 0
+    if verb != "upgrade":
+        assert f"\n  sluice {verb}" in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 60
+
+
+def test_the_help_lists_all_verbs_and_exit_codes() -> None:
+    ended = run_command("--help", COLUMNS="80")
+    for verb in VERBS:
+        assert f"\n  {verb} " in ended.out
+    assert "6 refused" in " ".join(ended.out.split())
+
+
+@pytest.mark.parametrize(
+    "arguments", [("statux",), ("status", "--nope"), ("why",), ("status", "-o", "xml")]
+)
+def test_wrong_arguments_end_with_2(arguments: tuple[str, ...]) -> None:
+    ended = run_command(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Error: " in ended.err
+
+
+def test_kubectl_finds_the_command_as_its_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-sluice"])
+    assert run_command("status", "--help").out.startswith("Usage: kubectl sluice status")

@@ -1,0 +1,177 @@
+"""`sluice plan`, `events`, `gpus` and `version`."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.contracts.events import LeaderEvent, StepEvent
+from libs.contracts.queries import (
+    PlanAnswer,
+    PlannedNode,
+    PlanQuery,
+    PoolStatus,
+    QueryError,
+    QueryErrorCode,
+    QueryVerb,
+    StatusAnswer,
+    StatusQuery,
+)
+from libs.ctl.failures import ExitCode
+from tests.component.ctl.world import (
+    NEW,
+    NEW_VERSION,
+    POOL,
+    T0,
+    World,
+    make_world,
+    rollout_status,
+)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with make_world(tmp_path, nats=True) as made:
+        await made.add_rollout(**rollout_status())
+        yield made
+
+
+class Scheduler:
+    def __init__(self, *pools: str) -> None:
+        self.pools = pools
+        self.asked: list[PlanQuery] = []
+
+    async def status(self, query: StatusQuery) -> StatusAnswer:
+        return StatusAnswer(at=T0, pools=tuple(PoolStatus(pool=pool) for pool in self.pools))
+
+    async def plan(self, query: PlanQuery) -> PlanAnswer | QueryError:
+        self.asked.append(query)
+        if query.driver_version == "bad":
+            return QueryError(code=QueryErrorCode.UNREADABLE, message="no such version")
+        node = PlannedNode(node="node-1", start_p50=0.0, end_p50=60.0, end_p95=90.0)
+        return PlanAnswer(
+            pool=query.pool, target=NEW, nodes=(node,), makespan_p50=60.0, makespan_p95=90.0
+        )
+
+
+async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World) -> None:
+    scheduler = Scheduler(POOL)
+    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
+    ended = await world.run("plan", "--version", "590.1", "--max-unavailable", "20%")
+    assert (ended.code, ended.err) == (ExitCode.DONE, "")
+    assert ended.out.startswith(f"{POOL} to 590.1\n")
+    assert "takes: 1 min, at the latest 1 min 30 s" in ended.out
+    current = await world.run("plan", POOL, "--max-parallel", "2")
+    assert current.out.startswith(f"{POOL} to {NEW_VERSION}\n")
+    assert [
+        (query.pool, query.driver_version, query.max_unavailable, query.max_parallel)
+        for query in scheduler.asked
+    ] == [(POOL, "590.1", "20%", None), (POOL, "", "", 2)]
+
+
+async def test_plan_passes_on_what_the_scheduler_refuses(world: World) -> None:
+    scheduler = Scheduler(POOL, "other")
+    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
+    several = await world.run("plan")
+    assert several.code == ExitCode.WRONG_ARGUMENTS
+    assert f"name one of: {POOL}, other" in several.err
+    refused = await world.run("plan", POOL, "--version", "bad")
+    assert refused.code == ExitCode.WRONG_ARGUMENTS
+    assert "the scheduler: no such version" in refused.err
+
+
+async def test_without_a_leader_the_scheduler_is_said_to_be_away(world: World) -> None:
+    ended = await world.run("plan", POOL)
+    assert ended.code == ExitCode.NOT_REACHABLE
+    assert "no scheduler leads" in ended.err
+
+
+async def test_nats_refuses_a_person_without_a_key(world: World) -> None:
+    ended = await world.run("events", SLUICE_NATS_NKEY_SEED_FILE="")
+    assert ended.code == ExitCode.NOT_ALLOWED, ended.err
+    assert "no token could be requested for sluice-ctl in sluice" in ended.err
+
+
+def step(node: str) -> tuple[StepEvent, str, str]:
+    body = StepEvent(pool=POOL, token=1, before="", after="upgrade-required", target=NEW)
+    return body, f"{node} starts its upgrade to {NEW}", node
+
+
+async def test_events_are_read_in_order_and_filtered(world: World) -> None:
+    leader = (LeaderEvent(holder="scheduler-1", epoch=1), "scheduler-1 leads\x1b[2J", "")
+    await world.publish(leader, step("node-1"), step("node-2"))
+    everything = await world.run("events")
+    assert everything.code == ExitCode.DONE
+    assert [line.split()[3] for line in everything.out.splitlines()] == [
+        "scheduler-1",
+        "node-1",
+        "node-2",
+    ]
+    assert f"node-2 starts its upgrade to {NEW_VERSION}" in everything.out
+    assert "\x1b" not in everything.out
+    one = await world.run("events", "--node", "node-1", "-o", "json")
+    assert [event["at"] for event in map(msgspec.json.decode, one.out.splitlines())] == [T0 + 1]
+    late = await world.run("events", "--since", "2027-01-15T08:00:02+00:00")
+    assert late.out.count("\n") == 1
+
+
+async def add_gpu(world: World, name: str, node: str, index: int, **health: Any) -> None:
+    spec = {"node": node, "index": index, "product": "NVIDIA H100", "memory": 81_559}
+    await world.apply(
+        {
+            "apiVersion": "gpu.nvidia.com/v1",
+            "kind": "Device",
+            "metadata": {"name": name},
+            "spec": spec,
+            "status": {"uuid": name, "health": health},
+        }
+    )
+
+
+async def test_gpus_are_listed_by_node_and_index_with_what_is_wrong(world: World) -> None:
+    await add_gpu(world, "gpu-b", "node-2", 0, state="healthy")
+    await add_gpu(world, "gpu-c", "node-1", 1, state="failed", message="Xid 79", remedy="Reboot.")
+    await add_gpu(world, "gpu-a", "node-1", 0, state="healthy")
+    ended = await world.run("gpus")
+    assert [line.split()[:2] for line in ended.out.splitlines()[1:4]] == [
+        ["node-1", "0"],
+        ["node-1", "1"],
+        ["node-2", "0"],
+    ]
+    assert "node-1 GPU 1 failed: Xid 79 Reboot." in ended.out
+    assert "80 GiB" in ended.out
+    await world.add_node("node-3")
+    none = await world.run("gpus", "node-3")
+    assert (none.code, none.out.count("\n")) == (ExitCode.DONE, 1)
+    unknown = await world.run("gpus", "node-9")
+    assert unknown.code == ExitCode.NOT_FOUND
+
+
+async def test_the_version_is_that_of_the_package(world: World) -> None:
+    assert (await world.run("version", "-o", "json")).json == {"version": "0.1.0"}
+
+
+async def test_events_are_followed_until_ctrl_c(world: World) -> None:
+    await world.publish(step("node-1"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from libs.ctl.command import main; import sys; sys.exit(main())"),
+        *("events", "--follow", "-o", "json"),
+        env={**os.environ, **world.environ, "PYTHONPATH": str(Path.cwd())},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert json.loads(await process.stdout.readline())["node"] == "node-1"
+    await world.publish(*[step("node-1")] * 2, step("node-2"))
+    while json.loads(await process.stdout.readline())["node"] != "node-2":
+        pass
+    process.send_signal(signal.SIGINT)
+    out, errors = await process.communicate()
+    assert (process.returncode, out, errors) == (ExitCode.INTERRUPTED, b"", b"")

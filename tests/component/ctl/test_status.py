@@ -1,0 +1,193 @@
+"""`sluice status` and `sluice why`, with and without the scheduler."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.contracts.message import encode
+from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
+from libs.contracts.queries import (
+    PoolStatus,
+    QueryError,
+    QueryErrorCode,
+    QueryVerb,
+    StatusAnswer,
+    StatusQuery,
+    WaitReason,
+    WhyAnswer,
+    WhyQuery,
+)
+from libs.ctl.failures import ExitCode
+from libs.kube.resources import EVENTS
+from libs.runtime.clock import SystemClock
+from libs.testing.apiserver.faults import Fault, RefuseRequest
+from tests.component.ctl.world import (
+    NEW,
+    NEW_VERSION,
+    PERSON,
+    POOL,
+    World,
+    make_world,
+    rollout_status,
+)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with make_world(tmp_path) as made:
+        await made.add_rollout(**rollout_status())
+        await made.add_node("node-1", state="upgrade-done")
+        uid = await made.add_node("node-2", state="validation-required")
+        record = NodeRecord(node_uid=uid, epoch=1, token=1, pool=POOL, attempt=2, since=1.0)
+        await made.annotate("node-2", **{RECORD_ANNOTATION: encode(record).decode()})
+        yield made
+
+
+class Scheduler:
+    """Answers as a scheduler would."""
+
+    async def status(self, query: StatusQuery) -> StatusAnswer:
+        pool = PoolStatus(pool=POOL, target=NEW, phase="Proving", waits={"budget": 2})
+        return StatusAnswer(
+            at=SystemClock().now(), leader="scheduler-1", sources={"nodes": 0.5}, pools=(pool,)
+        )
+
+    async def why(self, query: WhyQuery) -> WhyAnswer | QueryError:
+        if query.node != "node-2":
+            return QueryError(code=QueryErrorCode.NOT_FOUND, message=f"Node {query.node} not found")
+        detail = f"pod train of target {NEW} uses the GPUs\x1b[2J"
+        wait = WaitReason(
+            code=WaitCode.JOBS, detail=detail, since=SystemClock().now() - 90, who="its owner"
+        )
+        return WhyAnswer(node="node-2", pool=POOL, state="wait-for-jobs-required", wait=wait)
+
+
+async def answered(world: World) -> None:
+    await world.start_nats()
+    scheduler = Scheduler()
+    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.WHY: scheduler.why})
+
+
+async def test_status_shows_pools_the_nodes_that_are_not_done_and_no_digest(world: World) -> None:
+    ended = await world.run("status")
+    assert ended.code == ExitCode.DONE
+    assert ended.err == ""
+    first, second, *_ = ended.out.splitlines()
+    assert first.split() == ["POOL", "DRIVER", "PHASE", "DONE", "IN", "FLIGHT", "FAILED"]
+    assert second.split() == [POOL, NEW_VERSION, "Proving", "1/3", "1", "0"]
+    assert "node-2" in ended.out
+    assert "node-1" not in ended.out
+    assert NEW[:8] not in ended.out
+    assert "pools and nodes: from Kubernetes (http://127.0.0.1:" in ended.out
+    assert "waits: not from the scheduler: no address of NATS is given" in ended.out
+
+
+async def test_status_adds_waits_and_their_age_from_the_scheduler(world: World) -> None:
+    await answered(world)
+    ended = await world.run("status")
+    assert f"{POOL} waits: 2 budget" in ended.out
+    assert "waits: from scheduler scheduler-1, 0 s old" in ended.out
+    json = (await world.run("status", "-o", "json")).json
+    assert json["pools"][0]["waits"] == {"budget": 2}
+    assert json["sources"][1]["behind"] == {"nodes": 0.5}
+
+
+async def test_status_of_a_pool_shows_all_its_nodes(world: World) -> None:
+    json = (await world.run("status", POOL, "-o", "json")).json
+    assert [node["name"] for node in json["nodes"]] == ["node-2"]
+    assert json["nodes"][0]["attempt"] == 2
+
+
+async def test_status_comes_from_the_scheduler_while_kubernetes_is_away(world: World) -> None:
+    await answered(world)
+    world.server.faults.add(Fault(effect=RefuseRequest(503), user=PERSON))
+    ended = await world.run("status")
+    assert ended.code == ExitCode.DONE
+    assert "pools and waits: from scheduler scheduler-1" in ended.out
+    assert "nodes: not from Kubernetes" in ended.out
+
+
+async def test_why_tells_the_wait_and_who_can_end_it(world: World) -> None:
+    await answered(world)
+    ended = await world.run("why", "node-2")
+    assert ended.code == ExitCode.DONE
+    assert ended.out.startswith("node-2 waits: jobs\n")
+    assert f"because: pod train of target {NEW_VERSION} uses the GPUs" in ended.out
+    assert "can be ended by: its owner" in ended.out
+    assert "\x1b" not in ended.out
+
+
+async def test_why_without_nats_shows_what_kubernetes_has(world: World) -> None:
+    about = {"kind": "Node", "apiVersion": "v1", "name": "node-2"}
+    event = {
+        "metadata": {"name": "one"},
+        "involvedObject": about,
+        "reason": "Upgrade",
+        "message": "the driver is validated",
+        "type": "Normal",
+    }
+    await world.kube.create(EVENTS, event, namespace="default")
+    ended = await world.run("why", "node-2")
+    assert ended.code == ExitCode.DONE
+    assert ended.out.startswith("node-2: validation-required\n")
+    assert "Upgrade: the driver is validated" in ended.out
+    assert "why: not from the scheduler: no address of NATS is given" in ended.out
+
+
+async def test_the_scheduler_does_not_know_a_node_that_has_no_gpu(world: World) -> None:
+    await answered(world)
+    ended = await world.run("why", "node-1")
+    assert ended.code == ExitCode.DONE
+    assert "why: not from the scheduler: the scheduler: Node node-1 not found" in ended.out
+
+
+@pytest.mark.parametrize("columns", ["80", "40"])
+async def test_each_failure_is_one_line(world: World, columns: str) -> None:
+    cases = {
+        ("why", "node-9"): (ExitCode.NOT_FOUND, "there is no Node 'node-9'"),
+        ("status", "nothing"): (
+            ExitCode.NOT_FOUND,
+            f"neither a pool nor a Node 'nothing'; pools: {POOL}",
+        ),
+        ("plan",): (ExitCode.NOT_REACHABLE, "no address of NATS is given"),
+        ("events",): (ExitCode.NOT_REACHABLE, "no address of NATS is given"),
+        ("plan", "--nats", "nats://127.0.0.1:1"): (ExitCode.NOT_REACHABLE, "no connection to NATS"),
+        ("plan", "--finish-by", "soon"): (
+            ExitCode.WRONG_ARGUMENTS,
+            "'soon' is no time",
+        ),
+        ("status", "--kubeconfig", "/none"): (ExitCode.NOT_REACHABLE, "there is no such file"),
+    }
+    for arguments, (code, text) in cases.items():
+        ended = await world.run(*arguments, COLUMNS=columns)
+        assert (ended.code, ended.out) == (code, ""), arguments
+        assert ended.err.count("\n") == 1
+        assert ended.err.startswith("sluice: ")
+        assert text in ended.err
+
+
+async def test_a_user_without_rights_is_told_so(world: World) -> None:
+    world.server.faults.add(Fault(effect=RefuseRequest(403), user=PERSON))
+    ended = await world.run("status")
+    assert ended.code == ExitCode.NOT_ALLOWED
+    assert "GET /apis/sluice.dev/v1alpha1/rollouts" in ended.err
+    assert "grant it in RBAC" in ended.err
+
+
+async def test_a_cluster_without_sluice_is_told_so(world: World) -> None:
+    await world.kube.request(
+        "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rollouts.sluice.dev"
+    )
+    ended = await world.run("status")
+    assert ended.code == ExitCode.NOT_FOUND
+    assert "Sluice is not installed in http" in ended.err
+    assert "install the CustomResourceDefinition rollouts.sluice.dev" in ended.err
+
+
+async def test_a_rollout_of_a_newer_release_that_cannot_be_read_is_named(world: World) -> None:
+    await world.add_rollout("other", **rollout_status(epoch=-1))
+    ended = await world.run("status")
+    assert ended.code == ExitCode.UNEXPECTED
+    assert "Rollout other cannot be read" in ended.err
+    assert "is this command older than the services?" in ended.err

@@ -1,0 +1,214 @@
+"""`sluice upgrade`: what is written through Kubernetes, and what is refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.contracts.message import encode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
+    REQUEST_ANNOTATION,
+    SKIP_LABEL,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+)
+from libs.ctl.failures import ExitCode
+from libs.kube.resources import NODES
+from libs.testing.apiserver.faults import Delay, Fault, RefuseRequest
+from tests.component.ctl.world import (
+    NEW,
+    NEW_VERSION,
+    PERSON,
+    POOL,
+    World,
+    halted,
+    make_world,
+    rollout_status,
+)
+from tests.support import eventually
+
+OTHER = "3" * 32
+OTHER_POOL = "nvidiadriver-b"
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with make_world(tmp_path) as made:
+        yield made
+
+
+async def test_a_person_stops_and_continues_a_rollout_without_nats(world: World) -> None:
+    await world.add_rollout(**rollout_status())
+    for verb, brake in (("pause", "Pause"), ("freeze", "Freeze"), ("resume", "None")):
+        ended = await world.run("upgrade", verb, *(["--yes"] if verb == "resume" else []))
+        assert (ended.code, ended.err) == (ExitCode.DONE, "")
+        assert ended.out.startswith(f"{POOL} ")
+        assert (await world.rollout())["spec"]["brake"] == brake
+    revision = (await world.rollout())["metadata"]["resourceVersion"]
+    again = await world.run("upgrade", "resume", "--yes")
+    assert again.out.endswith("; unchanged\n")
+    assert (await world.rollout())["metadata"]["resourceVersion"] == revision
+
+
+async def test_what_drains_nodes_needs_a_confirmation(world: World) -> None:
+    await world.add_rollout(**rollout_status())
+    await world.run("upgrade", "pause")
+    ended = await world.run("upgrade", "resume")
+    assert ended.code == ExitCode.REFUSED
+    assert "are drained and upgraded, within the budget: confirm it with --yes" in ended.err
+    assert (await world.rollout())["spec"]["brake"] == "Pause"
+
+
+async def test_of_several_pools_one_has_to_be_named(world: World) -> None:
+    for name in (POOL, OTHER_POOL):
+        await world.add_rollout(name, **rollout_status())
+    ended = await world.run("upgrade", "pause")
+    assert ended.code == ExitCode.WRONG_ARGUMENTS
+    assert f"{POOL}, {OTHER_POOL}" in ended.err
+    await world.run("upgrade", "pause", OTHER_POOL)
+    assert (await world.rollout())["spec"]["brake"] == "None"
+    everything = await world.run("upgrade", "pause", "--all")
+    assert everything.out.count("paused") == 2
+    unknown = await world.run("upgrade", "pause", "pool-9")
+    assert unknown.code == ExitCode.NOT_FOUND
+
+
+async def test_a_version_is_released_by_its_name(world: World) -> None:
+    await world.add_rollout(**halted("u1", "u2"))
+    ended = await world.run("upgrade", "release", NEW_VERSION, "--failures", "2", "--yes")
+    assert ended.code == ExitCode.DONE
+    assert ended.out == f"{POOL} is released: 2 failures of {NEW_VERSION} are accepted\n"
+    assert (await world.rollout())["spec"]["release"] == {"target": NEW, "failures": 2}
+
+
+async def test_a_release_that_would_change_nothing_is_refused(world: World) -> None:
+    await world.add_rollout(**halted("u1", "u2"))
+    few = await world.run("upgrade", "release", NEW_VERSION, "--failures", "1", "--yes")
+    assert few.code == ExitCode.REFUSED
+    assert "accept 2 failures at least" in few.err
+    unknown = await world.run("upgrade", "release", "1.2.3", "--yes")
+    assert unknown.code == ExitCode.NOT_FOUND
+    assert f"halted: {NEW_VERSION} in {POOL}" in unknown.err
+
+
+async def test_a_version_of_several_targets_is_listed_to_choose_from(world: World) -> None:
+    status = halted("u1")
+    await world.add_rollout(**status)
+    targets = {OTHER: {"threshold": 1, "failed": ["u2"]}}
+    await world.add_rollout(OTHER_POOL, **{**status, "target": OTHER, "targets": targets})
+    ended = await world.run("upgrade", "release", NEW_VERSION, "--yes")
+    assert ended.code == ExitCode.WRONG_ARGUMENTS
+    assert f"--pool {POOL} --target {NEW[:8]} (1 node failed)" in ended.err
+    assert f"--pool {OTHER_POOL} --target {OTHER[:8]} (1 node failed)" in ended.err
+    chosen = await world.run("upgrade", "release", NEW_VERSION, "--target", OTHER[:8], "--yes")
+    assert chosen.code == ExitCode.DONE
+    assert (await world.rollout(OTHER_POOL))["spec"]["release"]["target"] == OTHER
+
+
+async def test_a_target_that_is_not_wanted_any_more_has_the_version_of_its_image(
+    world: World,
+) -> None:
+    record = {"threshold": 1, "failed": ["u1"]}
+    await world.add_rollout(**rollout_status(targets={OTHER: record}))
+    labels = {"app": "nvidia-driver-daemonset", "nvidia.com/node.os-version": "ubuntu24.04"}
+    container = {"name": "nvidia-driver-ctr", "image": "r.example/driver:575.57.08-ubuntu24.04"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    metadata = {
+        "name": "sluice-driver-x",
+        "namespace": "default",
+        "labels": labels,
+        "annotations": {"sluice.dev/target": OTHER},
+    }
+    spec = {"selector": {"matchLabels": {"app": labels["app"]}}, "template": template}
+    daemon_set = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
+    await world.apply(daemon_set)
+    ended = await world.run("upgrade", "release", "575.57.08", "--yes", SLUICE_NAMESPACE="default")
+    assert ended.code == ExitCode.DONE, ended.err
+    assert (await world.rollout())["spec"]["release"]["target"] == OTHER
+
+
+async def test_people_label_and_annotate_nodes(world: World) -> None:
+    await world.add_node("failed", state="upgrade-failed")
+    await world.add_node("lost")
+    for arguments in (
+        ("retry", "failed", "--yes"),
+        ("skip", "failed", "lost"),
+        ("adopt", "lost", "--yes"),
+        ("forget", "failed", "--yes"),
+    ):
+        ended = await world.run("upgrade", *arguments)
+        assert (ended.code, ended.err) == (ExitCode.DONE, ""), arguments
+    labels = await world.labels("failed")
+    assert labels == {STATE_LABEL: "upgrade-required", SKIP_LABEL: "true"}
+    assert (await world.annotations("lost"))[REQUEST_ANNOTATION] == "adopt"
+    assert (await world.annotations("failed"))[REQUEST_ANNOTATION] == "forget"
+    await world.run("upgrade", "unskip", "failed", "--yes")
+    assert SKIP_LABEL not in await world.labels("failed")
+
+
+async def test_a_node_in_flight_is_neither_retried_nor_forgotten(world: World) -> None:
+    uid = await world.add_node("node-1", state="pod-restart-required")
+    lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
+    record = NodeRecord(node_uid=uid, epoch=1, token=1)
+    annotations = {
+        LEASE_ANNOTATION: encode(lease).decode(),
+        RECORD_ANNOTATION: encode(record).decode(),
+    }
+    await world.annotate("node-1", **annotations)
+    before = await world.kube.get(NODES, "node-1")
+    for verb, why in (
+        ("retry", "its state is pod-restart-required"),
+        ("forget", "is in flight"),
+        ("adopt", "its record is there"),
+    ):
+        ended = await world.run("upgrade", verb, "node-1", "--yes")
+        assert ended.code == ExitCode.REFUSED
+        assert why in ended.err
+    after = await world.kube.get(NODES, "node-1")
+    assert after.metadata.resource_version == before.metadata.resource_version
+    unknown = await world.run("upgrade", "skip", "node-9")
+    assert unknown.code == ExitCode.NOT_FOUND
+
+
+async def test_a_change_between_reading_and_writing_is_judged_again(world: World) -> None:
+    """The node leaves its failed state while the request to retry it is on its way."""
+    await world.add_node("node-1", state="upgrade-failed")
+    delayed = Fault(effect=Delay(2.0, where="way"), verbs=("patch",), user=PERSON, times=1)
+    active = world.server.faults.add(delayed)
+    running = asyncio.create_task(world.run("upgrade", "retry", "node-1", "--yes"))
+    await eventually(lambda: active.hit_count == 1)
+    labels = {STATE_LABEL: "validation-required"}
+    node = await world.kube.get(NODES, "node-1")
+    await world.kube.merge(
+        NODES,
+        "node-1",
+        {"metadata": {"labels": labels}},
+        resource_version=node.metadata.resource_version,
+    )
+    ended = await running
+    assert ended.code == ExitCode.REFUSED
+    assert "its state is validation-required" in ended.err
+    assert await world.labels("node-1") == labels
+
+
+async def test_a_write_that_meets_another_one_is_made_again(world: World) -> None:
+    await world.add_rollout(**rollout_status())
+    conflict = Fault(effect=RefuseRequest(409), verbs=("patch",), user=PERSON, times=2)
+    active = world.server.faults.add(conflict)
+    ended = await world.run("upgrade", "pause")
+    assert ended.code == ExitCode.DONE
+    assert active.hit_count == 2
+    assert (await world.rollout())["spec"]["brake"] == "Pause"
+
+
+async def test_a_user_who_may_not_write_is_told_so(world: World) -> None:
+    await world.add_rollout(**rollout_status())
+    world.server.faults.add(Fault(effect=RefuseRequest(403), verbs=("patch",), user=PERSON))
+    ended = await world.run("upgrade", "pause")
+    assert ended.code == ExitCode.NOT_ALLOWED
+    assert f"PATCH /apis/sluice.dev/v1alpha1/rollouts/{POOL}" in ended.err

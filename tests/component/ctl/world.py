@@ -1,0 +1,234 @@
+"""The command on a simulated API server over HTTP and a real nats-server with each identity's key.
+
+The scheduler's answers are given; its side of the bus is the real one.
+"""
+
+import asyncio
+import contextlib
+import io
+import os
+import random
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from demo.admin import path_of
+from libs.bus.credentials import Credentials
+from libs.bus.nats.bus import connect
+from libs.bus.queries import QueryHandlers, QueryResponder
+from libs.bus.server_config import User, new_nkey, server_config
+from libs.contracts import subjects
+from libs.contracts.events import Event, EventBody
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.node import STATE_LABEL
+from libs.contracts.subjects import STREAMS
+from libs.ctl.command import main
+from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
+from libs.kube.resources import NODES
+from libs.policy.crds import CEL_RULES, crd_manifests
+from libs.runtime.clock import SystemClock
+from libs.runtime.env import SeededIds
+from libs.testing.apiserver.http import HttpFrontend, serve_http
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.nats import NatsServer
+from libs.testing.simulation import make_env
+
+POOL = "clusterpolicy-cluster-policy"
+OLD, NEW = "1" * 32, "2" * 32
+OLD_VERSION, NEW_VERSION = "570.86.15", "580.95.05"
+T0 = 1_800_000_000.0
+PERSON = "person"
+NO_ADDRESSES = dict.fromkeys(
+    ("SLUICE_NATS_URL", "SLUICE_NATS_NKEY_SEED_FILE", "SLUICE_NATS_TOKEN_FILE"), ""
+)
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a run of the command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        return msgspec.json.decode(self.out)
+
+
+class World:
+    def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
+        clock = SystemClock()
+        self.folder = folder
+        self.server = ApiServer(
+            clock=clock, ids=SeededIds(random.Random(2)), random=random.Random(1), rules=CEL_RULES
+        )
+        self.kube = Kube(self.server.transport(user=PERSON), manager="kubectl", clock=clock)
+        self._stack = stack
+        self.environ: dict[str, str] = {**NO_ADDRESSES, "NO_COLOR": "1", "COLUMNS": "200"}
+        self._seeds = {writer: new_nkey() for writer in (Writer.SCHEDULER, Writer.CTL)}
+
+    async def serve(self) -> HttpFrontend:
+        """Listen, and let the command use a kubeconfig of the person."""
+        http = await self._stack.enter_async_context(serve_http(self.server))
+        self.environ["KUBECONFIG"] = str(http.kubeconfig(self.folder, PERSON))
+        return http
+
+    async def start_nats(self) -> NatsServer:
+        """Start a NATS server with the keys of the scheduler and of people."""
+        users = [
+            User(identity=Identity(writer=writer), public_key=nkey.public)
+            for writer, nkey in self._seeds.items()
+        ]
+        nats = await self._stack.enter_async_context(NatsServer(config=server_config(users)))
+        key = self.folder / "person.nkey"
+        key.write_text(self._seeds[Writer.CTL].seed)
+        self.environ |= {"SLUICE_NATS_URL": nats.url, "SLUICE_NATS_NKEY_SEED_FILE": str(key)}
+        self._bus = await self._stack.enter_async_context(
+            connect(
+                url=nats.url,
+                identity=Identity(writer=Writer.SCHEDULER),
+                env=make_env(),
+                credentials=Credentials(nkey_seed=self._seeds[Writer.SCHEDULER].seed),
+            )
+        )
+        for stream in STREAMS:
+            await self._bus.ensure(stream)
+        return nats
+
+    async def answer(self, handlers: QueryHandlers) -> None:
+        """Answer queries as the scheduler."""
+        responder = QueryResponder(
+            bus=self._bus,
+            env=make_env(),
+            name="scheduler",
+            version="1.2.3",
+            handlers=handlers,
+            concurrent=4,
+        )
+        await self._stack.enter_async_context(responder)
+
+    async def publish(self, *events: tuple[EventBody, str, str]) -> None:
+        """Store events of the scheduler: body, message and node."""
+        for number, (body, message, node) in enumerate(events):
+            event = Event.of(
+                body,
+                id=f"{number}",
+                at=T0 + number,
+                writer=Writer.SCHEDULER,
+                message=message,
+                node=node,
+            )
+            subject = subjects.Event(
+                cluster="default", node=node, writer=Writer.SCHEDULER, kind=event.kind
+            )
+            await self._bus.store(subjects.EVENTS, str(subject), encode(event), id=event.id)
+
+    async def install(self) -> None:
+        for definition in crd_manifests().values():
+            await self.apply(definition)
+
+    async def apply(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        metadata = obj["metadata"]
+        path = path_of(
+            obj["apiVersion"],
+            obj["kind"],
+            name=metadata["name"],
+            namespace=metadata.get("namespace", ""),
+        )
+        query = {"fieldManager": "test", "force": "true"}
+        body = await self.kube.request(
+            "PATCH", path, query=query, body=obj, content_type=APPLY_PATCH
+        )
+        return msgspec.json.decode(body)
+
+    async def add_rollout(self, name: str = POOL, **status: Any) -> None:
+        """Create a Rollout with this status."""
+        api, kind = "sluice.dev/v1alpha1", "Rollout"
+        await self.apply({"apiVersion": api, "kind": kind, "metadata": {"name": name}})
+        path = f"{path_of(api, kind, name=name)}/status"
+        await self.kube.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+
+    async def rollout(self, name: str = POOL) -> dict[str, Any]:
+        path = path_of("sluice.dev/v1alpha1", "Rollout", name=name)
+        return msgspec.json.decode(await self.kube.request("GET", path))
+
+    async def add_node(self, name: str, *, state: str = "", **annotations: str) -> str:
+        """Create a Node and return its uid."""
+        labels = {STATE_LABEL: state} if state else {}
+        metadata = {"name": name, "labels": labels, "annotations": annotations}
+        return (await self.kube.create(NODES, {"metadata": metadata})).metadata.uid
+
+    async def annotate(self, node: str, **annotations: str) -> None:
+        keys = {key.replace("__", "/"): value for key, value in annotations.items()}
+        await self.kube.request(
+            "PATCH",
+            NODES.path(name=node),
+            body={"metadata": {"annotations": keys}},
+            content_type=MERGE_PATCH,
+        )
+
+    async def labels(self, node: str) -> dict[str, str]:
+        return dict((await self.kube.get(NODES, node)).metadata.labels)
+
+    async def annotations(self, node: str) -> dict[str, str]:
+        return dict((await self.kube.get(NODES, node)).metadata.annotations)
+
+    async def run(self, *arguments: str, **environ: str) -> Ended:
+        """Run the command in a thread, on a loop of its own, as a process would."""
+        return await asyncio.to_thread(run_command, *arguments, **{**self.environ, **environ})
+
+
+def run_command(*arguments: str, **environ: str) -> Ended:
+    """Run the command in this process with these variables in its environment."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, environ),
+        _without_terminal(),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = main(arguments)
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def _without_terminal() -> Generator[None]:
+    with mock.patch("sys.stdin", io.StringIO()):
+        yield
+
+
+@asynccontextmanager
+async def make_world(folder: Path, *, nats: bool = False) -> AsyncGenerator[World]:
+    """Start the API server with all definitions, and NATS if it is wanted."""
+    async with AsyncExitStack() as stack:
+        world = World(stack, folder)
+        stack.push_async_callback(world.server.stop)
+        await world.install()
+        await world.serve()
+        if nats:
+            await world.start_nats()
+        yield world
+
+
+def rollout_status(**changes: Any) -> dict[str, Any]:
+    """Return the status of a rollout in the middle of its nodes."""
+    counts = {"total": 3, "done": 1, "inFlight": 1, "failed": 0, "unavailable": 1, "limit": 1}
+    return {
+        "version": NEW_VERSION,
+        "target": NEW,
+        "phase": "Proving",
+        "counts": counts,
+        **changes,
+    }
+
+
+def halted(*failed: str, threshold: int = 1, accepted: int = 0) -> dict[str, Any]:
+    """Return the status of a rollout whose target has failed on these nodes."""
+    record = {"threshold": threshold, "accepted": accepted, "failed": list(failed)}
+    return rollout_status(phase="Halted", because="validation failed", targets={NEW: record})

@@ -1,0 +1,142 @@
+"""What people's verbs write, and what they refuse."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from libs.contracts.message import encode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
+    REQUEST_ANNOTATION,
+    SKIP_LABEL,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+)
+from libs.contracts.rollout import (
+    Brake,
+    RolloutPhase,
+    RolloutSpec,
+    RolloutStatus,
+    TargetRecord,
+)
+from libs.ctl import edits
+from libs.ctl.edits import Edit
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.versions import TARGET_ANNOTATION
+from libs.kube.views import Metadata
+from libs.policy.render import rendered
+
+TARGET = "a" * 32
+
+
+def node(state: str = "", *, record: bool = False, lease: LeaseOwner | None = None) -> Metadata:
+    annotations: dict[str, str] = {}
+    if record:
+        record_of = NodeRecord(node_uid="u", epoch=1, token=1)
+        annotations[RECORD_ANNOTATION] = encode(record_of).decode()
+    if lease is not None:
+        held = NodeLease(node_uid="u", owner=lease, token=1, since=0.0)
+        annotations[LEASE_ANNOTATION] = encode(held).decode()
+    labels = {STATE_LABEL: state} if state else {}
+    return Metadata(name="node-1", uid="u", labels=labels, annotations=annotations)
+
+
+def refused(decide: Callable[..., Edit], *arguments: Any) -> str:
+    with pytest.raises(Failure) as failure:
+        decide(*arguments)
+    assert failure.value.code is ExitCode.REFUSED
+    return str(failure.value)
+
+
+def test_only_to_resume_needs_a_confirmation() -> None:
+    status = RolloutStatus()
+    paused = edits.set_brake("gpus", RolloutSpec(), status, Brake.PAUSE)
+    assert (paused.patch, paused.risk) == ({"spec": {"brake": "Pause"}}, "")
+    spec = RolloutSpec(brake=Brake.FREEZE)
+    assert edits.set_brake("gpus", spec, status, Brake.NONE).risk
+    complete = RolloutStatus(phase=RolloutPhase.COMPLETE)
+    assert not edits.set_brake("gpus", spec, complete, Brake.NONE).risk
+    same = edits.set_brake("gpus", spec, status, Brake.FREEZE)
+    assert same.patch == {}
+    assert same.done == "gpus is already frozen: no node moves, and timeouts stop; unchanged"
+
+
+@pytest.mark.parametrize(("threshold", "failed", "least"), [(1, 1, 1), (1, 3, 3), (3, 3, 1)])
+def test_a_release_accepts_as_many_failures_as_end_the_halt(
+    threshold: int, failed: int, least: int
+) -> None:
+    record = TargetRecord(threshold=threshold, failed=tuple(f"u{each}" for each in range(failed)))
+    status = RolloutStatus(targets={TARGET: record})
+    problem = refused(edits.release, "gpus", status, TARGET, "580", least - 1)
+    assert f"accept {least} failures at least" in problem
+    edit = edits.release("gpus", status, TARGET, "580", least)
+    assert edit.patch == {"spec": {"release": {"target": TARGET, "failures": least}}}
+    more = least + threshold - failed
+    assert f"{more} more node" in edit.risk
+
+
+def test_a_target_that_is_not_halted_is_not_released() -> None:
+    status = RolloutStatus(targets={TARGET: TargetRecord(threshold=2, failed=("u1",))})
+    assert "is not halted" in refused(edits.release, "gpus", status, TARGET, "580", 5)
+    assert "is not halted" in refused(edits.release, "gpus", RolloutStatus(), TARGET, "580", 5)
+
+
+@pytest.mark.parametrize("state", ["upgrade-done", "upgrade-failed"])
+def test_a_done_or_failed_node_is_retried(state: str) -> None:
+    edit = edits.retry(node(state))
+    assert edit.patch == {"metadata": {"labels": {STATE_LABEL: "upgrade-required"}}}
+    assert edit.risk == "node-1 is drained and upgraded"
+
+
+def test_other_nodes_are_not_retried() -> None:
+    assert edits.retry(node("upgrade-required")).patch == {}
+    assert "its state is drain-required" in refused(edits.retry, node("drain-required"))
+    assert "it has no upgrade state" in refused(edits.retry, node())
+
+
+def test_a_node_is_skipped_and_not_skipped_any_more() -> None:
+    assert edits.skip(node()).patch == {"metadata": {"labels": {SKIP_LABEL: "true"}}}
+    assert "still finishes" in edits.skip(node(lease=LeaseOwner.UPGRADE)).done
+    skipped = Metadata(name="node-1", labels={SKIP_LABEL: "true"})
+    assert edits.skip(skipped).patch == {}
+    assert edits.unskip(skipped).patch == {"metadata": {"labels": {SKIP_LABEL: None}}}
+    assert edits.unskip(node()).patch == {}
+
+
+def test_adopt_is_for_nodes_without_a_record() -> None:
+    wanted = {"metadata": {"annotations": {REQUEST_ANNOTATION: "adopt"}}}
+    assert edits.adopt(node()).patch == wanted
+    assert "its record is there" in refused(edits.adopt, node(record=True))
+
+
+def test_forget_is_for_failed_nodes_and_lost_records() -> None:
+    wanted = {"metadata": {"annotations": {REQUEST_ANNOTATION: "forget"}}}
+    assert edits.forget(node()).patch == wanted
+    assert edits.forget(node("upgrade-failed", record=True)).patch == wanted
+    assert "is managed" in refused(edits.forget, node("upgrade-done", record=True))
+    in_flight = node("upgrade-failed", record=True, lease=LeaseOwner.UPGRADE)
+    assert "is in flight" in refused(edits.forget, in_flight)
+
+
+def test_a_request_that_waits_is_not_replaced() -> None:
+    metadata = Metadata(name="node-1", annotations={REQUEST_ANNOTATION: "forget"})
+    assert edits.forget(metadata).patch == {}
+    assert "has the request 'forget'" in refused(edits.adopt, metadata)
+
+
+def test_a_record_of_an_earlier_node_of_the_name_is_none() -> None:
+    record = NodeRecord(node_uid="earlier", epoch=1, token=1)
+    metadata = Metadata(
+        name="node-1", uid="u", annotations={RECORD_ANNOTATION: encode(record).decode()}
+    )
+    assert edits.record_of(metadata) is None
+    assert edits.record_of(node(record=True)) is not None
+    assert edits.record_of(Metadata(name="n", annotations={RECORD_ANNOTATION: "{"})) is None
+
+
+def test_the_annotation_of_a_target_is_the_rendered_one() -> None:
+    assert TARGET_ANNOTATION == rendered.TARGET_ANNOTATION

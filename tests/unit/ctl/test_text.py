@@ -1,0 +1,64 @@
+"""Times, durations and versions as people write and read them."""
+
+import pytest
+
+from libs.ctl.text import (
+    clock_time,
+    duration,
+    name_versions,
+    parse_duration,
+    parse_time,
+    printable,
+    version_name,
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.0, "0 s"),
+        (-3.0, "0 s"),
+        (59.4, "59 s"),
+        (60.0, "1 min"),
+        (90.0, "1 min 30 s"),
+        (3605.0, "1 h"),
+        (7500.0, "2 h 5 min"),
+        (90_000.0, "1 d 1 h"),
+        (None, "unknown"),
+    ],
+)
+def test_durations_have_two_units_at_most(seconds: float | None, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90m", 5400.0), ("1h30m", 5400.0), ("2 h", 7200.0), ("45s", 45.0), ("1.5d", 129_600.0)],
+)
+def test_durations_are_read(text: str, expected: float) -> None:
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5", "2h later", "h", "-2h"])
+def test_other_texts_are_no_durations(text: str) -> None:
+    assert parse_duration(text) is None
+
+
+def test_times_are_iso_8601() -> None:
+    assert parse_time("2027-01-15T08:00:00+00:00") == 1_800_000_000.0
+    assert parse_time("tomorrow") is None
+    assert clock_time(1_800_000_000.0) == "2027-01-15 08:00:00"
+
+
+def test_digests_become_versions() -> None:
+    known, unknown = "a" * 32, "b" * 32
+    versions = {known: "580.95.05"}
+    assert name_versions(f"{known}, {unknown}, {'a' * 33}", versions) == (
+        f"580.95.05, bbbbbbbb, {'a' * 33}"
+    )
+    assert version_name(known, versions) == "580.95.05"
+    assert version_name(unknown, versions) == "bbbbbbbb"
+
+
+def test_control_characters_are_replaced() -> None:
+    assert printable("a\x1b[2J\nb") == "a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}b"

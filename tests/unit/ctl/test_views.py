@@ -1,0 +1,299 @@
+"""Views as text, at 80 and 40 columns."""
+
+import io
+
+from msgspec.structs import asdict
+from rich.console import Console, RenderableType
+
+from libs.contracts.node import WaitCode
+from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason, WhyAnswer
+from libs.contracts.rollout import Counts
+from libs.ctl.answers import (
+    EventLine,
+    Gpu,
+    NodeAnswer,
+    NodeFact,
+    NodeRow,
+    PlanView,
+    Pool,
+    Source,
+    Status,
+)
+from libs.ctl.views.events import event_line
+from libs.ctl.views.gpus import gpus_view
+from libs.ctl.views.node import node_view
+from libs.ctl.views.plan import bar, plan_view
+from libs.ctl.views.status import status_view
+
+NOW = 1_800_000_000.0
+KUBERNETES = Source(name="Kubernetes (https://api)", gives="pools and nodes", age=0.0)
+
+
+def text(view: RenderableType, width: int) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False, color_system=None).print(view)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def node(name: str, **changes: object) -> NodeRow:
+    fields: dict[str, object] = {
+        "name": name,
+        "pool": "gpus",
+        "state": "validation-required",
+        "driver": "580.95.05",
+        "since": NOW - 90,
+        "attempt": 2,
+        "in_flight": True,
+        "skipped": False,
+        "cause": "",
+    }
+    return NodeRow(**{**fields, **changes})  # pyright: ignore[reportArgumentType]
+
+
+STATUS = Status(
+    pools=(
+        Pool(
+            name="gpus",
+            version="580.95.05",
+            target="2" * 32,
+            phase="Halted",
+            because="two nodes failed validation on node-1 and on node-2 \x1b[31m",
+            brake="Pause",
+            counts=asdict(Counts(total=12, done=3, in_flight=1, failed=2, skipped=1)),
+            waits={"budget": 2, "halted": 4},
+        ),
+    ),
+    nodes=(node("node-2"), node("node-3", state="upgrade-failed", cause="the driver did not load")),
+    sources=(
+        KUBERNETES,
+        Source(name="scheduler s-1", gives="waits", age=2.0, behind={"nodes": 0.4, "bus": 61.0}),
+    ),
+)
+
+STATUS_80 = """\
+POOL  DRIVER     PHASE   DONE  IN FLIGHT  FAILED
+gpus  580.95.05  Halted  3/12          1       2
+  gpus brake: Pause
+  gpus Halted: two nodes failed validation on node-1 and on node-2 �[31m
+  gpus waits: 4 halted, 2 budget
+  gpus left out: 1 skipped
+
+NODE    STATE                     SINCE  DRIVER     NOTE
+node-2  validation-required  1 min 30 s  580.95.05  attempt 2
+node-3  upgrade-failed       1 min 30 s  580.95.05  the driver did not load;
+                                                    attempt 2
+
+pools and nodes: from Kubernetes (https://api), 0 s old
+waits: from scheduler s-1, 2 s old
+  its sources were current before: bus 1 min 1 s, nodes 0 s"""
+
+STATUS_40 = """\
+gpus
+  driver: 580.95.05
+  phase: Halted
+  done: 3/12
+  in flight: 1
+  failed: 2
+  gpus brake: Pause
+  gpus Halted: two nodes failed
+  validation on node-1 and on node-2
+  �[31m
+  gpus waits: 4 halted, 2 budget
+  gpus left out: 1 skipped
+
+node-2
+  state: validation-required
+  since: 1 min 30 s
+  driver: 580.95.05
+  note: attempt 2
+node-3
+  state: upgrade-failed
+  since: 1 min 30 s
+  driver: 580.95.05
+  note: the driver did not load; attempt
+  2
+
+pools and nodes: from Kubernetes
+(https://api), 0 s old
+waits: from scheduler s-1, 2 s old
+  its sources were current before: bus 1
+  min 1 s, nodes 0 s"""
+
+
+def test_status_is_a_table_or_blocks_of_lines_and_harms_no_terminal() -> None:
+    assert text(status_view(STATUS, now=NOW, width=80), 80) == STATUS_80
+    assert text(status_view(STATUS, now=NOW, width=40), 40) == STATUS_40
+
+
+def test_wide_shows_targets_too() -> None:
+    wide = text(status_view(STATUS, now=NOW, width=160, wide=True), 160)
+    assert "2" * 32 in wide.splitlines()[1]
+
+
+def test_status_without_a_pool_says_so() -> None:
+    empty = Status(
+        pools=(), nodes=(), sources=(Source(name="it", gives="waits", problem="is away"),)
+    )
+    assert text(status_view(empty, now=NOW, width=80), 80) == (
+        "There is no pool: no policy selects a node with GPUs.\n\nwaits: not from it: is away"
+    )
+
+
+def test_a_node_begins_with_the_reason_and_ends_with_the_sources() -> None:
+    wait = WaitReason(
+        code=WaitCode.PDB,
+        detail="the disruption budget web allows no eviction",
+        since=NOW - 3700,
+        until=NOW + 600,
+        who="the owner of the disruption budget",
+    )
+    answer = NodeAnswer(
+        node=node("node-2"),
+        ready=False,
+        cordoned=True,
+        labels={},
+        conditions=(NodeFact(name="Ready=False", text="KubeletNotReady", at="2027-01-15"),),
+        events=(NodeFact(name="Upgrade", text="drain begins", at="2027-01-15"),),
+        why=WhyAnswer(
+            node="node-2",
+            pool="gpus",
+            state="drain-required",
+            wait=wait,
+            history=("upgrade begins",),
+        ),
+        sources=(KUBERNETES,),
+    )
+    assert text(node_view(answer, now=NOW), 80) == (
+        """\
+node-2 waits: pdb
+  because: the disruption budget web allows no eviction
+  since: 1 h 1 min ago (2027-01-15 06:58:20 UTC)
+  until: 2027-01-15 08:10:00 UTC, in 10 min
+  can be ended by: the owner of the disruption budget
+  pool: gpus
+  state: validation-required, for 1 min 30 s
+  driver: 580.95.05
+  kubelet: the Node is not Ready
+  cordon: no new pods are scheduled on the node
+  note: attempt 2
+
+history:
+  upgrade begins
+
+conditions:
+  2027-01-15 Ready=False: KubeletNotReady
+
+Events:
+  2027-01-15 Upgrade: drain begins
+
+pools and nodes: from Kubernetes (https://api), 0 s old"""
+    )
+
+
+def planned(name: str, start: float, end: float, late: float, **more: object) -> PlannedNode:
+    return PlannedNode(node=name, start_p50=start, end_p50=end, end_p95=late, **more)  # pyright: ignore[reportArgumentType]
+
+
+PLAN = PlanView(
+    version="580.95.05",
+    finish_by=NOW + 3600,
+    plan=PlanAnswer(
+        pool="gpus",
+        target="2" * 32,
+        nodes=(
+            planned("node-2", 600.0, 1200.0, 1500.0, blocked_by=("web/frontend",)),
+            planned("node-1", 0.0, 600.0, 700.0, evicted=("a/b", "a/c"), lost=("a/c",)),
+            PlannedNode(
+                node="node-3", wait=WaitReason(code=WaitCode.SKIPPED, detail="cordoned", since=0.0)
+            ),
+        ),
+        makespan_p50=1200.0,
+        makespan_p95=1500.0,
+        gpu_hours_lost=2.66,
+        needed_max_unavailable=2,
+        remarks=("One node is skipped.",),
+    ),
+)
+
+PLAN_HEAD = """\
+gpus to 580.95.05
+  nodes: 2 of 3 are upgraded
+  takes: 20 min, at the latest 25 min (p50, p95)
+  GPU-hours lost: 2.7
+  pods: 2 evicted, 1 of them not replaced
+  needed to end by 2027-01-15 09:00:00 UTC: maxUnavailable 2"""
+
+
+def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
+    lines = text(plan_view(PLAN, width=80), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[:6] == PLAN_HEAD.splitlines()
+    first, second = lines[7:9]
+    assert first.startswith("node-1  █")
+    assert second.startswith("node-2   ")
+    assert first.endswith("0 s to 10 min")
+    assert second.index("█") == first.index("█") + first.count("█")
+    assert lines[-5:] == [
+        "  disruption budget web/frontend blocks: node-2",
+        "  node-1 loses 1 pod: a/c",
+        "  node-3 does not start: skipped: cordoned",
+        "",
+        "One node is skipped.",
+    ]
+
+
+def test_a_narrow_plan_has_its_bars_below_the_names() -> None:
+    lines = text(plan_view(PLAN, width=30), 30).splitlines()
+    assert max(map(len, lines)) <= 30
+    start = lines.index("node-1")
+    assert lines[start + 1] == "  0 s to 10 min"
+    assert lines[start + 2] == "  " + "█" * 11 + "░" * 2
+    assert lines[start + 5] == "  " + " " * 11 + "█" * 11 + "░" * 6
+
+
+def test_a_bar_is_never_empty_and_never_too_long() -> None:
+    last = planned("n", 1000.0, 1000.0, 1000.0)
+    assert bar(last, scale=1000.0, cells=10) == " " * 9 + "█"
+    assert bar(planned("n", 0.0, 1.0, 5000.0), scale=1000.0, cells=10) == "█" + "░" * 9
+
+
+def test_a_plan_that_cannot_end_says_so() -> None:
+    plan = PlanAnswer(pool="gpus", target="", nodes=(PlannedNode(node="n"),))
+    assert "ends: not, as things are" in text(
+        plan_view(PlanView(version="", plan=plan), width=80), 80
+    )
+
+
+def gpu(index: int, health: str, because: str = "", remedy: str = "") -> Gpu:
+    return Gpu(
+        node="node-1",
+        index=index,
+        product="NVIDIA H100",
+        memory_mib=81_559,
+        health=health,
+        because=because,
+        remedy=remedy,
+        uuid=f"GPU-{index}",
+        driver="580.95.05",
+        mig="disabled",
+    )
+
+
+def test_gpus_are_rows_and_the_sick_have_a_reason() -> None:
+    gpus = [gpu(0, "healthy"), gpu(1, "failed", "Xid 79", "Reboot the node.")]
+    assert text(gpus_view(gpus, width=80), 80) == (
+        """\
+NODE    GPU  PRODUCT      MEMORY  HEALTH
+node-1    0  NVIDIA H100  80 GiB  healthy
+node-1    1  NVIDIA H100  80 GiB  failed
+  node-1 GPU 1 failed: Xid 79 Reboot the node."""
+    )
+
+
+def test_an_event_is_one_line_that_names_its_node_once() -> None:
+    event = EventLine(
+        at=NOW, writer="scheduler", node="node-1", kind="step", message="drain begins"
+    )
+    assert text(event_line(event), 80) == "2027-01-15 08:00:00  scheduler  node-1: drain begins"
+    named = EventLine(at=NOW, writer="scheduler", node="node-1", kind="x", message="node-1 is done")
+    assert text(event_line(named), 80) == "2027-01-15 08:00:00  scheduler  node-1 is done"
