@@ -149,6 +149,13 @@ class ValidationStep(Data, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
+class Resource(Data, frozen=True, kw_only=True):
+    """Devices of one kind, as pods ask for them."""
+
+    name: str
+    count: Count
+
+
 class Evidence(Data, frozen=True, kw_only=True):
     """The result of a validation, which applies exactly to the driver instance it names."""
 
@@ -168,6 +175,8 @@ class Evidence(Data, frozen=True, kw_only=True):
     runtime_digest: str = ""
     mig_digest: str = ""
     steps: tuple[ValidationStep, ...] = ()
+    allocatable: tuple[Resource, ...] = ()
+    """What the kubelet can give to pods; empty where the device plugin is not proven."""
     at: float = 0.0
 
     @property

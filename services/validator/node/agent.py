@@ -22,6 +22,8 @@ from libs.host import system
 from libs.host.cuda.port import Cuda
 from libs.host.cuda.processes import CudaProcesses
 from libs.host.machine import Machine
+from libs.host.podresources.allocatable import AllocatableDevices
+from libs.host.podresources.client import SOCKET, KubeletUnavailable, PodResources
 from libs.host.tree import Tree
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
@@ -30,7 +32,8 @@ from libs.runtime.service import Service
 from services.validator.node import status_files
 from services.validator.node.cuda_check import judge_cuda
 from services.validator.node.driver_check import probe_driver
-from services.validator.node.probe import CUDA_STEP, GPUS_STEP, STEPS, Probe
+from services.validator.node.plugin_check import check_plugin, unproven
+from services.validator.node.probe import CUDA_STEP, GPUS_STEP, PLUGIN_STEP, STEPS, Probe
 from services.validator.node.toolkit_check import check_toolkit
 
 NO_DIGEST: Final = "none"
@@ -39,6 +42,8 @@ NO_DIGEST: Final = "none"
 TRIES: Final = 6
 RETRY_INTERVAL: Final = 5.0
 """Seconds between two tries: GPUs come up one after another."""
+ASK_INTERVAL: Final = 1.0
+"""Seconds between two questions to the kubelet."""
 
 _log = logger()
 
@@ -48,6 +53,8 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """Whether the node's driver agent keeps CDI specs, which are to be proven."""
     cuda_library: str = ""
     """The driver's library libcuda, or its folder; if empty, it is searched for."""
+    pod_resources: str = SOCKET
+    """The kubelet's socket of the pod-resources API, which tells what pods can have."""
 
 
 class Validator:
@@ -58,6 +65,7 @@ class Validator:
         *,
         machine: Machine,
         cuda: Cuda,
+        kubelet: AllocatableDevices,
         node_uid: str,
         boot_id: str,
         clock: Clock,
@@ -66,6 +74,7 @@ class Validator:
     ) -> None:
         self._machine = machine
         self._cuda = cuda
+        self._kubelet = kubelet
         self._node_uid = node_uid
         self._boot_id = boot_id
         self._clock = clock
@@ -96,9 +105,32 @@ class Validator:
                     break
                 attempt += 1
             await self._clock.sleep(RETRY_INTERVAL)
+        if request.plugin and probe.passed(CUDA_STEP):
+            probe = await self._await_plugin(op, probe)
+            seconds[PLUGIN_STEP] = self._clock.monotonic() - last
         evidence = self._evidence(op.command, request, probe, _steps(probe, seconds))
         await self._write_status_files(evidence)
         return evidence
+
+    async def _await_plugin(self, op: Op, probe: Probe) -> Probe:
+        """Ask the kubelet until pods can have the GPUs.
+
+        The scheduler lets the device plugin offer them when this step begins, and ends it when the
+        time for validation ends.
+        """
+        op.progress(PLUGIN_STEP)
+        while True:
+            op.raise_if_superseded()
+            try:
+                found = await self._machine.offload.run(self._kubelet.allocatable)
+            except KubeletUnavailable as error:
+                probe = unproven(probe, str(error))
+            else:
+                probe = check_plugin(probe, found)
+            if not probe.problem:
+                return probe
+            op.progress(PLUGIN_STEP, probe.problem)
+            await self._clock.sleep(ASK_INTERVAL)
 
     async def clear_status_files(self) -> None:
         await self._change_status_files(status_files.clear)
@@ -159,6 +191,7 @@ class Validator:
             runtime_digest=NO_DIGEST,
             mig_digest=probe.mig_digest or NO_DIGEST,
             steps=steps,
+            allocatable=probe.allocatable,
             at=self._clock.now(),
         )
 
@@ -197,6 +230,7 @@ async def run(
     validator = Validator(
         machine=host,
         cuda=host.cuda,
+        kubelet=host.devices or PodResources(settings.pod_resources),
         node_uid=node_uid,
         boot_id=boot_id,
         clock=env.clock,

@@ -6,13 +6,15 @@ from typing import Final, Self
 import msgspec
 from msgspec.structs import replace
 
+from libs.contracts.reports import Resource
 from libs.health.node import Records
 
 DRIVER_STEP: Final = "driver"
 GPUS_STEP: Final = "gpus"
 TOOLKIT_STEP: Final = "toolkit"
 CUDA_STEP: Final = "cuda"
-STEPS: Final = (DRIVER_STEP, GPUS_STEP, TOOLKIT_STEP, CUDA_STEP)
+PLUGIN_STEP: Final = "plugin"
+STEPS: Final = (DRIVER_STEP, GPUS_STEP, TOOLKIT_STEP, CUDA_STEP, PLUGIN_STEP)
 """In their order; each needs those before it."""
 
 
@@ -38,6 +40,10 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUs that the driver listed in this boot."""
     devices: tuple[str, ...] = ()
     """UUIDs of the GPUs that work, or of their MIG instances."""
+    offerable: tuple[str, ...] = ()
+    """Those of them that a device plugin is to offer to pods."""
+    allocatable: tuple[Resource, ...] = ()
+    """What the kubelet can give to pods, where that was asked."""
 
     def at_step(self, step: str, *, problem: str = "", found: str = "") -> Self:
         """Return this with the outcome of another step."""
