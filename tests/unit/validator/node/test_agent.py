@@ -22,8 +22,9 @@ from libs.host.cuda.port import CudaProblem
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.testing.simulation import Sim
 from services.validator.node import agent
-from services.validator.node.agent import RETRY_INTERVAL, TRIES, ValidatorSettings
+from services.validator.node.agent import ValidatorSettings
 from services.validator.node.status_files import FOLDER
+from services.validator.node.validation import RETRY_INTERVAL, TRIES
 from tests.support import played_by
 from tests.unit import agent_world
 from tests.unit.agent_world import NODE, UID, AgentWorld
