@@ -159,12 +159,22 @@ def _finish(inputs: _ValidationInputs) -> NodeOutcome:
     if evidence.passed:
         if _mismatch(inputs, evidence) or not _all_answered(inputs):
             return None
-        return _release(inputs, f, evidence)
+        return _resume_plugin(f) or _release(inputs, f, evidence)
     for step in evidence.steps:
         if not step.passed:
             cause = f"{step.name}: {step.message}" if step.message else step.name
             return fail(f, f"validation: {cause}")
     return fail(f, "validation: a check did not pass")
+
+
+def _resume_plugin(f: InFlightNode) -> Step | None:
+    """Let the plugin offer the GPUs after a proof of a validator that does not know its step."""
+    token = f.record.token
+    if slots.held_command(f.node, slots.PLUGIN, token, CommandKind.QUIESCE) is None:
+        return None
+    idle = slots.idle_command(f.node, slots.PLUGIN, f.now, token=token)
+    because = "let the device plugin offer the GPUs"
+    return Step(actions=(idle,), because=because, wait=state_wait(f, WaitCode.VALIDATION, because))
 
 
 def _release(inputs: _ValidationInputs, f: InFlightNode, evidence: Evidence) -> NodeOutcome:
