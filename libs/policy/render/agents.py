@@ -6,6 +6,7 @@ selected node, with or without driver, RuntimeClass or bus.
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -290,8 +291,19 @@ def _strategy(common: Daemonsets) -> JsonObject:
     return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": limit}}
 
 
-NEVER_PAUSED_LABELS: Final = frozenset(
-    (DEPLOY_OPERANDS, DEPLOY_DRIVER, *(agent.selector[0] for agent in AGENTS))
-)
-"""Labels that are not paused during an upgrade: pods selected by them stay, and no upgrade waits
-for them. These are the whole-node switch, the driver, and the selectors of Sluice's own agents."""
+def absent_agents(operands: Operands) -> frozenset[Writer]:
+    """Return the agents that a policy switches off: other software may do their work."""
+    return frozenset(
+        agent.component for agent in AGENTS if not is_deployed(agent.component, operands)
+    )
+
+
+@lru_cache(maxsize=64)
+def unpaused_labels(absent: frozenset[Writer] = frozenset()) -> frozenset[str]:
+    """Return the labels that are not paused: pods that they select stay, and are not waited for.
+
+    These are the whole-node switch, the driver, and the selectors of Sluice's own agents, without
+    those that are absent.
+    """
+    own = (agent.selector[0] for agent in AGENTS if agent.component not in absent)
+    return frozenset((DEPLOY_OPERANDS, DEPLOY_DRIVER, *own))

@@ -122,7 +122,7 @@ def decide(node: Node, reported: ReportedFacts, policy: LabelPolicy) -> LabelDec
     # Each step starts from the labels that the steps before it leave.
     wanted |= operand_labels.presence(labels, gpus)
     wanted |= operand_labels.operands(_merge(labels, wanted), policy.cluster)
-    wanted |= operand_labels.pauses(_merge(labels, wanted), _is_paused(node))
+    wanted |= operand_labels.pauses(_merge(labels, wanted), _is_paused(node), policy.cluster)
     change = _change(node, wanted, at=reported.at)
     refused = _refused(reported.facts if policy.nfd_labels else None, checked.refused)
     return LabelDecision(

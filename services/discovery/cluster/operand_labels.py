@@ -13,8 +13,9 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
 from libs.policy.owners import DEPLOY_OPERANDS, DEPLOY_PREFIX, WORKLOAD_LABEL
-from libs.policy.render.agents import NEVER_PAUSED_LABELS
+from libs.policy.render.agents import absent_agents, unpaused_labels
 from libs.policy.validation import PRESENT_LABEL
+from libs.policy.wanted import operands_of
 from services.discovery.cluster.gfd import MIG_CAPABLE, PRODUCT, VGPU_HOST
 
 MIG_MANAGER: Final = f"{DEPLOY_PREFIX}mig-manager"
@@ -106,13 +107,20 @@ def operands(labels: Labels, cluster: ClusterPolicy | GpuClusterPolicy | None) -
     return changes
 
 
-def pauses(labels: Labels, paused: bool | None) -> Changes:
-    """Return the operands to pause or restore; None: the node's record cannot be read."""
+def pauses(
+    labels: Labels, paused: bool | None, cluster: ClusterPolicy | GpuClusterPolicy | None = None
+) -> Changes:
+    """Return the operands to pause or restore; None: the node's record cannot be read.
+
+    The operands of other software that does the work of an agent which the policy switches off are
+    paused as well.
+    """
+    unpaused = unpaused_labels(absent_agents(operands_of(cluster)))
     changes: Changes = {}
     for key, value in labels.items():
         if not key.startswith(DEPLOY_PREFIX):
             continue
-        if key in NEVER_PAUSED_LABELS or paused is False:
+        if key in unpaused or paused is False:
             new = _restored(value)
         elif paused:
             new = _paused(value)

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts import node as keys
+from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL, NodeRecord
 from libs.contracts.numbers import parse_count
 from libs.contracts.rollout import FINALIZER
@@ -79,6 +80,8 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     driver_pods: tuple[Pod, ...] = ()
     pods: tuple[Pod, ...] | None = None
     claim_of: ClaimOf = no_claims
+    absent_agents: frozenset[Writer] = frozenset()
+    """The agents that a policy switches off."""
     runs_control_plane: bool = False
     """Whether NATS or a cluster role of Sluice runs on the node."""
     reports: NodeReports = NodeReports()
@@ -141,7 +144,11 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         if pods is None
         else tuple(
             workload_pod(
-                pod, context.upgrade, namespace=context.namespace, claim_of=context.claim_of
+                pod,
+                context.upgrade,
+                namespace=context.namespace,
+                claim_of=context.claim_of,
+                absent_agents=context.absent_agents,
             )
             for pod in pods
         ),

@@ -60,6 +60,7 @@ class NodeViews:
             driver_pods=tuple(self._informers.driver_pods.cache.by_index("node", name)),
             pods=pods,
             claim_of=self._informers.resource_claims.cache.get,
+            absent_agents=snapshot.absent_agents,
             runs_control_plane=any(
                 not is_of_daemon_set(pod) and not is_finished(pod)
                 for pod in self._informers.other_pods.cache.by_index("node", name)

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from typing import Final
 
+from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.kube.views import ContainerStatus, parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_PREFIX
-from libs.policy.render.agents import AGENTS, NEVER_PAUSED_LABELS
+from libs.policy.render.agents import AGENTS, unpaused_labels
 from libs.policy.render.driver import APP
 from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.policy.selectors import selects
@@ -16,8 +17,8 @@ from services.scheduler.resources import Pod
 from services.scheduler.snapshot.claims import ClaimOf, claims_gpu
 
 DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
-OWN_APPS: Final = frozenset((APP, *(agent.app for agent in AGENTS)))
-"""The `app` label of Sluice's pods; their namespace may have other pods too."""
+OWN_APPS: Final = {APP: None} | {agent.app: agent.component for agent in AGENTS}
+"""The `app` label of Sluice's pods, and the agent; their namespace may have other pods too."""
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
@@ -73,12 +74,20 @@ def no_claims(_key: str) -> None:
 
 
 def workload_pod(
-    pod: Pod, upgrade: UpgradePolicy | None, *, namespace: str, claim_of: ClaimOf = no_claims
+    pod: Pod,
+    upgrade: UpgradePolicy | None,
+    *,
+    namespace: str,
+    claim_of: ClaimOf = no_claims,
+    absent_agents: frozenset[Writer] = frozenset(),
 ) -> WorkloadPod:
-    """Return the view of a pod that is not a driver, under the upgrade policy of its pool."""
+    """Return the view of a pod that is not a driver, under the upgrade policy of its pool.
+
+    `absent_agents` are those that the policy switches off, whose work other software may do.
+    """
     metadata = pod.metadata
     labels = metadata.labels
-    exemption = _exemption(pod, namespace)
+    exemption = _exemption(pod, namespace, absent_agents)
     deleting = bool(metadata.deletion_timestamp)
     requests_gpu, claimed_gpu = _requests_gpu(pod), claims_gpu(pod, claim_of)
     is_job = is_drained = False
@@ -148,16 +157,17 @@ def _requests_gpu(pod: Pod) -> bool:
     )
 
 
-def _exemption(pod: Pod, namespace: str) -> EvictionExemption:
+def _exemption(pod: Pod, namespace: str, absent: frozenset[Writer]) -> EvictionExemption:
     metadata = pod.metadata
     in_namespace = metadata.namespace == namespace
     if _MIRROR in metadata.annotations:
         return EvictionExemption.MIRROR
-    if in_namespace and metadata.labels.get("app") in OWN_APPS:
+    app = metadata.labels.get("app")
+    if in_namespace and app in OWN_APPS and OWN_APPS[app] not in absent:
         return EvictionExemption.SLUICE
     if is_of_daemon_set(pod):
         deploy_labels = (key for key in pod.spec.node_selector if key.startswith(DEPLOY_PREFIX))
-        if any(key not in NEVER_PAUSED_LABELS for key in deploy_labels):
+        if any(key not in unpaused_labels(absent) for key in deploy_labels):
             return EvictionExemption.OPERAND
         return EvictionExemption.SLUICE if in_namespace else EvictionExemption.DAEMON_SET
     if in_namespace:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
 from libs.rollout.views.machine import EvictionExemption
@@ -164,6 +165,25 @@ def test_pods_exempt_from_eviction(
         workload_pod(pod(metadata=metadata, spec=spec), None, namespace=NAMESPACE).exemption
         is exemption
     )
+
+
+@pytest.mark.parametrize("namespace", ["default", NAMESPACE])
+def test_the_device_plugin_of_others_is_an_operand_where_ours_is_switched_off(
+    namespace: str,
+) -> None:
+    foreign = pod(
+        metadata={
+            "namespace": namespace,
+            "ownerReferences": [DAEMON_SET],
+            "labels": {"app": "nvidia-device-plugin-daemonset"},
+        },
+        spec={"nodeSelector": {"nvidia.com/gpu.deploy.device-plugin": "true"}},
+    )
+    absent = frozenset({Writer.PLUGIN})
+    view = workload_pod(foreign, None, namespace=NAMESPACE, absent_agents=absent)
+    assert view.exemption is EvictionExemption.OPERAND
+    view = workload_pod(foreign, None, namespace=NAMESPACE)
+    assert view.exemption is not EvictionExemption.OPERAND
 
 
 def test_jobs_and_drained_pods_by_policy() -> None:
