@@ -12,8 +12,10 @@ from typing import Protocol, Self, TypeVar
 import msgspec
 
 from libs.host.cuda.port import Cuda
+from libs.host.deviceplugin.port import Offers
 from libs.host.gpus.port import Gpus
 from libs.host.linux import Linux
+from libs.host.podresources.allocatable import Allocatable
 from libs.host.runtimes.port import ContainerRuntime
 from libs.host.tree import Tree
 
@@ -25,6 +27,23 @@ class _Closing(Protocol):
 
 
 D = TypeVar("D", bound=_Closing)
+
+
+class DeviceManager(Protocol):
+    """The part of a kubelet that gives devices to pods."""
+
+    @property
+    def problem(self) -> str:
+        """Why it does not know what is offered; empty if it does."""
+        ...
+
+    async def offer(self, offers: Offers) -> None:
+        """Take the list of each resource, and no other resources."""
+        ...
+
+    def allocatable(self) -> Allocatable:
+        """Return the devices that it can give to pods, by resource."""
+        ...
 
 
 class Offload(Protocol):
@@ -82,3 +101,5 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """None for an agent that proves nothing."""
     runtime: ContainerRuntime | None = None
     """None for an agent that has nothing to do with it."""
+    devices: DeviceManager | None = None
+    """Of a simulated kubelet; None where the kubelet is asked through its sockets."""

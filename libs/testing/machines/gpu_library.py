@@ -52,18 +52,18 @@ class AgentGpus(MemoryGpus):
 
     def set_mig_mode(self, uuid: str, *, on: bool) -> Activation:
         status = super().set_mig_mode(uuid, on=on)
-        self.state.on_division()
+        self.state.note_division(map(self.state.mig.describe, self.state.gpus))
         return status
 
     def create_instance(
         self, uuid: str, profile: InstanceProfile, *, start: int, compute: Sequence[int]
     ) -> None:
         super().create_instance(uuid, profile, start=start, compute=compute)
-        self.state.on_division()
+        self.state.note_division(map(self.state.mig.describe, self.state.gpus))
 
     def destroy_instance(self, uuid: str, number: int) -> None:
         super().destroy_instance(uuid, number)
-        self.state.on_division()
+        self.state.note_division(map(self.state.mig.describe, self.state.gpus))
 
 
 class ValidatorGpus(AgentGpus):

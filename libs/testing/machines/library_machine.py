@@ -70,18 +70,25 @@ class LibraryGpus(NvmlGpus):
 
     def set_mig_mode(self, uuid: str, *, on: bool) -> Activation:
         status = super().set_mig_mode(uuid, on=on)
-        self._simulated.state.on_division()
+        self._note_division()
         return status
 
     def create_instance(
         self, uuid: str, profile: InstanceProfile, *, start: int, compute: Sequence[int]
     ) -> None:
         super().create_instance(uuid, profile, start=start, compute=compute)
-        self._simulated.state.on_division()
+        self._note_division()
 
     def destroy_instance(self, uuid: str, number: int) -> None:
         super().destroy_instance(uuid, number)
-        self._simulated.state.on_division()
+        self._note_division()
+
+    def _note_division(self) -> None:
+        try:
+            found = super().describe()
+        except GpusUnavailable:
+            found = ()
+        self._simulated.state.note_division(found)
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
         return {**self._simulated.errors(), **super().errors()}

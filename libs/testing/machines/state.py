@@ -1,7 +1,7 @@
 """State that all parts of one machine share, and the incidents recorded there."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -101,6 +101,21 @@ class MachineState:
         """Why the validator cannot open the driver's library."""
         self._installed: InstalledDriver | None = None
         self._attempts = Counter[str]()
+
+    def note_division(self, gpus: Iterable[Gpu]) -> None:
+        """Make the device files of the MIG devices, and tell of the change."""
+        lines = list[str]()
+        for gpu in gpus:
+            for mig in gpu.migs:
+                instance = f"gpu{gpu.minor}/gi{mig.gpu_instance}"
+                number = 2048 * gpu.minor + 10 * mig.gpu_instance
+                lines.append(f"{instance}/access {number}\n")
+                own = number + 1 + mig.compute_instance
+                lines.append(f"{instance}/ci{mig.compute_instance}/access {own}\n")
+                for each in (number, own):
+                    self.host_tree.put(f"/dev/nvidia-caps/nvidia-cap{each}")
+        self.host_tree.put("/proc/driver/nvidia-caps/mig-minors", "".join(lines))
+        self.on_division()
 
     def set_boot(self, boot_id: str) -> None:
         self.boot_id = boot_id

@@ -17,8 +17,8 @@ from services.scheduler.resources import Pod
 from services.scheduler.snapshot.claims import ClaimOf, claims_gpu
 
 DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
-OWN_APPS: Final = frozenset((APP, *(agent.app for agent in AGENTS)))
-"""The `app` label of Sluice's pods; their namespace may have other pods too."""
+OWN_APPS: Final = {APP: None} | {agent.app: agent.component for agent in AGENTS}
+"""The `app` label of Sluice's pods, and the agent; their namespace may have other pods too."""
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))

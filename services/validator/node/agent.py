@@ -16,6 +16,7 @@ from libs.contracts.reports import Evidence
 from libs.host import system
 from libs.host.cuda.processes import CudaProcesses
 from libs.host.machine import Machine
+from libs.host.podresources.client import SOCKET, PodResources
 from libs.host.tree import Tree
 from libs.runtime.env import Env
 from libs.runtime.service import Service
@@ -28,6 +29,8 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """Whether the node's driver agent keeps CDI specs, which are to be proven."""
     cuda_library: str = ""
     """The driver's library libcuda, or its folder; if empty, it is searched for."""
+    pod_resources: str = SOCKET
+    """The kubelet's socket of the pod-resources API, which tells what pods can have."""
 
 
 class ValidatorAgent:
@@ -131,6 +134,7 @@ async def run(
     validator = Validator(
         machine=host,
         cuda=host.cuda,
+        kubelet=host.devices or PodResources(settings.pod_resources),
         node_uid=node_uid,
         boot_id=boot_id,
         clock=env.clock,

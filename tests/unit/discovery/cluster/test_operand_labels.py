@@ -211,6 +211,18 @@ def test_foreign_operands_are_paused_while_the_record_is_paused() -> None:
     assert operands_in(labels_after(dropped, PCI_ALONE)) == ALL_OPERANDS
 
 
+def test_the_device_plugin_of_others_is_paused_where_ours_is_switched_off() -> None:
+    without = LabelPolicy(cluster=policy(devicePlugin={"enabled": False}))
+    before = ours(READY, upgrade=record(paused=True))
+    paused = operands_in(labels_after(before, PCI_ALONE, without))
+    assert paused["device-plugin"] == PAUSED
+    assert {paused[name] for name in OUR_AGENTS[1:]} == {"true"}
+    resumed = ours(labels_after(before, PCI_ALONE, without), upgrade=record(paused=False))
+    assert operands_in(labels_after(resumed, PCI_ALONE, without)) == ALL_OPERANDS
+    switched_on = ours(labels_after(before, PCI_ALONE, without), upgrade=record(paused=True))
+    assert operands_in(labels_after(switched_on, PCI_ALONE))["device-plugin"] == "true"
+
+
 @pytest.mark.parametrize(
     ("section", "operand"), [("devicePlugin", "device-plugin"), ("dcgmExporter", "dcgm-exporter")]
 )
