@@ -6,7 +6,6 @@ selected node, with or without driver, RuntimeClass or bus.
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Final
 
 import msgspec
@@ -17,7 +16,7 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
 from libs.policy.kinds.daemonsets import Daemonsets, UpdateStrategy
 from libs.policy.normal_form import merge_env, user_annotations, user_labels, user_tolerations
-from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS, DEPLOY_PLUGIN
+from libs.policy.owners import DEPLOY_PLUGIN
 from libs.policy.render import agent_pods
 from libs.policy.render.pod_fields import (
     JsonObject,
@@ -289,21 +288,3 @@ def _strategy(common: Daemonsets) -> JsonObject:
     # The API server refuses 0, with which no pod would ever be replaced.
     limit = max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
     return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": limit}}
-
-
-@cache
-def never_paused_labels(absent: frozenset[Writer]) -> frozenset[str]:
-    """Return the labels that are not paused during an upgrade.
-
-    Pods selected by them stay, and no upgrade waits for them. These are the whole-node switch, the
-    driver, and the selectors of Sluice's own agents but the `absent` ones, which are not deployed:
-    what selects by the label of such an agent is another's, such as NVIDIA's device plugin.
-    """
-    own = (agent.selector[0] for agent in AGENTS if agent.component not in absent)
-    return frozenset((DEPLOY_OPERANDS, DEPLOY_DRIVER, *own))
-
-
-def absent_agents(operands: Operands) -> frozenset[Writer]:
-    """Return the agents that are not deployed."""
-    components = (agent.component for agent in AGENTS)
-    return frozenset(each for each in components if not is_deployed(each, operands))

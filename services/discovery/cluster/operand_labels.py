@@ -14,7 +14,7 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
 from libs.policy.owners import DEPLOY_OPERANDS, DEPLOY_PREFIX, WORKLOAD_LABEL
-from libs.policy.render.agents import absent_agents, never_paused_labels
+from libs.policy.render.pauses import absent_agents, never_paused_labels
 from libs.policy.validation import PRESENT_LABEL
 from libs.policy.wanted import operands_of
 from services.discovery.cluster.gfd import MIG_CAPABLE, PRODUCT, VGPU_HOST

@@ -8,8 +8,9 @@ from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.kube.views import ContainerStatus, parse_time
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_PREFIX
-from libs.policy.render.agents import AGENTS, never_paused_labels
+from libs.policy.render.agents import AGENTS
 from libs.policy.render.driver import APP
+from libs.policy.render.pauses import never_paused_labels
 from libs.policy.render.rendered import INSTALL_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL
 from libs.policy.selectors import selects
 from libs.rollout.views.machine import DriverPod, EvictionExemption, WorkloadPod
