@@ -14,6 +14,7 @@ FOLDER: Final = "/run/nvidia/validations"
 DRIVER: Final = f"{FOLDER}/driver-ready"
 TOOLKIT: Final = f"{FOLDER}/toolkit-ready"
 CUDA: Final = f"{FOLDER}/cuda-ready"
+PLUGIN: Final = f"{FOLDER}/plugin-ready"
 
 _HOST: Final = "/host"
 _DRIVER_ROOT: Final = "/driver-root"
