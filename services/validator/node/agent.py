@@ -164,7 +164,7 @@ async def run_and_export(settings: ValidatorSettings, /, *, service: Service, **
     if settings.export_node_status:
         server = HttpServer(settings.node_status, {"/metrics": status.page})
         host, port = (await service.enter("node status page", server)).address
-        _log.info("metrics of the node's state are served", host=host, port=port)
+        _log.info("node status page started", host=host, port=port)
 
 
 async def _do_nothing(_op: Op) -> OpDone:

@@ -252,13 +252,13 @@ def test_an_error_names_field_value_and_remedy() -> None:
 
 def test_warnings_are_listed_and_notes_are_counted_by_section() -> None:
     policy = cluster_policy(
-        vfioManager={"enabled": True},
+        sandboxWorkloads={"enabled": True},
         gfd={"version": "1", "image": "i"},
         operator={"defaultRuntime": "crio"},
     )
     accepted = condition_of(only_status(Situation([policy])), "Accepted")
     assert (accepted.status, accepted.reason) == (True, "Warnings")
-    assert "spec.vfioManager.enabled (true) is enabled, but" in accepted.message
+    assert "spec.sandboxWorkloads.enabled (true) is enabled, but" in accepted.message
     assert accepted.message.endswith(
         "; set without effect here: spec.operator (1 field), spec.gfd (2 fields);"
         " docs/policies.md has each field"
