@@ -85,6 +85,8 @@ class Validate(Data, frozen=True, kw_only=True):
     """The validation steps to run; empty means all."""
     failed_gpus: tuple[GpuIdentity, ...] = ()
     """GPUs that had failed before the operation: their failure is none of the driver."""
+    plugin: bool = False
+    """Whether Sluice's device plugin offers the GPUs of the node, which is then proven too."""
 
 
 class GpuGeometry(Data, frozen=True, kw_only=True):

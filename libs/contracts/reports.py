@@ -152,6 +152,13 @@ class ValidationStep(Data, frozen=True, kw_only=True):
     """What is wrong, of a step that failed, where it has a name."""
 
 
+class Resource(Data, frozen=True, kw_only=True):
+    """Devices of one kind, as pods ask for them."""
+
+    name: str
+    count: Count
+
+
 class Evidence(Data, frozen=True, kw_only=True):
     """The result of a validation, which applies exactly to the driver instance it names."""
 
@@ -173,6 +180,8 @@ class Evidence(Data, frozen=True, kw_only=True):
     steps: tuple[ValidationStep, ...] = ()
     notes: tuple[Diagnosis, ...] = ()
     """What should be known of the node, though it hinders no proof."""
+    allocatable: tuple[Resource, ...] = ()
+    """What the kubelet can give to pods; empty where the device plugin is not proven."""
     at: float = 0.0
 
     @property

@@ -263,5 +263,8 @@ def _validated_at(case: _Case, driver: _Driver) -> float | None:
     validation = case.state.world.validation(case.machine.name, label, attempt)
     if validation.after is None or validation.failed:
         return None
-    seconds = (1 + _QUIESCE_WRITES) * latencies.write + latencies.slot_poke + validation.after
+    # The device plugin resumes in the course of the validation, and not before it.
+    pokes = 2 if "plugin" in case.machine.agents else 1
+    seconds = (1 + _QUIESCE_WRITES) * latencies.write + pokes * latencies.slot_poke
+    seconds += validation.after
     return driver.ready + seconds if seconds <= limits.VALIDATION else None

@@ -12,8 +12,10 @@ from typing import Protocol, Self, TypeVar
 import msgspec
 
 from libs.host.cuda.port import Cuda
+from libs.host.deviceplugin.port import Offers
 from libs.host.gpus.port import Gpus
 from libs.host.linux import Linux
+from libs.host.podresources.allocatable import Allocatable
 from libs.host.tree import Tree
 
 T = TypeVar("T")
@@ -24,6 +26,23 @@ class _Closing(Protocol):
 
 
 D = TypeVar("D", bound=_Closing)
+
+
+class DeviceManager(Protocol):
+    """The part of a kubelet that gives devices to pods."""
+
+    @property
+    def problem(self) -> str:
+        """Why it does not know what is offered; empty if it does."""
+        ...
+
+    async def offer(self, offers: Offers) -> None:
+        """Take the list of each resource, and no other resources."""
+        ...
+
+    def allocatable(self) -> Allocatable:
+        """Return the devices that it can give to pods, by resource."""
+        ...
 
 
 class Offload(Protocol):
@@ -79,3 +98,5 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """None for an agent that may not change the machine."""
     cuda: Cuda | None = None
     """None for an agent that proves nothing."""
+    devices: DeviceManager | None = None
+    """Of a simulated kubelet; None where the kubelet is asked through its sockets."""

@@ -28,7 +28,6 @@ class UnbuiltOperand(msgspec.Struct, frozen=True, kw_only=True):
 
 def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
     """Yield the operands that a policy asks for in vain."""
-    spec = policy.spec
     if isinstance(policy, GpuClusterPolicy) and policy.spec.driver.enabled:
         yield UnbuiltOperand(
             operand=Operand.DRIVER,
@@ -39,14 +38,6 @@ def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
         )
     if isinstance(policy, ClusterPolicy):
         yield from _unbuilt_parts(policy)
-    if spec.device_plugin.enabled:
-        is_full = isinstance(policy, ClusterPolicy)
-        yield UnbuiltOperand(
-            operand=Operand.VALIDATION,
-            section="spec.validator" if is_full else "validation",
-            problem="this version's validator does not prove the device plugin",
-            remedy="test with a pod that asks for a GPU",
-        )
 
 
 def _unbuilt_parts(policy: ClusterPolicy) -> Iterator[UnbuiltOperand]:

@@ -34,7 +34,9 @@ ANNOTATIONS: Final = frozenset(
 )
 """The annotations of a Node that are kept."""
 
-GPU: Final = "nvidia.com/gpu"
+NVIDIA: Final = "nvidia.com/"
+"""How the names of NVIDIA's resources begin."""
+GPU: Final = f"{NVIDIA}gpu"
 GPU_CLAIM_DRIVERS: Final = frozenset({"gpu.nvidia.com", "compute-domain.nvidia.com"})
 """The drivers of resource claims whose devices keep the kernel modules in use."""
 
@@ -76,7 +78,11 @@ class Node(views.Object, frozen=True, kw_only=True):
         reduced_status = msgspec.structs.replace(
             status,
             conditions=tuple(each for each in status.conditions if each.type == "Ready"),
-            allocatable={},
+            allocatable={
+                intern(name): count
+                for name, count in status.allocatable.items()
+                if name.startswith(NVIDIA)
+            },
             capacity={GPU: status.capacity[GPU]} if GPU in status.capacity else {},
         )
         msgspec.structs.force_setattr(self, "metadata", reduced_metadata)

@@ -28,6 +28,7 @@ from services.discovery.node import agent as discovery
 from services.driver.cluster import role as driver_cluster
 from services.driver.node import agent as driver
 from services.driver.plugin import agent as plugin
+from services.driver.plugin.config import MigStrategy
 from services.driver.plugin.settings import PluginSettings
 from services.scheduler import role as scheduler
 from services.scheduler.plan_process import PlanRequest, answer_plan
@@ -182,6 +183,12 @@ AGENTS: Final[Mapping[Writer, tuple[type[AgentSettings], RunAgent]]] = {
 }
 
 
+SWITCHES: Final[Mapping[Writer, Mapping[str, Any]]] = {
+    Writer.DRIVER: {"toolkit": True},
+    Writer.PLUGIN: {"mig_strategy": MigStrategy.MIXED},
+}
+"""Settings of agents: the device plugin offers what containers can get, whole or divided."""
+
 AGENT_APPS: Final = {agent.component: agent.app for agent in agents.AGENTS}
 """The `app` label of each agent's pods."""
 
@@ -201,7 +208,9 @@ def run_agent(
     )
     state_dir = machine.root.parent / f"{machine.root.name}-state" / writer
     return lambda process: run(
-        settings(node=machine.name, node_uid=node_uid, state_dir=state_dir),
+        settings(
+            node=machine.name, node_uid=node_uid, state_dir=state_dir, **SWITCHES.get(writer, {})
+        ),
         bus=process.bus,
         host=host,
         journal=journal,

@@ -116,7 +116,7 @@ def validation_step_finished(
         failure = _PASSED if is_same_driver else _not_passed(VALIDATION_STEPS[0])
         _end(state, machine, agent, body, failure)
     else:
-        agents.progress(state, machine, agent, VALIDATION_STEPS[index])
+        agents.progress(state, machine, agent, VALIDATION_STEPS[index + 1])
         if VALIDATION_STEPS[index + 1] == _PLUGIN_STEP and not _plugin_holds(machine):
             agent.phase = "waits"
         else:

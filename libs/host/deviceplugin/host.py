@@ -7,10 +7,10 @@ first resource.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
-from libs.host.deviceplugin.port import Allocator, OfferedDevice
+from libs.host.deviceplugin.port import Allocator, OfferedDevice, Offers
 from libs.host.machine import Offload
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
@@ -25,9 +25,6 @@ UNFOLLOWED: Final = 10.0
 """Seconds after a registration without a kubelet that follows the list, until the next one."""
 
 _log = logger()
-
-Offers = Mapping[str, Sequence[OfferedDevice]]
-"""The list of each resource."""
 
 
 class PluginHost:

@@ -14,6 +14,10 @@ class OfferedDevice(msgspec.Struct, frozen=True, kw_only=True):
     numa_node: int | None = None
 
 
+Offers = Mapping[str, Sequence[OfferedDevice]]
+"""The list of each resource."""
+
+
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
     """A path of the machine in the container, which may not write there."""
 

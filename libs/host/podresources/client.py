@@ -1,4 +1,4 @@
-"""Ask the kubelet which devices its containers have, over its unix socket.
+"""Ask the kubelet which devices its containers have, and which they can have, over its unix socket.
 
 gRPC takes some 15 MiB of memory, so it is loaded when the socket is there, and not before.
 """
@@ -6,6 +6,7 @@ gRPC takes some 15 MiB of memory, so it is loaded when the socket is there, and 
 import os
 from typing import TYPE_CHECKING, Final, cast
 
+from libs.host.podresources.allocatable import Allocatable, allocatable_devices
 from libs.host.podresources.assignments import DeviceList, device_list
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
 METHOD: Final = "/v1.PodResourcesLister/List"
+ALLOCATABLE: Final = "/v1.PodResourcesLister/GetAllocatableResources"
 MAX_BYTES: Final = 16 << 20
 """The largest answer, which is also what the kubelet's own clients accept."""
 SECONDS: Final = 5.0
@@ -29,7 +31,7 @@ _OPTIONS: Final = (
 
 
 class KubeletUnavailable(Exception):
-    """The kubelet did not say which devices its containers have. The text is the reason."""
+    """The kubelet did not answer. The text is the reason."""
 
 
 class PodResources:
@@ -41,6 +43,40 @@ class PodResources:
 
     def list(self) -> DeviceList:
         """Return the devices of the node's containers, or raise `KubeletUnavailable`."""
+        data = self._answer(METHOD)
+        from google.protobuf.message import DecodeError
+
+        from libs.host.podresources.api_pb2 import ListPodResourcesResponse
+
+        try:
+            return device_list(ListPodResourcesResponse.FromString(data))
+        except DecodeError:
+            raise KubeletUnavailable(
+                f"the answer on {self._socket} is not a list of pods"
+            ) from None
+
+    def allocatable(self) -> Allocatable:
+        """Return the healthy devices of NVIDIA's resources, or raise `KubeletUnavailable`."""
+        data = self._answer(ALLOCATABLE)
+        from google.protobuf.message import DecodeError
+
+        from libs.host.podresources.api_pb2 import AllocatableResourcesResponse
+
+        try:
+            return allocatable_devices(AllocatableResourcesResponse.FromString(data))
+        except DecodeError:
+            raise KubeletUnavailable(
+                f"the answer on {self._socket} is not a list of devices"
+            ) from None
+
+    def close(self) -> None:
+        """Close the connection, if there is one, which ends a question of another thread."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def _answer(self, method: str) -> bytes:
+        """Ask without a parameter, and return what the kubelet answers."""
         if not os.path.exists(self._socket):
             raise KubeletUnavailable(
                 f"there is no socket {self._socket}: the kubelet is not running, or has another"
@@ -51,38 +87,20 @@ class PodResources:
         import grpc
 
         try:
-            data = self._ask()
+            return self._ask(method)
         except grpc.RpcError as error:
             raise KubeletUnavailable(_reason(error, self._socket)) from None
         finally:
             # While it is open, threads of gRPC's own wake up all the time.
             self.close()
-        return _decoded(data, self._socket)
 
-    def close(self) -> None:
-        """Close the connection, if there is one, which ends a question of another thread."""
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
-
-    def _ask(self) -> bytes:
+    def _ask(self, method: str) -> bytes:
         import grpc
 
         channel = self._channel = grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
         # A request without fields is empty.
-        call = cast("Callable[..., bytes]", channel.unary_unary(METHOD))
+        call = cast("Callable[..., bytes]", channel.unary_unary(method))
         return call(b"", timeout=SECONDS)
-
-
-def _decoded(data: bytes, socket: str) -> DeviceList:
-    from google.protobuf.message import DecodeError
-
-    from libs.host.podresources.api_pb2 import ListPodResourcesResponse
-
-    try:
-        return device_list(ListPodResourcesResponse.FromString(data))
-    except DecodeError:
-        raise KubeletUnavailable(f"the answer on {socket} is not a list of pods") from None
 
 
 def _reason(error: "grpc.RpcError", socket: str) -> str:

@@ -10,6 +10,9 @@ _NAME: Final = re.compile(
 )
 
 
+_PART: Final = re.compile(r"\d+c\.")
+
+
 class Profile(NamedTuple):
     """A MIG device: a compute instance, and the GPU instance that it is part of."""
 
@@ -33,6 +36,14 @@ def parse_profile(name: str) -> Profile | None:
     if compute > slices or (found["compute"] and compute == slices):
         return None
     return Profile(name.partition("c.")[2] if found["compute"] else name, slices, compute)
+
+
+def is_offered(name: str) -> bool:
+    """Return whether device plugins offer such a MIG device by its profile.
+
+    They leave out those with fewer compute slices than their GPU instance.
+    """
+    return bool(name) and _PART.match(name) is None
 
 
 @lru_cache(maxsize=1024)

@@ -29,7 +29,7 @@ METRIC_LIST: Final = "dcgm-metrics.csv"
 METRIC_LIST_DIR: Final = "/etc/dcgm-exporter"
 
 POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
-"""Where the telemetry agent has the directory of the kubelet's socket, `kubelet.sock`.
+"""Where telemetry agent and validator have the directory of the kubelet's socket, `kubelet.sock`.
 
 The directory is mounted and not the socket, because the kubelet replaces it when it restarts.
 """
@@ -60,7 +60,7 @@ _DISCOVERY: Final = _defaults(cpu="10m", memory="48Mi", at_most="128Mi")
 _DRIVER: Final = _defaults(cpu="10m", memory="32Mi", at_most="256Mi")
 _DEVICE_PLUGIN: Final = _defaults(cpu="10m", memory="64Mi", at_most="256Mi")
 _TELEMETRY: Final = _defaults(cpu="20m", memory="80Mi", at_most="256Mi")
-_VALIDATOR: Final = _defaults(cpu="10m", memory="32Mi", at_most="4Gi")
+_VALIDATOR: Final = _defaults(cpu="10m", memory="48Mi", at_most="4Gi")
 """The check of CUDA has a process per GPU, eight at once, of which each may need 0.5 GiB."""
 
 
@@ -161,8 +161,13 @@ def validator(policy: ClusterPolicy, operands: Operands, settings: RenderSetting
         env={
             "SLUICE_TOOLKIT": "true" if operands.toolkit else "false",
             "SLUICE_EXPORT_NODE_STATUS": "true" if operands.node_status else "false",
+            "SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock",
         },
-        volumes=(*_host(policy), _validations()),
+        volumes=(
+            *_host(policy),
+            _validations(),
+            _of_kubelet(policy, "pod-resources", POD_RESOURCES),
+        ),
         ports=(port,) if operands.node_status else (),
     )
 

@@ -56,7 +56,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
         restarts=f.record.restarts,
         mig_digest=f.record.mig_digest,
         mig_failed=f.record.mig_failed,
-        evidence=evidence,
+        evidence=replace(evidence, allocatable=()),
     )
     proven = Proven(label=evidence.label, kernel=evidence.kernel)
     before = [

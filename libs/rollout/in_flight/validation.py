@@ -24,8 +24,8 @@ from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, state_
 from libs.rollout.in_flight.lease_end import fail, finish_upgrade
 from libs.rollout.node_driver import START_TOLERANCE, DriverRun, covers_run
 
-_CUDA_WORKS = frozenset({"cuda", "plugin"})
-"""Phases of the validator after CUDA has passed."""
+_PLUGIN_STEP = "plugin"
+"""The phase of the validator in which CUDA has passed, and pods may have the GPUs."""
 
 
 class _ValidationInputs(msgspec.Struct, frozen=True):
@@ -108,6 +108,8 @@ def _validate_command(f: InFlightNode, run: DriverRun | None) -> Command | None:
     body = command.open()
     if not isinstance(body, Validate) or body.label != f.record.label:
         return None
+    if body.plugin and slots.PLUGIN not in f.node.components:
+        return None
     return command if run is None or _is_for(body, run) else None
 
 
@@ -142,7 +144,7 @@ def _divide_again(inputs: _ValidationInputs) -> NodeOutcome:
         return restart_again(f, "the validator found the GPUs divided otherwise than asked")
     cause = "the validator found the GPUs divided otherwise than asked"
     undivided = replace(f, record=replace(record, mig_failed=cause))
-    return _stale_pods_wait(inputs) or finish_upgrade(undivided, evidence)
+    return _release(inputs, undivided, evidence)
 
 
 def _finish(inputs: _ValidationInputs) -> NodeOutcome:
@@ -157,12 +159,41 @@ def _finish(inputs: _ValidationInputs) -> NodeOutcome:
     if evidence.passed:
         if _mismatch(inputs, evidence) or not _all_answered(inputs):
             return None
-        return _stale_pods_wait(inputs) or finish_upgrade(f, evidence)
+        return _resume_plugin(f) or _release(inputs, f, evidence)
     for step in evidence.steps:
         if not step.passed:
             cause = f"{step.name}: {step.message}" if step.message else step.name
             return fail(f, f"validation: {cause}")
     return fail(f, "validation: a check did not pass")
+
+
+def _resume_plugin(f: InFlightNode) -> Step | None:
+    """Let the plugin offer the GPUs after a proof of a validator that does not know its step."""
+    token = f.record.token
+    if slots.held_command(f.node, slots.PLUGIN, token, CommandKind.QUIESCE) is None:
+        return None
+    idle = slots.idle_command(f.node, slots.PLUGIN, f.now, token=token)
+    because = "let the device plugin offer the GPUs"
+    return Step(actions=(idle,), because=because, wait=state_wait(f, WaitCode.VALIDATION, because))
+
+
+def _release(inputs: _ValidationInputs, f: InFlightNode, evidence: Evidence) -> NodeOutcome:
+    return _unlisted(inputs, evidence) or _stale_pods_wait(inputs) or finish_upgrade(f, evidence)
+
+
+def _unlisted(inputs: _ValidationInputs, evidence: Evidence) -> NodeOutcome:
+    """Wait until the Node has what its kubelet can give to pods: a kubelet writes that later."""
+    f, found = inputs.f, inputs.f.node.allocatable
+    missing = [each for each in evidence.allocatable if found.get(each.name, 0) < each.count]
+    if not missing:
+        return None
+    detail = (
+        f"plugin: the kubelet can give {missing[0].count} {missing[0].name} to pods, and has"
+        f" {found.get(missing[0].name, 0)} in the allocatable resources of the Node"
+    )
+    if f.is_overdue:
+        return fail(f, f"validation: {detail}: see the log of the kubelet")
+    return state_wait(f, WaitCode.VALIDATION, detail)
 
 
 def _stale_pods_wait(inputs: _ValidationInputs) -> Step | None:
@@ -218,9 +249,8 @@ def _command_step(inputs: _ValidationInputs) -> Step | None:
         slot = component.slot
         if name == slots.VALIDATOR or slot is None or slot.kind != CommandKind.QUIESCE:
             continue  # the validator resumes by its `validate`
-        # During a bring-up the plugin offers no GPU to pods before CUDA works.
-        waits_for_cuda = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
-        if not waits_for_cuda or _cuda_works(inputs):
+        # The plugin offers no GPU to pods before CUDA works.
+        if name != slots.PLUGIN or _cuda_works(inputs):
             commands.append(slots.idle_command(f.node, name, f.now, token=f.record.token))
     if slots.VALIDATOR in f.node.components and inputs.run is not None and inputs.ready:
         is_void = inputs.evidence is not None and _all_answered(inputs)
@@ -237,7 +267,7 @@ def _cuda_works(inputs: _ValidationInputs) -> bool:
     if inputs.command is None:
         return False
     progress = slots.command_progress(inputs.f.node.components[slots.VALIDATOR], inputs.command)
-    return progress is not None and progress.phase in _CUDA_WORKS
+    return progress is not None and progress.phase == _PLUGIN_STEP
 
 
 def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
@@ -249,6 +279,7 @@ def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
         container_id=run.container_id,
         started=run.started if run.pod_uid else 0.0,
         failed_gpus=f.record.failed_gpus or (),
+        plugin=slots.PLUGIN in f.node.components,
     )
     deadline = f.deadline or f.now.at + limits.VALIDATION
     return slots.new_command(

@@ -69,6 +69,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     cordon_taint: bool = False
     """The node lifecycle controller has added the taint of a cordon."""
     gpus: int = 0
+    allocatable: Mapping[str, int] = {}
+    """What pods can have of NVIDIA's resources, by name."""
     upgrade_last: bool = False
     """The node runs NATS, our cluster roles or the control plane: it is upgraded last."""
 

@@ -20,6 +20,7 @@ from libs.testing.machines import drivers, processes
 from libs.testing.machines.agent_process import SimulatedAgentProcess, SimulatedLinux
 from libs.testing.machines.base_files import PLAIN, System, create_base_files
 from libs.testing.machines.base_files import gpus as hardware
+from libs.testing.machines.devices import DeviceConnection, SimulatedDevices
 from libs.testing.machines.faults import MachineFaults
 from libs.testing.machines.gpu_library import AgentGpus, GpuReadings, ValidatorGpus
 from libs.testing.machines.host_tree import HostTree
@@ -54,6 +55,8 @@ class SimulatedMachine:
         self._ids = env.ids
         self._kubelet: SimulatedKubelet | None = None
         self._agents: list[tuple[SimulatedAgentProcess, AgentGpus]] = []
+        self._connections: dict[SimulatedAgentProcess, DeviceConnection] = {}
+        self.devices = SimulatedDevices()
         self._on = False
         host_tree = HostTree(root)
         gpu_list = hardware(name, gpus, system.gpu)
@@ -122,7 +125,9 @@ class SimulatedMachine:
         hardware = Hardware(
             gpus=len(self._state.gpus), kernel=self._state.kernel.release, labels=dict(labels or {})
         )
-        self._kubelet = fleet.add(self.name, hardware)
+        self._kubelet = kubelet = fleet.add(self.name, hardware)
+        kubelet.device_counts = lambda: self.devices.counts
+        self.devices.on_change = kubelet.report_node
         self._state.kernel.name_boot(self._kubelet.boot_id)
         self._state.set_boot(self._kubelet.boot_id)
         return self._kubelet
@@ -158,14 +163,22 @@ class SimulatedMachine:
         library = library_class(state, agent, samples=self._readings.of)
         self._agents.append((agent, library))
         linux = SimulatedLinux(state, agent) if changes else None
-        cuda = self.cuda if proves else None
-        return HostMachine(tree=state.tree, offload=agent, gpus=library, linux=linux, cuda=cuda)
+        connection = self._connections[agent] = DeviceConnection(self.devices)
+        return HostMachine(
+            tree=state.tree,
+            offload=agent,
+            gpus=library,
+            linux=linux,
+            cuda=self.cuda if proves else None,
+            devices=connection,
+        )
 
     def kill(self, host: HostMachine) -> None:
         """Kill the agent of this host: its devices are closed, and its calls fail."""
         for agent, library in [each for each in self._agents if each[0] is host.offload]:
             agent.end()
             self._agents.remove((agent, library))
+            self._connections.pop(agent).end()
 
     def start_process(self, *indices: int, comm: str = "Xorg") -> int:
         """Start a process of the machine itself that computes on these GPUs; return its pid."""
@@ -191,6 +204,8 @@ class SimulatedMachine:
         for agent, _ in self._agents:
             agent.end()
         self._agents.clear()
+        self._connections.clear()
+        self.devices.boot()
         self._state.kernel.halt()
 
     def power_on(self, *, kernel: str = "") -> None:

@@ -9,7 +9,8 @@ from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.contracts.commands import CommandKind
 from libs.host import system
-from libs.host.deviceplugin.host import Offers, PluginHost
+from libs.host.deviceplugin.host import PluginHost
+from libs.host.deviceplugin.port import Offers
 from libs.host.gpus.port import GpuHandle
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
@@ -86,6 +87,8 @@ async def _follow(config: CurrentConfig, clock: Clock) -> None:
 async def _connect(
     settings: PluginSettings, answers: Answers, *, host: Machine, clock: Clock, service: Service
 ) -> Kubelet:
+    if host.devices is not None:
+        return host.devices
     if not settings.device_plugins:
         return NoKubelet()
     plugin_host = PluginHost(

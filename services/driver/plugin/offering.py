@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.health.node import Sweep
 from libs.health.record import Moment
-from libs.host.deviceplugin.host import Offers
+from libs.host.deviceplugin.port import Offers
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.facts import Gpu, Mig
+from libs.policy.mig.profiles import is_offered
 from services.driver.plugin.config import GPU, PREFIX, MigStrategy
 
 MAX_DEVICES: Final = 1024
@@ -18,9 +19,6 @@ CONTROL_FILES: Final = (
     "/dev/nvidia-modeset",
 )
 """The device files that each container has which uses a GPU; a machine need not have all."""
-
-_PART: Final = re.compile(r"\d+c\.")
-"""How a profile begins that has fewer compute slices than slices of the GPU: it is not offered."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +81,7 @@ def _mixed(gpus: Sequence[Gpu]) -> dict[str, list[Device]]:
             found.setdefault(GPU, []).append(_whole(gpu))
             continue
         for mig, device in zip(gpu.migs, _parts(gpu, gpu.migs), strict=True):
-            if mig.profile and not _PART.match(mig.profile):
+            if is_offered(mig.profile):
                 found.setdefault(mig_resource(mig.profile), []).append(device)
     return found
 

@@ -109,6 +109,9 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         cordoned=node.spec.unschedulable,
         cordon_taint=any(taint.key == CORDON_TAINT for taint in node.spec.taints),
         gpus=parse_count(node.status.capacity.get(GPU, "")) or 0,
+        allocatable={
+            name: parse_count(count) or 0 for name, count in node.status.allocatable.items()
+        },
         upgrade_last=context.runs_control_plane or bool(_CONTROL_PLANE & labels.keys()),
         mig=context.mig,
         state=node.label(keys.STATE_LABEL),

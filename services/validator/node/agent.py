@@ -18,6 +18,7 @@ from libs.contracts.reports import Evidence
 from libs.host import system
 from libs.host.cuda.processes import CudaProcesses
 from libs.host.machine import Machine
+from libs.host.podresources.client import SOCKET, PodResources
 from libs.host.tree import Tree
 from libs.runtime.env import Env
 from libs.runtime.http import HttpServer, HttpSettings
@@ -39,6 +40,8 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """Whether the metrics of the node's state are served."""
     node_status: HttpSettings = HttpSettings(port=8000)
     """Address of their page."""
+    pod_resources: str = SOCKET
+    """The kubelet's socket of the pod-resources API, which tells what pods can have."""
 
 
 class ValidatorAgent:
@@ -142,6 +145,7 @@ async def run(
     validator = Validator(
         machine=host,
         cuda=host.cuda,
+        kubelet=host.devices or PodResources(settings.pod_resources),
         node_uid=node_uid,
         boot_id=boot_id,
         clock=env.clock,
@@ -152,7 +156,12 @@ async def run(
         validator, bus=bus, env=env, journal=journal, node_uid=node_uid, boot_id=boot_id
     )
     await agent.start(service)
-    status = NodeStatus(machine=host, node=settings.node, clock=env.clock)
+    status = NodeStatus(
+        machine=host,
+        node=settings.node,
+        clock=env.clock,
+        kubelet=host.devices or PodResources(settings.pod_resources),
+    )
     if settings.export_node_status:
         service.run_forever("node status", status.run())
     return status

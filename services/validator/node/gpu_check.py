@@ -27,6 +27,8 @@ class GpuCheck(msgspec.Struct, frozen=True, kw_only=True):
     found: str = ""
     """How many GPUs work, and which had failed before."""
     working: tuple[Gpu, ...] = ()
+    sound: tuple[Gpu, ...] = ()
+    """Those of them that had not failed before the operation."""
 
 
 def check_gpus(
@@ -60,7 +62,8 @@ def check_gpus(
         return GpuCheck(problem=f"failed in this operation: {_text(new)}{also}", found=found)
     if len(failed) == total:
         return GpuCheck(problem=f"no GPU works, so nothing proves the driver: {found}", found=found)
-    return GpuCheck(found=found, working=working)
+    sound = tuple(gpu for gpu in working if not _is_among(gpu.identity, failed_before))
+    return GpuCheck(found=found, working=working, sound=sound)
 
 
 def listed(gpus: Sequence[Gpu], known: Records) -> Records:

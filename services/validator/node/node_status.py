@@ -4,8 +4,8 @@ They tell what the status files tell. No device is opened for them: a driver tha
 would stay in use.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,6 +15,8 @@ from prometheus_client.registry import Collector
 
 from libs.host import pci
 from libs.host.machine import Machine
+from libs.host.podresources.allocatable import AllocatableDevices
+from libs.host.podresources.client import KubeletUnavailable
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.http import Page
@@ -27,14 +29,6 @@ UNKNOWN: Final = -1
 
 _MODULE: Final = "/sys/module/nvidia/refcnt"
 _PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
-
-
-class Kubelet(Protocol):
-    """Where the devices that pods can have are asked for."""
-
-    def allocatable(self) -> Mapping[str, frozenset[str]]:
-        """Return the names of the devices by resource; raise where it does not answer."""
-        ...
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +44,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     """The devices of device plugins that pods can have."""
 
 
-def read_state(tree: Tree, kubelet: Kubelet | None) -> NodeState:
+def read_state(tree: Tree, kubelet: AllocatableDevices) -> NodeState:
     """Read files and kubelet; blocks."""
     return NodeState(
         driver_ready=_exists(tree, status_files.DRIVER),
@@ -59,7 +53,7 @@ def read_state(tree: Tree, kubelet: Kubelet | None) -> NodeState:
         plugin_ready=_exists(tree, status_files.PLUGIN),
         driver_loaded=_exists(tree, _MODULE),
         pci_devices=_pci_devices(tree),
-        devices=UNKNOWN if kubelet is None else _devices(kubelet),
+        devices=_devices(kubelet),
     )
 
 
@@ -78,10 +72,10 @@ def _pci_devices(tree: Tree) -> int:
     return UNKNOWN if devices is None else sum(each.vendor == pci.NVIDIA for each in devices)
 
 
-def _devices(kubelet: Kubelet) -> int:
+def _devices(kubelet: AllocatableDevices) -> int:
     try:
         allocatable = kubelet.allocatable()
-    except Exception:  # noqa: BLE001  (whatever it is, they cannot be counted)
+    except KubeletUnavailable:
         return UNKNOWN
     return sum(len(names) for name, names in allocatable.items() if name.startswith(_PREFIXES))
 
@@ -90,7 +84,7 @@ class NodeStatus(Collector):
     """Reads the state of a node again and again, and renders its page."""
 
     def __init__(
-        self, *, machine: Machine, node: str, clock: Clock, kubelet: Kubelet | None = None
+        self, *, machine: Machine, node: str, clock: Clock, kubelet: AllocatableDevices
     ) -> None:
         self._machine = machine
         self._node = node

@@ -7,13 +7,15 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.contracts.diagnoses import Diagnosis
+from libs.contracts.reports import Resource
 from libs.health.node import Records
 
 DRIVER_STEP: Final = "driver"
 GPUS_STEP: Final = "gpus"
 TOOLKIT_STEP: Final = "toolkit"
 CUDA_STEP: Final = "cuda"
-STEPS: Final = (DRIVER_STEP, GPUS_STEP, TOOLKIT_STEP, CUDA_STEP)
+PLUGIN_STEP: Final = "plugin"
+STEPS: Final = (DRIVER_STEP, GPUS_STEP, TOOLKIT_STEP, CUDA_STEP, PLUGIN_STEP)
 """In their order; each needs those before it."""
 _DESCRIBED: Final = 3
 """The number of failures that a text describes; it counts the others."""
@@ -47,6 +49,10 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """The NVSwitches that the kernel lists."""
     unjoined: int = 0
     """The GPUs that have not joined their NVLink fabric yet."""
+    offerable: tuple[str, ...] = ()
+    """Those of them that a device plugin is to offer to pods."""
+    allocatable: tuple[Resource, ...] = ()
+    """What the kubelet can give to pods, where that was asked."""
 
     def at_step(
         self, step: str, *, problem: str = "", found: str = "", diagnosis: Diagnosis | None = None

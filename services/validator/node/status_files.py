@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from libs.host.tree import Tree
-from services.validator.node.probe import CUDA_STEP, GPUS_STEP, TOOLKIT_STEP
+from services.validator.node.probe import CUDA_STEP, GPUS_STEP, PLUGIN_STEP, TOOLKIT_STEP
 
 FOLDER: Final = "/run/nvidia/validations"
 DRIVER: Final = f"{FOLDER}/driver-ready"
@@ -23,7 +23,7 @@ _DRIVER_ROOT: Final = "/driver-root"
 
 def clear(tree: Tree) -> None:
     """Remove all files, before the driver changes or is proven again."""
-    for path in (CUDA, TOOLKIT, DRIVER):
+    for path in (PLUGIN, CUDA, TOOLKIT, DRIVER):
         tree.remove(path)
 
 
@@ -38,6 +38,8 @@ def write(tree: Tree, passed: Collection[str], *, container_root: str) -> None:
         tree.write(TOOLKIT, b"")
     if CUDA_STEP in passed:
         tree.write(CUDA, b"")
+    if PLUGIN_STEP in passed:
+        tree.write(PLUGIN, b"")
 
 
 def _driver_lines(tree: Tree, container_root: str) -> str:

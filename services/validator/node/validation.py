@@ -13,13 +13,16 @@ from libs.health.record import GpuRecord
 from libs.host import diagnosing
 from libs.host.cuda.port import Cuda
 from libs.host.machine import Machine
+from libs.host.podresources.allocatable import AllocatableDevices
+from libs.host.podresources.client import KubeletUnavailable
 from libs.host.tree import Tree
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from services.validator.node import status_files
 from services.validator.node.cuda_check import judge_cuda
 from services.validator.node.driver_check import probe_driver
-from services.validator.node.probe import CUDA_STEP, GPUS_STEP, Probe
+from services.validator.node.plugin_check import check_plugin, unproven
+from services.validator.node.probe import CUDA_STEP, GPUS_STEP, PLUGIN_STEP, Probe
 from services.validator.node.toolkit_check import check_toolkit
 
 NO_DIGEST: Final = "none"
@@ -28,6 +31,8 @@ NO_DIGEST: Final = "none"
 TRIES: Final = 6
 RETRY_INTERVAL: Final = 5.0
 """Seconds between two tries: GPUs come up one after another."""
+ASK_INTERVAL: Final = 1.0
+"""Seconds between two questions to the kubelet."""
 
 _log = logger()
 
@@ -40,6 +45,7 @@ class Validator:
         *,
         machine: Machine,
         cuda: Cuda,
+        kubelet: AllocatableDevices,
         node_uid: str,
         boot_id: str,
         clock: Clock,
@@ -48,6 +54,7 @@ class Validator:
     ) -> None:
         self._machine = machine
         self._cuda = cuda
+        self._kubelet = kubelet
         self._node_uid = node_uid
         self._boot_id = boot_id
         self._clock = clock
@@ -78,11 +85,34 @@ class Validator:
                     break
                 attempt += 1
             await self._clock.sleep(RETRY_INTERVAL)
+        if request.plugin and probe.passed(CUDA_STEP):
+            probe = await self._await_plugin(op, probe)
+            seconds[PLUGIN_STEP] = self._clock.monotonic() - last
         notes = await self._machine.offload.run(lambda: diagnosing.notes(self._machine.tree))
         steps = _steps(probe, seconds)
         evidence = replace(self._evidence(op.command, request, probe), steps=steps, notes=notes)
         await self._write_status_files(evidence)
         return evidence
+
+    async def _await_plugin(self, op: Op, probe: Probe) -> Probe:
+        """Ask the kubelet until pods can have the GPUs.
+
+        The scheduler lets the device plugin offer them when this step begins, and ends it when the
+        time for validation ends.
+        """
+        op.progress(PLUGIN_STEP)
+        while True:
+            op.raise_if_superseded()
+            try:
+                found = await self._machine.offload.run(self._kubelet.allocatable)
+            except KubeletUnavailable as error:
+                probe = unproven(probe, str(error))
+            else:
+                probe = check_plugin(probe, found)
+            if not probe.problem:
+                return probe
+            op.progress(PLUGIN_STEP, probe.problem)
+            await self._clock.sleep(ASK_INTERVAL)
 
     async def clear_status_files(self) -> None:
         await self._change_status_files(status_files.clear)
@@ -136,6 +166,7 @@ class Validator:
             driver_digest=probe.digest or NO_DIGEST,
             runtime_digest=NO_DIGEST,
             mig_digest=probe.mig_digest or NO_DIGEST,
+            allocatable=probe.allocatable,
             at=self._clock.now(),
         )
 

@@ -17,13 +17,13 @@ from libs.rollout.views.pool import PoolView
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.rollout.builders import OLD, POOL, done, fleet, instant, pool
 
-IDLE_LIFE = 36.96
+IDLE_LIFE = 37.06
 """Seconds from the lease of an idle node to its release in the steady world.
 
 1.18 until the devices are closed and the label moves (four slots, a poke, a second to close),
 0.3 until the kubelet acts on it, 1 until the old pod is gone, 3.12 until the modules are out,
-0.1 until the driver starts, 21 until it is ready, 0.2 until the validator begins,
-10 of validation, 0.06 until the node is uncordoned.
+0.1 until the driver starts, 21 until it is ready, 0.18 until the validator begins,
+10 of validation, 0.12 until the plugin resumes in its course, 0.06 until the node is uncordoned.
 """
 
 EVICTED = 1.02

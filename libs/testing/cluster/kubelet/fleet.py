@@ -161,6 +161,9 @@ class KubeletFleet:
             now=now,
         )
         try:
+            counts = hw.device_counts(kubelet.device_counts())
+            status = wanted["status"]
+            status |= {name: status[name] | counts[name] for name in counts}
             node = await kubelet.kube.create(NODES, wanted)
         except AlreadyExists:
             node = await kubelet.kube.get(NODES, kubelet.name)
@@ -176,6 +179,7 @@ class KubeletFleet:
         return {
             "conditions": hw.conditions(now=now, since=since),
             "nodeInfo": info,
+            **hw.device_counts(kubelet.device_counts()),
         }
 
     async def _acquire_lease(self, kubelet: SimulatedKubelet) -> None:

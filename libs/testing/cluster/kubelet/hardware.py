@@ -1,5 +1,6 @@
 """The Node and Lease objects that a kubelet writes for its machine. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -107,6 +108,19 @@ def node(
         },
         "spec": {},
         "status": status,
+    }
+
+
+def device_counts(
+    counts: tuple[Mapping[str, int], Mapping[str, int]] | None,
+) -> dict[str, dict[str, str]]:
+    """Return the devices of a Node; nothing where no device plugin offered any."""
+    if counts is None:
+        return {}
+    names = ("capacity", "allocatable")
+    return {
+        name: {GPU: "0"} | {resource: str(count) for resource, count in found.items()}
+        for name, found in zip(names, counts, strict=True)
     }
 
 

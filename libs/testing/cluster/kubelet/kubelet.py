@@ -3,7 +3,7 @@
 Time and requests belong to the fleet.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from libs.kube.client import Kube
 from libs.runtime.env import Env, Ids
@@ -12,6 +12,9 @@ from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.kubelet.pod_lifecycle import PodHost, PodLifecycle
 from libs.testing.cluster.views import Pod
 from libs.testing.stage.worlds import MachineModel
+
+DeviceCounts = tuple[Mapping[str, int], Mapping[str, int]]
+"""The devices of each resource, and those of them that pods can have."""
 
 OnChange = Callable[["SimulatedKubelet", str], None]
 """Called with the kubelet and the key to reconcile: `node`, `lease`, or the uid of a pod."""
@@ -43,6 +46,8 @@ class SimulatedKubelet:
         self.is_connected = True
         self.is_on = True
         self.pods: dict[str, PodLifecycle] = {}
+        self.device_counts: Callable[[], DeviceCounts | None] = lambda: None
+        """Returns what device plugins offer; None: the hardware's GPUs are there all the time."""
         self._boots = 0
         self._clock = env.clock
         self._ids = env.ids
@@ -109,6 +114,10 @@ class SimulatedKubelet:
         await self._clock.sleep(span.seconds)
         self.power_on(kernel=kernel)
         return True
+
+    def report_node(self) -> None:
+        """Write the status of the Node soon."""
+        self._on_change(self, "node")
 
     def register(self) -> None:
         """Create the Node again, like a kubelet restarted after its Node was deleted."""

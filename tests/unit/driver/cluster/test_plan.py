@@ -24,7 +24,6 @@ from tests.unit.driver.cluster.builders import POLICY_KEY, live_object, node, pl
 from tests.unit.policy.situations import (
     SETTINGS,
     cluster_policy,
-    crd_mode_policy,
     from_corpus,
 )
 
@@ -42,10 +41,8 @@ def message_of(operands: OperandPlan, kind: str) -> str:
 @pytest.mark.parametrize(
     ("policies", "sections"),
     [
-        ((cluster_policy(),), ["spec.validator"]),
-        ((crd_mode_policy(toolkit=OFF),), ["spec.validator"]),
-        ((cluster_policy(cdi=OFF),), ["spec.toolkit", "spec.validator"]),
-        (from_corpus("gpu-cluster-policy.yaml"), ["spec.driver", "validation"]),
+        ((cluster_policy(cdi=OFF),), ["spec.toolkit"]),
+        (from_corpus("gpu-cluster-policy.yaml"), ["spec.driver"]),
     ],
 )
 def test_a_policy_that_asks_for_operands_that_do_not_exist_names_each_section(

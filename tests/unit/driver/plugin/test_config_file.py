@@ -22,7 +22,53 @@ def sharing(resource: str = "{name: gpu, replicas: 2}", more: str = "") -> str:
     return f"sharing: {{timeSlicing: {{{more}resources: [{resource}]}}}}"
 
 
+WHOLE = """
+version: v1
+flags:
+  migStrategy: single
+  failOnInitError: true
+  mpsRoot: ""
+  nvidiaDriverRoot: ""
+  nvidiaDevRoot: ""
+  gdrcopyEnabled: true
+  gdsEnabled: false
+  mofedEnabled: true
+  useNodeFeatureAPI: null
+  deviceDiscoveryStrategy: auto
+  plugin:
+    passDeviceSpecs: true
+    deviceListStrategy: [envvar, cdi-annotations]
+    deviceIDStrategy: uuid
+    cdiAnnotationPrefix: cdi.k8s.io/
+    nvidiaCTKPath: ""
+    containerDriverRoot: ""
+    sharedDevicesAllocationPolicy: distributed
+  gfd: {oneshot: true, noTimestamp: false, sleepInterval: 60s, outputFile: /a, machineTypeFile: /b}
+resources: {gpus: [], mig: []}
+sharing:
+  timeSlicing:
+    renameByDefault: false
+    failRequestsGreaterThanOne: true
+    resources:
+    - {name: nvidia.com/gpu, devices: all, replicas: 8}
+    - {name: nvidia.com/mig-1g.10gb, devices: all, replicas: 2}
+imex: {channelIDs: [0], required: false}
+"""
+"""Every field of the format."""
+
 LOADED: dict[str, dict[str, Any]] = {
+    WHOLE: {
+        "mig_strategy": MigStrategy.SINGLE,
+        "list_strategies": frozenset({ListStrategy.ENVVAR, ListStrategy.CDI_ANNOTATIONS}),
+        "pass_device_specs": True,
+        "gdrcopy": True,
+        "gds": False,
+        "mofed": True,
+        "imex": True,
+        "time_slicing": TimeSlicing(
+            replicas={"nvidia.com/gpu": 8, "nvidia.com/mig-1g.10gb": 2}, one_per_container=True
+        ),
+    },
     "": {},
     "{}": {},
     "version: v1": {},
@@ -132,12 +178,15 @@ REFUSED = {
     "imex: {channelIDs: [0, 1]}": "imex.channelIDs has other channels than 0",
     "imex: {required: 2}": "imex.required is neither true nor false",
     "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}": "Sluice does not support MPS",
+    "sharing: {mps: {resources: [{name: gpu, replicas: 1}]}}": "resources[0].replicas is no number",
+    "sharing: {mps: {}}": "sharing.mps.resources is missing or empty",
+    f"{sharing()[:-1]}, mps: {{resources: [{{name: gpu, replicas: 2}}]}}}}": "not support MPS",
     "x: " + "y" * (1 << 20): "more than 1048576 characters",
     "a: 2001-99-99": "the file is no YAML",
 }
 
 
-@pytest.mark.parametrize("text", LOADED)
+@pytest.mark.parametrize("text", LOADED, ids=range(len(LOADED)))
 def test_a_file_loads(text: str) -> None:
     assert load_config(text).config == PluginConfig(**LOADED[text])
 

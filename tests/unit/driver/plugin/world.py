@@ -6,7 +6,7 @@ from typing import Any
 from libs.contracts.identities import Writer
 from libs.host.cdi import published
 from libs.host.cdi.spec import Device, DeviceNode, Edits, make_spec
-from libs.host.deviceplugin.host import Offers
+from libs.host.deviceplugin.port import Offers
 from libs.testing.simulation import Sim
 from services.driver.plugin import agent
 from services.driver.plugin.answers import Answers

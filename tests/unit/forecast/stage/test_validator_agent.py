@@ -50,10 +50,10 @@ def test_evidence_names_the_validated_driver() -> None:
     assert tuple(step.name for step in evidence.steps) == STEPS
 
 
-def test_progress_names_the_last_step_that_passed() -> None:
+def test_progress_names_the_step_that_runs() -> None:
     scenario = StageScenario()
     scenario.carry_out(scenario.slot("validator", VALIDATE), wait=0.0)
-    assert phases(scenario) == ["begun", "driver", "toolkit", "cuda"]
+    assert phases(scenario) == ["begun", "toolkit", "cuda", "plugin"]
 
 
 @pytest.mark.parametrize("step", VALIDATION_STEPS)
@@ -94,7 +94,7 @@ def test_the_plugin_step_waits_for_a_quiesced_plugin() -> None:
     scenario.advance(100)
     progress = scenario.node.components["validator"].progress
     assert progress is not None
-    assert progress.phase == "cuda"
+    assert progress.phase == "plugin"
     assert scenario.node.evidence is None
     scenario.carry_out(scenario.slot("plugin", Idle(), op=2))
     scenario.advance(10)

@@ -1,5 +1,6 @@
 """Step 8: components resume, the validator runs, and matching evidence ends the lease."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle, Order, Proven, Quiesce, Swap, Validate
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState, WaitCode
-from libs.contracts.reports import ValidationStep
+from libs.contracts.reports import Resource, ValidationStep
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
 from libs.rollout.views.fleet import SourceState
@@ -66,8 +67,16 @@ def validating(record: dict[str, Any] | None = None, **changes: Any) -> NodeView
     return run_step(view, step_of(outcome_of(view)))
 
 
-def proven(**changes: Any) -> NodeView:
-    return with_results(proof(validating(), NOW, **changes), "validator")
+def resumed() -> NodeView:
+    """Return a node whose validator has got to the plugin, which may offer the GPUs."""
+    view = validating()
+    return run_step(view, step_of(outcome_of(at_phase(view, "validator", "plugin"))))
+
+
+def proven(*, shown: Mapping[str, int] | None = None, **changes: Any) -> NodeView:
+    """Return a node with evidence, whose Node has these devices."""
+    view = replace(resumed(), allocatable=shown or {})
+    return with_results(proof(view, NOW, **changes), "validator")
 
 
 def failing_with(outcome: NodeOutcome, view: NodeView, at: float = NOW) -> NodeRecord:
@@ -79,35 +88,87 @@ def failing_with(outcome: NodeOutcome, view: NodeView, at: float = NOW) -> NodeR
 def test_components_resume_and_the_validator_gets_this_pod() -> None:
     step = step_of(outcome_of(ready()))
     assert slot_writes(step) == {
-        "plugin": Idle(),
         "telemetry": Idle(),
         "discovery": Idle(),
         "validator": Validate(
-            label=label_of(NEW), install_digest=install_of(NEW), pod_uid=POD, started=NOW - HOUR
+            label=label_of(NEW),
+            install_digest=install_of(NEW),
+            pod_uid=POD,
+            started=NOW - HOUR,
+            plugin=True,
         ),
     }
     slot = slot_in(run_step(ready(), step), "validator")
     assert (slot.order, slot.deadline) == (Order(TOKEN, 2), END)
 
 
-def bring_up(**changes: Any) -> NodeView:
-    return ready({"operation": Operation.BRING_UP}, cordoned=False, **changes)
+def without_plugin(view: NodeView) -> NodeView:
+    components = {name: each for name, each in view.components.items() if name != "plugin"}
+    return replace(view, components=components)
 
 
-def test_in_a_bring_up_the_plugin_resumes_when_cuda_works() -> None:
-    view = bring_up()
+@pytest.mark.parametrize("operation", [Operation.BRING_UP, Operation.UPGRADE, Operation.MIG])
+def test_the_plugin_resumes_when_cuda_works(operation: Operation) -> None:
+    view = ready({"operation": operation})
     step = step_of(outcome_of(view))
     assert "plugin" not in slot_writes(step)
     view = run_step(view, step)
-    assert wait_of(outcome_of(at_phase(view, "validator", "toolkit"))).code == WaitCode.VALIDATION
-    for phase in ("cuda", "plugin"):
-        assert slot_writes(outcome_of(at_phase(view, "validator", phase))) == {"plugin": Idle()}
+    for phase in ("toolkit", "cuda"):
+        assert wait_of(outcome_of(at_phase(view, "validator", phase))).code == WaitCode.VALIDATION
+    assert slot_writes(outcome_of(at_phase(view, "validator", "plugin"))) == {"plugin": Idle()}
+
+
+def test_by_the_proof_of_a_validator_without_that_step_the_plugin_resumes_too() -> None:
+    view = with_results(proof(validating(), NOW), "validator")
+    step = step_of(outcome_of(view))
+    assert slot_writes(step) == {"plugin": Idle()}
+    assert node_write(outcome_of(run_step(view, step))).applied.state == S.UPGRADE_DONE
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_node_without_our_plugin_is_proven_without_it(*, sent: bool) -> None:
+    body = slot_writes(outcome_of(without_plugin(validating() if sent else ready())))["validator"]
+    assert isinstance(body, Validate)
+    assert not body.plugin
+
+
+OFFERED = (Resource(name="nvidia.com/mig-1g.10gb", count=7),)
+
+
+@pytest.mark.parametrize("shown", [{}, {"nvidia.com/gpu": 8}, {"nvidia.com/mig-1g.10gb": 6}])
+def test_a_node_waits_until_its_devices_are_allocatable(shown: dict[str, int]) -> None:
+    view = proven(allocatable=OFFERED, shown=shown)
+    wait = wait_of(outcome_of(view))
+    assert wait.code == WaitCode.VALIDATION
+    count = shown.get("nvidia.com/mig-1g.10gb", 0)
+    assert wait.detail == (
+        "plugin: the kubelet can give 7 nvidia.com/mig-1g.10gb to pods, and has"
+        f" {count} in the allocatable resources of the Node"
+    )
+    overdue = with_beats(view, END)
+    cause = failing_with(outcome_of(overdue, END), overdue, END).cause
+    assert cause == f"validation: {wait.detail}: see the log of the kubelet"
+
+
+def test_a_node_is_released_with_allocatable_devices() -> None:
+    view = proven(allocatable=OFFERED, shown={"nvidia.com/mig-1g.10gb": 7})
+    applied = node_write(outcome_of(view)).applied
+    assert applied.state == S.UPGRADE_DONE
+    assert applied.record is not None
+    assert applied.record.evidence is not None
+    assert applied.record.evidence.allocatable == ()
+
+
+def test_a_plugin_that_never_offers_fails_the_validation_by_name() -> None:
+    problem = "the kubelet can give GPU-0 to no pod: see the log of the device plugin"
+    view = with_beats(at_phase(resumed(), "validator", "plugin", problem), END)
+    assert failing_with(outcome_of(view, END), view, END).cause == f"validation: plugin: {problem}"
 
 
 def test_progress_of_another_op_resumes_no_plugin() -> None:
-    view = bring_up()
+    view = ready()
     view = run_step(view, step_of(outcome_of(view)))
-    stale = at_phase(view, "validator", "cuda")
+    stale = at_phase(view, "validator", "plugin")
     progress = stale.components["validator"].progress
     assert progress is not None
     part = replace(stale.components["validator"], progress=replace(progress, op=1))
@@ -335,7 +396,8 @@ def test_a_recreated_driver_pod_is_admitted_again() -> None:
     assert (record.since, record.deadline) == (NOW, NOW + 1800)
     assert record.old_pod_uid == "pod-target-old-node-1"
     after = run_step(view, step_of(outcome_of(view)))
-    assert slot_writes(outcome_of(after)) == dict.fromkeys(QUIET, Quiesce())
+    awake = [name for name in QUIET if name != "plugin"]
+    assert slot_writes(outcome_of(after)) == dict.fromkeys(awake, Quiesce())
 
 
 def test_a_driver_waiting_for_safe_load_is_released() -> None:
@@ -355,7 +417,8 @@ def test_without_a_pod_the_module_load_is_validated() -> None:
     view = ready(record, driver_pods=(), loaded=loaded)
     pool_view = replace(granted(pool(), view), method=InstallMethod.PRE_INSTALLED)
     view = run_step(view, step_of(outcome_of(view, pool_view=pool_view)))
-    view = with_results(proof(view, NOW), "validator")
+    resumed = outcome_of(at_phase(view, "validator", "plugin"), pool_view=pool_view)
+    view = with_results(proof(run_step(view, step_of(resumed)), NOW), "validator")
     assert node_write(outcome_of(view, pool_view=pool_view)).applied.state == S.UPGRADE_DONE
     reloaded = replace(view, loaded=replace(loaded, loaded_at=NOW - 3))
     assert isinstance(slot_writes(outcome_of(reloaded, pool_view=pool_view))["validator"], Validate)
@@ -459,9 +522,9 @@ def test_a_proof_of_something_else_is_requested_again_after_its_op() -> None:
     assert is_requested(outcome_of(with_results(view, "validator")))
 
 
-def test_the_plugin_of_a_bring_up_waits_for_the_cuda_phase() -> None:
+def test_the_plugin_waits_for_a_driver() -> None:
     view = ready({"operation": Operation.BRING_UP}, cordoned=False, driver_pods=())
-    assert "plugin" not in slot_writes(outcome_of(at_phase(view, "validator", "cuda")))
+    assert "plugin" not in slot_writes(outcome_of(at_phase(view, "validator", "plugin")))
 
 
 def test_a_validation_without_a_limit_gets_the_default_deadline() -> None:

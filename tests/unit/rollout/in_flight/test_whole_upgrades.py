@@ -192,13 +192,12 @@ def test_the_order_of_the_commands_of_an_upgrade() -> None:
         ("validator", "quiesce"),
     ]
     assert sent_commands[4] == ("driver", "swap")
-    assert sorted(sent_commands[5:9]) == [
+    assert sorted(sent_commands[5:8]) == [
         ("discovery", "idle"),
-        ("plugin", "idle"),
         ("telemetry", "idle"),
         ("validator", "validate"),
     ]
-    assert sent_commands[9:] == [("driver", "idle"), ("validator", "idle")]
+    assert sent_commands[8:] == [("plugin", "idle"), ("driver", "idle"), ("validator", "idle")]
 
 
 def test_slots_name_the_proven_label_before_the_release() -> None:

@@ -48,7 +48,8 @@ def check(
 
 
 def test_all_gpus_work() -> None:
-    assert check(*GPUS) == GpuCheck(found="4 of 4 GPUs work", working=tuple(GPUS))
+    found = "4 of 4 GPUs work"
+    assert check(*GPUS) == GpuCheck(found=found, working=tuple(GPUS), sound=tuple(GPUS))
 
 
 def test_a_gpu_that_failed_in_the_operation_hinders_the_proof() -> None:
@@ -63,6 +64,7 @@ def test_a_gpu_that_had_failed_before_does_not_and_the_evidence_names_it() -> No
             found="3 of 4 GPUs work; failed before this operation:"
             f" GPU-0 at 00000000:00:00.0 ({REASON})",
             working=tuple(GPUS[1:]),
+            sound=tuple(GPUS[1:]),
         )
 
 

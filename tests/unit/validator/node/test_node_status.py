@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from libs.host.podresources.client import KubeletUnavailable
 from libs.host.tree import Tree
 from libs.testing.simulation import Sim, run
 from services.validator.node import status_files
@@ -83,7 +84,7 @@ def test_what_cannot_be_counted_is_minus_one_and_what_never_was_is_absent(tmp_pa
     machine = FakeMachine(tmp_path)
 
     async def story(sim: Sim) -> None:
-        kubelet = Kubelet(OSError("no socket"))
+        kubelet = Kubelet(KubeletUnavailable("no socket"))
         status = NodeStatus(machine=machine.machine, node="a", clock=sim.clock, kubelet=kubelet)
         await status.read()
         found = values(status)
@@ -96,5 +97,5 @@ def test_what_cannot_be_counted_is_minus_one_and_what_never_was_is_absent(tmp_pa
 
 def test_a_driver_that_was_unloaded_is_not_validated(tmp_path: Path) -> None:
     put(tmp_path, status_files.DRIVER, "")
-    state = read_state(Tree(tmp_path), None)
-    assert state == NodeState(driver_ready=True)
+    state = read_state(Tree(tmp_path), Kubelet({}))
+    assert state == NodeState(driver_ready=True, devices=0)
