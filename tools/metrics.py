@@ -1,9 +1,10 @@
-"""The generated parts of docs/metrics.md: the fields that a list of metrics may name."""
+"""The generated parts of docs/metrics.md: the fields that a list of metrics may name; diagnoses."""
 
 from collections.abc import Iterable
 
 from struct_docs import table
 
+from libs.contracts.diagnoses import MEANINGS, NOTES
 from services.telemetry.default_fields import DEFAULT_FIELDS
 from services.telemetry.field import NumberField
 from services.telemetry.fields import TEXTS, UNAVAILABLE
@@ -31,6 +32,14 @@ def unavailable() -> list[str]:
         [", ".join(f"`{name}`" for name in names), reason] for reason, names in by_reason.items()
     ]
     return table(("Field", "Why not"), rows)
+
+
+def diagnoses() -> list[str]:
+    rows = [
+        [f"`{each.value}`", "note" if each in NOTES else "failure", meaning, remedy]
+        for each, (meaning, remedy) in MEANINGS.items()
+    ]
+    return table(("Diagnosis", "Severity", "What it means", "What to do"), rows)
 
 
 def _numbers(fields: Iterable[NumberField]) -> list[str]:

@@ -1,7 +1,8 @@
 """Write the generated parts of pages. With `--check`, list the stale pages instead.
 
 The parts between two marks of a page come from the contracts, their docstrings and the golden
-files, from the rules of health, and from the fields of telemetry; the rest is written by hand.
+files, from the rules of health, the diagnoses and the fields of telemetry; the rest is written by
+hand.
 """
 
 import argparse
@@ -23,6 +24,7 @@ PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
         "more": metrics.more_fields,
         "labels": metrics.labels,
         "unavailable": metrics.unavailable,
+        "diagnoses": metrics.diagnoses,
     },
     "docs/wire.md": {
         "planes": wire.planes,

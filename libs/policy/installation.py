@@ -15,6 +15,7 @@ from libs.policy.render.rendered import (
     EXPORTER,
     MANAGED_BY,
     MONITOR_GROUP,
+    NODE_STATUS,
     RUNTIME_CLASSES,
     SCRIPT_CONFIG_MAP,
 )
@@ -133,7 +134,7 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
             for group, resources in (("", ("services",)), (MONITOR_GROUP, ("servicemonitors",)))
             for verbs, names in (
                 (READ_VERBS, ()),
-                (("create", "patch", "delete"), (EXPORTER,)),
+                (("create", "patch", "delete"), (EXPORTER, NODE_STATUS)),
             )
         ),
         _namespace_rule("", ("pods",), READ_VERBS),

@@ -17,7 +17,7 @@ from libs.policy.pool import ClusterWidePolicy
 from libs.policy.render.rendered import Operand
 from libs.policy.shapes import reason_without_effect
 
-ABSENT: Final = ("dcgm", "nodeStatusExporter", "sandboxWorkloads")
+ABSENT: Final = ("dcgm", "sandboxWorkloads")
 """The sections whose operands do not exist here."""
 
 

@@ -85,6 +85,8 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
     toolkit: bool = True
     device_plugin: bool = True
     telemetry: bool = True
+    node_status: bool = False
+    """The validator's agent serves metrics of its node."""
     gpu_labels: bool = True
     mig_manager: bool = True
     mig_strategy: MigStrategy = MigStrategy.NONE
@@ -130,6 +132,7 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
             toolkit=spec.toolkit.enabled and spec.cdi.enabled,
             device_plugin=spec.device_plugin.enabled,
             telemetry=spec.dcgm_exporter.enabled,
+            node_status=spec.node_status_exporter.enabled,
             gpu_labels=spec.gfd.enabled,
             mig_manager=spec.mig_manager.enabled,
             mig_strategy=spec.mig.strategy or MigStrategy.NONE,

@@ -12,7 +12,10 @@ def agent_role() -> Role[Any]:
     from services.validator.node import agent
 
     return agent_role(
-        agent.ValidatorSettings, agent.run, writer=Writer.VALIDATOR, make_cuda=agent.make_cuda
+        agent.ValidatorSettings,
+        agent.run_and_export,
+        writer=Writer.VALIDATOR,
+        make_cuda=agent.make_cuda,
     )
 
 

@@ -20,6 +20,7 @@ from libs.kube.resources import DAEMON_SETS, NODES
 from libs.policy.crds import crd_manifests
 from services.discovery.cluster import role as discovery
 from services.driver.cluster import role as driver
+from services.validator.node.status_files import CUDA
 from tests.component.policy.strict_writes import apply
 from tests.component.programs import NAMESPACE, Programs, address_of, run_programs
 from tests.support import eventually
@@ -251,4 +252,28 @@ async def test_a_telemetry_agent_without_a_driver_serves_pages_and_is_unready(
         assert status == 200
         families = {family.name for family in text_string_to_metric_families(text)}
         assert {"sluice_telemetry_sweeps", "sluice_telemetry_unsent_batches"} <= families
+    await agent.end(signal.SIGTERM, code=0)
+
+
+async def test_a_validator_agent_serves_the_state_of_its_node(programs: Programs) -> None:
+    machine = FakeMachine(programs.folder / "machine")
+    put(machine.root, CUDA, "")
+    agent = await programs.start_agent(
+        "validator",
+        host=machine.root,
+        node="a",
+        node_uid="uid-a",
+        export_node_status="true",
+        node_status_host="127.0.0.1",
+        node_status_port="0",
+    )
+    page = await address_of(agent, "node status page")
+    async with aiohttp.ClientSession() as session:
+
+        async def is_shown() -> bool:
+            async with session.get(f"{page}/metrics") as response:
+                text = await response.text()
+            return 'gpu_operator_node_cuda_ready{node="a"} 1.0' in text
+
+        await eventually(is_shown)
     await agent.end(signal.SIGTERM, code=0)

@@ -19,13 +19,13 @@ from libs.policy.kinds.daemonsets import Daemonsets
 from libs.policy.kinds.driver import DriverSection, Gdrcopy, Gds
 from libs.policy.kinds.exporter import NO_MONITOR, DcgmExporter
 from libs.policy.kinds.mig import MigManager, MigSection
+from libs.policy.kinds.node_status import NodeStatusExporter
 from libs.policy.kinds.unsupported import (
     NO_VMS,
     CcManager,
     Dcgm,
     InitContainer,
     KataManager,
-    NodeStatusExporter,
     OperatorMetrics,
     Psp,
     SandboxDevicePlugin,
@@ -37,7 +37,6 @@ from libs.policy.kinds.unsupported import (
 from libs.policy.shapes import About, PolicyStruct
 
 NO_DCGM = "Sluice runs no DCGM host engine: the telemetry agent reads metrics from NVML"
-NO_NODE_STATUS = "Sluice has no exporter of validation results"
 NO_VFIO = "Sluice does not support VFIO"
 NO_VGPU = "Sluice does not support vGPU"
 NO_KATA = "Sluice does not support Kata"
@@ -175,7 +174,11 @@ class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
     dcgm_exporter: Annotated[DcgmExporter, _required("GPU metrics.")] = DcgmExporter()
     dcgm: Annotated[Dcgm, _required("The DCGM host engine.", NO_DCGM)] = Dcgm()
     node_status_exporter: Annotated[
-        NodeStatusExporter, _required("Metrics of node validation.", NO_NODE_STATUS)
+        NodeStatusExporter,
+        _required(
+            "Metrics of node validation. The validator's agent serves them, and the section"
+            " validator takes precedence over this one."
+        ),
     ] = NodeStatusExporter()
     gfd: Annotated[Gfd, _required("GPU feature discovery: labels that describe GPUs.")] = Gfd()
     mig: Annotated[MigSection, About("MIG settings.")] = MigSection()

@@ -30,14 +30,6 @@ class UnsupportedSection(ContainerSection, frozen=True, kw_only=True):
     enabled: Annotated[bool, About("Whether it runs.", unsupported=True)] = False
 
 
-class NodeStatusExporter(UnsupportedSection, frozen=True, kw_only=True):
-    """Metrics of each node's validation."""
-
-    service_monitor: Annotated[ServiceMonitor, About("The ServiceMonitor for Prometheus.")] = (
-        ServiceMonitor()
-    )
-
-
 class VfioManager(UnsupportedSection, frozen=True, kw_only=True):
     """Binds GPUs to vfio-pci."""
 

@@ -28,6 +28,7 @@ HOST: Final = "/host"
 """Where agents mount the host's root."""
 
 METRICS_PORT: Final = 9400
+NODE_STATUS_PORT: Final = 8000
 METRIC_LIST: Final = "dcgm-metrics.csv"
 """The key of the ConfigMap with the list of metrics, and the name of the file."""
 METRIC_LIST_DIR: Final = "/etc/dcgm-exporter"
@@ -173,12 +174,14 @@ def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSet
 
 def validator(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the validator, which proves that a node's driver works."""
+    port = {"name": "node-status", "containerPort": NODE_STATUS_PORT, "protocol": "TCP"}
     return AgentPod(
         image=settings.images.validator,
-        sections=(policy.spec.validator,),
+        sections=(policy.spec.validator, policy.spec.node_status_exporter),
         resources=_VALIDATOR,
         env={
             "SLUICE_TOOLKIT": "true" if operands.toolkit else "false",
+            "SLUICE_EXPORT_NODE_STATUS": "true" if operands.node_status else "false",
             "SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock",
         },
         volumes=(
@@ -186,6 +189,7 @@ def validator(policy: ClusterPolicy, operands: Operands, settings: RenderSetting
             _validations(),
             _of_kubelet(policy, "pod-resources", POD_RESOURCES),
         ),
+        ports=(port,) if operands.node_status else (),
     )
 
 

@@ -32,6 +32,7 @@ from libs.policy.render.pod_fields import (
 from libs.policy.render.rendered import (
     COMMON_LABELS,
     EXPORTER,
+    VALIDATOR,
     Operand,
     RenderedObject,
     RenderSettings,
@@ -111,7 +112,7 @@ AGENTS: Final = (
         component=Writer.VALIDATOR,
         operand=Operand.VALIDATION,
         name="sluice-validator-agent",
-        app="nvidia-operator-validator",
+        app=VALIDATOR,
         selector=("nvidia.com/gpu.deploy.operator-validator", "true"),
         pod=agent_pods.validator,
     ),

@@ -1,70 +1,113 @@
-"""The Service of the telemetry agents, and the ServiceMonitor by which Prometheus finds it.
+"""The Services of agents that export metrics, and ServiceMonitors by which Prometheus finds them.
 
-Both have the names of the GPU Operator's objects for dcgm-exporter.
+All have the names of the GPU Operator's objects.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.exporter import ExporterService
 from libs.policy.kinds.service_monitor import ServiceMonitor
-from libs.policy.render.agent_pods import METRICS_PORT
+from libs.policy.render.agent_pods import METRICS_PORT, NODE_STATUS_PORT
 from libs.policy.render.pod_fields import JsonObject, drop_empty
 from libs.policy.render.rendered import (
     COMMON_LABELS,
     EXPORTER,
     MONITOR_GROUP,
     MONITOR_KIND,
+    NODE_STATUS,
+    VALIDATOR,
     Operand,
     RenderedObject,
     RenderSettings,
     agent_selector,
 )
 
-_PORT_NAME: Final = "gpu-metrics"
-_LABELS: Final = {**COMMON_LABELS, "app": EXPORTER}
+
+class _Exporter(msgspec.Struct, frozen=True, kw_only=True):
+    operand: Operand
+    name: str
+    app: str
+    """The label of the pods."""
+    port: int
+    port_name: str
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {**COMMON_LABELS, "app": self.name}
+
+
+_GPUS: Final = _Exporter(
+    operand=Operand.TELEMETRY,
+    name=EXPORTER,
+    app=EXPORTER,
+    port=METRICS_PORT,
+    port_name="gpu-metrics",
+)
+_NODES: Final = _Exporter(
+    operand=Operand.NODE_STATUS,
+    name=NODE_STATUS,
+    app=VALIDATOR,
+    port=NODE_STATUS_PORT,
+    port_name="node-status-metrics",
+)
 
 
 def render_exporter(policy: ClusterPolicy, settings: RenderSettings) -> Iterator[RenderedObject]:
-    """Render the Service, and the ServiceMonitor if it is enabled."""
+    """Render the Service of the telemetry agents, and the ServiceMonitor if it is enabled."""
     section = policy.spec.dcgm_exporter
-    yield RenderedObject(operand=Operand.TELEMETRY, object=_service(section.service, settings))
-    if section.service_monitor.enabled:
-        monitor = _monitor(section.service_monitor, settings)
-        yield RenderedObject(operand=Operand.TELEMETRY, object=monitor)
+    yield from _render(_GPUS, section.service, section.service_monitor, settings)
 
 
-def _service(service: ExporterService, settings: RenderSettings) -> JsonObject:
+def render_node_status(policy: ClusterPolicy, settings: RenderSettings) -> Iterator[RenderedObject]:
+    """Render the Service of the validator agents, and the ServiceMonitor if it is enabled."""
+    monitor = policy.spec.node_status_exporter.service_monitor
+    yield from _render(_NODES, ExporterService(), monitor, settings)
+
+
+def _render(
+    exporter: _Exporter, service: ExporterService, monitor: ServiceMonitor, settings: RenderSettings
+) -> Iterator[RenderedObject]:
+    found = _service(exporter, service, settings)
+    yield RenderedObject(operand=exporter.operand, object=found)
+    if monitor.enabled:
+        found = _monitor(exporter, monitor, settings)
+        yield RenderedObject(operand=exporter.operand, object=found)
+
+
+def _service(exporter: _Exporter, service: ExporterService, settings: RenderSettings) -> JsonObject:
     port = {
-        "name": _PORT_NAME,
-        "port": METRICS_PORT,
-        "targetPort": METRICS_PORT,
+        "name": exporter.port_name,
+        "port": exporter.port,
+        "targetPort": exporter.port,
         "protocol": "TCP",
     }
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": EXPORTER,
+            "name": exporter.name,
             "namespace": settings.namespace,
-            "labels": _LABELS,
+            "labels": exporter.labels,
             "annotations": {"prometheus.io/scrape": "true"},
         },
         "spec": drop_empty(
             {
                 "type": service.type,
                 "internalTrafficPolicy": service.internal_traffic_policy,
-                "selector": agent_selector(EXPORTER),
+                "selector": agent_selector(exporter.app),
                 "ports": [port],
             }
         ),
     }
 
 
-def _monitor(monitor: ServiceMonitor, settings: RenderSettings) -> JsonObject:
+def _monitor(exporter: _Exporter, monitor: ServiceMonitor, settings: RenderSettings) -> JsonObject:
     endpoint = {
-        "port": _PORT_NAME,
+        "port": exporter.port_name,
         "path": "/metrics",
         "interval": monitor.interval,
         "scrapeTimeout": monitor.scrape_timeout,
@@ -75,14 +118,14 @@ def _monitor(monitor: ServiceMonitor, settings: RenderSettings) -> JsonObject:
         "apiVersion": f"{MONITOR_GROUP}/v1",
         "kind": MONITOR_KIND,
         "metadata": {
-            "name": EXPORTER,
+            "name": exporter.name,
             "namespace": settings.namespace,
-            "labels": {**_LABELS, **monitor.additional_labels},
+            "labels": {**exporter.labels, **monitor.additional_labels},
         },
         "spec": {
             "jobLabel": "app",
             "namespaceSelector": {"matchNames": [settings.namespace]},
-            "selector": {"matchLabels": agent_selector(EXPORTER)},
+            "selector": {"matchLabels": agent_selector(exporter.name)},
             "endpoints": [drop_empty(endpoint)],
         },
     }

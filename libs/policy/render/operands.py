@@ -15,7 +15,7 @@ from libs.policy.pool import ClusterWidePolicy, Pools
 from libs.policy.render.agent_pods import runtime_class
 from libs.policy.render.agents import render_agents
 from libs.policy.render.driver import ConfigMaps, render_driver, startup_probe_script
-from libs.policy.render.exporter import render_exporter
+from libs.policy.render.exporter import render_exporter, render_node_status
 from libs.policy.render.rendered import (
     CDI_CLASS,
     MANAGED_BY,
@@ -93,6 +93,8 @@ def _cluster_operands(
     yield from render_agents(policy, operands, settings)
     if operands.telemetry:
         yield from render_exporter(policy, settings)
+    if operands.node_status:
+        yield from render_node_status(policy, settings)
 
 
 def runtime_classes(cluster: ClusterWidePolicy | None) -> frozenset[str]:

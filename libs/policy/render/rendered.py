@@ -25,6 +25,10 @@ RUNTIME_CLASSES = ("nvidia", CDI_CLASS, LEGACY_CLASS)
 SCRIPT_CONFIG_MAP = "sluice-driver-startup-probe"
 EXPORTER = "nvidia-dcgm-exporter"
 """The label `app` of telemetry pods, and the name of their Service and ServiceMonitor."""
+VALIDATOR = "nvidia-operator-validator"
+"""The label `app` of validator pods."""
+NODE_STATUS = "nvidia-node-status-exporter"
+"""The name of the Service and the ServiceMonitor for their metrics."""
 MONITOR_KIND = "ServiceMonitor"
 MONITOR_GROUP = "monitoring.coreos.com"
 """Of the Prometheus Operator: a cluster may lack the kind."""
@@ -48,6 +52,7 @@ class Operand(StrEnum):
     VALIDATION = "state-operator-validation"
     DEVICE_PLUGIN = "state-device-plugin"
     TELEMETRY = "state-dcgm-exporter"
+    NODE_STATUS = "state-node-status-exporter"
     DISCOVERY = "gpu-feature-discovery"
 
 

@@ -26,7 +26,13 @@ from libs.kube.resources import (
 )
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.policy.render.agents import AGENTS
-from libs.policy.render.rendered import EXPORTER, MANAGED_BY, MONITOR_GROUP, MONITOR_KIND
+from libs.policy.render.rendered import (
+    EXPORTER,
+    MANAGED_BY,
+    MONITOR_GROUP,
+    MONITOR_KIND,
+    NODE_STATUS,
+)
 from libs.runtime.env import Env
 
 MANAGER: Final = "sluice-driver"
@@ -177,7 +183,11 @@ OPERANDS: Final[Mapping[str, Resource[Any]]] = {
 DELETABLE: Final = frozenset(
     (
         *((DAEMON_SETS.kind, agent.name) for agent in AGENTS),
-        *((resource.kind, EXPORTER) for resource in (SERVICES, SERVICE_MONITORS)),
+        *(
+            (resource.kind, name)
+            for resource in (SERVICES, SERVICE_MONITORS)
+            for name in (EXPORTER, NODE_STATUS)
+        ),
     )
 )
 """Kind and name of what is deleted where its policy does not want it; RuntimeClasses have their own

@@ -5,6 +5,8 @@ the files that tell other pods what is proven (`status_files`). Between two vali
 only the names of the GPUs that the driver listed.
 """
 
+from typing import Any
+
 from libs.bus.agent import Agent, AgentSettings
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
@@ -19,9 +21,14 @@ from libs.host.machine import Machine
 from libs.host.podresources.client import SOCKET, PodResources
 from libs.host.tree import Tree
 from libs.runtime.env import Env
+from libs.runtime.http import HttpServer, HttpSettings
+from libs.runtime.logs import logger
 from libs.runtime.service import Service
+from services.validator.node.node_status import NodeStatus
 from services.validator.node.probe import STEPS
 from services.validator.node.validation import Validator
+
+_log = logger()
 
 
 class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
@@ -29,6 +36,10 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """Whether the node's driver agent keeps CDI specs, which are to be proven."""
     cuda_library: str = ""
     """The driver's library libcuda, or its folder; if empty, it is searched for."""
+    export_node_status: bool = False
+    """Whether the metrics of the node's state are served."""
+    node_status: HttpSettings = HttpSettings(port=8000)
+    """Address of their page."""
     pod_resources: str = SOCKET
     """The kubelet's socket of the pod-resources API, which tells what pods can have."""
 
@@ -125,8 +136,8 @@ async def run(
     journal: Journal,
     env: Env,
     service: Service,
-) -> None:
-    """Start the agent for one boot of the machine."""
+) -> NodeStatus:
+    """Start the agent for one boot of the machine; return the metrics of the node's state."""
     if host.cuda is None:
         raise RuntimeError("the validator was started on a machine without CUDA")
     boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
@@ -145,6 +156,24 @@ async def run(
         validator, bus=bus, env=env, journal=journal, node_uid=node_uid, boot_id=boot_id
     )
     await agent.start(service)
+    status = NodeStatus(
+        machine=host,
+        node=settings.node,
+        clock=env.clock,
+        kubelet=host.devices or PodResources(settings.pod_resources),
+    )
+    if settings.export_node_status:
+        service.run_forever("node status", status.run())
+    return status
+
+
+async def run_and_export(settings: ValidatorSettings, /, *, service: Service, **ports: Any) -> None:
+    """Start the agent, and serve the metrics of the node's state if they are wanted."""
+    status = await run(settings, service=service, **ports)
+    if settings.export_node_status:
+        server = HttpServer(settings.node_status, {"/metrics": status.page})
+        host, port = (await service.enter("node status page", server)).address
+        _log.info("node status page started", host=host, port=port)
 
 
 async def _do_nothing(_op: Op) -> OpDone:

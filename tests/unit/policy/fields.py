@@ -199,6 +199,9 @@ def _cluster_model() -> Object:
         "dcgmExporter.config.name": "c",
         "dcgmExporter.serviceMonitor.enabled": True,
         **with_prefix("dcgmExporter.serviceMonitor", SERVICE_MONITOR),
+        "nodeStatusExporter.enabled": True,
+        "nodeStatusExporter.serviceMonitor.enabled": True,
+        **with_prefix("nodeStatusExporter.serviceMonitor", SERVICE_MONITOR),
         "dcgmExporter.service.type": "NodePort",
         "dcgmExporter.service.internalTrafficPolicy": "Local",
         "cdi.enabled": False,
@@ -226,10 +229,12 @@ def of_pod() -> Object:
     return {name: value for name, value in (IMAGE | REST).items() if name not in without}
 
 
-AGENTS = ("toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager", "validator")
+AGENTS = (
+    *("toolkit", "devicePlugin", "dcgmExporter", "nodeStatusExporter"),
+    *("gfd", "migManager", "validator"),
+)
 ABSENT = (
     "dcgm",
-    "nodeStatusExporter",
     "vfioManager",
     "sandboxDevicePlugin",
     "kataSandboxDevicePlugin",
@@ -260,7 +265,6 @@ def _cluster_notes() -> Object:
         "dcgmExporter.hostPID": True,
         "dcgmExporter.podLabelAllowlistRegex": ["a.*"],
         "dcgmExporter.hpcJobMapping.directory": "/jobs",
-        **with_prefix("nodeStatusExporter.serviceMonitor", SERVICE_MONITOR),
         "migManager.gpuClientsConfig.name": "g",
         "sandboxWorkloads.mode": "kata",
         **with_prefix("vgpuManager.driverManager", {**IMAGE, "env": ENV}),
@@ -294,7 +298,6 @@ def _cluster_warnings() -> Object:
         "dcgmExporter.enablePodLabels",
         "dcgmExporter.enablePodUID",
         "dcgmExporter.hpcJobMapping.enabled",
-        "nodeStatusExporter.serviceMonitor.enabled",
         "sandboxWorkloads.enabled",
         "psa.enabled",
         "psp.enabled",

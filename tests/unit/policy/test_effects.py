@@ -103,12 +103,17 @@ def policies(case: FieldCase) -> list[Object]:
     driver = {**OTHER, "rdma": {"enabled": not case.path.endswith("rdma.enabled")}}
     if case.kind == "ClusterPolicy":
         in_vms = case.path == "sandboxWorkloads.defaultWorkload"
-        monitor = {"enabled": case.path != "dcgmExporter.serviceMonitor.enabled"}
+        monitor, other = (
+            {"enabled": case.path != f"{part}.serviceMonitor.enabled"}
+            for part in ("dcgmExporter", "nodeStatusExporter")
+        )
+        is_on = case.path != "nodeStatusExporter.enabled"
         return [
             cluster_policy(
                 driver=driver,
                 sandboxWorkloads={"enabled": in_vms},
                 dcgmExporter={"serviceMonitor": monitor},
+                nodeStatusExporter={"enabled": is_on, "serviceMonitor": other},
                 devicePlugin={"config": _other_half(case.path)},
                 cdi={"nriPluginEnabled": case.path == "toolkit.env"},
                 **parts,

@@ -103,10 +103,12 @@ def test_config_maps_and_runtime_classes_are_limited_by_name() -> None:
 
 
 @pytest.mark.parametrize("resource", ["services", "servicemonitors"])
-def test_one_service_and_one_monitor_of_the_namespace_may_be_changed(resource: str) -> None:
+def test_two_services_and_two_monitors_of_the_namespace_may_be_changed(resource: str) -> None:
     account = "sluice-driver-cluster"
     for verb in ("create", "patch", "delete"):
-        assert rules_for(account, resource, verb) == [["nvidia-dcgm-exporter"]]
+        assert rules_for(account, resource, verb) == [
+            ["nvidia-dcgm-exporter", "nvidia-node-status-exporter"]
+        ]
     for verb in ("get", "list", "watch"):
         assert rules_for(account, resource, verb) == [[]]
     assert not {f"/{resource}", f"monitoring.coreos.com/{resource}"} & set(granted_verbs()[account])

@@ -265,13 +265,13 @@ def test_an_error_names_field_value_and_remedy() -> None:
 
 def test_warnings_are_listed_and_fields_without_effect_are_named() -> None:
     policy = cluster_policy(
-        nodeStatusExporter={"enabled": True},
+        sandboxWorkloads={"enabled": True},
         gfd={"version": "1", "image": "i"},
         operator={"defaultRuntime": "crio"},
     )
     accepted = condition_of(only_status(Situation([policy])), "Accepted")
     assert (accepted.status, accepted.reason) == (True, "Warnings")
-    assert "spec.nodeStatusExporter.enabled (true) is enabled, but" in accepted.message
+    assert "spec.sandboxWorkloads.enabled (true) is enabled, but" in accepted.message
     assert accepted.message.endswith(
         "; set without effect here: spec.operator (defaultRuntime), spec.gfd (image, version);"
         " docs/policies.md says why"

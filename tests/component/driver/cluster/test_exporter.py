@@ -138,3 +138,30 @@ async def test_a_monitor_of_others_is_left_alone(world: World) -> None:
     ((reason, message),) = await world.events()
     assert reason == "Refused"
     assert f"ServiceMonitor {NAME} exists and was not created by Sluice" in message
+
+
+@in_world
+async def test_metrics_of_nodes_are_found_by_a_service_while_they_are_switched_on(
+    world: World,
+) -> None:
+    name = "nvidia-node-status-exporter"
+    await world.install_policy(nodeStatusExporter={"enabled": True, "serviceMonitor": MONITOR})
+    await world.apply(DEFINITION)
+    await world.lead()
+    service = await world.kube.get(resources.SERVICES, name, namespace=NAMESPACE)
+    (port,) = service.spec["ports"]
+    assert (port["name"], port["port"]) == ("node-status-metrics", 8000)
+    agents = (await world.daemon_sets())["sluice-validator-agent"].spec["template"]
+    assert service.spec["selector"].items() <= agents["metadata"]["labels"].items()
+    (container,) = agents["spec"]["containers"]
+    assert [each["containerPort"] for each in container["ports"]] == [8000]
+    assert {"name": "SLUICE_EXPORT_NODE_STATUS", "value": "true"} in container["env"]
+    found = await world.kube.get(resources.SERVICE_MONITORS, name, namespace=NAMESPACE)
+    selected = found.spec["selector"]["matchLabels"].items()
+    assert selected <= service.metadata.labels.items()
+
+    await world.change_policy(nodeStatusExporter={"enabled": False})
+    await world.sleep(30)
+    for kind in (resources.SERVICES, resources.SERVICE_MONITORS):
+        assert not await world.exists(kind, name)
+        assert await world.exists(kind, NAME) is (kind is resources.SERVICES)
