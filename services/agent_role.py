@@ -13,6 +13,7 @@ from libs.host.cuda.port import Cuda
 from libs.host.gpus.nvml import NvmlGpus
 from libs.host.linux import Linux
 from libs.host.machine import Machine, ThreadOffload, closed_at_end
+from libs.host.runtimes.port import ContainerRuntime
 from libs.host.tree import Tree
 from libs.runtime.env import Env
 from libs.runtime.process import Process
@@ -46,11 +47,12 @@ def agent_role(
     writer: Writer,
     make_linux: Callable[[S, Tree], Linux | None] = lambda _settings, _tree: None,
     make_cuda: Callable[[S, Tree], Cuda] | None = None,
+    make_runtime: Callable[[S, Tree], ContainerRuntime] | None = None,
 ) -> Role[S]:
     """Return a role that runs `run` on the machine under the host root of its settings.
 
     `make_linux` returns the kernel for an agent that may change it, `make_cuda` what an agent
-    computes with.
+    computes with, `make_runtime` the container runtime for an agent that configures it.
     """
 
     async def start(process: Process[S], service: Service) -> None:
@@ -67,11 +69,14 @@ def agent_role(
         cuda = None
         if make_cuda is not None:
             cuda = await service.enter("cuda", closed_at_end(make_cuda(settings, tree), offload))
+        runtime = None if make_runtime is None else make_runtime(settings, tree)
         await run(
             settings,
             env=process.env,
             bus=bus,
-            host=Machine(tree=tree, offload=offload, gpus=gpus, linux=linux, cuda=cuda),
+            host=Machine(
+                tree=tree, offload=offload, gpus=gpus, linux=linux, cuda=cuda, runtime=runtime
+            ),
             journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
             service=service,
         )

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
+from libs.contracts.diagnoses import Diagnosis
+from libs.contracts.gpus import FabricState, GpuIdentity, GpuProblem, RecoveryAction
 from libs.contracts.message import Data
 from libs.contracts.numbers import Count, Integer
 
@@ -129,6 +130,10 @@ class Gpu(Data, frozen=True, kw_only=True):
     recovery: RecoveryAction | None = None
     """None if the driver does not say."""
 
+    @property
+    def identity(self) -> GpuIdentity:
+        return GpuIdentity(uuid=self.uuid, pci=self.pci)
+
 
 class LoadedDriver(Data, frozen=True, kw_only=True):
     """The driver that is loaded into the kernel."""
@@ -160,6 +165,19 @@ class Cdi(Data, frozen=True, kw_only=True):
     """Why there are none or fewer than the machine has, for people."""
 
 
+class ContainerRuntime(Data, frozen=True, kw_only=True):
+    """What the machine's container runtime knows, reported by the driver agent."""
+
+    name: str = ""
+    """`containerd` or `cri-o`; empty while it does not answer."""
+    handlers: tuple[str, ...] = ()
+    """Those of the wanted handlers of RuntimeClasses that it knows."""
+    cdi: bool = False
+    """Whether it gives containers the devices of CDI specs."""
+    why: str = ""
+    """Why it is not configured as wanted, or what it waits for, for people."""
+
+
 class Facts(Data, frozen=True, kw_only=True):
     """Facts about a node. Sections that a component cannot observe are absent, not empty."""
 
@@ -181,3 +199,6 @@ class Facts(Data, frozen=True, kw_only=True):
     features: LocalFeatures | None = None
     cdi: Cdi | None = None
     """None while it is not known, and where specs are switched off."""
+    obstacle: Diagnosis | None = None
+    """Why no driver is loaded, as far as is known."""
+    container_runtime: ContainerRuntime | None = None

@@ -7,6 +7,7 @@ can publish on its subject, so a report whose envelope names another sender is i
 import msgspec
 
 from libs.contracts.commands import Order
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import Facts
 from libs.contracts.health import Health
 from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
@@ -147,6 +148,8 @@ class ValidationStep(Data, frozen=True, kw_only=True):
     passed: bool
     message: str = ""
     seconds: float = 0.0
+    diagnosis: Diagnosis | None = None
+    """What is wrong, of a step that failed, where it has a name."""
 
 
 class Evidence(Data, frozen=True, kw_only=True):
@@ -168,6 +171,8 @@ class Evidence(Data, frozen=True, kw_only=True):
     runtime_digest: str = ""
     mig_digest: str = ""
     steps: tuple[ValidationStep, ...] = ()
+    notes: tuple[Diagnosis, ...] = ()
+    """What should be known of the node, though it hinders no proof."""
     at: float = 0.0
 
     @property

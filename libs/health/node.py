@@ -73,7 +73,7 @@ def failures(known: Records, sweep: Sweep) -> tuple[Failure, ...]:
     The rules are the same, without hysteresis and without XIDs: a sweep alone has neither.
     """
     found = [
-        Failure(GpuIdentity(uuid=record.uuid, pci=record.pci), breach, reading.is_missing)
+        Failure(record.identity, breach, reading.is_missing)
         for record, reading in _readings(known, sweep)
         if (breach := _breach(reading)) is not None
     ]

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.contracts.gpus import GpuProblem, RecoveryAction
+from libs.contracts.gpus import GpuIdentity, GpuProblem, RecoveryAction
 from libs.contracts.health import GpuHealth, HealthFinding, HealthRule, HealthState
 from libs.health.rules import CONDITIONS, Breach, Condition, Reading, count
 from libs.health.xids import meaning
@@ -104,6 +104,10 @@ class GpuRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Since the last XID, the GPU was reset or its driver loaded anew."""
     ecc: int | None = None
     """The volatile ECC errors of the last reading that had them."""
+
+    @property
+    def identity(self) -> GpuIdentity:
+        return GpuIdentity(uuid=self.uuid, pci=self.pci)
 
 
 def after_reading(

@@ -53,6 +53,11 @@ class UndoableFiles:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something to take back."""
+        return self._tree.exists(_LIST)
+
     def write(self, path: str, data: bytes, *, mode: int = 0o644) -> bool:
         """Write a file; return False if it has this content and mode already."""
         if self._tree.data(path) == data and self._tree.mode(path) == mode:
@@ -89,8 +94,9 @@ class UndoableFiles:
             data = self._tree.data(change.path)
         except Unreadable:
             return False  # others put something else there
-        if data is not None and _fingerprint(data) != change.after:
-            return False
+        if data is not None and (found := _fingerprint(data)) != change.after:
+            # The process may have been killed between the entry and the change.
+            return change.before is not None and found == change.before.kept
         if change.before is None:
             self._tree.remove(change.path)
             return True

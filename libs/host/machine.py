@@ -14,6 +14,7 @@ import msgspec
 from libs.host.cuda.port import Cuda
 from libs.host.gpus.port import Gpus
 from libs.host.linux import Linux
+from libs.host.runtimes.port import ContainerRuntime
 from libs.host.tree import Tree
 
 T = TypeVar("T")
@@ -79,3 +80,5 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """None for an agent that may not change the machine."""
     cuda: Cuda | None = None
     """None for an agent that proves nothing."""
+    runtime: ContainerRuntime | None = None
+    """None for an agent that has nothing to do with it."""

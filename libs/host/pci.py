@@ -21,6 +21,11 @@ def is_gpu(device: PciDevice) -> bool:
     return device.vendor == NVIDIA and device.device_class.startswith(("0300", "0302"))
 
 
+def is_switch(device: PciDevice) -> bool:
+    """Return whether the device is an NVSwitch."""
+    return device.vendor == NVIDIA and device.device_class == "0680"
+
+
 def _device(tree: Tree, address: str) -> PciDevice | None:
     folder = f"{DEVICES}/{address}"
     values: dict[str, str] = {}

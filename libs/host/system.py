@@ -44,17 +44,22 @@ def kernel(tree: Tree) -> Kernel | None:
     release = tree.word(RELEASE)
     if not release:
         return None
-    try:
-        secure = tree.data(_SECURE_BOOT)
-    except Unreadable:  # only root can read it
-        secure = None
     return Kernel(
         release=release,
         selinux=(tree.word("/sys/fs/selinux/enforce") or "").startswith("1"),
-        secure_boot=secure is not None and secure[-1:] == b"\x01",
+        secure_boot=secure_boot(tree),
         config=kernel_config.options(tree, release, _OPTIONS),
         modules=tuple(sorted(_REPORTED_MODULES & modules.loaded(tree).keys())),
     )
+
+
+def secure_boot(tree: Tree) -> bool:
+    """Return whether Secure Boot is on; only root can read it."""
+    try:
+        data = tree.data(_SECURE_BOOT)
+    except Unreadable:
+        return False
+    return data is not None and data[-1:] == b"\x01"
 
 
 def operating_system(tree: Tree) -> OperatingSystem | None:

@@ -147,6 +147,13 @@ class Tree:
             return stats.f_bavail * stats.f_frsize
         return None
 
+    def size_of_file_system(self, path: str) -> int | None:
+        """Return the bytes of the file system at a path; None if the path is missing."""
+        with self._reading(path), self._opened(path, os.O_PATH) as file:
+            stats = os.fstatvfs(file)
+            return stats.f_blocks * stats.f_frsize
+        return None
+
     def real_path(self, path: str) -> str | None:
         """Return the path in this process, without links; None if it is missing."""
         with self._reading(path), self._opened(path, os.O_PATH) as file:

@@ -9,7 +9,15 @@ import msgspec
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.policy.affinity import parse_affinity
 from libs.policy.findings import Finding, Severity, quote_value
-from libs.policy.kinds.agents import PLUGIN_VARIABLES, WITH_REBOOT, DevicePlugin, MigManager
+from libs.policy.kinds.agents import (
+    HANDLER_VARIABLES,
+    LEGACY_CLASS,
+    PLUGIN_VARIABLES,
+    TOOLKIT_VARIABLES,
+    WITH_REBOOT,
+    DevicePlugin,
+    MigManager,
+)
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import Image
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
@@ -74,6 +82,7 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield from _driver(spec.driver, spec.gds, spec.gdrcopy, path="spec.driver", parent="spec")
         yield from _upgrades(spec.driver.upgrade_policy, "spec.driver.upgradePolicy")
     yield from _directories(spec)
+    yield from _handlers(spec)
     yield from _mig_variables(spec.mig_manager)
     yield from _device_plugin(spec.device_plugin)
     max_unavailable = spec.daemonsets.rolling_update.max_unavailable
@@ -193,6 +202,32 @@ def _directories(spec: ClusterPolicySpec) -> Iterator[Finding]:
                 value=quote_value(directory),
                 problem="is not an absolute path without ..",
                 remedy="write an absolute path without ..",
+            )
+
+
+def _handlers(spec: ClusterPolicySpec) -> Iterator[Finding]:
+    """Check the names of the runtime's handler."""
+    names = {"spec.operator.runtimeClass": spec.operator.runtime_class}
+    for number, each in enumerate(spec.toolkit.env):
+        if each.name in HANDLER_VARIABLES:
+            names[f"spec.toolkit.env[{number}].value"] = each.value
+    for field, name in names.items():
+        if name == LEGACY_CLASS:
+            yield Finding(
+                field=field,
+                value=quote_value(name),
+                problem="names NVIDIA's legacy runtime, which Sluice does not have",
+                remedy="write nvidia, which is the default runtime by another name",
+            )
+    for each in spec.toolkit.env:
+        if each.name not in TOOLKIT_VARIABLES:
+            yield Finding(
+                field="spec.toolkit.env",
+                value=quote_value(each.name),
+                problem="is accepted and has no effect here, because the driver agent reads"
+                f" {', '.join(TOOLKIT_VARIABLES)} alone",
+                remedy="remove it, or keep it knowing that it has no effect",
+                severity=Severity.NOTE,
             )
 
 

@@ -14,7 +14,11 @@ def agent_role() -> Role[Any]:
     from services.driver.node import agent
 
     return agent_role(
-        agent.DriverAgentSettings, agent.run, writer=Writer.DRIVER, make_linux=agent.make_linux
+        agent.DriverAgentSettings,
+        agent.run,
+        writer=Writer.DRIVER,
+        make_linux=agent.make_linux,
+        make_runtime=agent.make_runtime,
     )
 
 

@@ -9,6 +9,7 @@ from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host import driver_files, gate
 from libs.host.cuda.memory import MemoryCuda
+from libs.host.diagnosing import SHARED_MEMORY
 from libs.host.gate import GateRequest
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.memory_mig import MemoryMig
@@ -88,6 +89,7 @@ class FakeMachine:
         self.unmount_error: str | None = None
         put(root, "/proc/sys/kernel/random/boot_id", BOOT)
         put(root, "/proc/sys/kernel/osrelease", KERNEL)
+        (root / SHARED_MEMORY[1:]).mkdir(parents=True)
         self.set_modules()
         self.cuda = MemoryCuda()
         self.machine = Machine(

@@ -15,25 +15,30 @@ from typing import Any, Final, cast
 import msgspec
 
 from libs.host.runtimes import toml
+from libs.host.runtimes.common import HANDLERS, NotConfigurable, Table
 
 MAIN: Final = "/etc/containerd/config.toml"
 FOLDER: Final = "/etc/containerd/conf.d"
 DROP_IN: Final = f"{FOLDER}/99-sluice.toml"
 IMPORT: Final = f"{FOLDER}/*.toml"
-HANDLERS: Final = ("nvidia", "nvidia-cdi")
 SPEC_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
-_SECTIONS: Final = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
+SECTIONS: Final = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 """The plugin that starts containers, by version of the configuration."""
 _DEFAULT: Final = "runc"
 _DEFAULT_TYPE: Final = "io.containerd.runc.v2"
 _IMPORTS: Final = re.compile(r"^[ \t]*imports[ \t]*=[ \t]*\[", re.MULTILINE)
 _TABLE: Final = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
-Table = dict[str, Any]
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the files are, and the handlers that they get."""
+
+    main: str = MAIN
+    drop_in: str = DROP_IN
+    handlers: tuple[str, ...] = HANDLERS
 
 
-class NotConfigurable(Exception):
-    """A configuration is left alone; the text is the reason, for people."""
+DEFAULT_LAYOUT: Final = Layout()
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,37 +48,39 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     drop_in: str
 
 
-def configure(main: str | None, imported: Mapping[str, str]) -> Change:
+def configure(
+    main: str | None, imported: Mapping[str, str], layout: Layout = DEFAULT_LAYOUT
+) -> Change:
     """Return the files that give containers CDI and our handlers; raise `NotConfigurable`.
 
     `main` is the text of the main file, None if there is none. `imported` are the texts of the
     other files that it imports, by path, in the order in which containerd reads them.
     """
     before = "version = 2\n" if main is None else main
-    config = _parse(before, MAIN)
-    version = _version(config)
-    section = _section(config, version, MAIN)
+    config = parse(before, layout.main)
+    version = version_of(config, layout.main)
+    section = section_of(config, version, layout.main)
     for path, text in imported.items():
-        other = _parse(text, path)
-        if _version(other, version) != version:
+        other = parse(text, path)
+        if version_of(other, path, default=version) != version:
             raise NotConfigurable(
-                f"{path} has another version than {MAIN}, so what containerd makes of both is not"
-                " known: give both the same version"
+                f"{path} has another version than {layout.main}, so what containerd makes of both"
+                " is not known: give both the same version"
             )
-        section = _section(other, version, path) or section
-    plugins = {_SECTIONS[version]: _with_handlers(section, version)}
+        section = section_of(other, version, path) or section
+    plugins = {SECTIONS[version]: _with_handlers(section, version, layout)}
     drop_in = toml.dumps({"version": version, "plugins": plugins})
-    return Change(main=_with_import(before, config), drop_in=drop_in)
+    return Change(main=_with_import(before, config, layout), drop_in=drop_in)
 
 
-def imports_of(main: str) -> tuple[str, ...]:
+def imports_of(main: str, path: str = MAIN) -> tuple[str, ...]:
     """Return the patterns of the files that the main file imports, relative ones as absolute."""
-    found = _texts(_parse(main, MAIN).get("imports", [])) or []
-    folder = MAIN.rpartition("/")[0]
+    found = _texts(parse(main, path).get("imports", [])) or []
+    folder = path.rpartition("/")[0]
     return tuple(each if each.startswith("/") else f"{folder}/{each}" for each in found)
 
 
-def _parse(text: str, path: str) -> Table:
+def parse(text: str, path: str) -> Table:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -83,21 +90,34 @@ def _parse(text: str, path: str) -> Table:
         ) from None
 
 
-def _version(config: Table, default: int = 1) -> int:
+def version_of(config: Table, path: str, *, default: int = 1) -> int:
+    """Return the version of a configuration; raise `NotConfigurable` for an unknown one."""
     version = config.get("version", default)
-    if version not in _SECTIONS or isinstance(version, bool):
+    if version not in SECTIONS or isinstance(version, bool):
         raise NotConfigurable(
-            f"containerd's configuration has version {version!r}: write it in version 2 or 3"
+            f"containerd's configuration {path} has version {version!r}: write it in version 2 or 3"
         )
     return int(version)
 
 
-def _section(config: Table, version: int, path: str) -> Table:
-    section = _table(_table(config, ("plugins",), path), (_SECTIONS[version],), path)
-    return deepcopy(section)
+def section_of(config: Table, version: int, path: str) -> Table:
+    """Return a copy of the section of containers; empty if it is missing."""
+    return deepcopy(table_at(config, ("plugins", SECTIONS[version]), path))
 
 
-def _table(table: Table, keys: Sequence[str], path: str) -> Table:
+def aliases(section: Table, handlers: Sequence[str], path: str) -> dict[str, Table]:
+    """Return the handlers that are missing, each as a copy of the default runtime.
+
+    A handler of a person, or of another toolkit, stays as it is.
+    """
+    containerd = table_at(section, ("containerd",), path)
+    runtimes = table_at(containerd, ("runtimes",), path)
+    name = containerd.get("default_runtime_name", _DEFAULT)
+    default = table_at(runtimes, (str(name),), path) or {"runtime_type": _DEFAULT_TYPE}
+    return {each: deepcopy(default) for each in handlers if each not in runtimes}
+
+
+def table_at(table: Table, keys: Sequence[str], path: str) -> Table:
     """Return the table at these keys; empty if it is missing."""
     for key in keys:
         found = table.get(key, {})
@@ -107,15 +127,12 @@ def _table(table: Table, keys: Sequence[str], path: str) -> Table:
     return table
 
 
-def _with_handlers(section: Table, version: int) -> Table:
+def _with_handlers(section: Table, version: int, layout: Layout) -> Table:
     """Return the section with CDI switched on, and an alias of the default runtime per handler."""
-    containerd = _table(section, ("containerd",), MAIN)
-    runtimes = _table(containerd, ("runtimes",), MAIN)
-    name = containerd.get("default_runtime_name", _DEFAULT)
-    default = _table(runtimes, (str(name),), MAIN) or {"runtime_type": _DEFAULT_TYPE}
-    # A handler of a person, or of another toolkit, stays as it is.
-    aliases = {each: deepcopy(default) for each in HANDLERS if each not in runtimes}
-    changed: Table = {"containerd": {**containerd, "runtimes": {**runtimes, **aliases}}}
+    added = aliases(section, layout.handlers, layout.main)
+    containerd = table_at(section, ("containerd",), layout.main)
+    runtimes = table_at(containerd, ("runtimes",), layout.main)
+    changed: Table = {"containerd": {**containerd, "runtimes": {**runtimes, **added}}}
     if version == 2:
         changed |= {"enable_cdi": True, "cdi_spec_dirs": _spec_folders(section)}
     elif section.get("enable_cdi") is False:
@@ -128,18 +145,19 @@ def _spec_folders(section: Table) -> list[str]:
     return [*given, *(each for each in SPEC_FOLDERS if each not in given)]
 
 
-def _with_import(text: str, config: Table) -> str:
+def _with_import(text: str, config: Table, layout: Layout) -> str:
     """Return the main file with our folder among its imports; all else stays byte for byte."""
     imports = _texts(config.get("imports", []))
     if imports is None:
-        raise NotConfigurable(f"imports in {MAIN} is no list of texts: correct the file")
-    if any(fnmatchcase(DROP_IN, each) for each in imports):
+        raise NotConfigurable(f"imports in {layout.main} is no list of texts: correct the file")
+    if any(fnmatchcase(layout.drop_in, each) for each in imports_of(text, layout.main)):
         return text
-    changed = _inserted(text, is_there="imports" in config)
-    expected = {**config, "imports": [IMPORT, *imports]}
-    if _parse(changed, MAIN) != expected:
+    pattern = f"{layout.drop_in.rpartition('/')[0]}/*.toml"
+    changed = _inserted(text, pattern, is_there="imports" in config)
+    expected = {**config, "imports": [pattern, *imports]}
+    if parse(changed, layout.main) != expected:
         raise NotConfigurable(
-            f"imports in {MAIN} cannot be changed safely: add {IMPORT!r} to them by hand"
+            f"imports in {layout.main} cannot be changed safely: add {pattern!r} to them by hand"
         )
     return changed
 
@@ -150,11 +168,11 @@ def _texts(value: Any) -> list[str] | None:
     return None if items is None or any(not isinstance(each, str) for each in items) else items
 
 
-def _inserted(text: str, *, is_there: bool) -> str:
+def _inserted(text: str, pattern: str, *, is_there: bool) -> str:
     if not is_there:
-        return f'imports = ["{IMPORT}"]\n{text}'
+        return f'imports = ["{pattern}"]\n{text}'
     first_table = _TABLE.search(text)
     found = _IMPORTS.search(text, 0, first_table.start() if first_table else len(text))
     if found is None:
         return text
-    return f'{text[: found.end()]}"{IMPORT}", {text[found.end() :]}'
+    return f'{text[: found.end()]}"{pattern}", {text[found.end() :]}'

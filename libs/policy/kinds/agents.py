@@ -32,6 +32,26 @@ PLUGIN_VARIABLES = (
     "SHARED_DEVICES_ALLOCATION_POLICY",
 )
 """The variables of NVIDIA's device plugin that have an effect here."""
+NRI_GPUS = "NRI_GPU_CDI_DEVICE_NAMESPACES"
+"""The namespaces whose pods may have GPUs by annotation; NVIDIA's toolkit lets all have them."""
+NRI_MANAGEMENT = "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES"
+"""The namespaces, beside Sluice's own, whose pods may have management devices by annotation."""
+LEGACY_CLASS = "nvidia-legacy"
+"""The RuntimeClass of a runtime that Sluice does not have; earlier releases created it."""
+HANDLER_VARIABLES = ("CONTAINERD_RUNTIME_CLASS", "NVIDIA_RUNTIME_NAME")
+RUNTIME_VARIABLES = (
+    "CONTAINERD_CONFIG",
+    "CONTAINERD_SOCKET",
+    *HANDLER_VARIABLES,
+    "NO_RUNTIME_CONFIG",
+    "RUNTIME_CONFIG",
+    "RUNTIME_DROP_IN_CONFIG",
+    "RUNTIME_RESTART_MODE",
+    "RUNTIME_SOCKET",
+)
+"""The variables of NVIDIA's container toolkit that configure a container runtime."""
+TOOLKIT_VARIABLES = (*RUNTIME_VARIABLES, NRI_GPUS, NRI_MANAGEMENT)
+"""The variables of NVIDIA's container toolkit that have an effect here."""
 NO_MONITOR = "Sluice creates a ServiceMonitor for the telemetry agents only"
 NO_POD_LABELS = "the telemetry agent does not read pods"
 NO_JOB_MAPPING = "the telemetry agent does not map jobs"
@@ -47,17 +67,27 @@ class MigStrategy(StrEnum):
 
 
 class Toolkit(AgentSection, frozen=True, kw_only=True):
-    """The container toolkit: the driver agent writes the CDI specs of a node's GPUs."""
+    """The container toolkit: the driver agent writes CDI specs, and configures the runtime."""
 
     enabled: Annotated[
         bool,
         About(
             "Whether containers can have GPUs.",
             effect="true: the driver agent keeps CDI specs of the node's GPUs in /var/run/cdi, and"
-            " changes no container runtime: containerd 2 and CRI-O read them by default,"
-            " containerd 1.7 with enable_cdi; false: another toolkit does that",
+            " gives containerd or CRI-O the handlers of the RuntimeClasses; false: another toolkit"
+            " does that, and what was configured is taken back",
         ),
     ] = True
+    env: Annotated[
+        tuple[EnvVar, ...],
+        About(
+            "Environment variables.",
+            effect=f"set in the driver agent: {', '.join(RUNTIME_VARIABLES)}; with"
+            f" cdi.nriPluginEnabled, {NRI_GPUS} and {NRI_MANAGEMENT} list the namespaces, with"
+            " commas between them, whose pods may have GPUs and management devices by annotation;"
+            " other variables have no effect",
+        ),
+    ] = ()
     install_dir: Annotated[
         str,
         About(

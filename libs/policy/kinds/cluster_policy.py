@@ -51,7 +51,6 @@ NO_VGPU = "Sluice does not support vGPU"
 NO_KATA = "Sluice does not support Kata"
 NO_CC = "Sluice does not support confidential computing"
 NO_OPENSHIFT = "Sluice does not use OpenShift's driver toolkit"
-NO_NRI = "Sluice has no NRI plugin"
 NO_PSP = "Kubernetes no longer has pod security policies"
 NO_PSA = "the namespace and its pod security labels are created when Sluice is installed"
 
@@ -109,8 +108,8 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether containers get GPUs through the Container Device Interface.",
-            effect="true: RuntimeClasses nvidia-cdi and nvidia-legacy are created where a node"
-            " knows their handlers; false: no CDI specs are written, and the policy is not ready"
+            effect="true: the RuntimeClass nvidia-cdi is created where a node knows its handler;"
+            " nvidia-legacy is not; false: no CDI specs are written, and the policy is not ready"
             " while the toolkit is switched on",
             stored=True,
         ),
@@ -127,9 +126,9 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
     nri_plugin_enabled: Annotated[
         bool,
         About(
-            "Whether an NRI plugin injects GPUs.",
-            no_effect_because=NO_NRI,
-            unsupported=True,
+            "Whether an NRI plugin gives containers the CDI devices that annotations name.",
+            effect="true: the driver agent is a plugin of the container runtime, in the namespaces"
+            " that toolkit.env lists (docs/compatibility.md#nri)",
             stored=True,
         ),
     ] = False

@@ -1,14 +1,19 @@
 """The pods of each agent: image, environment, and the parts of the host that it mounts."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from libs.policy.kinds.agents import PLUGIN_VARIABLES
+from libs.policy.kinds.agents import (
+    NRI_GPUS,
+    NRI_MANAGEMENT,
+    PLUGIN_VARIABLES,
+    RUNTIME_VARIABLES,
+)
 from libs.policy.kinds.cluster_policy import ClusterPolicy, Operator
 from libs.policy.kinds.common import AgentSection as Section
-from libs.policy.kinds.common import ResourceRequirements
+from libs.policy.kinds.common import EnvVar, ResourceRequirements
 from libs.policy.render.pod_fields import (
     BOTH_WAYS,
     FROM_HOST,
@@ -103,7 +108,8 @@ def runtime_class(policy: ClusterPolicy) -> str:
 def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the driver agent.
 
-    It swaps drivers, keeps the gate and the CDI specs, and reports which pods use GPUs.
+    It swaps drivers, keeps the gate and the CDI specs, configures the container runtime, and
+    reports which pods use GPUs.
     """
     spec = policy.spec
     return AgentPod(
@@ -111,23 +117,35 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
         sections=(spec.toolkit, spec.mig_manager),
         resources=_DRIVER,
         env={
+            **_variables(spec.toolkit.env, RUNTIME_VARIABLES),
             "SLUICE_CHANGE_THIS_MACHINE": "true",
             "SLUICE_DRIVER_DIR": install_dir(policy),
+            "SLUICE_RUNTIME_CLASS": runtime_class(policy),
             "SLUICE_TOOLKIT": "true" if operands.toolkit else "false",
+            **_nri(policy, operands),
         },
         volumes=_host(policy, read_only=False),
         host_pid=True,
     )
 
 
+def _nri(policy: ClusterPolicy, operands: Operands) -> Mapping[str, str]:
+    """Return the settings of the plugin of NRI; none where it is off."""
+    if not (operands.toolkit and policy.spec.cdi.nri_plugin_enabled):
+        return {}
+    env = {variable.name: variable.value for variable in policy.spec.toolkit.env}
+    settings = {
+        "SLUICE_NRI": "true",
+        "SLUICE_NRI_GPU_NAMESPACES": env.get(NRI_GPUS, ""),
+        "SLUICE_NRI_MANAGEMENT_NAMESPACES": env.get(NRI_MANAGEMENT, ""),
+    }
+    return {name: value for name, value in settings.items() if value}
+
+
 def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the device plugin, which offers a node's GPUs to the kubelet."""
     section = policy.spec.device_plugin
-    env = {
-        f"SLUICE_{variable.name}": variable.value
-        for variable in section.env
-        if variable.name in PLUGIN_VARIABLES
-    }
+    env = _variables(section.env, PLUGIN_VARIABLES)
     env["SLUICE_DEVICE_PLUGINS"] = DEVICE_PLUGINS
     env["SLUICE_MIG_STRATEGY"] = operands.mig_strategy.value
     listed, key = section.config.name, section.config.default
@@ -183,6 +201,11 @@ def telemetry(policy: ClusterPolicy, _operands: Operands, settings: RenderSettin
         annotations=section.annotations,
         ports=({"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},),
     )
+
+
+def _variables(given: Iterable[EnvVar], known: Collection[str]) -> dict[str, str]:
+    """Return the variables that have an effect, by their names here."""
+    return {f"SLUICE_{each.name}": each.value for each in given if each.name in known}
 
 
 def _of_kubelet(policy: ClusterPolicy, folder: str, path: str, *, read_only: bool = True) -> Volume:

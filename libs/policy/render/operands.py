@@ -15,8 +15,8 @@ from libs.policy.render.agents import render_agents
 from libs.policy.render.driver import ConfigMaps, render_driver, startup_probe_script
 from libs.policy.render.exporter import render_exporter
 from libs.policy.render.rendered import (
+    CDI_CLASS,
     MANAGED_BY,
-    RUNTIME_CLASSES,
     Operand,
     RenderedObject,
     RenderFailure,
@@ -94,7 +94,7 @@ def runtime_classes(cluster: ClusterWidePolicy | None) -> frozenset[str]:
     policy = cluster if isinstance(cluster, ClusterPolicy) else ClusterPolicy()
     names = {runtime_class(policy)}
     if policy.spec.cdi.enabled:
-        names |= set(RUNTIME_CLASSES[1:])
+        names.add(CDI_CLASS)
     return frozenset(names)
 
 

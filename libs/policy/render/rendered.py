@@ -7,6 +7,7 @@ import msgspec
 
 from libs.policy.digest import DriverIdentity
 from libs.policy.findings import Finding
+from libs.policy.kinds.agents import LEGACY_CLASS
 from libs.policy.kinds.common import EnvVar
 from libs.policy.wanted import DEFAULT_PULL_POLICY
 
@@ -18,8 +19,9 @@ COMMON_LABELS = {
     "app.kubernetes.io/part-of": "gpu-operator",
 }
 """Labels of every rendered object; scripts select operands by `part-of`."""
-RUNTIME_CLASSES = ("nvidia", "nvidia-cdi", "nvidia-legacy")
-"""The RuntimeClasses of the default settings. Others are created but never deleted."""
+CDI_CLASS = "nvidia-cdi"
+RUNTIME_CLASSES = ("nvidia", CDI_CLASS, LEGACY_CLASS)
+"""The RuntimeClasses that may be deleted. Others are created but never deleted."""
 SCRIPT_CONFIG_MAP = "sluice-driver-startup-probe"
 EXPORTER = "nvidia-dcgm-exporter"
 """The label `app` of telemetry pods, and the name of their Service and ServiceMonitor."""

@@ -5,6 +5,7 @@ All of it in the state `pod-restart-required`, and on the machine in one op of t
 """
 
 from libs.contracts.commands import Command, CommandKind, Install, Swap
+from libs.contracts.diagnoses import describe
 from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
 from libs.policy.wanted import InstallMethod
@@ -33,7 +34,7 @@ from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.in_flight.start import safe_load_to_clear
 from libs.rollout.node_driver import waits_at_gate
 from libs.rollout.node_writes import record_for_restart
-from libs.rollout.views.machine import Component, DriverPod
+from libs.rollout.views.machine import Component
 
 _PERMANENT = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Waiting reasons of the kubelet that do not go away by themselves."""
@@ -95,7 +96,7 @@ def driver_failure(f: InFlightNode) -> str:
     if pod.trouble.partition(":")[0] in _PERMANENT:
         return pod.trouble
     if pod.restarts >= limits.RESTARTS:
-        return f"the driver container restarted {pod.restarts} times{_trouble(pod)}"
+        return f"the driver container restarted {pod.restarts} times{_trouble(f)}"
     return ""
 
 
@@ -269,7 +270,7 @@ def _progress_text(f: InFlightNode) -> str:
     if pod is None and not installs_on_host(f):
         return f"no driver pod with label {f.record.label} exists yet"
     if pod is not None and not pod.ready:
-        return f"driver pod {pod.display_name} is not ready yet{_trouble(pod)}"
+        return f"driver pod {pod.display_name} is not ready yet{_trouble(f)}"
     return "the driver agent has not reported the loaded modules yet"
 
 
@@ -280,11 +281,13 @@ def _agent_progress_text(f: InFlightNode, driver: Component, command: Command) -
     detail = progress.detail or progress.phase
     if progress.phase == "gate" and f.node.gate is not None and f.node.gate.why:
         detail = f"{detail}: {f.node.gate.why}"
-    return f"{detail}{_trouble(f.new_pod)}"
+    return f"{detail}{_trouble(f)}"
 
 
-def _trouble(pod: DriverPod | None) -> str:
-    return f" ({pod.trouble})" if pod is not None and pod.trouble else ""
+def _trouble(f: InFlightNode) -> str:
+    trouble = "" if f.new_pod is None else f.new_pod.trouble
+    known = "; ".join(filter(None, (trouble, describe(f.node.obstacle))))
+    return f" ({known})" if known else ""
 
 
 def restart_again(f: InFlightNode, because: str) -> Step:

@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from libs.contracts.commands import Order
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest
 from libs.contracts.reports import Evidence, Usage
@@ -99,6 +100,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """The loaded driver, as the driver agent last reported in this boot."""
     modules_reported: bool = False
     """The driver agent has reported in this boot: `loaded` None then means no driver is loaded."""
+    obstacle: Diagnosis | None = None
+    """Why no driver is loaded, as far as the driver agent knows."""
     gate: Gate | None = None
     evidence: Evidence | None = None
     """The validator's last evidence, of this node uid and boot."""

@@ -7,6 +7,7 @@ import msgspec
 
 from libs.contracts.facts import Gpu
 from libs.host import pci
+from libs.host.diagnosing import SHARED_MEMORY
 from libs.host.system import ARCHITECTURE
 from libs.testing.cluster.kubelet.hardware import KERNEL
 from libs.testing.machines.host_tree import HostTree
@@ -110,6 +111,7 @@ def create_base_files(
     host_tree.put("/etc/hostname", f"{name}\n")
     host_tree.put("/etc/os-release", _os_release(system))
     host_tree.put("/dev/null")
+    host_tree.make_folder(SHARED_MEMORY)
     host_tree.put("/sys/class/dmi/id/product_name", f"{system.product}\n")
     host_tree.put(_SECURE_BOOT, bytes((6, 0, 0, 0, 0)))
     _processors(host_tree, system)

@@ -16,6 +16,7 @@ from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.testing.cluster.kubelet.container import ContainerInstance, ProcessEvents
 from libs.testing.cluster.views import Pod
 from libs.testing.machines.base_files import put_libraries
+from libs.testing.machines.faults import log_refusal
 from libs.testing.machines.kernel import CONTROL, PERSISTENCE_DAEMON, device
 from libs.testing.machines.processes import SimulatedProcess, workload_of
 from libs.testing.machines.state import IncidentKind, InstalledDriver, MachineState
@@ -135,7 +136,9 @@ class DriverProcess(SimulatedProcess):
         attempt = state.next_attempt(f"load {driver.label}")
         ending = state.model.load(state.name, driver.label, attempt)
         await self.wait(ending.after)
-        if ending.exit_code or state.kernel.is_loaded(modules.NOUVEAU):
+        if state.refusal:
+            log_refusal(state)
+        if ending.exit_code or state.refusal or state.kernel.is_loaded(modules.NOUVEAU):
             return ending.exit_code or 1
         state.install(driver)
         state.host_tree.put(driver_files.STATE, f"{driver.digest}\n")

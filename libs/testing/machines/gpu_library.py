@@ -77,6 +77,8 @@ class ValidatorGpus(AgentGpus):
     def open(self) -> DriverLibrary:
         """Open the library; raises `GpusUnavailable`. No effect if it is open."""
         installed = self.state.installed
+        if self.state.library_problem is not None:
+            raise GpusUnavailable(self.state.library_problem)
         if self._verdict is not None or installed is None:
             return super().open()
         attempt = self.state.next_attempt(f"validation {installed.label}")
@@ -109,6 +111,7 @@ def driver_library(state: MachineState) -> DriverLibrary | None:
     version = state.kernel.version(modules.DRIVER)
     if not version:
         return None
+    version = state.library_version or version
     return DriverLibrary(driver_version=version, cuda=_CUDA.get(version.partition(".")[0], ""))
 
 

@@ -20,6 +20,7 @@ from libs.testing.machines import drivers, processes
 from libs.testing.machines.agent_process import SimulatedAgentProcess, SimulatedLinux
 from libs.testing.machines.base_files import PLAIN, System, create_base_files
 from libs.testing.machines.base_files import gpus as hardware
+from libs.testing.machines.faults import MachineFaults
 from libs.testing.machines.gpu_library import AgentGpus, GpuReadings, ValidatorGpus
 from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, device
@@ -76,6 +77,10 @@ class SimulatedMachine:
     @property
     def root(self) -> Path:
         return self._state.host_tree.root
+
+    @property
+    def faults(self) -> MachineFaults:
+        return MachineFaults(self._state)
 
     @property
     def boot_id(self) -> str:

@@ -19,6 +19,7 @@ from libs.testing.nvml.products import PRODUCTS, Product
 from libs.testing.stage.worlds import MachineModel
 
 if TYPE_CHECKING:
+    from libs.contracts.gpus import GpuProblem
     from libs.host.gate import GateAnswer
     from libs.host.tree import Tree
 
@@ -92,6 +93,12 @@ class MachineState:
         """Called after each change of how a GPU is divided."""
         self.broken_gpus: set[int] = set()
         """Indices of GPUs that do not answer in this boot."""
+        self.refusal = ""
+        """The kernel's record about modules of a driver, which it refuses; empty: it does not."""
+        self.library_version = ""
+        """The version of the driver's library; empty: that of the modules."""
+        self.library_problem: GpuProblem | None = None
+        """Why the validator cannot open the driver's library."""
         self._installed: InstalledDriver | None = None
         self._attempts = Counter[str]()
 

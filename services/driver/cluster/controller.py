@@ -33,6 +33,7 @@ from services.driver.cluster.decide import (
     without_times,
 )
 from services.driver.cluster.diff import difference
+from services.driver.cluster.handlers import ReportedHandlers
 from services.driver.cluster.plan import ObjectKey, find_pod_problems
 from services.driver.cluster.planner import Planner
 from services.driver.cluster.resources import Informers
@@ -76,6 +77,7 @@ class OperandController:
         namespace: str,
         informers: Informers,
         planner: Planner,
+        handlers: ReportedHandlers,
         writes: Writes,
         events: PolicyEvents,
         metrics: DriverMetrics,
@@ -86,6 +88,7 @@ class OperandController:
         self._namespace = namespace
         self._informers = informers
         self._planner = planner
+        self._handlers = handlers
         self._writes = writes
         self._events = events
         self._metrics = metrics
@@ -108,12 +111,16 @@ class OperandController:
         """By DaemonSet that lacks pods."""
 
     async def run(self) -> None:
-        unsubscribe = self._informers.on_change(self._on_change)
+        unsubscribe = (
+            self._informers.on_change(self._on_change),
+            self._handlers.on_change(self._resync_soon),
+        )
         try:
             self._queue.add(_RESYNC)
             await self._controller.run()
         finally:
-            unsubscribe()
+            for each in unsubscribe:
+                each()
 
     def _on_change(self, before: Object | None, after: Object | None) -> None:
         if isinstance(before, resources.Node) and isinstance(after, resources.Node):

@@ -51,6 +51,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Only ours."""
     foreign_operands: Collection[str] = ()
     """DaemonSets of a GPU Operator in our namespace, by name."""
+    reported_handlers: Mapping[str, Collection[str]] = {}
+    """By the uid of nodes: the handlers that their driver agents report."""
     has_monitors: bool = False
     """Whether the server has the kind ServiceMonitor."""
     pod_problems: tuple[PodProblem, ...] = ()
@@ -91,7 +93,10 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         handler
         for node in snapshot.nodes
         if node.metadata.labels.get(PRESENT_LABEL) == "true"
-        for handler in node.handlers
+        for handler in (
+            *node.handlers,
+            *snapshot.reported_handlers.get(node.metadata.uid, ()),
+        )
     }
     rendering = render_operands(
         pools, placement, settings, config_maps=dict(snapshot.config_maps), handlers=handlers

@@ -24,6 +24,7 @@ from services.driver.cluster.decide import (
     keep_reason,
     status_change,
 )
+from services.driver.cluster.handlers import ReportedHandlers
 from services.driver.cluster.plan import ClusterSnapshot, ObjectKey, OperandPlan, make_plan
 from services.driver.cluster.resources import (
     NODES,
@@ -62,12 +63,14 @@ class Planner:
         *,
         foreign: GpuOperatorDetector,
         commanded_drivers: CommandedDrivers,
+        handlers: ReportedHandlers,
         settings: RenderSettings,
         clock: Clock,
     ) -> None:
         self._informers = informers
         self._foreign = foreign
         self._commanded_drivers = commanded_drivers
+        self._handlers = handlers
         self._settings = settings
         self._clock = clock
         self._unreferenced = UnreferencedDrivers()
@@ -94,6 +97,7 @@ class Planner:
                 for each in informers.daemon_sets
                 if is_of_gpu_operator(each) and not is_ours(each)
             ),
+            reported_handlers=self._handlers.by_node(),
             has_monitors=informers.service_monitors.is_served,
             pod_problems=pod_problems,
             refused=refused,

@@ -18,6 +18,7 @@ from libs.runtime.process import Process
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
 from services.driver.cluster.controller import NAME, OperandController
+from services.driver.cluster.handlers import ReportedHandlers
 from services.driver.cluster.planner import CommandedDrivers, Planner
 from services.driver.cluster.resources import MANAGER, Informers
 from services.driver.cluster.writes import DriverMetrics, PolicyEvents, Writes
@@ -64,8 +65,13 @@ async def run(
     kube: Transport,
     commanded_drivers: CommandedDrivers,
     service: Service,
+    handlers: ReportedHandlers | None = None,
 ) -> None:
-    """Start the role. It deletes old drivers only while `commanded_drivers` are known."""
+    """Start the role. It deletes old drivers only while `commanded_drivers` are known.
+
+    `handlers` are those that driver agents report; kubelets report most of them too.
+    """
+    handlers = handlers or ReportedHandlers()
     namespace = settings.namespace
     candidate = Candidate(
         kube, manager=MANAGER, namespace=namespace, lease=LEASE, identity=settings.pod_name, env=env
@@ -85,9 +91,11 @@ async def run(
                 informers,
                 foreign=foreign,
                 commanded_drivers=commanded_drivers,
+                handlers=handlers,
                 settings=settings.render_settings(),
                 clock=env.clock,
             ),
+            handlers=handlers,
             writes=Writes(fenced, informers=informers, namespace=namespace, metrics=metrics),
             events=PolicyEvents(events),
             metrics=metrics,
@@ -109,7 +117,7 @@ async def run(
 
 async def start(process: Process[DriverClusterSettings], service: Service) -> None:
     """Start the role before the bus is connected: operands need only the API server."""
-    settings, slots = process.settings, SlotCache()
+    settings, slots, handlers = process.settings, SlotCache(), ReportedHandlers()
     kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
     await run(
         settings,
@@ -117,8 +125,10 @@ async def start(process: Process[DriverClusterSettings], service: Service) -> No
         kube=kube,
         commanded_drivers=slots.commanded_drivers,
         service=service,
+        handlers=handlers,
     )
     bus = await connect_bus(
         process=process, service=service, settings=settings.nats, writer=Writer.DRIVER_CLUSTER
     )
     await service.enter("commands", slots.follow(bus))
+    await service.enter("handlers", handlers.follow(bus))

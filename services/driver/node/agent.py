@@ -18,19 +18,26 @@ from libs.bus.reporter import Reporter
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.facts import Facts, Gate, LoadedDriver
 from libs.contracts.reports import PodUse, Usage
-from libs.host import driver_files, gate, modules, system
+from libs.host import diagnosing, driver_files, gate, modules, system
 from libs.host.linux import RealKernelForbidden, RealLinux
 from libs.host.machine import Machine
+from libs.host.module_log import ModuleLog
+from libs.host.nri.plugin import SOCKET, NriPlugin
+from libs.host.runtimes.common import HANDLERS
+from libs.host.runtimes.live import CriRuntime
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 from libs.runtime.fatal import Fatal
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
+from services.driver.node.annotations import AnnotatedDevices
 from services.driver.node.checks import Checks
 from services.driver.node.gate_keeper import GateKeeper
 from services.driver.node.inspection import Inspection, inspect_machine
 from services.driver.node.mig import MigHandler
+from services.driver.node.runtime import RuntimeKeeper
+from services.driver.node.runtime_steps import RuntimeSettings
 from services.driver.node.swap import SwapHandler
 from services.driver.node.toolkit import Toolkit
 
@@ -48,13 +55,16 @@ class DriverReporter:
         reporter: Reporter,
         gate_keeper: GateKeeper,
         toolkit: Toolkit,
+        runtime: RuntimeKeeper,
         clock: Clock,
     ) -> None:
         self._machine = machine
         self._reporter = reporter
         self._gate_keeper = gate_keeper
         self._toolkit = toolkit
+        self._runtime = runtime
         self._clock = clock
+        self._module_log = ModuleLog(machine.tree)
         self._facts: Facts | None = None
         self._usage: Usage | None = None
         self._problem = ""
@@ -69,8 +79,12 @@ class DriverReporter:
         """Inspect the machine, and report what differs from the last report."""
         tree = self._machine.tree
         try:
-            inspection, driver = await self._machine.offload.run(
-                lambda: (inspect_machine(tree), loaded_driver(tree))
+            inspection, driver, obstacle = await self._machine.offload.run(
+                lambda: (
+                    inspect_machine(tree),
+                    loaded_driver(tree),
+                    diagnosing.obstacle(tree, self._module_log),
+                )
             )
         except Unreadable as error:
             self._report_unreadable(str(error))
@@ -80,6 +94,8 @@ class DriverReporter:
             driver=driver,
             gate=gate_facts(inspection, self._gate_keeper.shut_reason),
             cdi=self._toolkit.cdi,
+            obstacle=obstacle,
+            container_runtime=self._runtime.facts,
         )
         if facts != self._facts:
             self._facts = facts
@@ -148,6 +164,43 @@ class DriverAgentSettings(AgentSettings, frozen=True, kw_only=True):
     """Allow the agent to unload modules of the real kernel."""
     toolkit: bool = True
     """Keep CDI specs of the GPUs on the machine."""
+    runtime_class: str = HANDLERS[0]
+    """The handler of the policy's RuntimeClass."""
+    containerd_runtime_class: str = ""
+    """This and the following are variables of NVIDIA's toolkit, as the policy sets them."""
+    nvidia_runtime_name: str = ""
+    containerd_config: str = ""
+    runtime_config: str = ""
+    runtime_drop_in_config: str = ""
+    containerd_socket: str = ""
+    runtime_socket: str = ""
+    runtime_restart_mode: str = ""
+    no_runtime_config: bool = False
+    nri: bool = False
+    """Give containers the CDI devices that annotations of their pods name."""
+    nri_socket: str = SOCKET
+    """The socket of the container runtime, on the machine."""
+    nri_gpu_namespaces: tuple[str, ...] = ()
+    """The namespaces whose pods may ask for GPUs."""
+    nri_management_namespaces: tuple[str, ...] = ()
+    """The namespaces, beside the agent's own, whose pods may ask for management devices."""
+
+    @property
+    def runtime(self) -> RuntimeSettings:
+        """Return how the container runtime is to be configured."""
+        name = self.nvidia_runtime_name or self.containerd_runtime_class or self.runtime_class
+        return RuntimeSettings(
+            configure=self.toolkit and not self.no_runtime_config,
+            main=self.runtime_config or self.containerd_config,
+            drop_in=self.runtime_drop_in_config,
+            handlers=tuple(dict.fromkeys((name, *HANDLERS[1:]))),
+            restart=self.runtime_restart_mode,
+        )
+
+
+def make_runtime(settings: DriverAgentSettings, tree: Tree) -> CriRuntime:
+    """Return the container runtime of this machine."""
+    return CriRuntime(tree, socket=settings.runtime_socket or settings.containerd_socket)
 
 
 def make_linux(settings: DriverAgentSettings, tree: Tree) -> RealLinux:
@@ -177,21 +230,31 @@ async def run(
     )
 
     handle_mig = MigHandler(machine=host, clock=env.clock)
+    runtime = RuntimeKeeper(machine=host, clock=env.clock, settings=settings.runtime)
     toolkit = Toolkit(
         machine=host,
         clock=env.clock,
         root=settings.driver_dir,
         architecture=os.uname().machine,
         enabled=settings.toolkit,
+        runtime_problem=lambda: runtime.cdi_problem,
     )
 
     async def change(handler: CommandHandler, op: Op) -> OpDone | OpFailed:
-        """Withdraw the GPUs from containers; report the machine before the op's result."""
-        async with toolkit.withdrawn():
+        """Withdraw the GPUs from containers; report the machine before the op's result.
+
+        The node has no pods with GPUs now, so its container runtime may be restarted.
+        """
+        await runtime.look(before_restart=partial(op.checkpoint, "container-runtime"))
+        async with runtime.paused(), toolkit.withdrawn():
             result = await handler(op)
         await toolkit.refresh()
         await reporter.report()
         return result
+
+    async def keep_specs() -> None:
+        await runtime.asked.wait()
+        await toolkit.run()
 
     agent = Agent(
         bus=bus,
@@ -213,14 +276,43 @@ async def run(
         reporter=agent.reporter,
         gate_keeper=gate_keeper,
         toolkit=toolkit,
+        runtime=runtime,
         clock=env.clock,
     )
     await agent.open()
     agent.start(service)
     service.run_forever("gate", gate_keeper.run())
-    service.run_forever("CDI specs", toolkit.run())
+    service.run_forever("container runtime", runtime.run())
+    service.run_forever("CDI specs", keep_specs())
     service.run_forever("facts", reporter.run())
     service.ready_when("gate", lambda: gate_keeper.shut_reason or None)
+    if settings.nri:
+        plugin = _nri_plugin(settings, toolkit, host=host, clock=env.clock)
+        service.run_forever("NRI", plugin.run())
+        service.ready_when("NRI", lambda: plugin.problem or None)
+
+
+def _nri_plugin(
+    settings: DriverAgentSettings, toolkit: Toolkit, *, host: Machine, clock: Clock
+) -> NriPlugin:
+    def unavailable() -> str:
+        cdi = toolkit.cdi
+        if cdi is None:
+            return "the CDI specs of this machine are not made yet"
+        return "" if cdi.devices else cdi.why
+
+    injector = AnnotatedDevices(
+        gpus=settings.nri_gpu_namespaces,
+        management=filter(None, (settings.namespace, *settings.nri_management_namespaces)),
+        unavailable=unavailable,
+    )
+    return NriPlugin(
+        injector,
+        tree=host.tree,
+        offload=host.offload,
+        clock=clock,
+        socket=settings.nri_socket,
+    )
 
 
 async def _do_nothing(_op: Op) -> OpDone:

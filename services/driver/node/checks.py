@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from libs.contracts.commands import Check, CheckBody, PreflightCheck
+from libs.contracts.diagnoses import MEANINGS, Diagnosis
 from libs.contracts.reports import Finding, Holder, Holders, Preflight
 from libs.host import holders, modules, system
 from libs.host.machine import Machine
@@ -46,15 +47,12 @@ class Checks:
         tree = self._machine.tree
         inspection = inspect_machine(tree)
         if modules.NOUVEAU in inspection.modules:
-            yield Finding(
-                code="nouveau",
-                message="the open driver nouveau is loaded; it excludes every other driver",
-                remedy="blacklist nouveau on this machine and reboot it",
-            )
+            message, remedy = MEANINGS[Diagnosis.NOUVEAU]
+            yield Finding(code=Diagnosis.NOUVEAU.value, message=message, remedy=remedy)
         kernel = system.kernel(tree)
         if kernel is not None and kernel.secure_boot and inspection.driver is None:
             yield Finding(
-                code="secure-boot",
+                code=Diagnosis.SECURE_BOOT.value,
                 message="Secure Boot is on, and no driver that it accepts is loaded",
                 remedy="enrol the key that signs the driver's modules, or turn Secure Boot off;"
                 " where the modules are signed, request without-preflight",

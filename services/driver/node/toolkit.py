@@ -6,7 +6,7 @@ driver or the GPUs there are no specs, and NVML stays closed.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -33,14 +33,26 @@ class Toolkit:
     """The specs of one machine."""
 
     def __init__(
-        self, *, machine: Machine, clock: Clock, root: str, architecture: str, enabled: bool
+        self,
+        *,
+        machine: Machine,
+        clock: Clock,
+        root: str,
+        architecture: str,
+        enabled: bool,
+        runtime_problem: Callable[[], str] = lambda: "",
     ) -> None:
-        """`root` is the root of a driver container on the machine."""
+        """`root` is the root of a driver container on the machine.
+
+        `runtime_problem` says why the container runtime reads no specs: it would start containers
+        without their GPUs, so there are no specs then.
+        """
         self._machine = machine
         self._clock = clock
         self._roots = (root, "/")
         self._architecture = architecture
         self._enabled = enabled
+        self._runtime_problem = runtime_problem
         self._lock = asyncio.Lock()
         self._withdrawals = 0
         self._seen: Traces | None = None
@@ -84,6 +96,11 @@ class Toolkit:
             self._remove()
             return None
         tree = self._machine.tree
+        problem = self._runtime_problem()
+        if problem:
+            self._remove()
+            self._seen = None
+            return Cdi(why=problem)
         try:
             found = traces(tree, self._roots)
             if self.cdi is not None and found == self._seen and not self._is_retry_due():

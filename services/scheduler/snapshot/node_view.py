@@ -130,6 +130,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         ),
         loaded=facts.driver if facts is not None else None,
         modules_reported=facts is not None,
+        obstacle=facts.obstacle if facts is not None else None,
         gate=facts.gate if facts is not None else None,
         evidence=reports.evidence,
         usage=reports.usage,

@@ -15,6 +15,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from libs.bus.reports import ReportCache
+from libs.contracts.diagnoses import NOTES, Diagnosis
+from libs.contracts.facts import Facts
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import DRIVER_LABEL
@@ -73,16 +75,23 @@ class NodeProof(msgspec.Struct, frozen=True, kw_only=True):
     """Why the step failed and what to do, for people."""
     at: float = 0.0
     """Time of the validation, in unix seconds."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What is wrong with the node, where it has a name, and notes."""
 
 
-def node_proof(node: Node, report: Report | None, *, pool: str) -> NodeProof:
-    """Judge the last evidence of a node."""
+def node_proof(
+    node: Node, report: Report | None, driver: Report | None = None, *, pool: str
+) -> NodeProof:
+    """Judge the last evidence of a node; `driver`: the last facts of its driver agent."""
     evidence = _current_evidence(node, report)
     name = node.metadata.name
+    diagnoses = _diagnoses(evidence, _obstacle(node, driver))
     if evidence is None:
-        return NodeProof(node=name, pool=pool, status=ProofStatus.UNPROVEN)
+        return NodeProof(node=name, pool=pool, status=ProofStatus.UNPROVEN, diagnoses=diagnoses)
     if evidence.passed:
-        return NodeProof(node=name, pool=pool, status=ProofStatus.PROVEN, at=evidence.at)
+        return NodeProof(
+            node=name, pool=pool, status=ProofStatus.PROVEN, at=evidence.at, diagnoses=diagnoses
+        )
     failed = next((step for step in evidence.steps if not step.passed), None)
     return NodeProof(
         node=name,
@@ -91,17 +100,39 @@ def node_proof(node: Node, report: Report | None, *, pool: str) -> NodeProof:
         step=failed.name if failed else UNNAMED_STEP,
         reason=failed.message if failed else "",
         at=evidence.at,
+        diagnoses=diagnoses,
     )
+
+
+def _diagnoses(evidence: Evidence | None, obstacle: Diagnosis | None) -> tuple[Diagnosis, ...]:
+    """Return what is named, each once; an agent's own words name nothing."""
+    found = [obstacle]
+    if evidence is not None:
+        found += [*(step.diagnosis for step in evidence.steps), *evidence.notes]
+    return tuple(dict.fromkeys(each for each in found if each is not None and each.is_known))
+
+
+def _obstacle(node: Node, report: Report | None) -> Diagnosis | None:
+    """Return why no driver is loaded in the present boot of the Node."""
+    if report is None or not _is_of(node, report):
+        return None
+    facts = report.open()
+    return facts.obstacle if isinstance(facts, Facts) else None
+
+
+def _is_of(node: Node, report: Report) -> bool:
+    boot = node.metadata.uid, node.status.node_info.boot_id
+    return (report.node_uid, report.boot_id) == boot
 
 
 def _current_evidence(node: Node, report: Report | None) -> Evidence | None:
     """Return the evidence if it names the Node, its boot and the driver that it should run."""
-    boot = node.metadata.uid, node.status.node_info.boot_id
-    if report is None or (report.node_uid, report.boot_id) != boot:
+    if report is None or not _is_of(node, report):
         return None
     evidence = report.open()
     if not isinstance(evidence, Evidence):
         return None
+    boot = node.metadata.uid, node.status.node_info.boot_id
     proven = evidence.node_uid, evidence.boot_id, evidence.label
     return evidence if proven == (*boot, node.driver) else None
 
@@ -119,9 +150,10 @@ class FleetProofs:
         for node in sorted(self._nodes, key=lambda node: node.metadata.name):
             name = node.metadata.name
             report = self._reports.get(name, Writer.VALIDATOR, StateKind.EVIDENCE)
+            driver = self._reports.get(name, Writer.DRIVER, StateKind.FACTS)
             pool = node.pool or self._pool_index.pool_of(name)
             try:
-                yield node_proof(node, report, pool=pool)
+                yield node_proof(node, report, driver, pool=pool)
             except MalformedMessage:
                 yield node_proof(node, None, pool=pool)
 
@@ -137,6 +169,7 @@ class ProofCollector(Collector):
         yield from _node_metrics(proofs)
         yield from _pool_metrics(proofs)
         yield _failure_metric(proofs)
+        yield _diagnosis_metric(proofs)
 
 
 def _node_metrics(proofs: Sequence[NodeProof]) -> Iterator[Metric]:
@@ -190,3 +223,17 @@ def _failure_metric(proofs: Sequence[NodeProof]) -> Metric:
         if proof.status is ProofStatus.FAILED:
             reasons.add_metric([proof.node, proof.pool, proof.step, proof.reason], 1)
     return reasons
+
+
+def _diagnosis_metric(proofs: Sequence[NodeProof]) -> Metric:
+    diagnoses = GaugeMetricFamily(
+        "sluice_validator_node_diagnosis",
+        "Named diagnosis of a node, from its evidence or its driver agent; always 1. Severity:"
+        " failure, or note.",
+        labels=["node", "pool", "diagnosis", "severity"],
+    )
+    for proof in proofs:
+        for each in proof.diagnoses:
+            severity = "note" if each in NOTES else "failure"
+            diagnoses.add_metric([proof.node, proof.pool, each.value, severity], 1)
+    return diagnoses

@@ -5,42 +5,22 @@ the files that tell other pods what is proven (`status_files`). Between two vali
 only the names of the GPUs that the driver listed.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Final
-
 from libs.bus.agent import Agent, AgentSettings
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
-from libs.contracts.commands import Command, CommandKind, Order, Validate
+from libs.contracts.commands import CommandKind, Order, Validate
 from libs.contracts.events import EvidenceEvent
 from libs.contracts.journal import Entry, EntryPhase
-from libs.contracts.reports import Evidence, ValidationStep
-from libs.health.record import GpuRecord
+from libs.contracts.reports import Evidence
 from libs.host import system
-from libs.host.cuda.port import Cuda
 from libs.host.cuda.processes import CudaProcesses
 from libs.host.machine import Machine
 from libs.host.tree import Tree
-from libs.runtime.clock import Clock
 from libs.runtime.env import Env
-from libs.runtime.logs import logger
 from libs.runtime.service import Service
-from services.validator.node import status_files
-from services.validator.node.cuda_check import judge_cuda
-from services.validator.node.driver_check import probe_driver
-from services.validator.node.probe import CUDA_STEP, GPUS_STEP, STEPS, Probe
-from services.validator.node.toolkit_check import check_toolkit
-
-NO_DIGEST: Final = "none"
-"""The digest of a part that was not validated."""
-
-TRIES: Final = 6
-RETRY_INTERVAL: Final = 5.0
-"""Seconds between two tries: GPUs come up one after another."""
-
-_log = logger()
+from services.validator.node.probe import STEPS
+from services.validator.node.validation import Validator
 
 
 class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
@@ -50,130 +30,84 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """The driver's library libcuda, or its folder; if empty, it is searched for."""
 
 
-class Validator:
-    """The validations of one machine during one boot."""
+class ValidatorAgent:
+    """Carries out the commands, and publishes each evidence once the journal has its result."""
 
     def __init__(
         self,
+        validator: Validator,
         *,
-        machine: Machine,
-        cuda: Cuda,
+        bus: Bus,
+        env: Env,
+        journal: Journal,
         node_uid: str,
         boot_id: str,
-        clock: Clock,
-        driver_root: str,
-        with_toolkit: bool,
     ) -> None:
-        self._machine = machine
-        self._cuda = cuda
-        self._node_uid = node_uid
-        self._boot_id = boot_id
-        self._clock = clock
-        self._driver_root = driver_root
-        self._with_toolkit = with_toolkit
-        self._known = tuple[GpuRecord, ...]()
-        """The GPUs that the driver listed in this boot, as far as this process knows."""
-
-    async def validate(self, op: Op, request: Validate) -> Evidence:
-        """Check driver, GPUs and CUDA until they work or all tries failed.
-
-        While the machine does not show the requested run, no try is used up: either it soon will,
-        or the scheduler replaces the request, or the time for validation ends.
-        """
-        await self.clear_status_files()
-        seconds = defaultdict[str, float](float)
-        last = self._clock.monotonic()
-        attempt = 1
-        while True:
-            op.raise_if_superseded()
-            probe = await self._probe(op, request)
-            op.progress(probe.step, probe.problem)
-            now = self._clock.monotonic()
-            seconds[probe.step] += now - last
-            last = now
-            if not probe.is_undecided:
-                if not probe.problem or attempt == TRIES:
-                    break
-                attempt += 1
-            await self._clock.sleep(RETRY_INTERVAL)
-        evidence = self._evidence(op.command, request, probe, _steps(probe, seconds))
-        await self._write_status_files(evidence)
-        return evidence
-
-    async def clear_status_files(self) -> None:
-        await self._change_status_files(status_files.clear)
-
-    async def _write_status_files(self, evidence: Evidence) -> None:
-        passed = [step.name for step in evidence.steps if step.passed]
-        root = self._driver_root if evidence.driver_pod_uid else ""
-        await self._change_status_files(
-            lambda tree: status_files.write(tree, passed, container_root=root)
+        self._validator = validator
+        self._unpublished: dict[Order, Evidence] = {}
+        self._agent = Agent(
+            bus=bus,
+            env=env,
+            journal=journal,
+            node_uid=node_uid,
+            boot_id=boot_id,
+            handlers={
+                CommandKind.QUIESCE: self._quiesce,
+                CommandKind.IDLE: _do_nothing,
+                CommandKind.VALIDATE: self._validate,
+            },
+            checks={},
         )
+        self._agent.commands.on_entry(self._publish_evidence)
 
-    async def _change_status_files(self, change: Callable[[Tree], None]) -> None:
-        try:
-            await self._machine.offload.run(lambda: change(self._machine.tree))
-        except OSError as error:
-            _log.warning(
-                "pods that wait for this node's validation are not told of it: mount"
-                " /run/nvidia/validations of the host, to be written",
-                error=str(error),
+    async def start(self, service: Service) -> None:
+        await self._agent.open()
+        self._agent.start(service)
+
+    async def _quiesce(self, _op: Op) -> OpDone:
+        await self._validator.clear_status_files()
+        return OpDone()
+
+    async def _validate(self, op: Op) -> OpDone | OpFailed:
+        request = op.body
+        if not isinstance(request, Validate):
+            return OpFailed("defect", f"{op.command.kind} is no validation")
+        unknown = [step for step in request.steps if step not in STEPS]
+        if unknown:
+            return OpFailed("unknown-step", f"this validator cannot do {', '.join(unknown)}")
+        evidence = await self._validator.validate(op, request)
+        self._unpublished[op.command.order] = evidence
+        self._agent.reporter.report(evidence)
+        if evidence.passed:
+            return OpDone(f"driver {evidence.driver_version} works")
+        failed = evidence.steps[-1]
+        return OpFailed(failed.name, failed.message)
+
+    def _publish_evidence(self, entry: Entry) -> None:
+        if entry.phase is not EntryPhase.FINISHED:
+            return
+        if (evidence := self._unpublished.pop(entry.order, None)) is not None:
+            self._agent.publish_event(
+                _event(evidence),
+                id=f"evidence/{entry.order}/{entry.time:.6f}",
+                message=_describe(evidence),
             )
 
-    async def _probe(self, op: Op, request: Validate) -> Probe:
-        machine, known = self._machine, self._known
-        probe = await machine.offload.run(
-            lambda: probe_driver(machine.tree, machine.gpus, request, known=known)
-        )
-        self._known = probe.gpus
-        if not probe.passed(GPUS_STEP):
-            return probe
-        if self._with_toolkit:
-            probe = await machine.offload.run(lambda: check_toolkit(machine.tree, probe))
-            if probe.problem:
-                return probe
-        op.progress(CUDA_STEP)
-        computations = await machine.offload.run(lambda: self._cuda.compute(probe.devices))
-        return judge_cuda(probe, computations)
 
-    def _evidence(
-        self,
-        command: Command,
-        request: Validate,
-        probe: Probe,
-        steps: tuple[ValidationStep, ...],
-    ) -> Evidence:
-        return Evidence(
-            epoch=command.epoch,
-            token=command.token,
-            op=command.op,
-            passed=not probe.problem,
-            label=request.label,
-            node_uid=self._node_uid,
-            boot_id=self._boot_id,
-            kernel=probe.kernel,
-            driver_pod_uid=request.pod_uid,
-            driver_started=probe.started,
-            driver_version=probe.version,
-            driver_digest=probe.digest or NO_DIGEST,
-            runtime_digest=NO_DIGEST,
-            mig_digest=probe.mig_digest or NO_DIGEST,
-            steps=steps,
-            at=self._clock.now(),
-        )
-
-
-def _steps(probe: Probe, seconds: Mapping[str, float]) -> tuple[ValidationStep, ...]:
-    """Return the steps that were reached; `seconds` is how long tries ended in each step."""
-    return tuple(
-        ValidationStep(
-            name=name,
-            passed=name != probe.step or not probe.problem,
-            message=(name == probe.step and probe.problem) or probe.found.get(name, ""),
-            seconds=round(seconds[name], 3),
-        )
-        for name in probe.reached
+def _event(evidence: Evidence) -> EvidenceEvent:
+    return EvidenceEvent(
+        token=evidence.token,
+        op=evidence.op,
+        label=evidence.label,
+        passed=evidence.passed,
+        failed_step="" if evidence.passed else evidence.steps[-1].name,
     )
+
+
+def _describe(evidence: Evidence) -> str:
+    if evidence.passed:
+        return f"driver {evidence.driver_version} is proven"
+    return f"the driver is not proven: {evidence.steps[-1].message}"
 
 
 def make_cuda(settings: ValidatorSettings, tree: Tree) -> CudaProcesses:
@@ -190,10 +124,10 @@ async def run(
     service: Service,
 ) -> None:
     """Start the agent for one boot of the machine."""
-    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
-    node_uid = settings.resolve_node_uid()
     if host.cuda is None:
         raise RuntimeError("the validator was started on a machine without CUDA")
+    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
+    node_uid = settings.resolve_node_uid()
     validator = Validator(
         machine=host,
         cuda=host.cuda,
@@ -203,60 +137,10 @@ async def run(
         driver_root=settings.driver_root,
         with_toolkit=settings.toolkit,
     )
-
-    async def quiesce(_op: Op) -> OpDone:
-        await validator.clear_status_files()
-        return OpDone()
-
-    async def validate(op: Op) -> OpDone | OpFailed:
-        request = op.body
-        if not isinstance(request, Validate):
-            return OpFailed("defect", f"{op.command.kind} is no validation")
-        unknown = [step for step in request.steps if step not in STEPS]
-        if unknown:
-            return OpFailed("unknown-step", f"this validator cannot do {', '.join(unknown)}")
-        evidence = unpublished[op.command.order] = await validator.validate(op, request)
-        agent.reporter.report(evidence)
-        if evidence.passed:
-            return OpDone(f"driver {evidence.driver_version} works")
-        failed = evidence.steps[-1]
-        return OpFailed(failed.name, failed.message)
-
-    agent = Agent(
-        bus=bus,
-        env=env,
-        journal=journal,
-        node_uid=node_uid,
-        boot_id=boot_id,
-        handlers={
-            CommandKind.QUIESCE: quiesce,
-            CommandKind.IDLE: _do_nothing,
-            CommandKind.VALIDATE: validate,
-        },
-        checks={},
+    agent = ValidatorAgent(
+        validator, bus=bus, env=env, journal=journal, node_uid=node_uid, boot_id=boot_id
     )
-    unpublished: dict[Order, Evidence] = {}
-
-    def publish_evidence(entry: Entry) -> None:
-        """Publish the event when the journal has the result."""
-        if entry.phase is EntryPhase.FINISHED and (found := unpublished.pop(entry.order, None)):
-            agent.publish_event(
-                EvidenceEvent(
-                    token=found.token,
-                    op=found.op,
-                    label=found.label,
-                    passed=found.passed,
-                    failed_step="" if found.passed else found.steps[-1].name,
-                ),
-                id=f"evidence/{entry.order}/{entry.time:.6f}",
-                message=f"driver {found.driver_version} is proven"
-                if found.passed
-                else f"the driver is not proven: {found.steps[-1].message}",
-            )
-
-    agent.commands.on_entry(publish_evidence)
-    await agent.open()
-    agent.start(service)
+    await agent.start(service)
 
 
 async def _do_nothing(_op: Op) -> OpDone:

@@ -3,12 +3,16 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import Gpu
 from libs.host.cuda.port import Computation, CudaProblem
-from services.validator.node.probe import CUDA_STEP, Probe
+from services.validator.node.probe import CUDA_STEP, Probe, describe_first
 
-_DESCRIBED: Final = 3
-"""The number of failures that a text describes; it counts the others."""
+_DIAGNOSES: Final = {
+    CudaProblem.NOT_READY: Diagnosis.FABRIC_MANAGER,
+    CudaProblem.VERSION_MISMATCH: Diagnosis.VERSION_MISMATCH,
+    CudaProblem.NO_UVM_DEVICE: Diagnosis.NO_DEVICE_FILES,
+}
 
 
 def devices(gpus: Iterable[Gpu]) -> tuple[str, ...]:
@@ -31,10 +35,17 @@ def judge_cuda(probe: Probe, computations: Sequence[Computation]) -> Probe:
     found = f"{total - len(in_use) - len(failed)} of {total} GPUs or MIG devices compute right"
     if in_use:
         found += f"; in use by other processes, and not tried: {len(in_use)}"
-    return probe.at_step(CUDA_STEP, problem=_text(failed), found=found)
+    diagnosis = _diagnosis(probe, failed)
+    problem = describe_first([f"{each.uuid}: {each.describe()}" for each in failed])
+    if diagnosis is Diagnosis.FABRIC_MANAGER:
+        problem += f"; NVSwitches: {probe.switches}; GPUs outside of the fabric: {probe.unjoined}"
+    return probe.at_step(CUDA_STEP, problem=problem, found=found, diagnosis=diagnosis)
 
 
-def _text(failed: Sequence[Computation]) -> str:
-    texts = [f"{each.uuid}: {each.describe()}" for each in failed[:_DESCRIBED]]
-    more = len(failed) - _DESCRIBED
-    return "; ".join([*texts, *([f"{more} more"] if more > 0 else [])])
+def _diagnosis(probe: Probe, failed: Sequence[Computation]) -> Diagnosis | None:
+    """Return the first that has a name. Without NVSwitches, a system waits for something else."""
+    found = (_DIAGNOSES.get(each.problem) for each in failed if each.problem is not None)
+    named = [each for each in found if each is not None]
+    if not (probe.switches or probe.unjoined):
+        named = [each for each in named if each is not Diagnosis.FABRIC_MANAGER]
+    return named[0] if named else None

@@ -4,17 +4,28 @@ They read the kernel and the driver's own library, never the driver container. E
 names its meaning and the remedy. All functions block.
 """
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from libs.contracts.commands import Validate
+from libs.contracts.diagnoses import Diagnosis, describe
+from libs.contracts.gpus import FabricState, GpuProblem
 from libs.health.node import Records
-from libs.host import driver_files, holders, modules, pci, system
+from libs.host import diagnosing, driver_files, holders, modules, pci, system
 from libs.host.gpus.port import Gpus, GpusUnavailable
+from libs.host.module_log import ModuleLog
 from libs.host.tree import Tree, Unreadable
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from services.validator.node.cuda_check import devices
 from services.validator.node.gpu_check import check_gpus, listed
 from services.validator.node.probe import GPUS_STEP, Probe
+
+_DIAGNOSES: Final = {
+    GpuProblem.VERSION_MISMATCH: Diagnosis.VERSION_MISMATCH,
+    GpuProblem.NO_DEVICE_FILES: Diagnosis.NO_DEVICE_FILES,
+}
+_UNJOINED: Final = frozenset({FabricState.NOT_STARTED, FabricState.IN_PROGRESS})
 
 START_TOLERANCE = 2.0
 """Seconds by which Kubernetes and the kernel may disagree on a container's start: both keep whole
@@ -64,6 +75,10 @@ def _is_same_start(start: float, request: Validate) -> bool:
 
 
 def _probe_driver(tree: Tree, request: Validate) -> Probe:
+    module = modules.loaded(tree).get(modules.DRIVER)
+    if module is None and (obstacle := _obstacle(tree)) is not None:
+        problem = f"module nvidia is not loaded: {describe(obstacle)}"
+        return Probe(problem=problem, diagnosis=obstacle)
     if request.pod_uid and not tree.exists(driver_files.READY):
         return Probe(problem="the driver container is not ready: see its log")
     digest = driver_files.installed_digest(tree)
@@ -72,13 +87,20 @@ def _probe_driver(tree: Tree, request: Validate) -> Probe:
             problem=f"the loaded driver was installed from {digest or 'an unknown source'}, but"
             f" {request.install_digest} is wanted: see the log of the driver container"
         )
-    module = modules.loaded(tree).get(modules.DRIVER)
     if module is None:
         return Probe(
             problem="module nvidia is not loaded: see the log of the driver container and"
             " the kernel log"
         )
     return Probe(version=module.version, digest=digest, started=_start(tree, request))
+
+
+def _obstacle(tree: Tree) -> Diagnosis | None:
+    log = ModuleLog(tree)
+    try:
+        return diagnosing.obstacle(tree, log)
+    finally:
+        log.close()
 
 
 def _start(tree: Tree, request: Validate) -> float:
@@ -98,18 +120,21 @@ def _probe_library(
         try:
             library = gpus.open()
             if probe.version and library.driver_version != probe.version:
-                return replace(probe, problem=_mismatch(library.driver_version, probe.version))
+                problem = _mismatch(library.driver_version, probe.version)
+                return replace(probe, problem=problem, diagnosis=Diagnosis.VERSION_MISMATCH)
             found = gpus.describe()
             samples = gpus.sample()
         finally:
             gpus.close()
     except GpusUnavailable as error:
-        return replace(probe, problem=f"NVML cannot be used: {error}")
+        diagnosis = _DIAGNOSES.get(error.problem) if error.problem else None
+        return replace(probe, problem=f"NVML cannot be used: {error}", diagnosis=diagnosis)
+    on_bus = pci.devices(tree) or ()
     check = check_gpus(
         found,
         samples,
         known=known,
-        devices=[device for device in pci.devices(tree) or () if pci.is_gpu(device)],
+        devices=[device for device in on_bus if pci.is_gpu(device)],
         failed_before=request.failed_gpus,
     )
     return replace(
@@ -117,6 +142,8 @@ def _probe_library(
         mig_digest=mig_digest(found_geometry(found)),
         gpus=listed(found, known),
         devices=devices(check.working),
+        switches=sum(map(pci.is_switch, on_bus)),
+        unjoined=sum(gpu.fabric_state in _UNJOINED for gpu in check.working),
     )
 
 

@@ -15,9 +15,8 @@ from libs.contracts.telemetry import GpuSample
 from libs.health.node import MAX_GPUS, Failure, Records, Sweep, failures
 from libs.health.record import GpuRecord
 from libs.health.rules import Breach
+from services.validator.node.probe import describe_first
 
-_DESCRIBED: Final = 3
-"""The number of GPUs of a kind that a text describes; it counts the others."""
 _UNLISTED: Final = Breach("the driver does not have the GPU", "see the kernel log for that address")
 _NAMELESS: Final = GpuIdentity()
 
@@ -49,7 +48,7 @@ def check_gpus(
     new = [each for each in failed if each not in old]
     gone = [each for each in failed if each.is_missing and not _is_among(each.gpu, addresses)]
     hurt = [each.gpu for each in failed]
-    working = tuple(gpu for gpu in gpus if not _is_among(_identity(gpu), hurt))
+    working = tuple(gpu for gpu in gpus if not _is_among(gpu.identity, hurt))
     total = max(len(gpus), len(devices)) + len(gone)
     found = f"{total - len(failed)} of {total} GPUs work"
     if old:
@@ -90,18 +89,11 @@ def _with_addresses(
     return [*named, *found, *nameless[len(free) + missing :], *unlisted]
 
 
-def _identity(gpu: Gpu) -> GpuIdentity:
-    return GpuIdentity(uuid=gpu.uuid, pci=gpu.pci)
-
-
 def _is_among(gpu: GpuIdentity, others: Sequence[GpuIdentity]) -> bool:
     return any(gpu.is_same(other) for other in others)
 
 
 def _text(failed: Sequence[Failure]) -> str:
-    texts = [
-        f"{each.gpu.describe()} ({each.breach.message}: {each.breach.remedy})"
-        for each in failed[:_DESCRIBED]
-    ]
-    more = len(failed) - _DESCRIBED
-    return "; ".join([*texts, *([f"{more} more"] if more > 0 else [])])
+    return describe_first(
+        [f"{each.gpu.describe()} ({each.breach.message}: {each.breach.remedy})" for each in failed]
+    )

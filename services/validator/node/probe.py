@@ -1,11 +1,12 @@
 """What one try of a validation found."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
 import msgspec
 from msgspec.structs import replace
 
+from libs.contracts.diagnoses import Diagnosis
 from libs.health.node import Records
 
 DRIVER_STEP: Final = "driver"
@@ -14,6 +15,8 @@ TOOLKIT_STEP: Final = "toolkit"
 CUDA_STEP: Final = "cuda"
 STEPS: Final = (DRIVER_STEP, GPUS_STEP, TOOLKIT_STEP, CUDA_STEP)
 """In their order; each needs those before it."""
+_DESCRIBED: Final = 3
+"""The number of failures that a text describes; it counts the others."""
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +24,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """The last step that was reached."""
     problem: str = ""
     """What is wrong in that step and what to do, for people; empty if nothing is."""
+    diagnosis: Diagnosis | None = None
+    """What is wrong, where it has a name."""
     found: Mapping[str, str] = {}
     """By step that was reached after the first: what it found, for people."""
     is_undecided: bool = False
@@ -38,10 +43,17 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUs that the driver listed in this boot."""
     devices: tuple[str, ...] = ()
     """UUIDs of the GPUs that work, or of their MIG instances."""
+    switches: int = 0
+    """The NVSwitches that the kernel lists."""
+    unjoined: int = 0
+    """The GPUs that have not joined their NVLink fabric yet."""
 
-    def at_step(self, step: str, *, problem: str = "", found: str = "") -> Self:
+    def at_step(
+        self, step: str, *, problem: str = "", found: str = "", diagnosis: Diagnosis | None = None
+    ) -> Self:
         """Return this with the outcome of another step."""
-        return replace(self, step=step, problem=problem, found={**self.found, step: found})
+        found_now = {**self.found, step: found}
+        return replace(self, step=step, problem=problem, found=found_now, diagnosis=diagnosis)
 
     @property
     def reached(self) -> tuple[str, ...]:
@@ -50,3 +62,9 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     def passed(self, step: str) -> bool:
         """Whether this step was the last that was reached, and nothing is wrong."""
         return self.step == step and not self.problem
+
+
+def describe_first(texts: Sequence[str]) -> str:
+    """Return the first descriptions, and the number of the others."""
+    more = len(texts) - _DESCRIBED
+    return "; ".join([*texts[:_DESCRIBED], *([f"{more} more"] if more > 0 else [])])

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from libs.host.runtimes.containerd import FOLDER, HANDLERS, configure
+from libs.host.runtimes.common import HANDLERS
+from libs.host.runtimes.containerd import FOLDER, configure
 from libs.testing.realnodes import config
 from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.ground import NodeSearch

@@ -207,7 +207,9 @@ def _cluster_model() -> Object:
         "hostPaths.driverInstallDir": "/run/driver",
         "migManager.config.name": "layouts",
         "migManager.env": [{"name": "WITH_REBOOT", "value": "true"}],
+        "toolkit.env": [{"name": "RUNTIME_RESTART_MODE", "value": "signal"}],
         "devicePlugin.env": [{"name": "PASS_DEVICE_SPECS", "value": "true"}],
+        "cdi.nriPluginEnabled": True,
         "devicePlugin.config.name": "c",
         "devicePlugin.config.default": "d",
     }
@@ -278,6 +280,7 @@ def _cluster_notes() -> Object:
         fields |= with_prefix(agent, {"args": ["-a"], "env": ENV, "hostNetwork": True})
     del fields["migManager.env"]
     del fields["devicePlugin.env"]
+    del fields["toolkit.env"]
     for absent in ABSENT:
         fields |= with_prefix(absent, {**IMAGE, **REST})
     return fields
@@ -293,7 +296,6 @@ def _cluster_warnings() -> Object:
         "dcgmExporter.hpcJobMapping.enabled",
         "nodeStatusExporter.serviceMonitor.enabled",
         "sandboxWorkloads.enabled",
-        "cdi.nriPluginEnabled",
         "psa.enabled",
         "psp.enabled",
     ]

@@ -179,6 +179,20 @@ SITUATIONS: dict[str, Situation] = {
         ],
         [UBUNTU, node("c", pool="canary")],
     ),
+    "devices-by-annotation": Situation(
+        [
+            cluster_policy(
+                cdi={"nriPluginEnabled": True},
+                toolkit={
+                    "env": [
+                        {"name": "NRI_GPU_CDI_DEVICE_NAMESPACES", "value": "team-a,team-b"},
+                        {"name": "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES", "value": "monitoring"},
+                        {"name": "NRI_SOCKET", "value": "/run/other.sock"},
+                    ]
+                },
+            )
+        ]
+    ),
     "driver-on-the-host": Situation(from_corpus("gpu-cluster-policy.yaml")),
     "pre-installed-and-switched-off": Situation(
         [

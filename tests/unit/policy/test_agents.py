@@ -7,12 +7,19 @@ import msgspec
 import pytest
 
 from libs.policy.findings import Severity
-from libs.policy.kinds.agents import PLUGIN_VARIABLES
+from libs.policy.kinds.agents import (
+    LEGACY_CLASS,
+    NRI_GPUS,
+    NRI_MANAGEMENT,
+    PLUGIN_VARIABLES,
+    RUNTIME_VARIABLES,
+)
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar
 from libs.policy.manifests import parse_manifest
 from libs.policy.render.rendered import Operand
 from libs.policy.unbuilt import unbuilt_operands
+from services.driver.node.agent import DriverAgentSettings
 from services.driver.plugin.settings import PluginSettings
 from tests.unit.policy.situations import (
     SETTINGS,
@@ -209,6 +216,39 @@ def test_variables_of_the_device_plugin_are_settings_that_it_has() -> None:
     assert settings <= set(PluginSettings.__struct_fields__)
 
 
+def driver_agent_env(**spec: Any) -> dict[str, str]:
+    pod = pod_of(Situation([cluster_policy(**spec)]).rendering(), APPS[0])
+    (container,) = pod["containers"]
+    return env_of(container)
+
+
+def test_the_driver_agent_gets_the_variables_of_the_toolkit_that_it_reads() -> None:
+    given = [("CONTAINERD_CONFIG", "/a.toml"), ("ROOT", "/x"), ("SLUICE_NODE", "x")]
+    toolkit = {"env": [{"name": name, "value": value} for name, value in given]}
+    env = driver_agent_env(toolkit=toolkit, operator={"runtimeClass": "gpu"})
+    assert (env["SLUICE_CONTAINERD_CONFIG"], env["SLUICE_RUNTIME_CLASS"]) == ("/a.toml", "gpu")
+    assert not {"SLUICE_ROOT", "SLUICE_SLUICE_NODE"} & set(env)
+    settings = {name.lower() for name in RUNTIME_VARIABLES} | {"runtime_class", "toolkit"}
+    assert settings <= set(DriverAgentSettings.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"operator": {"runtimeClass": LEGACY_CLASS}}, "spec.operator.runtimeClass"),
+        (
+            {"toolkit": {"env": [{"name": "NVIDIA_RUNTIME_NAME", "value": LEGACY_CLASS}]}},
+            "spec.toolkit.env[0].value",
+        ),
+    ],
+)
+def test_nvidias_legacy_runtime_is_refused(spec: dict[str, Any], field: str) -> None:
+    policy = cluster_policy(**spec)
+    (error,) = parse_manifest(policy["kind"], policy).errors
+    assert error.field == field
+    assert "names NVIDIA's legacy runtime" in error.problem
+
+
 def test_the_device_plugin_has_the_default_configuration_of_the_policy() -> None:
     policy = cluster_policy(devicePlugin={"config": {"name": "ours", "default": "shared"}})
     pod = pod_of(Situation([policy]).rendering(), "nvidia-device-plugin-daemonset")
@@ -232,3 +272,19 @@ def test_without_a_default_configuration_the_policy_says_that_labels_are_not_rea
     assert any(
         "the label nvidia.com/device-plugin.config of nodes is not read" in each for each in found
     )
+
+
+def nri_env(**spec: Any) -> dict[str, str]:
+    return {name: value for name, value in driver_agent_env(**spec).items() if "NRI" in name}
+
+
+def test_the_plugin_of_nri_is_off_unless_the_policy_switches_it_on() -> None:
+    env = [{"name": NRI_GPUS, "value": "a,b"}, {"name": NRI_MANAGEMENT, "value": "c"}]
+    assert nri_env(toolkit={"env": env}) == {}
+    on = {"nriPluginEnabled": True}
+    assert nri_env(cdi=on) == {"SLUICE_NRI": "true"}
+    assert nri_env(cdi=on, toolkit={"env": env}) == {
+        "SLUICE_NRI": "true",
+        "SLUICE_NRI_GPU_NAMESPACES": "a,b",
+        "SLUICE_NRI_MANAGEMENT_NAMESPACES": "c",
+    }

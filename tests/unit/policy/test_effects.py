@@ -49,7 +49,7 @@ from tests.unit.policy.situations import (
 )
 
 OTHER = {"repository": "other.example", "image": "other", "version": "1"}
-HANDLERS = ("nvidia", "nvidia-cdi", "nvidia-legacy", "gpu")
+HANDLERS = ("nvidia", "nvidia-cdi", "gpu")
 ELSEWHERE = ("Rollout",)
 """Kinds that the scheduler reads by itself."""
 ONE_VALUE = ("startupProbe.successThreshold", "driver.startupProbe.successThreshold")
@@ -110,6 +110,7 @@ def policies(case: FieldCase) -> list[Object]:
                 sandboxWorkloads={"enabled": in_vms},
                 dcgmExporter={"serviceMonitor": monitor},
                 devicePlugin={"config": _other_half(case.path)},
+                cdi={"nriPluginEnabled": case.path == "toolkit.env"},
                 **parts,
             )
         ]

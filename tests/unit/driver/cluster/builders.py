@@ -1,5 +1,6 @@
 """Plans, live objects and nodes for tests of the driver's cluster role."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -74,6 +75,7 @@ def plan(
     nodes: tuple[resources.Node, ...] = (),
     daemon_sets: tuple[resources.DaemonSet, ...] = (),
     has_monitors: bool = False,
+    handlers: Mapping[str, Collection[str]] = {},
 ) -> OperandPlan:
     """Return the plan for these policies, by default one ClusterPolicy."""
     given = objects or (cluster_policy(),)
@@ -87,6 +89,7 @@ def plan(
         config_maps={},
         daemon_sets=daemon_sets,
         has_monitors=has_monitors,
+        reported_handlers=handlers,
     )
     return make_plan(snapshot, SETTINGS)
 

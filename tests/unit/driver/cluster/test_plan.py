@@ -61,13 +61,18 @@ def test_a_policy_that_asks_for_operands_that_do_not_exist_names_each_section(
 
 
 def test_runtime_classes_exist_only_where_a_node_knows_the_handler() -> None:
-    def classes(*nodes: resources.Node) -> list[str]:
-        return [name for kind, name in plan(nodes=nodes).objects if kind == "RuntimeClass"]
+    def classes(*nodes: resources.Node, **reported: tuple[str, ...]) -> list[str]:
+        operands = plan(nodes=nodes, handlers={f"uid-{name}": reported[name] for name in reported})
+        return [name for kind, name in operands.objects if kind == "RuntimeClass"]
 
     assert classes(node()) == []
     assert classes(with_handlers(node(), "runc", "nvidia"), node("b")) == ["nvidia"]
     absent = {"nvidia.com/gpu.present": "false"}
     assert classes(with_handlers(node(**absent), "nvidia")) == []
+    assert classes(node(**absent), a=("nvidia",)) == []
+    # With containerd 1.7 only the driver agent says it.
+    assert classes(node(), a=("nvidia-cdi",), deleted=("nvidia",)) == ["nvidia-cdi"]
+    assert classes(with_handlers(node(), "nvidia-legacy")) == []
 
 
 def test_nodes_that_wait_for_a_driver_on_the_host_are_named_with_their_system() -> None:

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from libs.host.runtimes import toml
-from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN, NotConfigurable, configure
+from libs.host.runtimes.common import NotConfigurable
+from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN, configure
 
 CRI_2 = "io.containerd.grpc.v1.cri"
 CRI_3 = "io.containerd.cri.v1.runtime"

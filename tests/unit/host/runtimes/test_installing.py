@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from libs.host.files import UndoableFiles
-from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN, NotConfigurable
-from libs.host.runtimes.installing import install
+from libs.host.runtimes import installing
+from libs.host.runtimes.common import NotConfigurable
+from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN
+from libs.host.runtimes.installing import Wanted
 from libs.host.tree import Tree
 from tests.unit.host.builders import put, tree
 from tests.unit.host.runtimes.test_containerd import PEOPLES
@@ -40,6 +42,10 @@ class KillableTree(Tree):
         self._left -= 1
         if self._left < 0:
             raise Killed
+
+
+def install(here: Tree) -> bool:
+    return installing.install(here, installing.plan(here, Wanted()))
 
 
 def machine(root: Path) -> Tree:

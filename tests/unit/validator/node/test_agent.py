@@ -10,20 +10,24 @@ import msgspec
 import pytest
 
 from libs.contracts.commands import Idle, Order, Quiesce, Validate
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import CommandEvent, EvidenceEvent
 from libs.contracts.facts import Mig
-from libs.contracts.gpus import GpuIdentity, GpuProblem
+from libs.contracts.gpus import FabricState, GpuIdentity, GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Evidence, Outcome, Progress, Result
 from libs.host import driver_files
 from libs.host.cdi import published
 from libs.host.cdi.spec import Device, DeviceNode, Edits, Mount, make_spec
 from libs.host.cuda.port import CudaProblem
+from libs.host.diagnosing import SHARED_MEMORY
+from libs.host.gpus.port import GpusUnavailable
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.testing.simulation import Sim
 from services.validator.node import agent
-from services.validator.node.agent import RETRY_INTERVAL, TRIES, ValidatorSettings
+from services.validator.node.agent import ValidatorSettings
 from services.validator.node.status_files import FOLDER
+from services.validator.node.validation import RETRY_INTERVAL, TRIES
 from tests.support import played_by
 from tests.unit import agent_world
 from tests.unit.agent_world import NODE, UID, AgentWorld
@@ -245,6 +249,104 @@ def test_a_gpu_that_had_failed_before_the_operation_does_not_hinder_the_proof() 
     assert result.outcome is Outcome.DONE
     text = "1 of 2 GPUs work; failed before this operation: GPU-1 at 00000000:01:00.0"
     assert evidence.steps[1].message.startswith(text)
+
+
+def refuse_module(record: str) -> Change:
+    def change(world: World) -> None:
+        unload(world)
+        put(world.machine.root, "/dev/kmsg", f"4,900,5000000,-;nvidia: {record}\n")
+
+    return change
+
+
+def load_nouveau(world: World) -> None:
+    world.machine.set_modules("nouveau")
+
+
+def break_cuda_of_a_switched_machine(problem: CudaProblem) -> Change:
+    def change(world: World) -> None:
+        switch = {**PCI_DEVICE, "class": "0x068000", "device": "0x22a3"}
+        for name, text in switch.items():
+            put(world.machine.root, f"/sys/bus/pci/devices/0000:09:00.0/{name}", text)
+        gpus = [msgspec.structs.replace(gpu(0), fabric_state=FabricState.IN_PROGRESS), gpu(1)]
+        world.driver.gpus.change(gpus)
+        world.machine.cuda.problems["GPU-0"] = problem
+
+    return change
+
+
+def fail_open(problem: GpuProblem) -> Change:
+    def fail() -> None:
+        raise GpusUnavailable(problem)
+
+    def change(world: World) -> None:
+        world.driver.on_open = fail
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "step", "diagnosis", "message"),
+    [
+        (load_nouveau, "driver", Diagnosis.NOUVEAU, "blacklist nouveau"),
+        (
+            refuse_module("Loading of unsigned module is rejected"),
+            "driver",
+            Diagnosis.SECURE_BOOT,
+            "enrol the key",
+        ),
+        (
+            refuse_module("version magic '6.8.0-45 SMP' should be '6.8.0-48 SMP'"),
+            "driver",
+            Diagnosis.OTHER_KERNEL,
+            "built for another kernel",
+        ),
+        (
+            load_library("550.54"),
+            "driver",
+            Diagnosis.VERSION_MISMATCH,
+            "NVML is of driver 550.54, but the kernel has 570.86.15",
+        ),
+        (
+            fail_open(GpuProblem.NO_DEVICE_FILES),
+            "driver",
+            Diagnosis.NO_DEVICE_FILES,
+            "/dev/nvidiactl is missing",
+        ),
+        (
+            break_cuda_of_a_switched_machine(CudaProblem.NOT_READY),
+            "cuda",
+            Diagnosis.FABRIC_MANAGER,
+            "NVSwitches: 1; GPUs outside of the fabric: 1",
+        ),
+        (
+            break_cuda_of_a_switched_machine(CudaProblem.NO_UVM_DEVICE),
+            "cuda",
+            Diagnosis.NO_DEVICE_FILES,
+            "/dev/nvidia-uvm is missing",
+        ),
+        (unload, "driver", None, "module nvidia is not loaded"),
+    ],
+)
+def test_a_failed_step_has_a_named_diagnosis(
+    change: Change, step: str, diagnosis: Diagnosis | None, message: str
+) -> None:
+    evidence, result = validate(change)
+    failed = evidence.steps[-1]
+    assert (failed.name, failed.passed, failed.diagnosis) == (step, False, diagnosis)
+    assert message in failed.message
+    assert (result.code, result.message) == (step, failed.message)
+
+
+def test_cuda_that_is_not_ready_without_nvswitches_waits_for_something_else() -> None:
+    evidence, _ = validate(break_cuda(CudaProblem.NOT_READY, "GPU-0"))
+    assert (evidence.steps[-1].passed, evidence.steps[-1].diagnosis) == (False, None)
+
+
+def test_notes_do_not_hinder_a_proof() -> None:
+    evidence, _ = validate(lambda world: world.machine.tree.remove_folder(SHARED_MEMORY))
+    assert (evidence.passed, evidence.notes) == (True, (Diagnosis.SHARED_MEMORY,))
+    assert all(step.diagnosis is None for step in evidence.steps)
 
 
 def break_cuda(problem: CudaProblem, *uuids: str) -> Change:

@@ -1,0 +1,1 @@
+"""A plugin of NRI: a container runtime asks it before it creates a container."""

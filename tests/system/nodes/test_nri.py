@@ -1,0 +1,214 @@
+"""Pods on a real node get devices by annotation, from the plugin of NRI in a pod of our image."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from libs.testing.image.build import build
+from libs.testing.nvml.profiles import H100_80GB
+from libs.testing.realnodes.build import Containerd
+from libs.testing.realnodes.gpus import NodeGpus
+from libs.testing.realnodes.ground import Ground, NodeSearch
+from libs.testing.realnodes.node import MACHINE, Node
+from tests.system.nodes.agents import until_services_lead
+from tests.system.nodes.installation import NAMESPACE, Installation, installed
+from tests.system.nodes.kubectl import Kubectl
+from tests.system.nodes.nri import (
+    ALLOWED,
+    GIVEN,
+    OTHER,
+    SPEC,
+    annotated,
+    prepare,
+    refusal,
+    seen,
+    start_on,
+    until_published,
+    until_registered,
+    until_said,
+)
+from tests.system.nodes.pods import pod
+from tests.system.nodes.test_cdi import ROOT, install_driver
+
+NRI = 'plugins."io.containerd.nri.v1.nri"'
+VALIDATED = f"version = 3\n[{NRI}.default_validator]\nenable = true\n"
+DISABLED = f"version = 3\n[{NRI}]\ndisable = true\n"
+CONFIG = "/etc/containerd/config.toml"
+DROP_IN = "/etc/containerd/conf.d/nri.toml"
+IN_1_7 = f"""
+sed -i 's/^  restrict_oom_score_adj = true$/&\\n  enable_cdi = true/' {CONFIG}
+printf '[{NRI}]\\ndisable = false\\n' >> {CONFIG}
+"""
+Start = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture
+async def node(ground: Ground, kubectl: Kubectl) -> AsyncIterator[Node]:
+    node = ground.nodes[0]
+    await prepare(node, kubectl)
+    yield node
+    await node.run("rm", "-f", SPEC)
+    for name in (ALLOWED, OTHER):
+        await kubectl.run("delete", "pods", "--all", "--namespace", name)
+
+
+@pytest.fixture
+async def configure(node: Node) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
+    """Start containerd with more configuration."""
+
+    async def configure(text: str) -> None:
+        await node.run("sh", "-c", f"mkdir -p /etc/containerd/conf.d && echo '{text}' > {DROP_IN}")
+        await node.restart_containerd()
+
+    yield configure
+    await node.run("rm", "-f", DROP_IN)
+    await node.restart_containerd()
+
+
+@pytest.fixture
+async def start_plugin(node: Node, kubectl: Kubectl) -> AsyncIterator[Start]:
+    """Start the plugin; return when it is registered."""
+
+    async def start() -> None:
+        await start_on(node, kubectl)
+        await until_registered(kubectl, times=1)
+
+    yield start
+    await kubectl.run("delete", "pod/nri", "--ignore-not-found")
+
+
+@pytest.mark.timeout(400)
+async def test_pods_get_a_device_by_annotation_where_it_is_allowed(
+    node: Node, kubectl: Kubectl, start_plugin: Start
+) -> None:
+    await start_plugin()
+    by_environment = pod("by-environment", node.name)
+    by_environment["metadata"]["namespace"] = ALLOWED
+    by_environment["spec"]["containers"][0]["env"] = [
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    ]
+    unknown = annotated("unknown", node)
+    unknown["metadata"]["annotations"] = {"nvidia.cdi.k8s.io/pod": "nvidia.com/gpu=GPU-2"}
+    await kubectl.apply(
+        annotated("allowed", node), annotated("refused", node, OTHER), by_environment, unknown
+    )
+    assert await seen(kubectl, "allowed") == GIVEN
+    assert await seen(kubectl, "by-environment") == []
+    said = await refusal(kubectl, "refused", OTHER)
+    assert "which pods of the namespace team-b may not have: list the namespace in" in said
+    assert "GPU-2" in await refusal(kubectl, "unknown", ALLOWED)
+
+    await node.restart_containerd()
+    await until_registered(kubectl, times=2)
+    await kubectl.apply(annotated("after-containerd", node))
+    assert await seen(kubectl, "after-containerd") == GIVEN
+
+    await kubectl.run("delete", "pod/nri", "--grace-period=0", "--force")
+    await kubectl.apply(annotated("without-plugin", node, OTHER))
+    assert await seen(kubectl, "without-plugin", OTHER) == [], "created, without the device"
+    await start_plugin()
+    await kubectl.apply(annotated("after-plugin", node))
+    assert await seen(kubectl, "after-plugin") == GIVEN
+
+
+@pytest.mark.timeout(400)
+async def test_pods_that_require_the_plugin_wait_for_it(
+    node: Node,
+    kubectl: Kubectl,
+    start_plugin: Start,
+    configure: Callable[[str], Awaitable[None]],
+) -> None:
+    """What docs/compatibility.md says to those for whom a container may not start without."""
+    await configure(VALIDATED)
+    waiting = annotated("waiting", node)
+    required = {"required-plugins.noderesource.dev/container.main": '["sluice"]'}
+    waiting["metadata"]["annotations"] |= required
+    await kubectl.apply(waiting)
+    assert 'required plugin "sluice"' in await refusal(kubectl, "waiting", ALLOWED)
+    await start_plugin()
+    assert await seen(kubectl, "waiting") == GIVEN
+
+
+@pytest.mark.timeout(400)
+async def test_a_runtime_without_nri_is_named(
+    node: Node,
+    kubectl: Kubectl,
+    start_plugin: Start,
+    configure: Callable[[str], Awaitable[None]],
+) -> None:
+    await start_plugin()
+    await configure(DISABLED)
+    await until_said(kubectl, "NRI is disabled in the configuration of the container runtime")
+    await configure("")
+    await until_registered(kubectl, times=2)
+
+
+@pytest.mark.timeout(500)
+async def test_containerd_1_7_gives_devices_once_it_is_configured(search: NodeSearch) -> None:
+    if not search.programs.containerd(Containerd.V1_7).is_dir():
+        pytest.skip("no containerd 1.7: run `make node`")
+    ground = await Ground.start(search, nodes=1, containerd=Containerd.V1_7)
+    try:
+        (node,) = ground.nodes
+        kubectl = Kubectl(ground.kube)
+        await kubectl.wait("create", f"node/{node.name}")
+        await kubectl.wait("condition=Ready", f"node/{node.name}", timeout=120)
+        await prepare(node, kubectl)
+        for namespace in ("default", ALLOWED, OTHER):
+            await kubectl.wait("create", "serviceaccount/default", "--namespace", namespace)
+        await start_on(node, kubectl)
+        await until_said(kubectl, "there is no socket /var/run/nri/nri.sock: NRI is disabled")
+        await node.run("sh", "-c", IN_1_7)
+        await ground.thread.run(node.restart_containerd())
+        await until_registered(kubectl, times=1)
+        await kubectl.apply(annotated("allowed", node), annotated("refused", node, OTHER))
+        assert await seen(kubectl, "allowed") == GIVEN
+        assert "which pods of the namespace team-b" in await refusal(kubectl, "refused", OTHER)
+    finally:
+        await ground.stop()
+
+
+@pytest.fixture
+async def installation(
+    node: Node, ground: Ground, kubectl: Kubectl, tmp_path: Path
+) -> AsyncIterator[Installation]:
+    """Sluice without a policy; the node has GPUs and the root of a driver container."""
+    for other in ground.nodes[1:]:
+        await other.import_image(await asyncio.to_thread(build, os.environ, report=lambda _: None))
+    gpus = await NodeGpus.insert(node, H100_80GB)
+    await asyncio.to_thread(install_driver, node.folder / "machine/driver")
+    await node.run("mkdir", "-p", ROOT)
+    await node.run("mount", "--bind", f"{MACHINE}/driver", ROOT)
+    async with installed(ground, kubectl, tmp_path) as installation:
+        yield installation
+    await node.run("umount", "--lazy", ROOT)
+    await asyncio.to_thread(shutil.rmtree, node.folder / "machine/driver")
+    await gpus.remove()
+
+
+@pytest.mark.timeout(500)
+async def test_a_policy_makes_the_driver_agent_a_plugin(
+    node: Node, kubectl: Kubectl, installation: Installation
+) -> None:
+    await until_services_lead(installation)
+    listed = [{"name": "NRI_GPU_CDI_DEVICE_NAMESPACES", "value": ALLOWED}]
+    await installation.apply_policy(cdi={"nriPluginEnabled": True}, toolkit={"env": listed})
+    agent = ("daemonset/sluice-driver-agent", "--namespace", NAMESPACE)
+    await kubectl.wait("create", *agent)
+    await kubectl.wait("jsonpath={.status.numberReady}=1", *agent)
+    await until_published(node)
+    by_agent = annotated("by-agent", node)
+    by_agent["metadata"]["annotations"] = {"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=3"}
+    management = annotated("management", node)
+    management["metadata"]["annotations"] = {"nvidia.cdi.k8s.io": "management.nvidia.com/gpu=all"}
+    await kubectl.apply(by_agent, management)
+    await kubectl.wait("condition=Ready", "pod/by-agent", "--namespace", ALLOWED)
+    look = ("--", "sh", "-c", "ls /dev | grep nvidia; nvidia-smi")
+    said = await kubectl.run("exec", "--namespace", ALLOWED, "by-agent", *look)
+    assert said.split() == ["nvidia3", "nvidiactl", "stand-in"]
+    refused = await refusal(kubectl, "management", ALLOWED)
+    assert "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES in spec.toolkit.env" in refused

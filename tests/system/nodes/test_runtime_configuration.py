@@ -1,0 +1,170 @@
+"""Our driver agent's code configures the containerd of a real node, and takes that back.
+
+It runs as our image in a pod with the node's root and processes, as the agent does. Between the
+write and the restart it is killed once.
+"""
+
+import asyncio
+import json
+import os
+import tomllib
+from typing import Any, Final
+
+import pytest
+
+from libs.host.runtimes.common import HANDLERS
+from libs.host.runtimes.containerd import SECTIONS
+from libs.testing.image.build import IMAGE, build, is_quick
+from libs.testing.realnodes.build import Containerd
+from libs.testing.realnodes.gpus import HOST
+from libs.testing.realnodes.ground import Ground, NodeSearch
+from libs.testing.realnodes.node import Node
+from tests.system.nodes.kubectl import Kubectl
+from tests.system.nodes.pods import pod
+
+LOOK: Final = f"""
+import asyncio, os, signal, sys
+import msgspec
+from libs.host.gpus.nvml import NvmlGpus
+from libs.host.machine import InlineOffload, Machine
+from libs.host.runtimes.live import CriRuntime
+from libs.host.tree import Tree
+from libs.runtime.clock import SystemClock
+from services.driver.node.runtime import RuntimeKeeper
+from services.driver.node.runtime_steps import RuntimeSettings
+
+class Killed(CriRuntime):
+    def stop(self, pid):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+how = sys.argv[1]
+tree = Tree("{HOST}")
+machine = Machine(
+    tree=tree,
+    offload=InlineOffload(),
+    gpus=NvmlGpus(tree),
+    runtime=(Killed if how == "killed" else CriRuntime)(tree),
+)
+settings = RuntimeSettings(configure=how != "undo", restart="signal")
+keeper = RuntimeKeeper(machine=machine, clock=SystemClock(), settings=settings)
+asyncio.run(keeper.look())
+print("FACTS", msgspec.json.encode(keeper.facts).decode())
+"""
+FILES: Final = "cd /etc && find containerd -exec stat -c '%n %a %u %g %F' {} + | sort"
+CONTENT: Final = "cd /etc && find containerd -type f -exec sha256sum {} + | sort"
+
+
+def agent(node: Node, how: str) -> dict[str, Any]:
+    """Return a pod that looks after the node's runtime once."""
+    wanted = pod(f"agent-{how}", node.name)
+    container = wanted["spec"]["containers"][0]
+    container |= {
+        "image": IMAGE,
+        "command": ["python3", "-c", LOOK, how],
+        "resources": {},
+        "securityContext": {"privileged": True, "runAsUser": 0},
+        "volumeMounts": [
+            {"name": "host", "mountPath": HOST, "mountPropagation": "HostToContainer"}
+        ],
+    }
+    wanted["spec"] |= {
+        "hostPID": True,
+        "restartPolicy": "Never",
+        "volumes": [{"name": "host", "hostPath": {"path": "/"}}],
+    }
+    return wanted
+
+
+async def look(kubectl: Kubectl, node: Node, how: str) -> dict[str, Any] | None:
+    """Return the facts that the agent's code found in the end; None if it was killed."""
+    await kubectl.apply(agent(node, how))
+    name = f"pod/agent-{how}"
+    await kubectl.wait(
+        "jsonpath={.status.containerStatuses[0].state.terminated}", name, timeout=120
+    )
+    said = await kubectl.run("logs", name)
+    facts = [line.partition(" ")[2] for line in said.splitlines() if line.startswith("FACTS ")]
+    assert how == "killed" or facts, said
+    return json.loads(facts[0]) if facts else None
+
+
+async def dump(node: Node) -> dict[str, Any]:
+    """Return what containerd takes from its files."""
+    return tomllib.loads(await node.run("sh", "-c", "containerd config dump 2>/dev/null"))
+
+
+async def state(node: Node) -> tuple[str, str]:
+    return await node.run("sh", "-c", FILES), await node.run("sh", "-c", CONTENT)
+
+
+async def pid(node: Node) -> str:
+    return await node.run("cat", "/run/containerd.pid")
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("containerd", [Containerd.V1_7, Containerd.V2])
+async def test_containerd_gets_the_handlers_and_is_as_before_in_the_end(
+    search: NodeSearch, containerd: Containerd
+) -> None:
+    if not search.programs.containerd(containerd).is_dir() or not is_quick(os.environ):
+        pytest.skip("no such containerd, or no image of our agents: run `make node image`")
+    ground = await Ground.start(search, nodes=1, containerd=containerd)
+    try:
+        (node,) = ground.nodes
+        kubectl = Kubectl(ground.kube)
+        await kubectl.wait("create", f"node/{node.name}")
+        await kubectl.wait("condition=Ready", f"node/{node.name}", timeout=120)
+        await kubectl.wait("create", "serviceaccount/default")
+        archive = await asyncio.to_thread(build, os.environ, report=lambda _: None)
+        await ground.thread.run(node.import_image(archive))
+        await node.run("sed", "-i", "1i# Written by hand.", "/etc/containerd/config.toml")
+        await kubectl.apply(pod("running", node.name))
+        await kubectl.wait("condition=Ready", "pod/running", timeout=120)
+        await _configure_and_take_back(kubectl, node, containerd)
+        (status,) = (await kubectl.get("pod/running"))["status"]["containerStatuses"]
+        assert (status["restartCount"], "running" in status["state"]) == (0, True)
+    finally:
+        await ground.stop()
+
+
+async def _configure_and_take_back(kubectl: Kubectl, node: Node, containerd: Containerd) -> None:
+    before, files, first = await dump(node), await state(node), await pid(node)
+    assert await look(kubectl, node, "killed") is None
+    assert (await state(node), await pid(node)) != (files, first)
+    assert await pid(node) == first
+    # The attempt of the killed agent counts for a minute.
+    facts = await look(kubectl, node, "configure")
+    assert facts == {"name": "containerd", "handlers": list(HANDLERS), "cdi": True}
+    second = await pid(node)
+    assert second != first
+    await kubectl.apply(
+        {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": "nvidia"},
+            "handler": "nvidia",
+        }
+    )
+    by_handler = pod("by-handler", node.name)
+    by_handler["spec"]["runtimeClassName"] = "nvidia"
+    await kubectl.apply(by_handler)
+    await kubectl.wait("condition=Ready", "pod/by-handler", timeout=120)
+    assert _only_ours(before, await dump(node), 2 if containerd is Containerd.V1_7 else 3)
+    await kubectl.run("delete", "pod/agent-configure")
+    assert await look(kubectl, node, "configure") == facts
+    assert await pid(node) == second
+    assert (await look(kubectl, node, "undo") or {}).get("handlers", []) == []
+    assert await pid(node) != second
+    assert (await state(node), await dump(node)) == (files, before)
+    await kubectl.run("delete", "pod/by-handler", "runtimeclass/nvidia")
+
+
+def _only_ours(before: dict[str, Any], after: dict[str, Any], version: int) -> bool:
+    """Return whether the two differ in CDI and the handlers alone."""
+    section = after["plugins"][SECTIONS[version]]
+    for handler in HANDLERS:
+        section["containerd"]["runtimes"].pop(handler)
+    for each in (before, after):
+        each["plugins"][SECTIONS[version]].pop("enable_cdi", None)
+        each.pop("imports")
+    return before == after

@@ -1,0 +1,58 @@
+"""The handlers that driver agents report, as the cluster role keeps them."""
+
+from libs.bus.port import StoredMessage
+from libs.contracts.facts import ContainerRuntime, Facts
+from libs.contracts.identities import Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Report
+from libs.contracts.subjects import State
+from services.driver.cluster.handlers import MAX_HANDLERS, ReportedHandlers
+
+
+class Stream:
+    """The messages of STATE, for one reader."""
+
+    def __init__(self) -> None:
+        self.handlers = ReportedHandlers()
+        self.changes = 0
+        self.handlers.on_change(self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def send(self, node: str, *names: str, component: Writer = Writer.DRIVER) -> None:
+        body = Facts(container_runtime=ContainerRuntime(name="containerd", handlers=names))
+        report = Report.of(
+            body, node=node, node_uid=f"uid-{node}", boot_id="b", component=component, at=1.0
+        )
+        self.send_data(node, encode(report), component)
+
+    def send_data(self, node: str, data: bytes, component: Writer = Writer.DRIVER) -> None:
+        subject = State(cluster="default", node=node, component=component, kind="facts")
+        self.handlers.received(StoredMessage(subject=str(subject), data=data, sequence=1, time=0.0))
+
+
+def test_the_facts_of_driver_agents_count() -> None:
+    stream = Stream()
+    stream.send("a", "nvidia")
+    stream.send("a", "nvidia")
+    stream.send("b")
+    stream.send("c", "nvidia", component=Writer.DISCOVERY)
+    assert stream.handlers.by_node() == {"uid-a": {"nvidia"}, "uid-b": set()}
+    assert stream.changes == 2
+    stream.send("a", *(f"h-{number}" for number in range(100)))
+    assert len(stream.handlers.by_node()["uid-a"]) == MAX_HANDLERS
+
+
+def test_what_was_reported_is_kept_until_it_is_not_repeated() -> None:
+    stream = Stream()
+    stream.send("a", "nvidia")
+    stream.send("b", "nvidia")
+    stream.send("c", "nvidia")
+    stream.handlers.lost()
+    stream.handlers.began()
+    stream.send_data("b", b"{")
+    stream.send("a", "nvidia")
+    assert set(stream.handlers.by_node()) == {"uid-a", "uid-b", "uid-c"}
+    stream.handlers.caught_up()
+    assert set(stream.handlers.by_node()) == {"uid-a", "uid-b"}
