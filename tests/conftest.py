@@ -8,6 +8,8 @@ import hypothesis
 import pytest
 from blockbuster import blockbuster_ctx
 
+from tests import summary
+
 SCANNED = ["libs.bus", "libs.runtime", "libs.contracts"]
 """Packages in which a blocking call on the event loop is an error."""
 
@@ -19,6 +21,12 @@ hypothesis.settings.load_profile("sluice")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the groups that share a worker: they take the longest."""
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests ran on, and what they measured."""
+    for line in summary.lines(terminalreporter.stats):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

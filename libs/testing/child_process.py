@@ -14,6 +14,15 @@ from libs.testing.errors import ServerFailed
 HOST = "127.0.0.1"
 
 
+def bytecode_environ(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return what lets a Python program use the folder for bytecode that this process has.
+
+    Without one it writes none: no test changes the checkout.
+    """
+    folder = environ.get("PYTHONPYCACHEPREFIX", "")
+    return {"PYTHONPYCACHEPREFIX": folder} if folder else {"PYTHONDONTWRITEBYTECODE": "1"}
+
+
 class ReservedPort:
     """A port held by a bound socket that never listens.
 

@@ -10,6 +10,7 @@ from libs.testing.realkube.binaries import find_binaries
 from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.sandbox import USERS, ServerUnderTest
 from tests.component.kube.servers import real, simulated
+from tests.summary import GROUND
 
 SEARCH = find_binaries(os.environ)
 
@@ -21,11 +22,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if "binaries" in names or ("plane" in names and parameters.get("ground") == "real"):
             item.add_marker(pytest.mark.xdist_group("real control plane"))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the servers that the tests used."""
-    terminalreporter.write_line(f"Kubernetes: a simulated API server; {SEARCH.explanation}")
+        if "binaries" in names or "plane" in names or "ground" in names:
+            ground = f"Kubernetes: a simulated API server; {SEARCH.explanation}"
+            item.user_properties.append((GROUND, ground))
 
 
 @pytest.fixture(scope="session")

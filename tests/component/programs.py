@@ -18,7 +18,7 @@ from libs.runtime.clock import SystemClock
 from libs.runtime.env import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.child_process import ChildProcess
+from libs.testing.child_process import ChildProcess, bytecode_environ
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
 
@@ -31,7 +31,7 @@ ENVIRON = {
     "SLUICE_PROBES_PORT": "0",
     "SLUICE_LOG_FORMAT": "text",
     "SLUICE_NAMESPACE": NAMESPACE,
-    "PYTHONDONTWRITEBYTECODE": "1",
+    **bytecode_environ(),
 }
 
 

@@ -18,6 +18,7 @@ from libs.contracts.reports import Evidence, Report, ValidationStep
 from libs.contracts.subjects import STATE
 from libs.kube.resources import DAEMON_SETS, NODES
 from libs.policy.crds import crd_manifests
+from libs.testing.child_process import bytecode_environ
 from services.discovery.cluster import role as discovery
 from services.driver.cluster import role as driver
 from services.validator.node.status_files import CUDA
@@ -49,7 +50,7 @@ async def run_python(*arguments: str, **environ: str) -> tuple[int | None, str, 
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-W", "error", *arguments),
-        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **environ},
+        env={"PATH": os.environ["PATH"], **bytecode_environ(), **environ},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

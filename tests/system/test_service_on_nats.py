@@ -15,6 +15,7 @@ from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.subjects import STATE
 from libs.runtime.clock import SystemClock
 from libs.testing.bus.queries import send_query
+from libs.testing.child_process import bytecode_environ
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
 from tests.support import eventually
@@ -59,7 +60,7 @@ async def launch() -> AsyncIterator[Launch]:
                 "SLUICE_PROBES_HOST": "127.0.0.1",
                 "SLUICE_PROBES_PORT": "0",
                 "SLUICE_LOG_FORMAT": "text",
-                "PYTHONDONTWRITEBYTECODE": "1",
+                **bytecode_environ(),
                 **environ,
             },
             stderr=asyncio.subprocess.PIPE,

@@ -149,6 +149,12 @@ def _base(root: Path) -> None:
     _compile(root / library, f"/{library}", root)
 
 
+def compiler_environ(environ: Mapping[str, str], base: Path) -> dict[str, str]:
+    """Return the environment in which the Python of a base writes bytecode beside its sources."""
+    kept = {name: value for name, value in environ.items() if name != "PYTHONPYCACHEPREFIX"}
+    return {**kept, "PYTHONHOME": str(base / "usr"), "PYTHONHASHSEED": "0"}
+
+
 def _compile(folder: Path, at: str, base: Path) -> None:
     """Write bytecode with the Python of the base, which runs without entering its root."""
     libraries = next((base / "usr/lib").glob("*-linux-gnu"))
@@ -159,7 +165,7 @@ def _compile(folder: Path, at: str, base: Path) -> None:
             *("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"),
             *("-s", folder, "-p", at, folder),
         ],
-        env={**os.environ, "PYTHONHOME": str(base / "usr"), "PYTHONHASHSEED": "0"},
+        env=compiler_environ(os.environ, base),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -2,16 +2,12 @@
 
 import pytest
 
+from tests.summary import TALLY
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    ran = [
-        report
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.getreports(outcome)
-        if "campaign/test_campaign.py::test_every_seed" in report.nodeid
-    ]
-    if ran:
-        terminalreporter.write_line(
-            f"Campaign: {len(ran)} seeds of the whole system;"
-            " `python -m tools.soak campaign` runs more"
-        )
+SEEDS = "seeds of the campaign, the whole system; `python -m tools.soak campaign` runs more"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "campaign/test_campaign.py::test_every_seed" in item.nodeid:
+            item.user_properties.append((TALLY, SEEDS))

@@ -21,6 +21,7 @@ from demo.environment import (
     kube_client,
 )
 from libs.contracts.identities import Writer
+from libs.testing.child_process import bytecode_environ
 from libs.testing.errors import ServerFailed
 from tests.support import eventually
 
@@ -112,7 +113,7 @@ async def test_all_processes_die_with_a_killed_demo(tmp_path: Path) -> None:
         sys.executable,
         "-c",
         PARENT,
-        env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), **bytecode_environ()},
         stdout=asyncio.subprocess.PIPE,
     )
     assert parent.stdout is not None

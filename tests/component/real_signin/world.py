@@ -118,11 +118,15 @@ class RealWorld:
         token = pod.token_file.read_text()
         return await RawClient.connect(self.signin.nats.url, pod.identity, token=token)
 
-    async def is_refused(self, pod: Pod) -> None:
-        """Fail unless the pod is refused."""
+    async def is_refused(self, pod: Pod, child: ChildProcess, *causes: str) -> None:
+        """Fail unless the pod is refused, and the service logs one of the causes.
+
+        A slow answer is a refusal for nats-server, too: the service's own may come later.
+        """
         with pytest.raises(BusUnavailable, match="refused the token"):
             async with self.signin.connect(pod, wait=2.0):
                 pass
+        await child.wait_for_log(*(f"cause={cause}" for cause in causes), within=60.0)
 
 
 async def request_token(

@@ -16,11 +16,12 @@ from tests.component.rollout.simulation.scenario import GPUS, MIG, SMALL, scenar
 
 SEEDS = (
     *(range(first, first + 20) for first in range(100, 180, 20)),
-    *(range(first, first + 50) for first in range(SMALL, SMALL + 400, 50)),
+    *(range(first, first + 50) for first in range(SMALL, SMALL + 200, 50)),
     *(range(first, first + 50) for first in range(MIG, MIG + 200, 50)),
     *(range(first, first + 50) for first in range(GPUS, GPUS + 100, 50)),
 )
-"""Chunks of seeds, so that test processes can share them: large fleets, then small ones."""
+"""Chunks of seeds, so that test processes can share them: large fleets, then small ones, of which
+`make soak ARGS='engine --first 1000000'` plays more."""
 
 
 @pytest.mark.parametrize(

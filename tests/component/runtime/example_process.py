@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, cast
 
+from libs.testing.child_process import bytecode_environ
+
 EXAMPLE = Path(__file__).with_name("example.py")
 
 
@@ -21,7 +23,7 @@ class ExampleProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error", str(EXAMPLE), *(arguments or ["both"])],
             env={
-                "PYTHONDONTWRITEBYTECODE": "1",
+                **bytecode_environ(),
                 "PATH": os.environ["PATH"],
                 "SLUICE_METRICS_HOST": "127.0.0.1",
                 "SLUICE_METRICS_PORT": "0",

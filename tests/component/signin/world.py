@@ -19,7 +19,7 @@ from libs.bus.server_config import SignIn, User, new_nkey, server_config
 from libs.contracts.identities import Identity, Writer
 from libs.kube.client import Kube
 from libs.kube.resources import NODES, PODS, SERVICE_ACCOUNTS
-from libs.testing.child_process import ChildProcess
+from libs.testing.child_process import ChildProcess, bytecode_environ
 from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
 from tests.support import eventually
@@ -33,7 +33,7 @@ ENVIRON = {
     "SLUICE_PROBES_PORT": "0",
     "SLUICE_LOG_FORMAT": "text",
     "SLUICE_DRAIN": "3s",
-    "PYTHONDONTWRITEBYTECODE": "1",
+    **bytecode_environ(),
 }
 
 

@@ -9,11 +9,10 @@ import pytest
 
 from libs.testing.guest import actions
 from libs.testing.guest.guest import Guest, find_guest
+from tests.summary import FIGURE, GROUND
 from tests.system.guest.guest_kernel import GuestKernelFixture
 
 SEARCH = find_guest(os.environ)
-BOOT = "boot of the guest"
-"""The property of the first test in the guest that is printed at the end."""
 _boots: list[str] = []
 
 
@@ -24,15 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "guest" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("guest"))
             item.add_marker(pytest.mark.timeout(900))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what the tests ran on."""
-    terminalreporter.write_line(f"Guest: {SEARCH.explanation}")
-    for report in terminalreporter.getreports("passed"):
-        for name, value in report.user_properties:
-            if name == BOOT:
-                terminalreporter.write_line(f"  {name}: {value}")
+            item.user_properties.append((GROUND, f"Guest: {SEARCH.explanation}"))
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +42,7 @@ def booted() -> Iterator[Guest]:
 async def guest(booted: Guest, request: pytest.FixtureRequest) -> AsyncIterator[Guest]:
     """The guest without a driver, without processes and mounts of other tests."""
     while _boots:
-        request.node.user_properties.append((BOOT, _boots.pop()))
+        request.node.user_properties.append((FIGURE, f"boot of the guest: {_boots.pop()}"))
     yield booted
     await booted.call(actions.reset)
 

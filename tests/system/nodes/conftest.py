@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from libs.testing.realnodes.ground import Ground, NodeSearch, find_nodes
+from tests.summary import GROUND
 from tests.system.nodes.kubectl import Kubectl
 
 SEARCH = find_nodes(os.environ)
-FIGURE = "figure"
-"""The property of a test that is printed at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,15 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "search" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("real nodes"))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what the tests ran on, and what they measured."""
-    terminalreporter.write_line(f"Nodes: {SEARCH.explanation}")
-    for report in terminalreporter.getreports("passed"):
-        for name, value in report.user_properties:
-            if name == FIGURE:
-                terminalreporter.write_line(f"  {value}")
+            item.user_properties.append((GROUND, f"Nodes: {SEARCH.explanation}"))
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from libs.policy.crds import crd_manifests
 from libs.policy.installation import installation_objects, service_account_of
 from libs.policy.render.rendered import AgentImages
 from libs.testing.certificates import LOOPBACK, CertificateAuthority
-from libs.testing.child_process import HOST, ChildProcess
+from libs.testing.child_process import HOST, ChildProcess, bytecode_environ
 from libs.testing.image.build import IMAGE
 from libs.testing.nats import NatsServer
 from libs.testing.realnodes import config, gpus
@@ -45,7 +45,7 @@ _ENVIRON: Final = {
     "SLUICE_PROBES_PORT": "0",
     "SLUICE_LOG_FORMAT": "text",
     "SLUICE_DRAIN": "3s",
-    "PYTHONDONTWRITEBYTECODE": "1",
+    **bytecode_environ(),
 }
 
 _WITH_KEY: Final = (

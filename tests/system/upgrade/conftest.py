@@ -11,11 +11,10 @@ from libs.testing.go_build import NotBuilt
 from libs.testing.image.build import is_quick
 from libs.testing.image.testing import build_testing
 from libs.testing.realnodes.ground import find_nodes
+from tests.summary import GROUND
 from tests.system.upgrade.world import NEW, OLD, World, world_of
 
 SEARCH = find_nodes(os.environ)
-PLAYED = "played"
-"""The property of a test with what it did, which is printed at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,14 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group("real nodes"))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what was played."""
-    for report in terminalreporter.getreports("passed"):
-        for name, value in report.user_properties:
-            if name == PLAYED:
-                terminalreporter.write_line(f"Upgrade on real nodes: {value}")
+            item.user_properties.append((GROUND, f"Nodes: {SEARCH.explanation}"))
 
 
 @pytest.fixture

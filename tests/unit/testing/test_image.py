@@ -5,6 +5,7 @@ import tarfile
 from io import BytesIO
 from pathlib import Path
 
+from libs.testing.image.assemble import compiler_environ
 from libs.testing.image.context import config, write_product
 from libs.testing.oci import folder_layer
 
@@ -42,3 +43,9 @@ def test_a_layer_depends_on_contents_and_permissions_alone(tmp_path: Path) -> No
     assert modes == {"opt/bin": 0o755, "opt/bin/run": 0o755, "opt/data": 0o644}
     (tmp_path / "b/data").write_text("other")
     assert folder_layer(tmp_path / "b", at="opt") != layers[0]
+
+
+def test_bytecode_is_written_beside_its_sources() -> None:
+    environ = {"PATH": "/bin", "PYTHONPYCACHEPREFIX": "/elsewhere"}
+    found = compiler_environ(environ, Path("/base"))
+    assert found == {"PATH": "/bin", "PYTHONHOME": "/base/usr", "PYTHONHASHSEED": "0"}
