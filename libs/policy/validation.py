@@ -10,8 +10,8 @@ from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.policy.affinity import parse_affinity
 from libs.policy.findings import Finding, Severity, quote_value
 from libs.policy.kinds.agents import (
+    NRI_VARIABLES,
     PLUGIN_VARIABLES,
-    TOOLKIT_VARIABLES,
     WITH_REBOOT,
     DevicePlugin,
     MigManager,
@@ -206,12 +206,12 @@ def _directories(spec: ClusterPolicySpec) -> Iterator[Finding]:
 
 def _toolkit_variables(section: Toolkit) -> Iterator[Finding]:
     for each in section.env:
-        if each.name not in TOOLKIT_VARIABLES:
+        if each.name not in NRI_VARIABLES:
             yield Finding(
                 field="spec.toolkit.env",
                 value=quote_value(each.name),
                 problem="is accepted and has no effect here, because the driver agent has its own"
-                f" settings; only {' and '.join(TOOLKIT_VARIABLES)} are read",
+                f" settings; only {' and '.join(NRI_VARIABLES)} are read",
                 remedy="remove it, or keep it knowing that it has no effect",
                 severity=Severity.NOTE,
             )

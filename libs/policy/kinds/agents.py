@@ -36,8 +36,8 @@ NRI_GPUS = "NRI_GPU_CDI_DEVICE_NAMESPACES"
 """The namespaces whose pods may have GPUs by annotation; NVIDIA's toolkit lets all have them."""
 NRI_MANAGEMENT = "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES"
 """The namespaces, beside Sluice's own, whose pods may have management devices by annotation."""
-TOOLKIT_VARIABLES = (NRI_GPUS, NRI_MANAGEMENT)
-"""The variables of the toolkit that have an effect here."""
+NRI_VARIABLES = (NRI_GPUS, NRI_MANAGEMENT)
+"""The variables of NVIDIA's toolkit that concern the plugin of NRI."""
 NO_MONITOR = "Sluice creates a ServiceMonitor for the telemetry agents only"
 NO_POD_LABELS = "the telemetry agent does not read pods"
 NO_JOB_MAPPING = "the telemetry agent does not map jobs"
