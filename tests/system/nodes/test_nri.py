@@ -14,7 +14,6 @@ from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.gpus import NodeGpus
 from libs.testing.realnodes.ground import Ground, NodeSearch
 from libs.testing.realnodes.node import MACHINE, Node
-from tests.system.nodes.agents import until_services_lead
 from tests.system.nodes.installation import NAMESPACE, Installation, installed
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.nri import (
@@ -194,12 +193,11 @@ async def installation(
 async def test_a_policy_makes_the_driver_agent_a_plugin(
     node: Node, kubectl: Kubectl, installation: Installation
 ) -> None:
-    await until_services_lead(installation)
     listed = [{"name": "NRI_GPU_CDI_DEVICE_NAMESPACES", "value": ALLOWED}]
     await installation.apply_policy(cdi={"nriPluginEnabled": True}, toolkit={"env": listed})
     agent = ("daemonset/sluice-driver-agent", "--namespace", NAMESPACE)
-    await kubectl.wait("create", *agent)
-    await kubectl.wait("jsonpath={.status.numberReady}=1", *agent)
+    await kubectl.wait("create", *agent, timeout=120)
+    await kubectl.wait("jsonpath={.status.numberReady}=1", *agent, timeout=120)
     await until_published(node)
     by_agent = annotated("by-agent", node)
     by_agent["metadata"]["annotations"] = {"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=3"}
