@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import tomllib
+from copy import deepcopy
 from typing import Any, Final
 
 import pytest
@@ -90,7 +91,9 @@ async def look(kubectl: Kubectl, node: Node, how: str) -> dict[str, Any] | None:
 
 async def dump(node: Node) -> dict[str, Any]:
     """Return what containerd takes from its files."""
-    return tomllib.loads(await node.run("sh", "-c", "containerd config dump 2>/dev/null"))
+    return tomllib.loads(
+        await node.run("sh", "-c", "/opt/containerd/containerd config dump 2>/dev/null")
+    )
 
 
 async def state(node: Node) -> tuple[str, str]:
@@ -161,10 +164,14 @@ async def _configure_and_take_back(kubectl: Kubectl, node: Node, containerd: Con
 
 def _only_ours(before: dict[str, Any], after: dict[str, Any], version: int) -> bool:
     """Return whether the two differ in CDI and the handlers alone."""
-    section = after["plugins"][SECTIONS[version]]
+    runtimes = after["plugins"][SECTIONS[version]]["containerd"]["runtimes"]
     for handler in HANDLERS:
-        section["containerd"]["runtimes"].pop(handler)
-    for each in (before, after):
-        each["plugins"][SECTIONS[version]].pop("enable_cdi", None)
-        each.pop("imports")
-    return before == after
+        runtimes.pop(handler)
+    return _without_cdi(before, version) == _without_cdi(after, version)
+
+
+def _without_cdi(dumped: dict[str, Any], version: int) -> dict[str, Any]:
+    rest = deepcopy(dumped)
+    rest["plugins"][SECTIONS[version]].pop("enable_cdi", None)
+    rest.pop("imports")
+    return rest
