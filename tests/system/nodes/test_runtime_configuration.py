@@ -23,6 +23,7 @@ from libs.testing.realnodes.node import Node
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.pods import pod
 
+FACTS: Final = "/run/facts.json"
 LOOK: Final = f"""
 import asyncio, os, signal, sys
 import msgspec
@@ -49,7 +50,8 @@ machine = Machine(
 settings = RuntimeSettings(configure=how != "undo", restart="signal")
 keeper = RuntimeKeeper(machine=machine, clock=SystemClock(), settings=settings)
 asyncio.run(keeper.look())
-print("FACTS", msgspec.json.encode(keeper.facts).decode())
+# A log of containerd may lack what a container wrote while containerd was away.
+tree.write("{FACTS}", msgspec.json.encode(keeper.facts))
 """
 FILES: Final = "cd /etc && find containerd -exec stat -c '%n %a %u %g %F' {} + | sort"
 CONTENT: Final = "cd /etc && find containerd -type f -exec sha256sum {} + | sort"
@@ -83,10 +85,10 @@ async def look(kubectl: Kubectl, node: Node, how: str) -> dict[str, Any] | None:
     await kubectl.wait(
         "jsonpath={.status.containerStatuses[0].state.terminated}", name, timeout=120
     )
-    said = await kubectl.run("logs", name)
-    facts = [line.partition(" ")[2] for line in said.splitlines() if line.startswith("FACTS ")]
-    assert how == "killed" or facts, said
-    return json.loads(facts[0]) if facts else None
+    (status,) = (await kubectl.get(name))["status"]["containerStatuses"]
+    code = status["state"]["terminated"]["exitCode"]
+    assert code == (137 if how == "killed" else 0), await kubectl.run("logs", name)
+    return None if how == "killed" else json.loads(await node.run("cat", FACTS))
 
 
 async def dump(node: Node) -> dict[str, Any]:
