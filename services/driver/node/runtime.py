@@ -160,15 +160,18 @@ class RuntimeKeeper:
 
         def restart() -> None:
             attempts.save(self._machine.tree, replace(attempt, at=self._clock.now()))
-            if mode == "systemd":
-                runtime.restart_unit(attempt.unit)
-            else:
-                runtime.stop(attempt.pid)
+            try:
+                if mode == "systemd":
+                    runtime.restart_unit(attempt.unit)
+                else:
+                    runtime.stop(attempt.pid)
+            except RestartRefused:
+                attempts.save(self._machine.tree, replace(attempt, at=0.0))
+                raise
 
         try:
             await run(restart)
         except (RestartRefused, OSError) as error:
-            # The attempt counts for a minute, after which the next one is made.
             return Settled(f"{step.why}, because it cannot be restarted: {error}")
         return Restarting(f"{step.why} before it is restarted, which is being done")
 
