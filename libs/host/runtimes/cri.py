@@ -53,7 +53,8 @@ def read(version: bytes, status: bytes) -> Answer:
     if isinstance(containers, dict):
         handlers |= set(_keys(cast("dict[str, Any]", containers).get("runtimes")))
     folders = config.get("cdiSpecDirs")
-    reads = isinstance(folders, list) and bool(SPECS.intersection(cast("list[str]", folders)))
+    paths = cast("list[object]", folders) if isinstance(folders, list) else []
+    reads = any(str(each).rstrip("/") in SPECS for each in paths)
     is_on = config.get("enableCDI", True) is True
     return Answer(
         name=name,

@@ -25,7 +25,7 @@ from libs.host.runtimes.port import (
     RuntimeStatus,
     RuntimeUnavailable,
 )
-from libs.host.tree import Tree
+from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from services.driver.node import runtime_attempt as attempts
@@ -45,6 +45,8 @@ _log = logger()
 
 INTERVAL: Final = 5.0
 """Seconds between two looks for changes."""
+BUSY_INTERVAL: Final = 30.0
+"""Seconds between two searches for pods that compute, which go through all processes."""
 POLL_INTERVAL: Final = 1.0
 """Seconds between two questions to a runtime that restarts."""
 COMPUTE: Final = "/dev/nvidia-uvm"
@@ -64,6 +66,9 @@ class RuntimeKeeper:
         self._pauses = 0
         self._asked: tuple[object, RuntimeStatus] | None = None
         """What the runtime said, with its instance."""
+        self._busy = ""
+        """Which pods computed on GPUs when they were last searched."""
+        self._search_at = 0.0
         self.facts: ContainerRuntime | None = None
         """What the runtime knows; None before it was asked."""
         self.asked = asyncio.Event()
@@ -143,8 +148,10 @@ class RuntimeKeeper:
         attempt, run = step.attempt, self._machine.offload.run
         mode = self._settings.restart or ("systemd" if attempt.unit else "")
         problem = _mode_problem(mode, attempt.unit)
-        if not problem:
-            problem = await run(lambda: _computing(self._machine.tree))
+        if not problem and (before_restart or self._clock.monotonic() >= self._search_at):
+            self._busy = await run(lambda: _computing(self._machine.tree))
+            self._search_at = self._clock.monotonic() + (BUSY_INTERVAL if self._busy else 0.0)
+        problem = problem or self._busy
         if problem:
             return Settled(f"{step.why} before it is restarted: {problem}")
         if before_restart is not None:
@@ -153,15 +160,18 @@ class RuntimeKeeper:
 
         def restart() -> None:
             attempts.save(self._machine.tree, replace(attempt, at=self._clock.now()))
-            if mode == "systemd":
-                runtime.restart_unit(attempt.unit)
-            else:
-                runtime.stop(attempt.pid)
+            try:
+                if mode == "systemd":
+                    runtime.restart_unit(attempt.unit)
+                else:
+                    runtime.stop(attempt.pid)
+            except RestartRefused:
+                attempts.save(self._machine.tree, replace(attempt, at=0.0))
+                raise
 
         try:
             await run(restart)
-        except RestartRefused as error:
-            await run(lambda: attempts.save(self._machine.tree, replace(attempt, at=0.0)))
+        except (RestartRefused, OSError) as error:
             return Settled(f"{step.why}, because it cannot be restarted: {error}")
         return Restarting(f"{step.why} before it is restarted, which is being done")
 
@@ -198,9 +208,11 @@ def _mode_problem(mode: str, unit: str) -> str:
 
 def _computing(tree: Tree) -> str:
     """Return which pods compute on GPUs; empty if none does."""
-    found = tuple(
-        each for each in holders.holders(tree) if each.pod_uid and COMPUTE in each.devices
-    )
+    try:
+        using = holders.holders(tree)
+    except Unreadable as error:
+        return f"the machine cannot be inspected: {error}"
+    found = tuple(each for each in using if each.pod_uid and COMPUTE in each.devices)
     return f"it waits for pods that use GPUs: {describe_holders(found)}" if found else ""
 
 

@@ -174,6 +174,7 @@ def _give_up(tree: Tree, attempt: RuntimeAttempt, problem: str) -> str:
 
 
 def _undo(tree: Tree) -> None:
-    left = UndoableFiles(tree).undo()
+    files = UndoableFiles(tree)
+    left = files.undo() if files.has_changes else ()
     if left:
         _log.warning("files that others changed stay as they are", paths=list(left))

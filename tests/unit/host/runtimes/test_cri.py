@@ -28,7 +28,7 @@ def test_containerd_2_lists_its_handlers() -> None:
 @pytest.mark.parametrize(
     ("cdi", "reads"),
     [
-        ('"enableCDI":true,"cdiSpecDirs":["/run/cdi"]', True),
+        ('"enableCDI":true,"cdiSpecDirs":["/run/cdi/",3]', True),
         ('"enableCDI":false,"cdiSpecDirs":["/run/cdi"]', False),
         ('"enableCDI":true,"cdiSpecDirs":["/opt"]', False),
         ('"cdiSpecDirs":3', False),
