@@ -158,6 +158,7 @@ def validator(policy: ClusterPolicy, operands: Operands, settings: RenderSetting
         resources=_VALIDATOR,
         env={
             "SLUICE_TOOLKIT": "true" if operands.toolkit else "false",
+            "SLUICE_MIG_STRATEGY": operands.mig_strategy.value,
             "SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock",
         },
         volumes=(

@@ -18,6 +18,7 @@ from libs.host.cuda.processes import CudaProcesses
 from libs.host.machine import Machine
 from libs.host.podresources.client import SOCKET, PodResources
 from libs.host.tree import Tree
+from libs.policy.kinds.agents import MigStrategy
 from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.validator.node.probe import STEPS
@@ -29,6 +30,8 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """Whether the node's driver agent keeps CDI specs, which are to be proven."""
     cuda_library: str = ""
     """The driver's library libcuda, or its folder; if empty, it is searched for."""
+    mig_strategy: MigStrategy = MigStrategy.MIXED
+    """How the device plugin offers divided GPUs."""
     pod_resources: str = SOCKET
     """The kubelet's socket of the pod-resources API, which tells what pods can have."""
 
@@ -140,6 +143,7 @@ async def run(
         clock=env.clock,
         driver_root=settings.driver_root,
         with_toolkit=settings.toolkit,
+        mig_strategy=settings.mig_strategy,
     )
     agent = ValidatorAgent(
         validator, bus=bus, env=env, journal=journal, node_uid=node_uid, boot_id=boot_id

@@ -14,7 +14,6 @@ from libs.host.tree import Tree, Unreadable
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from services.validator.node.cuda_check import devices
 from services.validator.node.gpu_check import check_gpus, listed
-from services.validator.node.plugin_check import offerable
 from services.validator.node.probe import GPUS_STEP, Probe
 
 START_TOLERANCE = 2.0
@@ -118,7 +117,7 @@ def _probe_library(
         mig_digest=mig_digest(found_geometry(found)),
         gpus=listed(found, known),
         devices=devices(check.working),
-        offerable=offerable(check.sound),
+        sound=check.sound,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final, Self
 import msgspec
 from msgspec.structs import replace
 
+from libs.contracts.facts import Gpu
 from libs.contracts.reports import Resource
 from libs.health.node import Records
 
@@ -40,8 +41,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUs that the driver listed in this boot."""
     devices: tuple[str, ...] = ()
     """UUIDs of the GPUs that work, or of their MIG instances."""
-    offerable: tuple[str, ...] = ()
-    """Those of them that a device plugin is to offer to pods."""
+    sound: tuple[Gpu, ...] = ()
+    """The GPUs that work and had not failed before: a device plugin is to offer them to pods."""
     allocatable: tuple[Resource, ...] = ()
     """What the kubelet can give to pods, where that was asked."""
 
