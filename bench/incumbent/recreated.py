@@ -38,7 +38,7 @@ def recreate(
     `order` is that in which nodes start; `request` is the time of a request, which the factor of
     the measurement does not scale: played without scaling, it is that many times longer.
 
-    The rules know no person who acts later: only the first cordon is played.
+    The rules do not know people that act later: only the first cordon is played.
     """
     cordoned = frozenset({plan.cordoned_before} if troubled else ())
     fleet = msgspec.structs.replace(plan.fleet, cordoned=cordoned, request=request)

@@ -27,7 +27,7 @@ _IN_PLACE: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_D
 
 
 def malformed_waits(case: AuditCase) -> Iterator[AuditFinding]:
-    """Check that every wait has a known code, details, a `since`, and an owner who can end it."""
+    """Check that every wait has a known code, details, a `since`, and names what can end it."""
     for event, body in case.decoded_events:
         if not isinstance(body, WaitEvent) or body.code is None:
             continue

@@ -60,8 +60,8 @@ class Files:
 
 
 def folder_layer(folder: Path, *, at: str = "") -> bytes:
-    """Return a layer of all in this folder, at a path of the image; it does not depend on who made
-    the files, or when.
+    """Return a layer of all in this folder, at a path of the image; it does not depend on the
+    owners and times of the files.
     """
 
     def normalize(entry: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -1,58 +1,30 @@
 """The program of the device plugin on a machine with a stand-in for NVIDIA's library."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from libs.bus.reports import ReportCache
-from libs.bus.slots import SlotWriter
-from libs.contracts import subjects
-from libs.contracts.commands import Command, Idle, Order, Quiesce
 from libs.contracts.identities import Writer
-from libs.contracts.reports import Result, StateKind
 from libs.host.cdi import published
 from libs.host.cdi.spec import Device, Edits, encode, make_spec
 from libs.host.tree import Tree
-from libs.runtime.clock import SystemClock
 from libs.testing.child_process import ChildProcess
 from libs.testing.nvml import library
+from tests.component.command_sender import NODE, CommandSender
 from tests.component.gpus.machine import StandInMachine
 from tests.component.programs import Programs, run_programs
-from tests.unit.fake_machine import BOOT, FakeMachine
-
-NODE = {"node": "a", "node_uid": "uid-1"}
+from tests.unit.fake_machine import FakeMachine
 
 
 class Plugin:
     def __init__(self, programs: Programs, bench: StandInMachine, child: ChildProcess) -> None:
         self.bench = bench
         self.child = child
-        self._programs = programs
-        self._op = 0
+        self.send = CommandSender(programs, Writer.PLUGIN).send
 
     @property
     def uuids(self) -> list[str]:
         return [gpu.uuid for gpu in self.bench.stand_in.gpus]
-
-    async def send(self, body: Quiesce | Idle) -> Result:
-        """Send a command, and return the result that the agent reports."""
-        clock = SystemClock()
-        self._op += 1
-        order = Order(1, self._op)
-        command = Command.of(
-            body, boot_id=BOOT, epoch=1, order=order, deadline=clock.now() + 60.0, **NODE
-        )
-        slot = subjects.Command(cluster="default", node="a", component=Writer.PLUGIN)
-        async with self._programs.connect(Writer.SCHEDULER) as bus:
-            await SlotWriter(bus=bus, clock=clock).write(slot, command)
-            async with ReportCache(bus=bus, clock=clock, cluster="default") as reports:
-                while True:
-                    found = reports.get("a", Writer.PLUGIN, StateKind.RESULT)
-                    result = None if found is None else found.open()
-                    if isinstance(result, Result) and result.order == order:
-                        return result
-                    await asyncio.sleep(0.05)
 
 
 def cdi_spec(bench: StandInMachine) -> bytes:

@@ -8,13 +8,10 @@ from pathlib import Path
 
 import aiohttp
 
-from libs.bus.reports import ReportCache
-from libs.bus.slots import SlotWriter
-from libs.contracts import subjects
-from libs.contracts.commands import Command, Idle, Order, Quiesce
+from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.identities import Writer
-from libs.contracts.reports import Outcome, Result, StateKind
+from libs.contracts.reports import Outcome
 from libs.host.gpus.nvml import Deadlines
 from libs.host.gpus.port import GpuHandle
 from libs.host.machine import Machine, ThreadOffload
@@ -24,13 +21,12 @@ from libs.runtime.metrics import Metrics
 from libs.testing.child_process import ChildProcess
 from libs.testing.nvml import library
 from services.telemetry.node.sampler import Sampler, Sweep, TelemetryMetrics
+from tests.component.command_sender import NODE, CommandSender
 from tests.component.gpus.freezer import Freezer
 from tests.component.gpus.machine import StandInMachine, with_machine
 from tests.component.programs import Programs, address_of, run_programs
 from tests.support import eventually
-from tests.unit.fake_machine import BOOT, FakeMachine
-
-NODE = {"node": "a", "node_uid": "uid-1"}
+from tests.unit.fake_machine import FakeMachine
 
 
 @asynccontextmanager
@@ -59,8 +55,8 @@ class Agent:
     ) -> None:
         self.programs = programs
         self.child = child
+        self.send = CommandSender(programs, Writer.TELEMETRY).send
         self._session = session
-        self._op = 0
 
     async def get(self, server: str, page: str) -> str:
         url = await address_of(self.child, server)
@@ -79,25 +75,6 @@ class Agent:
             return text in await self.get("probe server", "readyz")
 
         await eventually(is_said, within=60, every=0.1)
-
-    async def send(self, body: Quiesce | Idle) -> Result:
-        """Send a command, and return the result that the agent reports."""
-        clock = SystemClock()
-        self._op += 1
-        order = Order(1, self._op)
-        command = Command.of(
-            body, boot_id=BOOT, epoch=1, order=order, deadline=clock.now() + 60.0, **NODE
-        )
-        slot = subjects.Command(cluster="default", node="a", component=Writer.TELEMETRY)
-        async with self.programs.connect(Writer.SCHEDULER) as bus:
-            await SlotWriter(bus=bus, clock=clock).write(slot, command)
-            async with ReportCache(bus=bus, clock=clock, cluster="default") as reports:
-                while True:
-                    found = reports.get("a", Writer.TELEMETRY, StateKind.RESULT)
-                    result = None if found is None else found.open()
-                    if isinstance(result, Result) and result.order == order:
-                        return result
-                    await asyncio.sleep(0.05)
 
     async def ends_before(self, freezer: Freezer) -> None:
         """Stop the agent, whose frozen process lives on."""

@@ -12,28 +12,12 @@ from libs.testing.machines.base_files import PLAIN, create_base_files, gpus
 from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.kernel import SimulatedKernel
 from tests.unit.host.kernel_suite import KernelSuite
+from tests.unit.manual_clock import ManualClock
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 VERSION = "580.95.05"
-STARTED_AT = 1_800_000_000.0
-
-
-class ManualClock:
-    """A clock that only `sleep` advances."""
-
-    def __init__(self) -> None:
-        self.time = STARTED_AT
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time - STARTED_AT
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 class SimulatedKernelFixture:

@@ -9,26 +9,10 @@ from libs.host.tree import Tree
 from libs.testing.machines.base_files import PLAIN, create_base_files, gpus
 from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, device
+from tests.unit.manual_clock import ManualClock
 from tests.unit.testing.machines.builders import uid
 
 CARDS = gpus("n1", 2, PLAIN.gpu)
-STARTED_AT = 1_800_000_000.0
-
-
-class ManualClock:
-    """A clock that only `sleep` advances."""
-
-    def __init__(self) -> None:
-        self.time = STARTED_AT
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time - STARTED_AT
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 @pytest.fixture
