@@ -182,6 +182,7 @@ def validator(policy: ClusterPolicy, operands: Operands, settings: RenderSetting
         env={
             "SLUICE_TOOLKIT": "true" if operands.toolkit else "false",
             "SLUICE_EXPORT_NODE_STATUS": "true" if operands.node_status else "false",
+            "SLUICE_MIG_STRATEGY": operands.mig_strategy.value,
             "SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock",
         },
         volumes=(

@@ -20,6 +20,7 @@ from libs.host.cuda.processes import CudaProcesses
 from libs.host.machine import Machine
 from libs.host.podresources.client import SOCKET, PodResources
 from libs.host.tree import Tree
+from libs.policy.kinds.mig import MigStrategy
 from libs.runtime.env import Env
 from libs.runtime.http import HttpServer, HttpSettings
 from libs.runtime.logs import logger
@@ -40,6 +41,8 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """Whether the metrics of the node's state are served."""
     node_status: HttpSettings = HttpSettings(port=8000)
     """Address of their page."""
+    mig_strategy: MigStrategy = MigStrategy.MIXED
+    """How the device plugin offers divided GPUs."""
     pod_resources: str = SOCKET
     """The kubelet's socket of the pod-resources API, which tells what pods can have."""
 
@@ -151,6 +154,7 @@ async def run(
         clock=env.clock,
         driver_root=settings.driver_root,
         with_toolkit=settings.toolkit,
+        mig_strategy=settings.mig_strategy,
     )
     agent = ValidatorAgent(
         validator, bus=bus, env=env, journal=journal, node_uid=node_uid, boot_id=boot_id

@@ -19,7 +19,6 @@ from libs.host.tree import Tree, Unreadable
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from services.validator.node.cuda_check import devices
 from services.validator.node.gpu_check import check_gpus, listed
-from services.validator.node.plugin_check import offerable
 from services.validator.node.probe import GPUS_STEP, Probe
 
 _DIAGNOSES: Final = {
@@ -145,7 +144,7 @@ def _probe_library(
         devices=devices(check.working),
         switches=sum(map(pci.is_switch, on_bus)),
         unjoined=sum(gpu.fabric_state in _UNJOINED for gpu in check.working),
-        offerable=offerable(check.sound),
+        sound=check.sound,
     )
 
 

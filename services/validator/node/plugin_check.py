@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gpu
 from libs.contracts.reports import Resource
 from libs.host.podresources.allocatable import Allocatable
+from libs.policy.kinds.agents import MigStrategy
 from libs.policy.mig.profiles import is_offered
 from services.validator.node.probe import PLUGIN_STEP, Probe
 
@@ -20,22 +21,23 @@ MAX_RESOURCES: Final = 32
 """The most resources that evidence names."""
 
 
-def offerable(gpus: Iterable[Gpu]) -> tuple[str, ...]:
-    """Return what a device plugin is to offer, by UUID: of a divided GPU its instances."""
+def offerable(gpus: Iterable[Gpu], strategy: MigStrategy) -> tuple[str, ...]:
+    """Return what a device plugin is to offer, by UUID: of a divided GPU its instances, if any."""
+    offers_migs = strategy is not MigStrategy.NONE
     return tuple(
         uuid
         for gpu in gpus
         for uuid in (
-            [mig.uuid for mig in gpu.migs if is_offered(mig.profile)]
+            [mig.uuid for mig in gpu.migs if offers_migs and is_offered(mig.profile)]
             if gpu.mig_mode
             else [gpu.uuid]
         )
     )
 
 
-def check_plugin(probe: Probe, found: Allocatable) -> Probe:
+def check_plugin(probe: Probe, found: Allocatable, strategy: MigStrategy) -> Probe:
     """Compare the devices that the kubelet can give with those that work."""
-    wanted = frozenset(probe.offerable)
+    wanted = frozenset(offerable(probe.sound, strategy))
     offered = {name: frozenset(map(_uuid, devices)) for name, devices in found.items()}
     missing = wanted.difference(*offered.values())
     listed = tuple(

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.contracts.diagnoses import Diagnosis
+from libs.contracts.facts import Gpu
 from libs.contracts.reports import Resource
 from libs.health.node import Records
 
@@ -49,8 +50,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """The NVSwitches that the kernel lists."""
     unjoined: int = 0
     """The GPUs that have not joined their NVLink fabric yet."""
-    offerable: tuple[str, ...] = ()
-    """Those of them that a device plugin is to offer to pods."""
+    sound: tuple[Gpu, ...] = ()
+    """The GPUs that work and had not failed before: a device plugin is to offer them to pods."""
     allocatable: tuple[Resource, ...] = ()
     """What the kubelet can give to pods, where that was asked."""
 

@@ -16,6 +16,7 @@ from libs.host.machine import Machine
 from libs.host.podresources.allocatable import AllocatableDevices
 from libs.host.podresources.client import KubeletUnavailable
 from libs.host.tree import Tree
+from libs.policy.kinds.agents import MigStrategy
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from services.validator.node import status_files
@@ -51,6 +52,7 @@ class Validator:
         clock: Clock,
         driver_root: str,
         with_toolkit: bool,
+        mig_strategy: MigStrategy,
     ) -> None:
         self._machine = machine
         self._cuda = cuda
@@ -60,6 +62,7 @@ class Validator:
         self._clock = clock
         self._driver_root = driver_root
         self._with_toolkit = with_toolkit
+        self._mig_strategy = mig_strategy
         self._known = tuple[GpuRecord, ...]()
         """The GPUs that the driver listed in this boot, as far as this process knows."""
 
@@ -108,7 +111,7 @@ class Validator:
             except KubeletUnavailable as error:
                 probe = unproven(probe, str(error))
             else:
-                probe = check_plugin(probe, found)
+                probe = check_plugin(probe, found, self._mig_strategy)
             if not probe.problem:
                 return probe
             op.progress(PLUGIN_STEP, probe.problem)

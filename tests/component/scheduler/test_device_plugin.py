@@ -63,9 +63,9 @@ async def test_a_plugin_that_offers_nothing_fails_the_node_by_the_name_of_the_gp
     world: World,
 ) -> None:
     _, target = await world.complete_first_rollout("a")
-    await world.kill_agents("a", Writer.PLUGIN)
     await world.apply_policy(NEW)
     await world.until_state("a", "pod-restart-required")
+    await world.kill_agents("a", Writer.PLUGIN)
     world.machines["a"].devices.boot()  # the kubelet knows of no plugin any more
     await world.until_state("a", "validation-required")
     await world.sleep(60)

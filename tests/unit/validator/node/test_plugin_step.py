@@ -10,6 +10,7 @@ from libs.contracts.reports import Evidence, Outcome, Progress, Resource
 from libs.host.deviceplugin.port import Offers
 from libs.host.podresources.allocatable import Allocatable
 from libs.host.podresources.client import KubeletUnavailable
+from libs.policy.kinds.agents import MigStrategy
 from services.validator.node.plugin_check import check_plugin, offerable
 from services.validator.node.probe import Probe
 from services.validator.node.status_files import FOLDER
@@ -52,12 +53,15 @@ def divided(*profiles: str, index: int = 0) -> Gpu:
 
 
 def outcome(offered: Allocatable, *wanted: str) -> Probe:
-    return check_plugin(Probe(offerable=wanted), offered)
+    sound = tuple(gpu(int(uuid[-1])) for uuid in wanted)
+    return check_plugin(Probe(sound=sound), offered, MigStrategy.MIXED)
 
 
 def test_a_divided_gpu_is_offered_in_its_instances_of_all_compute_slices() -> None:
     gpus = (gpu(0), divided("1g.10gb", "1c.2g.20gb", "", index=1), divided(index=2))
-    assert offerable(gpus) == ("GPU-0", "MIG-1-0")
+    assert offerable(gpus, MigStrategy.MIXED) == ("GPU-0", "MIG-1-0")
+    assert offerable(gpus, MigStrategy.SINGLE) == ("GPU-0", "MIG-1-0")
+    assert offerable(gpus, MigStrategy.NONE) == ("GPU-0",)
 
 
 @pytest.mark.parametrize(
