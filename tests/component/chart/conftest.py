@@ -3,7 +3,8 @@
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from libs.testing.realkube.cluster import RealKube
 from tests.component.chart.rendered import CHART, Object
 from tests.system.nodes.kubectl import Kubectl
 
-Render = Callable[..., Awaitable[list[Object]]]
+Render = Callable[..., list[Object]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,10 +39,8 @@ def helm() -> Path:
 def render(helm: Path) -> Render:
     """Return a function that renders the chart, as `helm template`."""
 
-    async def render(*arguments: str, namespace: str = "gpu-operator") -> list[Object]:
-        output = await run(
-            helm, "template", "sluice", str(CHART), "--namespace", namespace, *arguments
-        )
+    def render(*arguments: str, namespace: str = "gpu-operator") -> list[Object]:
+        output = run(helm, "template", "sluice", str(CHART), "--namespace", namespace, *arguments)
         return [each for each in yaml.safe_load_all(output) if each]
 
     return render
@@ -66,14 +65,11 @@ def cluster(definitions: RealKube) -> Kubectl:
     return Kubectl(definitions)
 
 
-async def run(program: Path, *arguments: str) -> str:
+def run(program: Path, *arguments: str) -> str:
     """Run a program; return its output, and fail with what it says."""
-    process = await asyncio.create_subprocess_exec(
-        program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    output, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    return output.decode()
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def as_list(objects: list[Object]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 CHART: Final = Path(__file__).parents[3] / "deploy/chart"
+FIELDS: Final = CHART / "files/cluster-policy-fields.json"
 VALUES: Final = sorted((Path(__file__).parent / "values").glob("*.yaml"))
 
 Object = dict[str, Any]

@@ -28,7 +28,7 @@ async def test_the_server_accepts_every_object(
     cluster: Kubectl, render: Render, namespace: str, file: Path
 ) -> None:
     """With strict fields; in a restricted namespace no workload causes a warning."""
-    objects = await render("--values", str(file), namespace=namespace)
+    objects = render("--values", str(file), namespace=namespace)
     output = await cluster.run(
         *("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"),
         stdin=as_list(objects),
@@ -42,7 +42,7 @@ async def test_a_restricted_namespace_runs_the_pods(
     cluster: Kubectl, render: Render, namespace: str
 ) -> None:
     """The pods themselves are refused or accepted, not only their owners."""
-    objects = await render(namespace=namespace)
+    objects = render(namespace=namespace)
     templates = [
         each["spec"]["template"] for each in objects if each.get("spec", {}).get("template")
     ]
