@@ -158,7 +158,16 @@ def test_values_without_effect_are_named(helm: Path) -> None:
         "extraObjects",
         "nfd.nodefeaturerules",
         "node-feature-discovery",
-        "operator.affinity",
+        "operator.cleanupCRD",
+        "operator.image",
+        "operator.imagePullPolicy",
+        "operator.logging.develMode",
+        "operator.logging.timeEncoding",
+        "operator.repository",
+        "operator.resources",
+        "operator.upgradeCRD",
+        "platform",
+        "replicaCount",
     ]
 
 
