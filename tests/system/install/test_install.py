@@ -20,7 +20,7 @@ async def test_helm_installs_sluice_and_the_policy_gets_ready(world: World) -> N
         "sluice-telemetry-cluster",
         "sluice-validator-cluster",
     ]
-    await world.until_policy_is("ready", within=300)
+    await world.until_policy_is("ready", within=180)
     agents = await world.until_rolled_out("daemonset", within=120)
     assert len(agents) >= 5
 

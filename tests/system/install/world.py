@@ -115,6 +115,9 @@ class World:
                 "logs", name, "--tail=15", "--ignore-errors", "--all-containers"
             )
             texts.append(f"=== {name}:\n{said}")
+        status = "jsonpath={.items[*].status}"
+        texts.append(await self.kubectl.run("get", "clusterpolicies,rollouts", "-o", status))
+        texts.append(await self.kubectl.run("get", "nodes", "-o", "json"))
         return "\n".join(texts)
 
 
