@@ -1,14 +1,16 @@
-"""`helm install` on a real node: services, NATS and agents run, and the policy gets ready."""
+"""`helm install` on a real node: services, NATS, agents and driver run, and a pod with a GPU."""
 
 import json
 
 import pytest
 
+from libs.contracts.identities import COMPONENTS
 from tests.system.install.world import NAMESPACE, World
+from tests.system.upgrade.workload import SERVICE, service
 
 
 @pytest.mark.timeout(1200)
-async def test_helm_installs_sluice_and_the_policy_gets_ready(world: World) -> None:
+async def test_helm_installs_sluice_which_brings_up_the_gpus(world: World) -> None:
     said = await world.install()
     assert "These values have no effect" not in said
     assert await world.until_rolled_out("statefulset", within=240) == ["sluice-nats"]
@@ -20,9 +22,14 @@ async def test_helm_installs_sluice_and_the_policy_gets_ready(world: World) -> N
         "sluice-telemetry-cluster",
         "sluice-validator-cluster",
     ]
-    await world.until_policy_is("ready", within=180)
+    await world.until(
+        "jsonpath={.status.phase}=Complete", "rollout/clusterpolicy-cluster-policy", within=240
+    )
     agents = await world.until_rolled_out("daemonset", within=120)
-    assert len(agents) >= 5
+    assert len(agents) == len(COMPONENTS) + len(["the driver"])
+    await world.until(r"jsonpath={.status.allocatable.nvidia\.com/gpu}=4", "node/node-1", within=60)
+    await world.kubectl.apply(*service(1))
+    await world.until("condition=Available", f"deployment/{SERVICE}", within=60)
 
     # The setup has ended, and with it its rights.
     left = await world.kubectl.get("--namespace", NAMESPACE, "role,rolebinding,serviceaccount,job")
