@@ -12,6 +12,8 @@ READY := $(VENV)/.ready
 UNIT := tests/unit tests/contracts
 
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
+# Without its cache, each of the thousand processes of the tests compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 export PYTHONHASHSEED ?= 0
 
 help: ## print this list

@@ -19,8 +19,9 @@ def main(arguments: list[str]) -> int:
     words = parser.parse_args(arguments).scene
     names = [name for name in STORIES if words in name]
     deaths = wrong = 0
-    with multiprocessing.Pool() as pool:
-        for name, died, found in pool.imap_unordered(_play, names):
+    # A story leaves nothing for the next one: each has a process of its own.
+    with multiprocessing.Pool(maxtasksperchild=1) as pool:
+        for name, died, found in pool.imap_unordered(_play, names, chunksize=1):
             deaths += died
             wrong += bool(found)
             print(f"{name}: {found or f'{died} deaths'}", flush=True)
@@ -34,4 +35,5 @@ def _play(name: str) -> tuple[str, int, str]:
         result = play_deaths(STORIES[name])
     except Exception as error:  # noqa: BLE001  (the other stories are still played)
         return name, 0, f"{type(error).__name__}: {error}"
-    return name, result.deaths, "; ".join(result.problems)
+    problems = result.problems if result.deaths else ["nothing died"]
+    return name, result.deaths, "; ".join(problems)

@@ -55,7 +55,9 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     change: float = 60.0
     """For one change of how a GPU is divided, which may reset it."""
     kill: float = 1.5
-    """Until a killed process counts as stuck in the driver."""
+    """Until a killed process that waits in the driver counts as stuck there."""
+    busy: float = 15.0
+    """Until any killed process does: on a busy machine its end takes a while."""
 
 
 _DEADLINES: Final = Deadlines()
@@ -265,7 +267,10 @@ class NvmlGpus:
         if process is None:
             return
         process.kill()
-        if not process.has_ended(within=self._deadlines.kill):
+        limit = self._deadlines
+        if not process.has_ended(within=limit.kill) and (
+            process.waits_in_the_kernel() or not process.has_ended(within=limit.busy)
+        ):
             self._stuck = process
         else:
             process.close()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from math import inf
+from pathlib import Path
 from typing import Final
 
 from libs.host.gpus.protocol import Event, Frames, MalformedFrame, Reply, Request, frame
@@ -111,6 +112,11 @@ class NvmlProcess:
             return False
         return True
 
+    def waits_in_the_kernel(self) -> bool:
+        """Return whether a thread of it waits where no signal ends the wait."""
+        stats = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        return any(b") D " in _content(stat) for stat in stats)
+
     def end_reason(self) -> str:
         if not self.has_ended(within=_REASON_SECONDS):
             return "it stopped answering"
@@ -165,3 +171,11 @@ class NvmlProcess:
             else:
                 self.lost_events += 1
         return answers
+
+
+def _content(file: Path) -> bytes:
+    """Return the content of a file in `/proc`; empty once its thread has ended."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""

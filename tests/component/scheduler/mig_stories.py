@@ -50,15 +50,15 @@ class Deaths(msgspec.Struct, frozen=True, kw_only=True):
     """What the audit found."""
 
 
-def play_deaths(story: Story, sub_steps: Iterable[int] = count()) -> Deaths:
-    """Play a story; it ends with the first sub-step at which nothing dies any more."""
+def play_deaths(story: Story, sub_steps: Iterable[int] | None = None) -> Deaths:
+    """Play a story, by default with a death at each sub-step until nothing dies any more."""
 
     async def play(world: DyingWorld) -> Deaths:
         auditor = Auditor(world)
         world.loses_power = story.loses_power
         try:
             await world.set_up()
-            for sub_step in sub_steps:
+            for sub_step in count() if sub_steps is None else sub_steps:
                 if not await _play_once(world, story, sub_step):
                     break
             found = problems(await auditor.judge(faults=True), faults=True)
