@@ -92,14 +92,6 @@ class World:
                 raise AssertionError(f"{error}\n{await self.story()}") from None
         return sorted(listed)
 
-    async def until(self, what: str, obj: str, *, within: int) -> None:
-        """Wait until an object is there and meets a condition."""
-        try:
-            await self.kubectl.wait("create", obj, timeout=within)
-            await self.kubectl.wait(what, obj, timeout=within)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{await self.story()}") from None
-
     async def story(self) -> str:
         """Return what a person would look at."""
         texts = [
