@@ -20,6 +20,7 @@ async def test_helm_installs_sluice(world: World) -> None:
         "sluice-telemetry-cluster",
         "sluice-validator-cluster",
     ]
-    agents = await world.until_rolled_out("daemonset", within=120)
-    ours = [f"sluice-{name}" for name in ("device-plugin", *AGENTS)]
-    assert set(ours) <= set(agents)
+    agents = [f"daemonset/sluice-{name}" for name in ("device-plugin", *AGENTS)]
+    await world.in_namespace("wait", "--for=create", "--timeout=120s", *agents)
+    ready = "--for=jsonpath={.status.numberReady}=1"
+    await world.in_namespace("wait", ready, "--timeout=240s", *agents)
