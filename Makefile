@@ -44,6 +44,7 @@ check: $(READY) ## format, lint, types, import rules, generated pages, unit test
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
 	@$(BIN)/python tools/pages.py --check
 	@$(BIN)/python tools/crds.py --check
+	@$(BIN)/python tools/chart.py --check
 
 .units:
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 $(UNIT) $(ARGS)
@@ -54,6 +55,7 @@ fix: $(READY) ## format, mend what the linter can, write the generated pages
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/python tools/pages.py
 	@$(BIN)/python tools/crds.py
+	@$(BIN)/python tools/chart.py
 
 lock: $(READY) ## renew requirements.lock (ARGS='--upgrade' for newer versions)
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
@@ -68,6 +70,9 @@ node: $(READY) ## build kubelet, containerd and runc for tests on real nodes, on
 
 image: $(READY) ## build the image of all services and agents, by docker, podman, buildah or none of them
 	@$(BIN)/python -m libs.testing.image.build
+
+helm: $(READY) ## build Helm for tests of the chart, once, into a cache (needs Go)
+	@$(BIN)/python -m libs.testing.helm
 
 guest: $(READY) ## build a virtual machine with a real kernel and small modules, once, into a cache
 	@$(BIN)/python -m libs.testing.guest.build
@@ -88,4 +93,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check .types .units fix lock kube node image guest gpu demo bench soak clean
+.PHONY: help test check .types .units fix lock kube node image helm guest gpu demo bench soak clean

@@ -12,7 +12,7 @@ import msgspec
 from nacl.signing import SigningKey
 
 from libs.bus.accounts import SPARE_CONNECTIONS, SYSTEM, User, accounts
-from libs.bus.keys import KeyKind, NotAKey, decode_public, encode_public, encode_seed
+from libs.bus.keys import KeyKind, NotAKey, decode_public, decode_seed, encode_public, encode_seed
 from libs.bus.permissions import AUTH
 from libs.contracts.identities import Writer
 from libs.contracts.subjects import STREAMS
@@ -34,11 +34,13 @@ class Nkey(NamedTuple):
 
 def new_nkey() -> Nkey:
     """Return a new key pair of a user; the seed is secret."""
-    key = SigningKey.generate()
-    return Nkey(
-        encode_seed(KeyKind.USER, bytes(key)),
-        encode_public(KeyKind.USER, bytes(key.verify_key)),
-    )
+    return nkey_of(encode_seed(KeyKind.USER, bytes(SigningKey.generate())))
+
+
+def nkey_of(seed: str) -> Nkey:
+    """Return the pair of a seed (SU…), or raise `NotAKey`."""
+    key = SigningKey(decode_seed(KeyKind.USER, seed))
+    return Nkey(seed, encode_public(KeyKind.USER, bytes(key.verify_key)))
 
 
 class SignIn(msgspec.Struct, frozen=True, kw_only=True):

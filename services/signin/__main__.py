@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from libs.runtime.program import Role, run_program
+from libs.runtime.program import OneShot, Role, run_program
 from services.roles import LazyRoles
 
 
@@ -12,5 +12,11 @@ def server_role() -> Role[Any]:
     return SERVER
 
 
+def setup_role() -> OneShot:
+    from services.signin.setup.role import main
+
+    return main
+
+
 if __name__ == "__main__":
-    run_program("signin", LazyRoles({"server": server_role}))
+    run_program("signin", LazyRoles({"server": server_role, "setup": setup_role}))

@@ -19,10 +19,11 @@ from libs.testing.go_build import NotBuilt, go_target
 from libs.testing.image.assemble import image_layers
 from libs.testing.image.context import CHECKOUT, PRODUCT, config, digest, digest_of_product
 from libs.testing.oci import ImageConfig, folder_layer
+from libs.testing.realnodes import gpus
 from libs.testing.realnodes.build import busybox_image
 
 IMAGE: Final = "localhost/sluice:testing"
-"""For agents: the kernel's modules are those of the stand-in."""
+"""For services and agents: the kernel's modules, and NVIDIA's library, are the stand-ins."""
 DRIVER_REPOSITORY: Final = "localhost/stand-in"
 DRIVER_IMAGE: Final = "driver"
 
@@ -75,7 +76,8 @@ def _configs(versions: tuple[str, ...]) -> dict[str, ImageConfig]:
         )
         for version in versions
     }
-    return {IMAGE: replace(ours, entrypoint=_AGENT), **drivers}
+    agent = replace(ours, entrypoint=_AGENT, env=(*ours.env, gpus.ENVIRONMENT))
+    return {IMAGE: agent, **drivers}
 
 
 def _variant() -> str:

@@ -115,6 +115,21 @@ class Ground:
             Relay.start((config.GATEWAY, port), (HOST, local), listens_in=self._network)
         )
 
+    async def forward(self, to: str, port: int) -> None:
+        """Let nodes and pods reach a port of a pod at the same port of their gateway."""
+        self._published[port] = await self.thread.run(
+            Relay.start(
+                (config.GATEWAY, port),
+                (to, port),
+                listens_in=self._network,
+                connects_in=self._network,
+            )
+        )
+
+    def command(self, *argv: str) -> list[str]:
+        """Return a command that runs another one in the network of the nodes."""
+        return self._network.command(*argv)
+
     async def unpublish(self, port: int) -> None:
         """Close a port of the gateway, and its connections."""
         await self.thread.run(self._published.pop(port).stop())

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gpu
 from libs.contracts.reports import Resource
 from libs.host.podresources.allocatable import Allocatable
-from libs.policy.kinds.agents import MigStrategy
+from libs.policy.kinds.mig import MigStrategy
 from libs.policy.mig.profiles import is_offered
 from services.validator.node.probe import PLUGIN_STEP, Probe
 

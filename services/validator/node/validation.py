@@ -16,7 +16,7 @@ from libs.host.machine import Machine
 from libs.host.podresources.allocatable import AllocatableDevices
 from libs.host.podresources.client import KubeletUnavailable
 from libs.host.tree import Tree
-from libs.policy.kinds.agents import MigStrategy
+from libs.policy.kinds.mig import MigStrategy
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from services.validator.node import status_files

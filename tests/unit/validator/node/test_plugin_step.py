@@ -10,7 +10,7 @@ from libs.contracts.reports import Evidence, Outcome, Progress, Resource
 from libs.host.deviceplugin.port import Offers
 from libs.host.podresources.allocatable import Allocatable
 from libs.host.podresources.client import KubeletUnavailable
-from libs.policy.kinds.agents import MigStrategy
+from libs.policy.kinds.mig import MigStrategy
 from services.validator.node.plugin_check import check_plugin, offerable
 from services.validator.node.probe import Probe
 from services.validator.node.status_files import FOLDER

@@ -1,0 +1,146 @@
+{{- /* The services: program, role, ServiceAccount, extra settings and ports. */}}
+{{- define "sluice.services" -}}
+discovery: {role: cluster, account: discovery-cluster, leads: true}
+driver: {role: cluster, account: driver-cluster, leads: true}
+scheduler: {role: scheduler, account: scheduler, leads: true}
+validator: {role: cluster, account: validator-cluster, leads: false}
+telemetry: {role: cluster, account: telemetry-cluster, leads: false}
+signin: {role: server, account: sign-in, leads: false}
+{{- end }}
+
+{{- define "sluice.labels" -}}
+app.kubernetes.io/name: sluice
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end }}
+
+{{- /* Takes a dict of `root` and `component`. */}}
+{{- define "sluice.selector" -}}
+app.kubernetes.io/name: sluice
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "sluice.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag }}
+{{- end }}
+
+{{- define "sluice.natsUrl" -}}
+tls://sluice-nats.{{ .Release.Namespace }}.svc:4222
+{{- end }}
+
+{{- define "sluice.pullSecrets" -}}
+{{- concat .Values.image.pullSecrets .Values.operator.imagePullSecrets | uniq | toJson -}}
+{{- end }}
+
+{{- /* What all pods have in common. Takes a dict of `root` and `component`. */}}
+{{- define "sluice.pod" -}}
+{{- $root := .root -}}
+priorityClassName: {{ $root.Values.operator.priorityClassName }}
+enableServiceLinks: false
+{{- with include "sluice.pullSecrets" $root | fromJsonArray }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "sluice.selector" . | nindent 8 }}
+{{- with $root.Values.operator.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.operator.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.operator.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "sluice.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- /* The values with the names that the ClusterPolicy has for them. */}}
+{{- define "sluice.policyValues" -}}
+{{- $values := deepCopy .Values -}}
+{{- $driver := $values.driver -}}
+{{- $upgrade := $driver.upgradePolicy | default dict -}}
+{{- if hasKey $upgrade "gpuPodDeletion" -}}
+{{- $_ := set $upgrade "podDeletion" $upgrade.gpuPodDeletion -}}
+{{- $_ := unset $upgrade "gpuPodDeletion" -}}
+{{- end -}}
+{{- if hasKey $driver "nvidiaDriverCRD" -}}
+{{- $_ := set $driver "useNvidiaDriverCRD" ($driver.nvidiaDriverCRD.enabled | default false) -}}
+{{- $_ := unset $driver.nvidiaDriverCRD "enabled" -}}
+{{- end -}}
+{{- range $section := list "devicePlugin" "migManager" "dcgmExporter" -}}
+{{- $config := (get $values $section | default dict).config | default dict -}}
+{{- if kindIs "map" $config -}}
+{{- $_ := unset $config "create" -}}
+{{- $_ := unset $config "data" -}}
+{{- end -}}
+{{- end -}}
+{{- $values | toJson -}}
+{{- end }}
+
+{{- /* The part of `value` that is in the tree `fields`, as JSON. */}}
+{{- define "sluice.pick" -}}
+{{- $out := dict -}}
+{{- range $key, $value := .value -}}
+{{- if and (hasKey $.fields $key) (not (kindIs "invalid" $value)) -}}
+{{- $below := get $.fields $key -}}
+{{- if and (kindIs "map" $value) (kindIs "map" $below) -}}
+{{- $_ := set $out $key (include "sluice.pick" (dict "value" $value "fields" $below) | fromJson) -}}
+{{- else -}}
+{{- $_ := set $out $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $out | toJson -}}
+{{- end }}
+
+{{- /* The paths in `value` that are not in the tree `fields`, one a line, below `path`. */}}
+{{- define "sluice.unknown" -}}
+{{- range $key, $value := .value -}}
+{{- $path := printf "%s%s" $.path $key -}}
+{{- if not (hasKey $.fields $key) }}
+{{ $path }}
+{{- else if and (kindIs "map" $value) (kindIs "map" (get $.fields $key)) -}}
+{{- include "sluice.unknown" (dict "value" $value "fields" (get $.fields $key) "path" (printf "%s." $path)) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* The paths of values without effect, one a line. */}}
+{{- define "sluice.withoutEffect" -}}
+{{- $fields := .Files.Get "files/cluster-policy-fields.json" | fromJson -}}
+{{- range list "image" "nats" "signIn" "services" "global" -}}
+{{- $_ := set $fields . true -}}
+{{- end -}}
+{{- $_ := set $fields "clusterPolicy" (dict "deployCR" true) -}}
+{{- $_ := set $fields "nfd" (dict "enabled" true) -}}
+{{- range list "priorityClassName" "imagePullSecrets" "tolerations" "nodeSelector" "affinity" -}}
+{{- $_ := set $fields.operator . true -}}
+{{- end -}}
+{{- $_ := set $fields.operator "logging" (dict "level" true) -}}
+{{- include "sluice.unknown" (dict "value" (include "sluice.policyValues" . | fromJson) "fields" $fields "path" "") -}}
+{{- end }}

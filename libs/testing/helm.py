@@ -1,0 +1,59 @@
+"""`make helm`: build Helm, once, into a cache outside the checkout."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from libs.testing import go_build
+from libs.testing.go_build import TOOLS, Build, Program, pinned_version, run_command
+
+COMMAND: Final = "make helm"
+MODULE: Final = TOOLS / "helm"
+
+_HELM: Final = "helm.sh/helm/v4"
+
+
+def build(environ: Mapping[str, str], *, report: Callable[[str], None]) -> Path:
+    """Return the folder with `helm`, building it if needed; `report` gets lines of progress."""
+    return Build(
+        command=COMMAND,
+        without_go="Helm is built with Go, and there is no `go` on the PATH: install it",
+        folder=cache_folder(environ),
+        modules=MODULE,
+        programs=[
+            Program(
+                name="helm",
+                package=f"{_HELM}/cmd/helm",
+                variables={f"{_HELM}/internal/version.version": _version()},
+            )
+        ],
+    ).run(environ, report=report)
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder of `make helm`, named by the pinned version and platform."""
+    pins = [MODULE / name for name in ("go.mod", "go.sum")]
+    return go_build.cache_folder(environ, "helm", _version(), pins)
+
+
+def find_helm(environ: Mapping[str, str]) -> Path | None:
+    """Return the program that `make helm` built, or None where it has not run."""
+    program = cache_folder(environ) / "helm"
+    return program if program.is_file() else None
+
+
+def _version() -> str:
+    return pinned_version(MODULE / "go.mod", _HELM)
+
+
+def main() -> int:
+    """Build, as `make helm`."""
+    return run_command(
+        lambda report: build(os.environ, report=report), command=COMMAND, what="Helm is"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

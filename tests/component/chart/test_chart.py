@@ -1,0 +1,189 @@
+"""The chart as `helm template` renders it: rights, settings, and the policy from values."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from libs.policy.installation import installation_objects
+from services.signin.setup.contents import CA, KEYS, PEERS, SECRETS, SERVER, SERVICE
+from tests.component.chart.conftest import Render, run
+from tests.component.chart.rendered import (
+    CHART,
+    FIELDS,
+    VALUES,
+    Object,
+    environment,
+    is_hook,
+    of_kind,
+    pods,
+)
+
+NAMESPACE = "gpu-operator"
+ACCOUNTS_OF_THE_CHART = {"sluice-nats", "sluice-setup"}
+RIGHTS = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+
+
+def values(name: str) -> str:
+    return str(Path(__file__).parent / "values" / f"{name}.yaml")
+
+
+def test_rights_are_those_of_the_model_and_of_the_setup(render: Render) -> None:
+    objects = [each for each in render() if each["kind"] in RIGHTS]
+    ours = [each for each in objects if each["metadata"]["name"] not in ACCOUNTS_OF_THE_CHART]
+    wanted = [each for each in installation_objects(NAMESPACE) if each["kind"] != "Namespace"]
+    assert sorted(ours, key=str) == sorted(wanted, key=str)
+    of_chart = [each for each in objects if each["metadata"]["name"] in ACCOUNTS_OF_THE_CHART]
+    assert sorted(each["kind"] for each in of_chart if not is_hook(each)) == ["ServiceAccount"]
+    assert [each["rules"] for each in of_chart if each["kind"] == "Role"] == [
+        [
+            {
+                "apiGroups": [""],
+                "resources": ["secrets"],
+                "resourceNames": list(SECRETS),
+                "verbs": ["get", "create", "patch"],
+            },
+            {
+                "apiGroups": [""],
+                "resources": ["configmaps"],
+                "resourceNames": [CA],
+                "verbs": ["get", "create", "patch"],
+            },
+        ]
+    ]
+
+
+def test_every_service_accepts_its_settings(render: Render) -> None:
+    """Each program prints its settings from the variables of its pod."""
+    objects = render("--values", values("services"), "--values", values("own_registry"))
+    programs: list[list[str]] = []
+    for _, pod in pods(list(of_kind(objects, "Deployment").values())):
+        settings = {
+            "SLUICE_NAMESPACE": NAMESPACE,
+            **{name: text or "x" for name, text in environment(pod).items()},
+        }
+        program = pod["spec"]["containers"][0]["args"]
+        done = subprocess.run(
+            [sys.executable, "-m", *program, "--print-config"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **settings},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        printed = {
+            line.split("=", 1)[0] for line in done.stdout.splitlines() if "# environment" in line
+        }
+        assert printed == set(settings), program
+        programs.append(program)
+    assert sorted(programs) == [
+        ["services.discovery", "cluster"],
+        ["services.driver", "cluster"],
+        ["services.scheduler", "scheduler"],
+        ["services.signin", "server"],
+        ["services.telemetry", "cluster"],
+        ["services.validator", "cluster"],
+    ]
+
+
+def test_names_are_those_of_the_setup(render: Render) -> None:
+    objects = render()
+    assert set(of_kind(objects, "StatefulSet")) == {SERVICE}
+    assert of_kind(objects, "StatefulSet")[SERVICE]["spec"]["serviceName"] == PEERS
+    assert {SERVICE, PEERS} <= set(of_kind(objects, "Service"))
+    mounted = {
+        source["secret"]["name"]
+        for _, pod in pods(objects)
+        for volume in pod["spec"].get("volumes", [])
+        for source in volume.get("projected", {}).get("sources", [])
+        if "secret" in source
+    }
+    assert mounted == {SERVER}
+    keys = {
+        name
+        for name, pod in pods(objects)
+        for volume in pod["spec"].get("volumes", [])
+        if volume.get("secret", {}).get("secretName") == KEYS
+    }
+    assert keys == {"Deployment/sluice-sign-in"}
+
+
+def test_leaders_and_sign_in_have_two_replicas_and_a_budget(render: Render) -> None:
+    objects = render()
+    replicas = {
+        name: each["spec"]["replicas"] for name, each in of_kind(objects, "Deployment").items()
+    }
+    several = {"discovery-cluster", "driver-cluster", "scheduler", "sign-in"}
+    assert {name for name, count in replicas.items() if count == 2} == {
+        f"sluice-{name}" for name in several
+    }
+    assert set(of_kind(objects, "PodDisruptionBudget")) == {f"sluice-{name}" for name in several}
+    three = render("--values", values("three_nats_servers"))
+    assert SERVICE in of_kind(three, "PodDisruptionBudget")
+
+
+def policy(objects: list[Object]) -> Object:
+    return of_kind(objects, "ClusterPolicy")["cluster-policy"]["spec"]
+
+
+def test_the_policy_has_the_values_of_nvidia(render: Render) -> None:
+    """Every value that the policy has a field for is in it, and no other."""
+    given = yaml.safe_load(Path(values("nvidia_defaults")).read_text())
+    spec = policy(render("--values", values("nvidia_defaults")))
+    assert spec["driver"]["upgradePolicy"]["podDeletion"] == {
+        "force": False,
+        "timeoutSeconds": 300,
+        "deleteEmptyDir": False,
+    }
+    assert spec["driver"]["useNvidiaDriverCRD"] is False
+    assert "gpuPodDeletion" not in spec["driver"]["upgradePolicy"]
+    for section in ("toolkit", "gfd", "dcgm", "ccManager", "validator", "hostPaths"):
+        assert spec[section] == given[section], section
+    assert set(spec) <= set(json.loads(FIELDS.read_text()))
+
+
+def test_values_without_effect_are_named(helm: Path) -> None:
+    notes = run(
+        helm,
+        *("install", "sluice", str(CHART), "--dry-run=client", "--namespace", NAMESPACE),
+        *("--values", values("nvidia_defaults")),
+    )
+    listed = notes.partition("These values have no effect here:\n")[2].partition("\n\n")[0]
+    assert [line.strip() for line in listed.splitlines()] == [
+        "driver.nvidiaDriverCRD",
+        "extraObjects",
+        "nfd.nodefeaturerules",
+        "node-feature-discovery",
+        "operator.cleanupCRD",
+        "operator.image",
+        "operator.imagePullPolicy",
+        "operator.logging.develMode",
+        "operator.logging.timeEncoding",
+        "operator.repository",
+        "operator.resources",
+        "operator.upgradeCRD",
+        "platform",
+        "replicaCount",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("nats.replicas=2", "/nats/replicas"),
+        ("image.tagg=x", "tagg"),
+        ("services.validator.replicas=2", "/services/validator/replicas"),
+        ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
+    ],
+)
+def test_wrong_values_are_refused(render: Render, setting: str, says: str) -> None:
+    with pytest.raises(AssertionError, match=says):
+        render("--set", setting)
+
+
+def test_there_are_ten_files_of_values() -> None:
+    assert len(VALUES) >= 10

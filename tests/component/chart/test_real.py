@@ -1,0 +1,63 @@
+"""The chart on the real API server, which validates every object without storing it."""
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+from tests.component.chart.conftest import Render, as_list
+from tests.component.chart.rendered import VALUES, Object
+from tests.system.nodes.kubectl import Kubectl
+
+LABEL = "pod-security.kubernetes.io"
+
+
+@pytest.fixture
+async def namespace(cluster: Kubectl) -> str:
+    """Create a namespace that allows restricted pods only, and warns of others."""
+    name = f"chart-{secrets.token_hex(4)}"
+    labels = {f"{LABEL}/{mode}": "restricted" for mode in ("enforce", "warn")}
+    await cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    )
+    return name
+
+
+@pytest.mark.parametrize("file", VALUES, ids=[file.stem for file in VALUES])
+async def test_the_server_accepts_every_object(
+    cluster: Kubectl, render: Render, namespace: str, file: Path
+) -> None:
+    """With strict fields; in a restricted namespace no workload causes a warning."""
+    objects = render("--values", str(file), namespace=namespace)
+    output = await cluster.run(
+        *("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"),
+        stdin=as_list(objects),
+    )
+    lines = output.splitlines()
+    assert "Warning" not in output
+    assert len([line for line in lines if line.endswith("(server dry run)")]) == len(objects)
+
+
+async def test_a_restricted_namespace_runs_the_pods(
+    cluster: Kubectl, render: Render, namespace: str
+) -> None:
+    """The pods themselves are refused or accepted, not only their owners."""
+    # A StatefulSet adds the volume of its claim to each pod.
+    (without_claim,) = (file for file in VALUES if file.stem == "without_a_volume")
+    objects = render("--values", str(without_claim), namespace=namespace)
+    templates = [
+        each["spec"]["template"] for each in objects if each.get("spec", {}).get("template")
+    ]
+    bodies: list[Object] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"pod-{index}", "namespace": namespace},
+            # The accounts are not there: the namespace's own stands in.
+            "spec": {**template["spec"], "serviceAccountName": "default"},
+        }
+        for index, template in enumerate(templates)
+    ]
+    await cluster.succeeds("get", "serviceaccount", "default", "--namespace", namespace)
+    output = await cluster.run("create", "--dry-run=server", "-f", "-", stdin=as_list(bodies))
+    assert len(output.splitlines()) == len(bodies) == 8

@@ -1,0 +1,43 @@
+"""A real node on which nothing is installed."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.testing.go_build import NotBuilt
+from libs.testing.helm import find_helm
+from libs.testing.image.build import is_quick
+from libs.testing.image.testing import build_testing
+from libs.testing.realnodes.ground import find_nodes
+from tests.system.install.world import VERSION, World, world_of
+
+SEARCH = find_nodes(os.environ)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run these tests on the worker that has the tests of real nodes."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group("real nodes"))
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    helm = find_helm(os.environ)
+    if helm is None:
+        pytest.skip("Helm is not built: run `make helm`")
+    if SEARCH.binaries is None:
+        pytest.skip(SEARCH.explanation)
+    if not is_quick(os.environ):
+        pytest.skip("no image of our agents: run `make image`")
+    try:
+        archive = await asyncio.to_thread(
+            lambda: build_testing(os.environ, versions=(VERSION,), report=lambda _: None)
+        )
+    except NotBuilt as error:
+        pytest.skip(str(error))
+    async with world_of(SEARCH, archive, helm, tmp_path) as world:
+        yield world

@@ -1,0 +1,71 @@
+"""Write the parts of the chart that are made from the model: rights, and the fields of a policy.
+
+With `--check`, list stale files instead.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import crds
+
+from libs.policy.crds import crd_manifests
+from libs.policy.installation import installation_objects
+
+ROOT: Final = Path(__file__).parents[1]
+RIGHTS: Final = "deploy/chart/templates/rights.yaml"
+FIELDS: Final = "deploy/chart/files/cluster-policy-fields.json"
+NAMESPACE: Final = "{{ .Release.Namespace }}"
+CRD: Final = "clusterpolicies.nvidia.com"
+
+_HEADER: Final = "{{- /* Made from libs.policy by `make fix`; edit the model, not this file. */}}\n"
+
+
+def expected_files() -> dict[str, str]:
+    """Return the text of every generated file by path."""
+    fields = json.dumps(policy_fields(), indent=1, sort_keys=True)
+    return {RIGHTS: rights(), FIELDS: f"{fields}\n"}
+
+
+def rights() -> str:
+    """Return the ServiceAccounts, roles and bindings. The namespace is the administrator's."""
+    objects = [each for each in installation_objects(NAMESPACE) if each["kind"] != "Namespace"]
+    return _HEADER + "---\n".join(crds.yaml(each) for each in objects)
+
+
+def policy_fields() -> dict[str, Any]:
+    """Return the names of the fields of a ClusterPolicy's spec, as a tree; true is a leaf."""
+    schema = crd_manifests()[CRD]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return _tree(schema["properties"]["spec"])
+
+
+def _tree(schema: Mapping[str, Any]) -> Any:
+    below: Mapping[str, Any] = schema.get("properties", {})
+    return {name: _tree(child) for name, child in below.items()} or True
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the files, or list the stale ones; return the exit status."""
+    parser = argparse.ArgumentParser(prog="tools/chart.py", description="Write parts of the chart.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
+    check = parser.parse_args(arguments).check
+    status = 0
+    for path, text in expected_files().items():
+        file = ROOT / path
+        if file.exists() and file.read_text() == text:
+            continue
+        if check:
+            print(f"{path} is stale: run `make fix`", file=sys.stderr)
+            status = 1
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            print(f"wrote {path}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
