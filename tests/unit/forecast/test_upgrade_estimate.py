@@ -53,7 +53,7 @@ UNLOADED = 1.0 + SIXTEENTH + EIGHTH + 3.0
 """From there until the old driver has stopped and its modules are out."""
 SWAPPED = KUBELET_ACTS + UNLOADED + EIGHTH
 """From the move of the label until the new driver starts."""
-LOADED, READY, VALIDATED = 20.0, 1.0, 5 * SIXTEENTH + EIGHTH + 10.0
+LOADED, READY, VALIDATED = 20.0, 1.0, 5 * SIXTEENTH + 2 * EIGHTH + 10.0
 UNCORDONED = 3 * SIXTEENTH
 
 
