@@ -53,7 +53,7 @@ UNLOADED = 1.0 + SIXTEENTH + EIGHTH + 3.0
 """From there until the old driver has stopped and its modules are out."""
 SWAPPED = KUBELET_ACTS + UNLOADED + EIGHTH
 """From the move of the label until the new driver starts."""
-LOADED, READY, VALIDATED = 20.0, 1.0, 5 * SIXTEENTH + EIGHTH + 10.0
+LOADED, READY, VALIDATED = 20.0, 1.0, 5 * SIXTEENTH + 2 * EIGHTH + 10.0
 UNCORDONED = 3 * SIXTEENTH
 
 
@@ -209,7 +209,7 @@ CHANGED: dict[str, tuple[Change, EstimateSummary]] = {
         later(-5 * SIXTEENTH),
     ),
     "no slot": (lambda node: node.state.slots.clear(), later(-5 * SIXTEENTH)),
-    "no other agents": (only_driver_and_validator, later(-3 * SIXTEENTH)),
+    "no other agents": (only_driver_and_validator, later(-3 * SIXTEENTH, ended=-EIGHTH)),
     "refused for ten seconds": (tenant(eviction_refused_for=10.0), later(10.0)),
     "refused for eleven seconds": (tenant(eviction_refused_for=11.0), later(15.0)),
     "refused for a while already": (long_refused, later(5.0)),
