@@ -131,7 +131,12 @@ def make_cuda(settings: ValidatorSettings, tree: Tree) -> CudaProcesses:
     return CudaProcesses(tree, library=settings.cuda_library, driver_root=settings.driver_root)
 
 
-async def run(
+async def run(settings: ValidatorSettings, **ports: Any) -> None:
+    """Start the agent for one boot of the machine, without a page."""
+    await _start(settings, **ports)
+
+
+async def _start(
     settings: ValidatorSettings,
     *,
     bus: Bus,
@@ -173,7 +178,7 @@ async def run(
 
 async def run_and_export(settings: ValidatorSettings, /, *, service: Service, **ports: Any) -> None:
     """Start the agent, and serve the metrics of the node's state if they are wanted."""
-    status = await run(settings, service=service, **ports)
+    status = await _start(settings, service=service, **ports)
     if settings.export_node_status:
         server = HttpServer(settings.node_status, {"/metrics": status.page})
         host, port = (await service.enter("node status page", server)).address

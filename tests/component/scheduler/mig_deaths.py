@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from libs.contracts.identities import Writer
 from libs.contracts.journal import Entry, EntryPhase, Verb
 from libs.contracts.node import MIG_CONFIG_LABEL, MIG_STATE_LABEL, MigState, NodeRecord
+from libs.host.gpus.nvml import Deadlines
 from libs.host.machine import InlineOffload, Machine, Offload
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.testing.cluster.views import PODS
@@ -32,6 +33,8 @@ AWAY: Final = 10.0
 """Seconds for which a killed agent is away."""
 OFF: Final = 30.0
 """Seconds for which a machine is without power."""
+_DEADLINES: Final = Deadlines(first=60.0, answer=60.0, kill=60.0, busy=60.0)
+"""Of the real processes that read the stand-in, while other tests run beside this one."""
 WITHIN: Final = 1800.0
 """Seconds of virtual time until a node with a MIG configuration is at rest again."""
 
@@ -113,6 +116,7 @@ class DyingWorld(World):
             self._folder / name,
             state=Path(os.environ[VARIABLE]),
             library=library(),
+            deadlines=_DEADLINES,
             divides=True,
             name=name,
             model=self._model,

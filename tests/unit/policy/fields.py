@@ -374,7 +374,8 @@ REQUIRED_BESIDE: dict[str, Object] = {
     **{f"NVIDIADriver {name}": _WHOLE for name in WITH_IMAGE},
     **{
         f"ClusterPolicy {section}.enabled": {"sandboxWorkloads.enabled": True}
-        for section in ABSENT[2:]
+        for section in ABSENT
+        if section != "dcgm"
     },
 }
 """The fields that another field requires."""
