@@ -4,7 +4,13 @@ import pytest
 
 from tests.system.install.world import World
 
-AGENTS = ("discovery-agent", "driver-agent", "telemetry-agent", "validator-agent")
+AGENTS = {
+    "sluice-device-plugin",
+    "sluice-discovery-agent",
+    "sluice-driver-agent",
+    "sluice-telemetry-agent",
+    "sluice-validator-agent",
+}
 
 
 @pytest.mark.timeout(1200)
@@ -20,7 +26,4 @@ async def test_helm_installs_sluice(world: World) -> None:
         "sluice-telemetry-cluster",
         "sluice-validator-cluster",
     ]
-    agents = [f"daemonset/sluice-{name}" for name in ("device-plugin", *AGENTS)]
-    await world.in_namespace("wait", "--for=create", "--timeout=120s", *agents)
-    ready = "--for=jsonpath={.status.numberReady}=1"
-    await world.in_namespace("wait", ready, "--timeout=240s", *agents)
+    await world.until_agents_are_ready(AGENTS, within=240)

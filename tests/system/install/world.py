@@ -7,7 +7,7 @@ passes connections on to NATS's pod.
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from libs.testing.oci import Files, ImageConfig
 from libs.testing.realnodes import config
 from libs.testing.realnodes.ground import Ground, NodeSearch
 from libs.testing.realnodes.machine import NodeMachine
+from tests.support import eventually
 from tests.system.install import names
 from tests.system.nodes.kubectl import Kubectl
 
@@ -91,6 +92,25 @@ class World:
             except AssertionError as error:
                 raise AssertionError(f"{error}\n{await self.story()}") from None
         return sorted(listed)
+
+    async def until_agents_are_ready(self, names: Set[str], *, within: float) -> None:
+        """Wait until the DaemonSets of these names are there, each with a Ready pod."""
+        ready = set[str]()
+
+        async def are_ready() -> bool:
+            nonlocal ready
+            found = await self.kubectl.get("--namespace", NAMESPACE, "daemonset")
+            ready = {
+                each["metadata"]["name"]
+                for each in found["items"]
+                if each["status"]["numberReady"] == 1
+            }
+            return names <= ready
+
+        try:
+            await eventually(are_ready, within=within, every=1.0)
+        except TimeoutError:
+            raise AssertionError(f"not Ready: {names - ready}\n{await self.story()}") from None
 
     async def story(self) -> str:
         """Return what a person would look at."""
