@@ -129,12 +129,12 @@ async def test_writes_are_counted_by_kind(world: World) -> None:
 async def test_operands_that_do_not_exist_are_named_and_keep_the_policy_from_being_ready(
     world: World,
 ) -> None:
-    await world.install_policy()
+    await world.install_policy(cdi={"enabled": False})
     await world.lead()
     condition = (await world.conditions())["MissingOperands"]
     assert (condition["status"], condition["reason"]) == ("True", "NotBuilt")
-    assert "spec.validator is switched on, but" in condition["message"]
-    await world.change_policy(**UNBUILT_OFF)
+    assert "spec.toolkit is switched on, but" in condition["message"]
+    await world.change_policy(cdi={"enabled": True})
     await world.sleep(10)
     assert "MissingOperands" not in await world.conditions()
 
