@@ -3,8 +3,8 @@
 import logging
 import random
 import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, TypeVar
@@ -76,8 +76,7 @@ async def open_scheduler(access: Access) -> AsyncGenerator[Scheduler]:
 async def open_bus(access: Access) -> AsyncGenerator[NatsBus]:
     if not access.nats:
         raise Failure(ExitCode.NOT_REACHABLE, _NO_ADDRESS)
-    logging.getLogger("sluice").setLevel(logging.CRITICAL)  # failures are told once, by the command
-    with tempfile.TemporaryDirectory(prefix="sluice-ctl-") as folder:
+    with _without_logs(), tempfile.TemporaryDirectory(prefix="sluice-ctl-") as folder:
         credentials, without = await _credentials(access, Path(folder))
         clock = SystemClock()
         env = Env(
@@ -102,6 +101,18 @@ async def open_bus(access: Access) -> AsyncGenerator[NatsBus]:
             yield bus
         finally:
             await connection.__aexit__(None, None, None)
+
+
+@contextmanager
+def _without_logs() -> Generator[None]:
+    """Keep the libraries from logging failures: the command tells them once."""
+    logs = logging.getLogger("sluice")
+    level = logs.level
+    logs.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logs.setLevel(level)
 
 
 async def _credentials(access: Access, folder: Path) -> tuple[Credentials, str]:

@@ -158,10 +158,19 @@ async def test_the_version_is_that_of_the_package(world: World) -> None:
     assert (await world.run("version", "-o", "json")).json == {"version": "0.1.0"}
 
 
+_PROGRAM = """
+import signal, sys
+from libs.ctl.command import main
+# Tests that a shell runs in the background inherit that SIGINT is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
+
+
 async def test_events_are_followed_until_ctrl_c(world: World) -> None:
     await world.publish(step("node-1"))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from libs.ctl.command import main; import sys; sys.exit(main())"),
+        *(sys.executable, "-c", _PROGRAM),
         *("events", "--follow", "-o", "json"),
         env={**os.environ, **world.environ, "PYTHONPATH": str(Path.cwd())},
         stdout=asyncio.subprocess.PIPE,
