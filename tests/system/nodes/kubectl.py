@@ -36,8 +36,17 @@ class Kubectl:
         return json.loads(await self.run("get", "-o", "json", *arguments))
 
     async def wait(self, what: str, *objects: str, timeout: int = 60) -> None:
-        """Wait until all these objects meet a condition."""
-        await self.run("wait", f"--for={what}", f"--timeout={timeout}s", *objects)
+        """Wait until all these objects meet a condition; fail with what they are instead."""
+        try:
+            await self.run("wait", f"--for={what}", f"--timeout={timeout}s", *objects)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{await self._described(*objects)}") from None
+
+    async def _described(self, *objects: str) -> str:
+        try:
+            return await self.run("describe", *objects)
+        except AssertionError as error:
+            return str(error)
 
     async def succeeds(self, *arguments: str, within: float = 30.0) -> None:
         """Repeat a command until it succeeds, as a person would."""

@@ -22,8 +22,12 @@ FORMAT = "insmod: ERROR: could not insert module nvidia.ko: Invalid module forma
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "bad",
-    [DriverSettings(failure=FORMAT), DriverSettings(loads="575.57.08")],
-    ids=["it does not load", "it loads other modules"],
+    [
+        DriverSettings(failure=FORMAT),
+        DriverSettings(loads="575.57.08"),
+        DriverSettings(hangs=True),
+    ],
+    ids=["it does not load", "it loads other modules", "its installation never ends"],
 )
 async def test_a_bad_driver_harms_one_node(world: World, bad: DriverSettings) -> None:
     await world.apply_policy(OLD)

@@ -68,7 +68,12 @@ class World:
 
     async def apply_policy(self, version: str) -> None:
         """Create the policy, or change its driver's version."""
-        probe = {"initialDelaySeconds": 1, "periodSeconds": 1, "timeoutSeconds": 10}
+        probe = {
+            "initialDelaySeconds": 1,
+            "periodSeconds": 1,
+            "timeoutSeconds": 10,
+            "failureThreshold": 60,
+        }
         await self.installation.apply_policy(
             driver={
                 "repository": DRIVER_REPOSITORY,
