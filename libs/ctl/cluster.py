@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from libs.contracts import device, rollout
+from libs.ctl.checks import Right
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure, kube_failure
 from libs.ctl.kubeconfig import kubeconfig_path, read_plain
@@ -63,6 +64,20 @@ class _TokenAnswer(msgspec.Struct):
     status: _TokenStatus
 
 
+class _VersionAnswer(views.View, frozen=True):
+    git_version: str
+
+
+class _ReviewStatus(msgspec.Struct):
+    allowed: bool
+
+
+class _ReviewAnswer(msgspec.Struct):
+    status: _ReviewStatus
+
+
+_ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_ACCESS_REVIEW: Final = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 ROLLOUTS: Final = Resource(
     group=rollout.GROUP,
     version=rollout.VERSION,
@@ -122,9 +137,48 @@ class Cluster:
             raise kube_failure(error) from error
         return _readable(listed, ROLLOUTS)
 
-    async def list(self, resource: Resource[V], *, labels: str = "") -> tuple[V, ...]:
+    async def server_version(self) -> str:
+        """Return the API server's version, such as `v1.34.2`."""
         try:
-            listed = await self._kube.list_all(resource, labels=labels)
+            answer = await self._kube.request("GET", "/version")
+        except KubeError as error:
+            raise kube_failure(error) from error
+        return msgspec.json.decode(answer, type=_VersionAnswer).git_version
+
+    async def serves(self, resource: Resource[Any]) -> bool:
+        """Report whether the API server knows a kind."""
+        try:
+            await self._kube.list_page(resource, limit=1)
+        except UnknownKind:
+            return False
+        except KubeError as error:
+            raise kube_failure(error) from error
+        return True
+
+    async def may(self, right: Right, namespace: str) -> bool:
+        """Report whether the user has a right."""
+        attributes = {
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+            "namespace": namespace if right.subresource else "",
+        }
+        try:
+            answer = await self._kube.request(
+                "POST",
+                _ACCESS_REVIEWS,
+                body={**_ACCESS_REVIEW, "spec": {"resourceAttributes": attributes}},
+            )
+        except KubeError as error:
+            raise kube_failure(error) from error
+        return msgspec.json.decode(answer, type=_ReviewAnswer).status.allowed
+
+    async def list(
+        self, resource: Resource[V], *, labels: str = "", namespace: str = ""
+    ) -> tuple[V, ...]:
+        try:
+            listed = await self._kube.list_all(resource, labels=labels, namespace=namespace)
         except KubeError as error:
             raise kube_failure(error) from error
         return _readable(listed, resource)

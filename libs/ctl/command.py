@@ -23,7 +23,7 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     epilog="Exit codes: 0 done, 1 unexpected, 2 wrong arguments, 3 not reachable, 4 not found,"
-    " 5 not allowed, 6 refused.",
+    " 5 not allowed, 6 refused, 7 fault found.",
 )
 
 

@@ -19,6 +19,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 4
     NOT_ALLOWED = 5
     REFUSED = 6
+    FAULT_FOUND = 7
     INTERRUPTED = 130
 
 

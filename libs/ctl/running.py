@@ -108,6 +108,18 @@ def _print_event(event: EventLine, output: Format | None) -> None:
         print_view(event_line(event))
 
 
+def show_doctor(access: Access, output: Format | None) -> None:
+    from libs.ctl.checks import Verdict, worst
+    from libs.ctl.doctor import examine
+    from libs.ctl.failures import ExitCode
+    from libs.ctl.views.doctor import doctor_view
+
+    found = asyncio.run(examine(access))
+    show(found, lambda _width, _wide: doctor_view(found), format=output)
+    if worst(found) is Verdict.FAULT:
+        raise SystemExit(ExitCode.FAULT_FOUND)
+
+
 def show_version(output: Format | None) -> None:
     from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""Verbs that only read: status, why, plan, events, gpus and version."""
+"""Verbs that only read: status, why, plan, events, gpus, doctor and version."""
 
 from typing import Annotated
 
@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     verb(app, "plan")(plan)
     verb(app, "events")(events)
     verb(app, "gpus")(gpus)
+    verb(app, "doctor")(doctor)
     app.command("version")(version)
 
 
@@ -121,6 +122,17 @@ def gpus(
     from libs.ctl.running import show_gpus
 
     show_gpus(access, node, output)
+
+
+def doctor(access: Access, output: Output = None) -> None:
+    """Look at everything that Sluice needs, and say what to do about each fault.
+
+    \b
+    sluice doctor
+    """
+    from libs.ctl.running import show_doctor
+
+    show_doctor(access, output)
 
 
 def version(output: Output = None) -> None:

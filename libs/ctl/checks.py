@@ -1,0 +1,269 @@
+"""What `sluice doctor` says of what it found: each check is ok, or says what to do. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from libs.contracts.queries import StatusAnswer
+from libs.ctl.text import duration
+from libs.kube import views
+
+OLDEST: Final = (1, 29)
+"""The oldest Kubernetes that has all that the chart installs."""
+OLDEST_CONTAINERD: Final = (1, 7)
+"""The oldest containerd that gives devices by CDI."""
+CLOCKS_DIFFER: Final = 30.0
+"""Seconds of difference from which tokens and leases begin to be refused."""
+BEHIND: Final = 60.0
+_POSITIVE: Final = ("Ready", "Accepted")
+"""Conditions that are a fault when they are false. The others are one when they are true."""
+_REPEATED: Final = ("Error", "NotReady")
+"""Conditions that say again what `Ready` says."""
+_SHOWN: Final = 3
+
+
+class Verdict(StrEnum):
+    """What a check found, the worst last."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    WARNING = "warning"
+    FAULT = "fault"
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at: what was found, and what to do about it."""
+
+    about: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+
+class NodeInfo(views.View, frozen=True, kw_only=True):
+    container_runtime_version: str = ""
+
+
+class NodeStatus(views.View, frozen=True, kw_only=True):
+    conditions: tuple[views.Condition, ...] = ()
+    node_info: NodeInfo = NodeInfo()
+
+
+class CheckedNode(views.Object, frozen=True, kw_only=True):
+    status: NodeStatus = NodeStatus()
+
+
+class DeploymentSpec(views.View, frozen=True, kw_only=True):
+    replicas: int = 1
+
+
+class DeploymentStatus(views.View, frozen=True, kw_only=True):
+    available_replicas: int = 0
+
+
+class Deployment(views.Object, frozen=True, kw_only=True):
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+
+class Policy(views.Object, frozen=True, kw_only=True):
+    status: "PolicyStatus | None" = None
+
+
+class PolicyStatus(views.View, frozen=True, kw_only=True):
+    state: str = ""
+    conditions: tuple[views.Condition, ...] = ()
+
+
+class Right(msgspec.Struct, frozen=True, kw_only=True):
+    """A right that a verb of the command needs."""
+
+    verb: str
+    group: str
+    resource: str
+    used_by: str
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        return f"{self.verb} {resource}"
+
+
+def ok(about: str, found: str) -> Check:
+    return Check(about=about, verdict=Verdict.OK, found=found)
+
+
+def fault(about: str, found: str, remedy: str) -> Check:
+    return Check(about=about, verdict=Verdict.FAULT, found=found, remedy=remedy)
+
+
+def warning(about: str, found: str, remedy: str) -> Check:
+    return Check(about=about, verdict=Verdict.WARNING, found=found, remedy=remedy)
+
+
+def unknown(about: str, problem: str) -> Check:
+    return Check(about=about, verdict=Verdict.UNKNOWN, found=problem)
+
+
+def worst(checks: Iterable[Check]) -> Verdict:
+    return max((check.verdict for check in checks), key=list(Verdict).index, default=Verdict.OK)
+
+
+def server_check(address: str, version: str) -> Check:
+    """Judge the API server's version, such as `v1.34.2`."""
+    found = f"{version} at {address}"
+    if (number := _version(version)) is None or number >= OLDEST:
+        return ok("Kubernetes", found)
+    oldest = ".".join(map(str, OLDEST))
+    return fault("Kubernetes", found, f"Sluice needs Kubernetes {oldest} or later: upgrade it")
+
+
+def definitions_check(served: Mapping[str, bool]) -> Check:
+    """Judge which of our kinds the API server serves."""
+    about = "definitions"
+    missing = [kind for kind, is_served in served.items() if not is_served]
+    if not missing:
+        return ok(about, f"all {len(served)} kinds are served")
+    remedy = "install the chart, or apply the files in its folder crds"
+    return fault(about, f"the cluster does not know {', '.join(missing)}", remedy)
+
+
+def services_checks(deployments: Sequence[Deployment], namespace: str) -> list[Check]:
+    """Judge the Deployments of our services."""
+    if not deployments:
+        remedy = f"install the chart, or name its namespace with --namespace (not {namespace})"
+        return [fault("services", f"there are none in namespace {namespace}", remedy)]
+    checks: list[Check] = []
+    for each in deployments:
+        ready, wanted = each.status.available_replicas, each.spec.replicas
+        name, found = each.metadata.name, f"{ready} of {wanted} are available"
+        look = f"kubectl --namespace {namespace} describe deployment {name}"
+        if not wanted:
+            checks.append(fault(name, "it is scaled to 0", f"scale it up again: {look}"))
+        elif not ready:
+            checks.append(fault(name, found, f"see {look}"))
+        elif ready < wanted:
+            checks.append(warning(name, found, f"see {look}"))
+        else:
+            checks.append(ok(name, found))
+    return checks
+
+
+def operands_check(daemon_sets: Sequence[views.DaemonSet], namespace: str) -> Check:
+    """Judge the pods of agents and drivers."""
+    late = [
+        f"{each.metadata.name} {each.status.number_ready}/{each.status.desired_number_scheduled}"
+        for each in daemon_sets
+        if each.status.number_ready < each.status.desired_number_scheduled
+    ]
+    about = "agents and drivers"
+    if not daemon_sets:
+        return warning(about, "there are none", "create a ClusterPolicy: see docs/install.md")
+    if late:
+        remedy = f"see kubectl --namespace {namespace} get pods"
+        return warning(about, f"not all are ready: {_some(late)}", remedy)
+    return ok(about, f"the pods of {len(daemon_sets)} DaemonSets are ready")
+
+
+def policy_checks(policies: Sequence[Policy]) -> list[Check]:
+    """Judge what the ClusterPolicies say of themselves."""
+    if not policies:
+        remedy = "create one: see docs/install.md"
+        return [warning("policy", "there is no ClusterPolicy", remedy)]
+    return [check for policy in policies for check in _policy_checks(policy)]
+
+
+def _policy_checks(policy: Policy) -> list[Check]:
+    about = f"ClusterPolicy {policy.metadata.name}"
+    status = policy.status or PolicyStatus()
+    if not status.state:
+        return [fault(about, "it has no status", "see the logs of sluice-driver: does it lead?")]
+    problems = [
+        fault(about, f"{each.type} is {each.status}: {each.message or each.reason}", "")
+        for each in status.conditions
+        if each.type not in _REPEATED
+        and each.status == ("False" if each.type in _POSITIVE else "True")
+    ]
+    return problems or [ok(about, status.state)]
+
+
+def nodes_checks(nodes: Sequence[CheckedNode]) -> list[Check]:
+    """Judge the nodes that have GPUs."""
+    about = "nodes with GPUs"
+    if not nodes:
+        remedy = "the label nvidia.com/gpu.present is written once discovery's agents run"
+        return [warning(about, "there are none", remedy)]
+    return [
+        _nodes_check(
+            f"{len(nodes)} {about}, not Ready",
+            [each.metadata.name for each in nodes if _condition(each, "Ready") != "True"],
+            "see kubectl describe node",
+        ),
+        _nodes_check(
+            "failed or degraded GPUs",
+            [each.metadata.name for each in nodes if _condition(each, "GPUHealthy") == "False"],
+            "see sluice gpus",
+        ),
+        _nodes_check(
+            "container runtimes without CDI",
+            [each.metadata.name for each in nodes if not _has_cdi(each)],
+            f"containerd before {'.'.join(map(str, OLDEST_CONTAINERD))} cannot give devices to"
+            " pods: upgrade it",
+        ),
+    ]
+
+
+def _nodes_check(about: str, names: Sequence[str], remedy: str) -> Check:
+    return warning(about, _some(names), remedy) if names else ok(about, "none")
+
+
+def _condition(node: CheckedNode, kind: str) -> str:
+    return next((each.status for each in node.status.conditions if each.type == kind), "")
+
+
+def _has_cdi(node: CheckedNode) -> bool:
+    runtime, _, text = node.status.node_info.container_runtime_version.partition("://")
+    number = _version(text)
+    return runtime != "containerd" or number is None or number >= OLDEST_CONTAINERD
+
+
+def rights_check(denied: Sequence[Right]) -> Check:
+    """Judge which rights of the user are missing for verbs of this command."""
+    about = "your rights"
+    if not denied:
+        return ok(about, "each verb of this command may be used")
+    lacking = "; ".join(f"{right} (for {right.used_by})" for right in denied)
+    return warning(about, f"you may not: {lacking}", "ask an administrator for them in RBAC")
+
+
+def scheduler_checks(answer: StatusAnswer, *, now: float) -> list[Check]:
+    """Judge the scheduler's answer: its leader, its sources and its clock."""
+    checks = [ok("scheduler", f"{answer.leader or 'one'} leads {len(answer.pools)} pools")]
+    behind = [
+        f"{name} by {duration(age)}" for name, age in sorted(answer.sources.items()) if age > BEHIND
+    ]
+    if behind:
+        remedy = "nodes wait for them meanwhile: see the logs of sluice-scheduler"
+        checks.append(fault("scheduler's sources", f"behind: {_some(behind)}", remedy))
+    ahead = answer.at - now
+    if abs(ahead) > CLOCKS_DIFFER:
+        found = f"the scheduler's is {duration(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
+        checks.append(warning("clocks", found, "set this machine's clock, or the nodes', by NTP"))
+    else:
+        checks.append(ok("clocks", "this machine's and the scheduler's agree"))
+    return checks
+
+
+def _some(names: Sequence[str]) -> str:
+    """Join the first names, and say how many more there are."""
+    shown, rest = ", ".join(names[:_SHOWN]), len(names) - _SHOWN
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    """Return major and minor version; None if the text is no version."""
+    major, _, rest = text.removeprefix("v").partition(".")
+    minor = rest.partition(".")[0].rstrip("+")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None

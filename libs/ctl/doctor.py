@@ -1,0 +1,136 @@
+"""Look at everything that Sluice needs; one thing that is missing hides no other."""
+
+import asyncio
+import time
+from functools import partial
+from typing import Final
+
+from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
+from libs.ctl import checks
+from libs.ctl.checks import Check, CheckedNode, Deployment, Policy, Right
+from libs.ctl.cluster import DEVICES, ROLLOUTS, Cluster, open_cluster
+from libs.ctl.failures import Failure
+from libs.ctl.options import Access
+from libs.kube.resources import DAEMON_SETS, Resource, custom_resource
+from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
+from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
+from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
+from libs.policy.render.rendered import MANAGED_BY, MANAGED_BY_LABEL
+from libs.policy.validation import PRESENT_LABEL
+
+_OURS: Final = "app.kubernetes.io/name=sluice"
+_MANAGED: Final = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
+_DEPLOYMENTS: Final = Resource(
+    group="apps", plural="deployments", kind="Deployment", view=Deployment
+)
+_NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, view=CheckedNode)
+_POLICIES: Final = custom_resource(CLUSTER_POLICY, Policy)
+_KINDS: Final = (
+    _POLICIES,
+    custom_resource(NVIDIA_DRIVER, Policy),
+    custom_resource(ROLLOUT_STRATEGY, Policy),
+    ROLLOUTS,
+    DEVICES,
+)
+_RIGHTS: Final = (
+    Right(verb="list", group="", resource="nodes", used_by="status"),
+    Right(verb="list", group="sluice.dev", resource="rollouts", used_by="status"),
+    Right(verb="list", group="gpu.nvidia.com", resource="devices", used_by="gpus"),
+    Right(verb="list", group="", resource="events", used_by="why"),
+    Right(verb="patch", group="sluice.dev", resource="rollouts", used_by="upgrade pause"),
+    Right(verb="patch", group="", resource="nodes", used_by="upgrade retry"),
+)
+_TOKEN: Final = Right(
+    verb="create", group="", resource="serviceaccounts", subresource="token", used_by="plan"
+)
+
+
+async def examine(access: Access) -> list[Check]:
+    """Return what was found, in the order in which people would repair it."""
+    asked = asyncio.create_task(_scheduler(access))
+    try:
+        async with open_cluster(access) as cluster:
+            of_cluster = await _cluster(cluster, access)
+    except Failure as failure:
+        of_cluster = [_unreachable("Kubernetes", failure, "name a kubeconfig with --kubeconfig")]
+    finally:
+        await asyncio.wait({asked})
+    return [*of_cluster, *asked.result()]
+
+
+async def _cluster(cluster: Cluster, access: Access) -> list[Check]:
+    try:
+        version = await cluster.server_version()
+    except Failure as failure:
+        return [_unreachable("Kubernetes", failure, "is this the right kubeconfig?")]
+    namespace = await cluster.namespace()
+    looks = {
+        "definitions": partial(_definitions, cluster),
+        "services": partial(_services, cluster, namespace),
+        "agents and drivers": partial(_operands, cluster, namespace),
+        "policy": partial(_policies, cluster),
+        "nodes with GPUs": partial(_nodes, cluster),
+        "your rights": partial(_rights, cluster, namespace, access),
+    }
+    found = [checks.server_check(cluster.address, version)]
+    for about, look in looks.items():
+        try:
+            found += await look()
+        except Failure as failure:
+            found.append(checks.unknown(about, str(failure)))
+    return found
+
+
+async def _definitions(cluster: Cluster) -> list[Check]:
+    return [checks.definitions_check({kind.kind: await cluster.serves(kind) for kind in _KINDS})]
+
+
+async def _services(cluster: Cluster, namespace: str) -> list[Check]:
+    found = await cluster.list(_DEPLOYMENTS, labels=_OURS, namespace=namespace)
+    return checks.services_checks(found, namespace)
+
+
+async def _operands(cluster: Cluster, namespace: str) -> list[Check]:
+    found = await cluster.list(DAEMON_SETS, labels=_MANAGED, namespace=namespace)
+    return [checks.operands_check(found, namespace)]
+
+
+async def _policies(cluster: Cluster) -> list[Check]:
+    if not await cluster.serves(_POLICIES):
+        return []
+    return checks.policy_checks(await cluster.list(_POLICIES))
+
+
+async def _nodes(cluster: Cluster) -> list[Check]:
+    return checks.nodes_checks(await cluster.list(_NODES, labels=f"{PRESENT_LABEL}=true"))
+
+
+async def _rights(cluster: Cluster, namespace: str, access: Access) -> list[Check]:
+    needed = _RIGHTS if access.has_credentials or not access.nats else (*_RIGHTS, _TOKEN)
+    allowed = await asyncio.gather(*(cluster.may(right, namespace) for right in needed))
+    denied = [right for right, is_allowed in zip(needed, allowed, strict=True) if not is_allowed]
+    return [checks.rights_check(denied)]
+
+
+async def _scheduler(access: Access) -> list[Check]:
+    from libs.ctl.asking import open_scheduler
+
+    if not access.nats:
+        return [checks.unknown("NATS", "no address is given: name it with --nats")]
+    try:
+        async with open_scheduler(access) as scheduler:
+            try:
+                answer = await scheduler.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
+            except Failure as failure:
+                return [_connected(access), checks.fault("scheduler", str(failure), "")]
+    except Failure as failure:
+        return [checks.fault("NATS", str(failure), "")]
+    return [_connected(access), *checks.scheduler_checks(answer, now=time.time())]
+
+
+def _connected(access: Access) -> Check:
+    return checks.ok("NATS", f"signed in at {access.nats}")
+
+
+def _unreachable(about: str, failure: Failure, remedy: str) -> Check:
+    return checks.fault(about, str(failure), remedy)

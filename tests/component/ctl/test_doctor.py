@@ -1,0 +1,58 @@
+"""`sluice doctor` where little is installed: on the real API server, and without a cluster."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.ctl.failures import ExitCode
+from libs.testing.realkube.cluster import RealKube
+from tests.component.ctl.world import NO_ADDRESSES, Ended, run_command
+
+
+async def doctor(kubeconfig: str, *arguments: str) -> Ended:
+    environ = {**NO_ADDRESSES, "KUBECONFIG": kubeconfig, "NO_COLOR": "1", "COLUMNS": "200"}
+    return await asyncio.to_thread(
+        run_command, "doctor", "--namespace", "without-sluice", *arguments, **environ
+    )
+
+
+def by_subject(ended: Ended) -> dict[str, dict[str, Any]]:
+    return {check["about"]: check for check in msgspec.json.decode(ended.out)}
+
+
+async def test_an_administrator_of_a_real_cluster_without_sluice(plane: RealKube) -> None:
+    ended = await doctor(str(plane.kubeconfig()), "-o", "json")
+    assert (ended.code, ended.err) == (ExitCode.FAULT_FOUND, "")
+    found = by_subject(ended)
+    assert found["Kubernetes"]["verdict"] == "ok"
+    assert found["Kubernetes"]["found"].startswith("v1.")
+    assert found["services"]["found"] == "there are none in namespace without-sluice"
+    assert found["agents and drivers"]["verdict"] == "warning"
+    assert found["your rights"]["verdict"] == "ok"
+    assert found["NATS"]["verdict"] == "unknown"
+
+
+async def test_a_user_without_rights_learns_which_are_missing(plane: RealKube) -> None:
+    found = by_subject(await doctor(str(plane.kubeconfig("nobody")), "-o", "json"))
+    assert found["services"]["verdict"] == "unknown"
+    assert "deployments" in found["services"]["found"]
+    assert "patch rollouts (for upgrade pause)" in found["your rights"]["found"]
+
+
+async def test_a_cluster_and_a_bus_that_are_away_are_two_faults(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\n"
+        "contexts: [{name: a, context: {cluster: a, user: a}}]\n"
+        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "users: [{name: a, user: {token: a}}]\n"
+    )
+    ended = await doctor(str(config), "--nats", "nats://127.0.0.1:1")
+    assert (ended.code, ended.err) == (ExitCode.FAULT_FOUND, "")
+    lines = [line for line in ended.out.splitlines() if not line.startswith(" ")]
+    assert [line.split(":")[0].split(None, 1) for line in lines] == [
+        ["fault", "Kubernetes"],
+        ["fault", "NATS"],
+    ]

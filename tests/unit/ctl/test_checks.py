@@ -1,0 +1,184 @@
+"""What `sluice doctor` says of what it found."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from libs.contracts.queries import PoolStatus, StatusAnswer
+from libs.ctl.checks import (
+    Check,
+    CheckedNode,
+    Deployment,
+    DeploymentSpec,
+    DeploymentStatus,
+    NodeInfo,
+    NodeStatus,
+    Policy,
+    PolicyStatus,
+    Right,
+    Verdict,
+    definitions_check,
+    nodes_checks,
+    operands_check,
+    policy_checks,
+    rights_check,
+    scheduler_checks,
+    server_check,
+    services_checks,
+    worst,
+)
+from libs.ctl.views.doctor import doctor_view
+from libs.kube.views import Condition, DaemonSet, DaemonSetStatus, Metadata
+
+NOW = 1_800_000_000.0
+OK, UNKNOWN, WARNING, FAULT = Verdict
+
+
+def deployment(name: str, *, wanted: int, available: int) -> Deployment:
+    return Deployment(
+        metadata=Metadata(name=name),
+        spec=DeploymentSpec(replicas=wanted),
+        status=DeploymentStatus(available_replicas=available),
+    )
+
+
+def daemon_set(name: str, *, wanted: int, ready: int) -> DaemonSet:
+    status = DaemonSetStatus(desired_number_scheduled=wanted, number_ready=ready)
+    return DaemonSet(metadata=Metadata(name=name), status=status)
+
+
+def node(name: str, runtime: str = "containerd://2.1.0", **conditions: str) -> CheckedNode:
+    return CheckedNode(
+        metadata=Metadata(name=name),
+        status=NodeStatus(
+            conditions=tuple(
+                Condition(type=kind, status=status)
+                for kind, status in {"Ready": "True", **conditions}.items()
+            ),
+            node_info=NodeInfo(container_runtime_version=runtime),
+        ),
+    )
+
+
+def policy(state: str, *conditions: Condition) -> Policy:
+    return Policy(
+        metadata=Metadata(name="gpus"), status=PolicyStatus(state=state, conditions=conditions)
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"),
+    [("v1.29.0", OK), ("v1.37.1", OK), ("v2.0.0", OK), ("v1.28.9", FAULT), ("v1.30+", OK)],
+)
+def test_an_old_server_is_a_fault(version: str, verdict: Verdict) -> None:
+    assert server_check("https://api", version).verdict is verdict
+
+
+def test_missing_definitions_are_named() -> None:
+    assert definitions_check({"Rollout": True}).verdict is OK
+    missing = definitions_check({"Rollout": False, "Device": True})
+    assert (missing.verdict, missing.found) == (FAULT, "the cluster does not know Rollout")
+
+
+def test_services_are_judged_by_their_replicas() -> None:
+    deployments = [
+        deployment("a", wanted=2, available=2),
+        deployment("b", wanted=2, available=1),
+        deployment("c", wanted=2, available=0),
+        deployment("d", wanted=0, available=0),
+    ]
+    found = services_checks(deployments, "sluice")
+    assert [check.verdict for check in found] == [OK, WARNING, FAULT, FAULT]
+    (none,) = services_checks([], "sluice")
+    assert none.verdict is FAULT
+    assert "--namespace" in none.remedy
+
+
+def test_operands_that_are_not_ready_are_named() -> None:
+    late = [daemon_set(f"agent-{number}", wanted=3, ready=1) for number in range(5)]
+    found = operands_check([*late, daemon_set("whole", wanted=3, ready=3)], "sluice")
+    assert found.verdict is WARNING
+    assert found.found == "not all are ready: agent-0 1/3, agent-1 1/3, agent-2 1/3 and 2 more"
+    assert operands_check([daemon_set("whole", wanted=3, ready=3)], "sluice").verdict is OK
+    assert operands_check([], "sluice").verdict is WARNING
+
+
+def test_a_policy_tells_its_problems_once() -> None:
+    conditions = (
+        Condition(type="Accepted", status="True"),
+        Condition(type="Ready", status="False", message="2 of 3 nodes have no driver"),
+        Condition(type="NotReady", status="True"),
+        Condition(type="MissingOperands", status="True", message="spec.dcgm has no effect"),
+    )
+    found = policy_checks([policy("notReady", *conditions)])
+    assert [check.found for check in found] == [
+        "Ready is False: 2 of 3 nodes have no driver",
+        "MissingOperands is True: spec.dcgm has no effect",
+    ]
+    (ready,) = policy_checks([policy("ready", Condition(type="Ready", status="True"))])
+    assert (ready.verdict, ready.found) == (OK, "ready")
+    assert [check.verdict for check in policy_checks([])] == [WARNING]
+    assert [each.verdict for each in policy_checks([Policy(metadata=Metadata(name="new"))])] == [
+        FAULT
+    ]
+
+
+def test_nodes_with_a_problem_are_named() -> None:
+    nodes = [
+        node("whole"),
+        node("away", Ready="Unknown"),
+        node("sick", GPUHealthy="False"),
+        node("old", "containerd://1.6.33"),
+        node("other", "cri-o://1.30.0"),
+    ]
+    found = nodes_checks(nodes)
+    assert [(check.verdict, check.found) for check in found] == [
+        (WARNING, "away"),
+        (WARNING, "sick"),
+        (WARNING, "old"),
+    ]
+    assert {check.verdict for check in nodes_checks(nodes[:1])} == {OK}
+    assert [check.verdict for check in nodes_checks([])] == [WARNING]
+
+
+def test_missing_rights_name_the_verb_that_needs_them() -> None:
+    right = Right(
+        verb="create", group="", resource="serviceaccounts", subresource="token", used_by="plan"
+    )
+    found = rights_check([right])
+    assert found.found == "you may not: create serviceaccounts/token (for plan)"
+    assert rights_check([]).verdict is OK
+
+
+@pytest.mark.parametrize(
+    ("at", "sources", "verdicts"),
+    [
+        (NOW - 1, {"nodes": 2.0}, [OK, OK]),
+        (NOW - 45, {}, [OK, WARNING]),
+        (NOW + 45, {}, [OK, WARNING]),
+        (NOW, {"nodes": 2.0, "pods": 300.0}, [OK, FAULT, OK]),
+    ],
+)
+def test_the_scheduler_is_judged_by_its_sources_and_its_clock(
+    at: float, sources: dict[str, float], verdicts: list[Verdict]
+) -> None:
+    answer = StatusAnswer(
+        at=at, leader="scheduler-1", sources=sources, pools=(PoolStatus(pool="a"),)
+    )
+    assert [check.verdict for check in scheduler_checks(answer, now=NOW)] == verdicts
+
+
+def test_a_view_has_a_line_for_each_check_and_what_to_do() -> None:
+    found = [
+        Check(about="Kubernetes", verdict=OK, found="v1.37.1"),
+        Check(about="NATS", verdict=FAULT, found="away \x1b[2J", remedy="start it"),
+    ]
+    out = io.StringIO()
+    Console(file=out, width=80, highlight=False, color_system=None).print(doctor_view(found))
+    first, second, third = (line.rstrip() for line in out.getvalue().splitlines())
+    assert first == "ok       Kubernetes: v1.37.1"
+    assert second.startswith("fault    NATS: away ")
+    assert "\x1b" not in second
+    assert third == "  do: start it"
+    assert (worst(found), worst([])) == (FAULT, OK)
