@@ -145,7 +145,7 @@ async def _write_rollout(
     confirmed: Edit,
     yes: bool,
 ) -> str:
-    return (await cluster.write(ROLLOUTS, name, _as_confirmed(decide, confirmed, yes=yes))).done
+    return (await cluster.write(ROLLOUTS, name, as_confirmed(decide, confirmed, yes=yes))).done
 
 
 def edit_nodes(access: Access, action: str, names: Sequence[str], *, yes: bool) -> None:
@@ -160,15 +160,13 @@ def edit_nodes(access: Access, action: str, names: Sequence[str], *, yes: bool) 
             planned = [NODE_EDITS[action](node.metadata) for node in found]
             confirm([edit.risk for edit in planned], yes=yes)
             for name, edit in zip(names, planned, strict=True):
-                decide = _as_confirmed(again, edit, yes=yes)
+                decide = as_confirmed(again, edit, yes=yes)
                 print(printable((await cluster.write(LABELLED_NODES, name, decide)).done))
 
     asyncio.run(run())
 
 
-def _as_confirmed(
-    decide: Callable[[V], Edit], confirmed: Edit, *, yes: bool
-) -> Callable[[V], Edit]:
+def as_confirmed(decide: Callable[[V], Edit], confirmed: Edit, *, yes: bool) -> Callable[[V], Edit]:
     """Refuse what has become something else than a person confirmed."""
 
     def checked(seen: V) -> Edit:

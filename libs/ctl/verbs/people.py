@@ -16,10 +16,11 @@ Nodes = Annotated[list[str], typer.Argument(metavar="NODE…", help="Full names 
 def register(app: typer.Typer) -> None:
     """Add `sluice upgrade` to the command."""
     upgrade = typer.Typer(
-        help="Pause, resume, release and repair upgrades, through Kubernetes alone.",
+        help="Start, pause, resume, release and repair upgrades, through Kubernetes alone.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
+    verb(upgrade, "start")(start)
     verb(upgrade, "pause")(pause)
     verb(upgrade, "resume")(resume)
     verb(upgrade, "freeze")(freeze)
@@ -30,6 +31,22 @@ def register(app: typer.Typer) -> None:
     verb(upgrade, "adopt")(adopt)
     verb(upgrade, "forget")(forget)
     app.add_typer(upgrade, name="upgrade")
+
+
+def start(
+    access: Access,
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="Driver to upgrade to.")],
+    pool: Pool = "",
+    yes: Yes = False,
+) -> None:
+    """Make a pool's policy want another driver version.
+
+    \b
+    sluice upgrade start 580.95.05
+    """
+    from libs.ctl import starting
+
+    starting.start(access, version, pool=pool, yes=yes)
 
 
 def pause(access: Access, pool: Pool = "", every: Every = False) -> None:

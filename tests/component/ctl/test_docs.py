@@ -8,18 +8,19 @@ from libs.contracts.queries import QueryVerb
 from libs.ctl.failures import ExitCode
 from libs.ctl.options import ACCESS_OPTIONS
 from tests.component.ctl.test_queries import Scheduler
-from tests.component.ctl.world import POOL, halted, make_world
+from tests.component.ctl.world import OLD_VERSION, POOL, halted, make_world
 
 PAGE = Path("docs/cli.md").read_text()
 COMMANDS = re.findall(r"\| `sluice ([^`]+)` \|", PAGE)
 
 
 async def test_each_command_of_the_page_runs(tmp_path: Path) -> None:
-    assert len(COMMANDS) == 18
+    assert len(COMMANDS) == 19
     async with make_world(tmp_path, nats=True) as world:
         await world.add_rollout(**halted("u1", "u2"))
         for name, state in (("node-2", ""), ("node-3", "upgrade-failed")):
             await world.add_node(name, state=state)
+        await world.add_policy(OLD_VERSION)
         await world.add_node("node-4")
         scheduler = Scheduler(POOL)
         await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})

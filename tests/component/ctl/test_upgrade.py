@@ -23,6 +23,7 @@ from libs.testing.apiserver.faults import Delay, Fault, RefuseRequest
 from tests.component.ctl.world import (
     NEW,
     NEW_VERSION,
+    OLD_VERSION,
     PERSON,
     POOL,
     World,
@@ -53,6 +54,30 @@ async def test_a_person_stops_and_continues_a_rollout_without_nats(world: World)
     again = await world.run("upgrade", "resume", "--yes")
     assert again.out.endswith("; unchanged\n")
     assert (await world.rollout())["metadata"]["resourceVersion"] == revision
+
+
+async def test_a_person_asks_for_a_version(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    refused = await world.run("upgrade", "start", NEW_VERSION)
+    assert refused.code == ExitCode.REFUSED
+    assert f"from {OLD_VERSION} to {NEW_VERSION}, within the budget" in refused.err
+    assert await world.policy_version() == OLD_VERSION
+    done = await world.run("upgrade", "start", NEW_VERSION, "--yes")
+    assert (done.code, done.err) == (ExitCode.DONE, "")
+    assert f"wants driver {NEW_VERSION} in place of {OLD_VERSION}" in done.out
+    assert f"; test wrote {OLD_VERSION} there, and may write it again" in done.out
+    assert await world.policy_version() == NEW_VERSION
+    again = await world.run("upgrade", "start", NEW_VERSION, POOL)
+    assert again.out.endswith("already; unchanged\n")
+
+
+async def test_the_pool_of_a_version_has_to_be_clear(world: World) -> None:
+    none = await world.run("upgrade", "start", NEW_VERSION)
+    assert (none.code, none.err.endswith("those with a driver: none\n")) == (2, True)
+    await world.add_policy(OLD_VERSION)
+    unknown = await world.run("upgrade", "start", NEW_VERSION, "pool-9")
+    assert unknown.code == ExitCode.NOT_FOUND
+    assert POOL in unknown.err
 
 
 async def test_what_drains_nodes_needs_a_confirmation(world: World) -> None:

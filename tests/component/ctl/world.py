@@ -154,6 +154,22 @@ class World:
         path = f"{path_of(api, kind, name=name)}/status"
         await self.kube.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
 
+    async def add_policy(self, version: str) -> None:
+        """Create the ClusterPolicy of the pool, which is ready."""
+        policy = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy"}
+        required = ("operator", "daemonsets", "toolkit", "devicePlugin", "dcgmExporter", "dcgm")
+        spec: dict[str, Any] = {each: {} for each in (*required, "nodeStatusExporter", "gfd")}
+        spec["driver"] = {"version": version}
+        await self.apply({**policy, "metadata": {"name": "cluster-policy"}, "spec": spec})
+        path = f"{path_of('nvidia.com/v1', 'ClusterPolicy', name='cluster-policy')}/status"
+        body = {"status": {"state": "ready"}}
+        await self.kube.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+    async def policy_version(self) -> str:
+        path = path_of("nvidia.com/v1", "ClusterPolicy", name="cluster-policy")
+        found = msgspec.json.decode(await self.kube.request("GET", path))
+        return found["spec"]["driver"]["version"]
+
     async def rollout(self, name: str = POOL) -> dict[str, Any]:
         path = path_of("sluice.dev/v1alpha1", "Rollout", name=name)
         return msgspec.json.decode(await self.kube.request("GET", path))

@@ -1,0 +1,125 @@
+"""`sluice upgrade start`: a person asks a pool's policy for another driver version."""
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from libs.ctl.cluster import MANAGER, Cluster, open_cluster
+from libs.ctl.edits import Edit
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.text import printable
+from libs.ctl.upgrading import as_confirmed, confirm
+from libs.kube import views
+from libs.kube.resources import Resource, custom_resource
+from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
+from libs.policy.kinds.common import Kind
+from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
+from libs.policy.pool import pool_key
+
+
+class DriverPolicy(views.Object, frozen=True, kw_only=True):
+    """A policy that names a driver version."""
+
+    spec: dict[str, Any] = {}
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    """A kind of policy, and where it names the version."""
+
+    kind: Kind
+    path: tuple[str, ...]
+
+    @property
+    def resource(self) -> Resource[DriverPolicy]:
+        return custom_resource(self.kind, DriverPolicy)
+
+
+_OWNERS: Final = (
+    _Owner(CLUSTER_POLICY, ("spec", "driver", "version")),
+    _Owner(NVIDIA_DRIVER, ("spec", "version")),
+)
+
+
+def start(access: Access, version: str, *, pool: str, yes: bool) -> None:
+    """Write the version to the pool's policy, after confirmation."""
+
+    async def run() -> None:
+        async with open_cluster(access) as cluster:
+            owner, found = await _policy(cluster, pool)
+
+            def decide(seen: DriverPolicy) -> Edit:
+                return wanted_version(seen, owner.path, version, kind=owner.kind.name)
+
+            planned = decide(found)
+            confirm([planned.risk], yes=yes)
+            decided = as_confirmed(decide, planned, yes=yes)
+            done = await cluster.write(owner.resource, found.metadata.name, decided)
+            print(printable(done.done))
+
+    asyncio.run(run())
+
+
+async def _policy(cluster: Cluster, pool: str) -> tuple[_Owner, DriverPolicy]:
+    """Return the policy of a pool, or the only one; fail with the pools if that is not clear."""
+    found = {
+        pool_key(owner.kind.name, each.metadata.name): (owner, each)
+        for owner in _OWNERS
+        if await cluster.serves(owner.resource)
+        for each in await cluster.list(owner.resource)
+        if owner.kind is not CLUSTER_POLICY or names_driver(each)
+    }
+    known = ", ".join(sorted(found)) or "none"
+    if not pool and len(found) == 1:
+        return next(iter(found.values()))
+    if not pool:
+        raise Failure(ExitCode.WRONG_ARGUMENTS, f"name the pool; those with a driver: {known}")
+    if pool not in found:
+        raise Failure(
+            ExitCode.NOT_FOUND, f"no policy of a driver makes the pool {pool!r}; pools: {known}"
+        )
+    return found[pool]
+
+
+def names_driver(policy: DriverPolicy) -> bool:
+    """Report whether a ClusterPolicy names a driver that is installed in containers."""
+    driver: dict[str, Any] = policy.spec.get("driver") or {}
+    return bool(driver.get("enabled", True)) and not driver.get("useNvidiaDriverCRD", False)
+
+
+def wanted_version(policy: DriverPolicy, path: tuple[str, ...], version: str, *, kind: str) -> Edit:
+    """Return the edit that makes a policy want a version."""
+    about = f"{kind} {policy.metadata.name}"
+    before: dict[str, Any] = policy.spec
+    for part in path[1:-1]:
+        before = before.get(part) or {}
+    old = before.get(path[-1]) or "none"
+    if old == version:
+        return Edit(done=f"{about} wants driver {version} already; unchanged")
+    patch: dict[str, Any] = {path[-1]: version}
+    for part in reversed(path[:-1]):
+        patch = {part: patch}
+    others = [name for name in owners_of(policy, path) if name != MANAGER]
+    kept = f"; {', '.join(others)} wrote {old} there, and may write it again" if others else ""
+    return Edit(
+        done=f"{about} wants driver {version} in place of {old}{kept}. `sluice status` shows how"
+        " far it is.",
+        patch=patch,
+        risk=f"the nodes of {about} are drained and upgraded from {old} to {version}, within the"
+        f" budget; `sluice plan --version {version}` tells what it costs",
+    )
+
+
+def owners_of(policy: DriverPolicy, path: tuple[str, ...]) -> list[str]:
+    """Return the field managers that have written a field."""
+    return sorted({entry.manager for entry in policy.metadata.managed_fields if _owns(entry, path)})
+
+
+def _owns(entry: views.ManagedFields, path: tuple[str, ...]) -> bool:
+    fields: Any = msgspec.json.decode(entry.fields_v1)
+    for part in path:
+        fields = fields.get(f"f:{part}")
+        if fields is None:
+            return False
+    return True
