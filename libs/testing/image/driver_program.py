@@ -44,10 +44,11 @@ class DriverContainer:
         self._daemon: BinaryIO | None = None
 
     def init(self) -> None:
-        """Install and load the driver, unless this very installation is loaded."""
+        """Install the driver, and load it unless this very installation is loaded."""
         _show_modules()
         if self._is_loaded():
             _log(f"driver {self._version} is loaded already, by this configuration")
+            self._install_libraries()
         else:
             self._install()
         self._daemon = (_NODE / "dev/nvidiactl").open("rb")
@@ -93,6 +94,13 @@ class DriverContainer:
             time.sleep(1.0)
         if settings.failure:
             raise Failed(settings.failure)
+        self._install_libraries()
+        version = settings.loads or self._version
+        self._kernel.load(version, by=_pod_uid(), library=self._version)
+        _log(f"Loaded the modules of driver {version}")
+
+    def _install_libraries(self) -> None:
+        """Install them in this container's root; that of an earlier container is gone."""
         folder = Path(f"/usr/lib/{os.uname().machine}-linux-gnu")
         for library in _LIBRARIES.iterdir():
             file = f"{library.stem}.{self._version}"
@@ -100,9 +108,6 @@ class DriverContainer:
             link = folder / library.name
             link.unlink(missing_ok=True)
             link.symlink_to(file)
-        version = settings.loads or self._version
-        self._kernel.load(version, by=_pod_uid(), library=self._version)
-        _log(f"Loaded the modules of driver {version}")
 
 
 def _show_modules() -> None:
