@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import os
 from collections.abc import AsyncIterator, Iterator
 
 import hypothesis
@@ -22,11 +21,6 @@ hypothesis.settings.load_profile("sluice")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the groups that share a worker: they take the longest."""
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker more than there are cores: two of them mostly wait for real machines."""
-    return (os.cpu_count() or 1) + 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

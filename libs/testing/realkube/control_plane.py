@@ -105,7 +105,7 @@ async def _failure(
         return f"{method} {path} fails: {error!r}"
 
 
-WITHIN = 60.0
+WITHIN = 180.0
 """Seconds for a server to get ready, on the slowest machine."""
 
 PREFIX = "sluice-kube-"
