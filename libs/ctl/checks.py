@@ -17,10 +17,10 @@ OLDEST_CONTAINERD: Final = (1, 7)
 CLOCKS_DIFFER: Final = 30.0
 """Seconds of difference from which tokens and leases begin to be refused."""
 BEHIND: Final = 60.0
-_POSITIVE: Final = ("Ready", "Accepted")
-"""Conditions that are a fault when they are false. The others are one when they are true."""
-_REPEATED: Final = ("Error", "NotReady")
-"""Conditions that say again what `Ready` says."""
+_POSITIVE: Final = "Accepted"
+"""The condition that is a fault when it is false. Others are one when they are true."""
+_NO_FAULT: Final = ("Ready", "NotReady", "Upgrading", "Disabled")
+"""Conditions that say again what `Error` says, or what a person asked for."""
 _SHOWN: Final = 3
 
 
@@ -167,24 +167,32 @@ def operands_check(daemon_sets: Sequence[views.DaemonSet], namespace: str) -> Ch
     return ok(about, f"the pods of {len(daemon_sets)} DaemonSets are ready")
 
 
-def policy_checks(policies: Sequence[Policy]) -> list[Check]:
-    """Judge what the ClusterPolicies say of themselves."""
+def policy_checks(policies: Mapping[str, Policy]) -> list[Check]:
+    """Judge the status of policies for the whole cluster, by kind and name."""
     if not policies:
         remedy = "create one: see docs/install.md"
         return [warning("policy", "there is no ClusterPolicy", remedy)]
-    return [check for policy in policies for check in _policy_checks(policy)]
+    return [check for about, each in policies.items() for check in _policy_checks(about, each)]
 
 
-def _policy_checks(policy: Policy) -> list[Check]:
-    about = f"ClusterPolicy {policy.metadata.name}"
+def _policy_checks(about: str, policy: Policy) -> list[Check]:
     status = policy.status or PolicyStatus()
     if not status.state:
-        return [fault(about, "it has no status", "see the logs of sluice-driver: does it lead?")]
+        return [
+            fault(about, "it has no status", "see the logs of the Deployment sluice-driver-cluster")
+        ]
+    upgrading = any(
+        each.type == "Upgrading" and each.status == "True" for each in status.conditions
+    )
     problems = [
-        fault(about, f"{each.type} is {each.status}: {each.message or each.reason}", "")
+        (warning if upgrading and each.type == "Error" else fault)(
+            about,
+            f"{each.type} is {each.status}: {each.message or each.reason}",
+            "see sluice status and docs/policies.md",
+        )
         for each in status.conditions
-        if each.type not in _REPEATED
-        and each.status == ("False" if each.type in _POSITIVE else "True")
+        if each.type not in _NO_FAULT
+        and each.status == ("False" if each.type == _POSITIVE else "True")
     ]
     return problems or [ok(about, status.state)]
 
@@ -197,7 +205,7 @@ def nodes_checks(nodes: Sequence[CheckedNode]) -> list[Check]:
         return [warning(about, "there are none", remedy)]
     return [
         _nodes_check(
-            f"{len(nodes)} {about}, not Ready",
+            "nodes with GPUs that are not Ready",
             [each.metadata.name for each in nodes if _condition(each, "Ready") != "True"],
             "see kubectl describe node",
         ),

@@ -13,6 +13,7 @@ from libs.ctl.failures import Failure
 from libs.ctl.options import Access
 from libs.kube.resources import DAEMON_SETS, Resource, custom_resource
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
+from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
 from libs.policy.render.rendered import MANAGED_BY, MANAGED_BY_LABEL
@@ -25,8 +26,10 @@ _DEPLOYMENTS: Final = Resource(
 )
 _NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, view=CheckedNode)
 _POLICIES: Final = custom_resource(CLUSTER_POLICY, Policy)
+_GPU_POLICIES: Final = custom_resource(GPU_CLUSTER_POLICY, Policy)
 _KINDS: Final = (
     _POLICIES,
+    _GPU_POLICIES,
     custom_resource(NVIDIA_DRIVER, Policy),
     custom_resource(ROLLOUT_STRATEGY, Policy),
     ROLLOUTS,
@@ -52,7 +55,9 @@ async def examine(access: Access) -> list[Check]:
         async with open_cluster(access) as cluster:
             of_cluster = await _cluster(cluster, access)
     except Failure as failure:
-        of_cluster = [_unreachable("Kubernetes", failure, "name a kubeconfig with --kubeconfig")]
+        of_cluster = [
+            checks.fault("Kubernetes", str(failure), "name a kubeconfig with --kubeconfig")
+        ]
     finally:
         await asyncio.wait({asked})
     return [*of_cluster, *asked.result()]
@@ -62,7 +67,7 @@ async def _cluster(cluster: Cluster, access: Access) -> list[Check]:
     try:
         version = await cluster.server_version()
     except Failure as failure:
-        return [_unreachable("Kubernetes", failure, "is this the right kubeconfig?")]
+        return [checks.fault("Kubernetes", str(failure), "is this the right kubeconfig?")]
     namespace = await cluster.namespace()
     looks = {
         "definitions": partial(_definitions, cluster),
@@ -98,7 +103,13 @@ async def _operands(cluster: Cluster, namespace: str) -> list[Check]:
 async def _policies(cluster: Cluster) -> list[Check]:
     if not await cluster.serves(_POLICIES):
         return []
-    return checks.policy_checks(await cluster.list(_POLICIES))
+    found = {
+        f"{kind.kind} {each.metadata.name}": each
+        for kind in (_POLICIES, _GPU_POLICIES)
+        if await cluster.serves(kind)
+        for each in await cluster.list(kind)
+    }
+    return checks.policy_checks(found)
 
 
 async def _nodes(cluster: Cluster) -> list[Check]:
@@ -130,7 +141,3 @@ async def _scheduler(access: Access) -> list[Check]:
 
 def _connected(access: Access) -> Check:
     return checks.ok("NATS", f"signed in at {access.nats}")
-
-
-def _unreachable(about: str, failure: Failure, remedy: str) -> Check:
-    return checks.fault(about, str(failure), remedy)

@@ -44,9 +44,9 @@ def start(
     \b
     sluice upgrade start 580.95.05
     """
-    from libs.ctl import starting
+    from libs.ctl import driver_version
 
-    starting.start(access, version, pool=pool, yes=yes)
+    driver_version.start(access, version, pool=pool, yes=yes)
 
 
 def pause(access: Access, pool: Pool = "", every: Every = False) -> None:

@@ -105,7 +105,7 @@ async def _failure(
         return f"{method} {path} fails: {error!r}"
 
 
-WITHIN = 180.0
+WITHIN = 100.0
 """Seconds for a server to get ready, on the slowest machine."""
 
 PREFIX = "sluice-kube-"

@@ -9,6 +9,7 @@ import msgspec
 from libs.ctl.failures import ExitCode
 from libs.testing.realkube.cluster import RealKube
 from tests.component.ctl.world import NO_ADDRESSES, Ended, run_command
+from tests.component.kube.sandbox import NOBODY
 
 
 async def doctor(kubeconfig: str, *arguments: str) -> Ended:
@@ -35,7 +36,7 @@ async def test_an_administrator_of_a_real_cluster_without_sluice(plane: RealKube
 
 
 async def test_a_user_without_rights_learns_which_are_missing(plane: RealKube) -> None:
-    found = by_subject(await doctor(str(plane.kubeconfig("nobody")), "-o", "json"))
+    found = by_subject(await doctor(str(plane.kubeconfig(NOBODY)), "-o", "json"))
     assert found["services"]["verdict"] == "unknown"
     assert "deployments" in found["services"]["found"]
     assert "patch rollouts (for upgrade pause)" in found["your rights"]["found"]

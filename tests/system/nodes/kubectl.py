@@ -35,7 +35,7 @@ class Kubectl:
         """Return an object, or a list of them."""
         return json.loads(await self.run("get", "-o", "json", *arguments))
 
-    async def wait(self, what: str, *objects: str, timeout: int = 120) -> None:
+    async def wait(self, what: str, *objects: str, timeout: int = 90) -> None:
         """Wait until all these objects meet a condition; fail with what they are instead."""
         try:
             await self.run("wait", f"--for={what}", f"--timeout={timeout}s", *objects)

@@ -107,21 +107,31 @@ def test_operands_that_are_not_ready_are_named() -> None:
 def test_a_policy_tells_its_problems_once() -> None:
     conditions = (
         Condition(type="Accepted", status="True"),
-        Condition(type="Ready", status="False", message="2 of 3 nodes have no driver"),
+        Condition(type="Ready", status="False", reason="Error"),
+        Condition(type="Error", status="True", message="2 of 3 nodes have no driver"),
         Condition(type="NotReady", status="True"),
         Condition(type="MissingOperands", status="True", message="spec.dcgm has no effect"),
     )
-    found = policy_checks([policy("notReady", *conditions)])
+    found = policy_checks({"ClusterPolicy gpus": policy("notReady", *conditions)})
     assert [check.found for check in found] == [
-        "Ready is False: 2 of 3 nodes have no driver",
+        "Error is True: 2 of 3 nodes have no driver",
         "MissingOperands is True: spec.dcgm has no effect",
     ]
-    (ready,) = policy_checks([policy("ready", Condition(type="Ready", status="True"))])
+    ready_policy = policy("ready", Condition(type="Ready", status="True"))
+    (ready,) = policy_checks({"ClusterPolicy gpus": ready_policy})
     assert (ready.verdict, ready.found) == (OK, "ready")
-    assert [check.verdict for check in policy_checks([])] == [WARNING]
-    assert [each.verdict for each in policy_checks([Policy(metadata=Metadata(name="new"))])] == [
-        FAULT
-    ]
+    assert [check.verdict for check in policy_checks({})] == [WARNING]
+    (new,) = policy_checks({"ClusterPolicy new": Policy(metadata=Metadata(name="new"))})
+    assert new.verdict is FAULT
+
+
+def test_an_upgrade_is_no_fault() -> None:
+    conditions = (
+        Condition(type="Error", status="True", message="1 of 3 nodes are done"),
+        Condition(type="Upgrading", status="True", message="1 of 3 nodes are done"),
+    )
+    found = policy_checks({"ClusterPolicy gpus": policy("notReady", *conditions)})
+    assert [check.verdict for check in found] == [WARNING]
 
 
 def test_nodes_with_a_problem_are_named() -> None:

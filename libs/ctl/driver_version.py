@@ -1,4 +1,4 @@
-"""`sluice upgrade start`: a person asks a pool's policy for another driver version."""
+"""`sluice upgrade start`: write another driver version to a pool's policy."""
 
 import asyncio
 from typing import Any, Final
@@ -12,6 +12,7 @@ from libs.ctl.options import Access
 from libs.ctl.text import printable
 from libs.ctl.upgrading import as_confirmed, confirm
 from libs.kube import views
+from libs.kube.ownership import owned_fields
 from libs.kube.resources import Resource, custom_resource
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.common import Kind
@@ -68,7 +69,7 @@ async def _policy(cluster: Cluster, pool: str) -> tuple[_Owner, DriverPolicy]:
         for owner in _OWNERS
         if await cluster.serves(owner.resource)
         for each in await cluster.list(owner.resource)
-        if owner.kind is not CLUSTER_POLICY or names_driver(each)
+        if owner.kind is not CLUSTER_POLICY or _names_driver(each)
     }
     known = ", ".join(sorted(found)) or "none"
     if not pool and len(found) == 1:
@@ -82,7 +83,7 @@ async def _policy(cluster: Cluster, pool: str) -> tuple[_Owner, DriverPolicy]:
     return found[pool]
 
 
-def names_driver(policy: DriverPolicy) -> bool:
+def _names_driver(policy: DriverPolicy) -> bool:
     """Report whether a ClusterPolicy names a driver that is installed in containers."""
     driver: dict[str, Any] = policy.spec.get("driver") or {}
     return bool(driver.get("enabled", True)) and not driver.get("useNvidiaDriverCRD", False)
@@ -100,7 +101,7 @@ def wanted_version(policy: DriverPolicy, path: tuple[str, ...], version: str, *,
     patch: dict[str, Any] = {path[-1]: version}
     for part in reversed(path[:-1]):
         patch = {part: patch}
-    others = [name for name in owners_of(policy, path) if name != MANAGER]
+    others = [name for name in _owners_of(policy, path) if name != MANAGER]
     kept = f"; {', '.join(others)} wrote {old} there, and may write it again" if others else ""
     return Edit(
         done=f"{about} wants driver {version} in place of {old}{kept}. `sluice status` shows how"
@@ -111,14 +112,14 @@ def wanted_version(policy: DriverPolicy, path: tuple[str, ...], version: str, *,
     )
 
 
-def owners_of(policy: DriverPolicy, path: tuple[str, ...]) -> list[str]:
+def _owners_of(policy: DriverPolicy, path: tuple[str, ...]) -> list[str]:
     """Return the field managers that have written a field."""
     return sorted({entry.manager for entry in policy.metadata.managed_fields if _owns(entry, path)})
 
 
 def _owns(entry: views.ManagedFields, path: tuple[str, ...]) -> bool:
-    fields: Any = msgspec.json.decode(entry.fields_v1)
-    for part in path:
+    fields: Any = owned_fields(entry).spec
+    for part in path[1:]:
         fields = fields.get(f"f:{part}")
         if fields is None:
             return False
