@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONHASHSEED ?= 0
 
 help: ## print this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Options go through ARGS, e.g. make test ARGS='tests/unit -x'."
 
 $(READY): requirements.lock pyproject.toml
@@ -45,6 +45,7 @@ check: $(READY) ## format, lint, types, import rules, generated pages, unit test
 	@$(BIN)/python tools/pages.py --check
 	@$(BIN)/python tools/crds.py --check
 	@$(BIN)/python tools/chart.py --check
+	@$(BIN)/python tools/dashboards.py --check
 
 .units:
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 $(UNIT) $(ARGS)
@@ -56,6 +57,7 @@ fix: $(READY) ## format, mend what the linter can, write the generated pages
 	@$(BIN)/python tools/pages.py
 	@$(BIN)/python tools/crds.py
 	@$(BIN)/python tools/chart.py
+	@$(BIN)/python tools/dashboards.py
 
 lock: $(READY) ## renew requirements.lock (ARGS='--upgrade' for newer versions)
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
@@ -73,6 +75,9 @@ image: $(READY) ## build the image of all services and agents, by docker, podman
 
 helm: $(READY) ## build Helm for tests of the chart, once, into a cache (needs Go)
 	@$(BIN)/python -m libs.testing.helm
+
+prometheus: $(READY) ## fetch Prometheus for tests of dashboards and alerts, once, into a cache (apt)
+	@$(BIN)/python -m libs.testing.prometheus
 
 guest: $(READY) ## build a virtual machine with a real kernel and small modules, once, into a cache
 	@$(BIN)/python -m libs.testing.guest.build
@@ -93,4 +98,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check .types .units fix lock kube node image helm guest gpu demo bench soak clean
+.PHONY: help test check .types .units fix lock kube node image helm prometheus guest gpu demo bench soak clean

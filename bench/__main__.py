@@ -22,6 +22,7 @@ BENCHES = (
     "decide",
     "plan",
     "prediction",
+    "prefetch",
     "upgrade",
     "incumbent",
     "starts",

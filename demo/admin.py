@@ -119,8 +119,12 @@ def path_of(api: str, kind: str, *, name: str, namespace: str = "") -> str:
     """Return the API path of an object."""
     root = f"/apis/{api}" if "/" in api else f"/api/{api}"
     scope = f"/namespaces/{namespace}" if namespace else ""
-    plural = KINDS[kind].plural if kind in KINDS else f"{kind.lower()}s"
+    plural = KINDS[kind].plural if kind in KINDS else _plural(kind.lower())
     return f"{root}{scope}/{plural}/{name}"
+
+
+def _plural(kind: str) -> str:
+    return f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
 
 
 def _workload(api: str, kind: str, name: str, spec: Object) -> Object:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from libs.bus.agent import AgentSettings
 from libs.bus.connect import connect_bus
@@ -19,6 +19,9 @@ from libs.runtime.env import Env
 from libs.runtime.process import Process
 from libs.runtime.program import Role
 from libs.runtime.service import Service
+
+PATIENCE: Final = 5.0
+"""Seconds after which an agent starts without NATS: a node comes back while that is away."""
 
 S = TypeVar("S", bound=AgentSettings)
 S_contra = TypeVar("S_contra", bound=AgentSettings, contravariant=True)
@@ -61,7 +64,11 @@ def agent_role(
         linux = make_linux(settings, tree)
         offload = await service.enter("machine", ThreadOffload("machine"))
         bus = await connect_bus(
-            process=process, service=service, settings=settings.nats_settings, writer=writer
+            process=process,
+            service=service,
+            settings=settings.nats_settings,
+            writer=writer,
+            patience=PATIENCE,
         )
         # Entered last, so that it is closed first: calls that wait for the driver end with it.
         nvml = NvmlGpus(tree, nvml_library=settings.nvml_library, driver_root=settings.driver_root)

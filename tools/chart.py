@@ -22,6 +22,9 @@ NAMESPACE: Final = "{{ .Release.Namespace }}"
 CRD: Final = "clusterpolicies.nvidia.com"
 
 _HEADER: Final = "{{- /* Made from libs.policy by `make fix`; edit the model, not this file. */}}\n"
+_ADMISSION: Final = "ValidatingAdmissionPolicy"
+_FROM_1_30: Final = '{{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version }}'
+_END: Final = "{{- end }}"
 
 
 def expected_files() -> dict[str, str]:
@@ -33,7 +36,13 @@ def expected_files() -> dict[str, str]:
 def rights() -> str:
     """Return the ServiceAccounts, roles and bindings. The namespace is the administrator's."""
     objects = [each for each in installation_objects(NAMESPACE) if each["kind"] != "Namespace"]
-    return _HEADER + "---\n".join(crds.yaml(each) for each in objects)
+    return _HEADER + "".join(map(_document, objects))
+
+
+def _document(each: Mapping[str, Any]) -> str:
+    """Return a document; API servers that lack a kind of policies get none of it."""
+    text = f"---\n{crds.yaml(each)}"
+    return f"{_FROM_1_30}\n{text}{_END}\n" if each["kind"].startswith(_ADMISSION) else text
 
 
 def policy_fields() -> dict[str, Any]:

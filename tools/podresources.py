@@ -19,6 +19,8 @@ NRI = ("tools/node/containerd", "github.com/containerd/nri")
 DEFINITIONS = {
     "libs/host/podresources/api": (KUBELET, "pkg/apis/podresources/v1/api.proto"),
     "libs/host/deviceplugin/api": (KUBELET, "pkg/apis/deviceplugin/v1beta1/api.proto"),
+    "libs/host/dra/api": (KUBELET, "pkg/apis/dra/v1/api.proto"),
+    "libs/host/dra/registration": (KUBELET, "pkg/apis/pluginregistration/v1/api.proto"),
     "libs/host/nri/api": (NRI, "pkg/api/api.proto"),
 }
 """The files that are made, and the definition of each: of which Go module, and where there."""

@@ -7,6 +7,7 @@ from struct_docs import table
 
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.common import Kind
+from libs.policy.manager_env import VARIABLES, ManagerVariable
 from libs.policy.shapes import About, Field, JsonType, Shape, leaf_fields, to_json
 
 _INTRODUCTION = """# Policies
@@ -29,6 +30,16 @@ while pods may lack GPUs for that reason.
 into the object; other defaults are applied when the object is read.
 """
 
+_MANAGER = """<a id="manager"></a>
+### The driver manager's variables
+
+`manager.env` of a driver. The vendor's driver manager does not run: Sluice performs its steps.
+Like the manager, it obeys the variables about pods only where `autoUpgrade` is off: then they
+apply to a node whose driver pod was deleted, over the fields of `upgradePolicy`. Where it is on,
+they have no effect. The condition `Accepted` names each variable that has none. A value that
+cannot be read, or is refused, is an error while `autoUpgrade` is off.
+"""
+
 _NAMES = {
     JsonType.BOOLEAN: "boolean",
     JsonType.INTEGER: "integer",
@@ -46,7 +57,21 @@ def page() -> str:
     ]
     for kind in KINDS.values():
         lines += [*([] if lines[-1] == "" else [""]), *_kind(kind)]
+    lines += [*([] if lines[-1] == "" else [""]), *_manager_variables()]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _manager_variables() -> Iterator[str]:
+    yield _MANAGER
+    rows = [
+        [f"`{name}`", "no effect" if each.because else _handling(each), each.because or each.effect]
+        for name, each in VARIABLES.items()
+    ]
+    yield from table(["Variable", "Here", "What it does, or why it has no effect"], rows)
+
+
+def _handling(variable: ManagerVariable) -> str:
+    return "obeyed; refused: `false`" if variable.refuses_false else "obeyed"
 
 
 def _kind(kind: Kind) -> Iterator[str]:

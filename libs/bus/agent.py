@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from libs.bus.commands.checks import CheckHandler
-from libs.bus.commands.executor import CommandHandler
+from libs.bus.commands.executor import BeforeStart, CommandHandler, do_nothing_before_start
 from libs.bus.commands.receiver import CommandReceiver
 from libs.bus.connect import NatsSettings
 from libs.bus.events import EventPublisher
@@ -96,6 +96,7 @@ class Agent:
         boot_id: str,
         handlers: Mapping[CommandKind, CommandHandler],
         checks: Mapping[CheckKind, CheckHandler],
+        before_start: BeforeStart = do_nothing_before_start,
     ) -> None:
         self._identity = bus.identity
         self._node_uid = node_uid
@@ -110,6 +111,7 @@ class Agent:
             boot_id=boot_id,
             handlers=handlers,
             checks=checks,
+            before_start=before_start,
         )
         self._events = EventPublisher(bus=bus, env=env, on_dropped=lambda: None)
         self.commands.on_entry(self._publish_entry)

@@ -12,7 +12,7 @@ import msgspec
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.nats.failures import ConnectFailures
-from libs.bus.port import BusError
+from libs.bus.port import BusError, BusMisconfigured, SubjectForbidden
 from libs.contracts.identities import Identity, Writer
 from libs.runtime.fatal import Fatal
 from libs.runtime.process import Process
@@ -46,9 +46,18 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def connect_bus(
-    *, process: Process[Any], service: Service, settings: NatsSettings, writer: Writer
+    *,
+    process: Process[Any],
+    service: Service,
+    settings: NatsSettings,
+    writer: Writer,
+    patience: float | None = None,
 ) -> NatsBus:
-    """Connect as `writer` until the service ends; meanwhile the service tells why it waits."""
+    """Connect as `writer` until the service ends; meanwhile the service tells why it waits.
+
+    With `patience`, return without a connection after so many seconds; it is made when NATS is
+    there.
+    """
     failures = ConnectFailures(process.env.clock)
     bus: NatsBus | None = None
     service.ready_when(
@@ -66,9 +75,17 @@ async def connect_bus(
                 wait=math.inf,
                 spread=settings.spread,
                 failures=failures,
+                patience=patience,
             ),
         )
     except (BusError, ValueError) as error:
         raise Fatal(str(error)) from error
-    service.run_forever("nats", bus.guard())
+    service.run_forever("nats", _guard(bus))
     return bus
+
+
+async def _guard(bus: NatsBus) -> None:
+    try:
+        await bus.guard()
+    except (BusMisconfigured, SubjectForbidden, ValueError) as error:
+        raise Fatal(str(error)) from error

@@ -153,8 +153,9 @@ def _cluster_role(identity: Identity) -> _Rights:
         ),
     ]
     if identity.writer is Writer.DRIVER_CLUSTER:
-        # An old driver is kept as long as a command names it.
-        publish += _follow(COMMANDS, cluster_pattern(Command, identity.cluster))
+        # An old driver is kept as long as a command names it; checks ask for images of a new one.
+        patterns = (cluster_pattern(kind, identity.cluster) for kind in (Command, Check))
+        publish += _follow(COMMANDS, *patterns)
     if identity.writer is Writer.TELEMETRY_CLUSTER:
         subscribe.append(cluster_pattern(Telemetry, identity.cluster))
     return publish, subscribe

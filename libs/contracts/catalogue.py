@@ -132,7 +132,7 @@ PLANES = (
     Plane(
         subject=subjects.Check,
         writers=CHECK_SENDERS,
-        readers=(*COMPONENTS, Writer.SCHEDULER),
+        readers=(*COMPONENTS, Writer.SCHEDULER, Writer.DRIVER_CLUSTER),
         stream=subjects.COMMANDS,
         description="a read-only question to a component; the answer is a report with its id",
         forms=_forms("check", commands.Check, commands.CHECKS, _CHECK_READERS),
@@ -200,6 +200,10 @@ STORED_FORMS = (
     StoredForm(
         form=MessageForm(name="node.record", message=node.NodeRecord),
         description=f"annotation `{node.RECORD_ANNOTATION}` of the Node",
+    ),
+    StoredForm(
+        form=MessageForm(name="node.validation-pod", message=node.ValidationPod),
+        description=f"annotation `{node.VALIDATION_POD_ANNOTATION}` of the Node",
     ),
     StoredForm(
         form=MessageForm(name="rollout.spec", message=rollout.RolloutSpec),

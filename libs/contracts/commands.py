@@ -40,6 +40,8 @@ class Proven(Data, frozen=True, kw_only=True):
 
     label: str
     kernel: str
+    install_digest: str = ""
+    """Empty where none is known, as of a driver that was not installed by a driver pod."""
 
 
 class Quiesce(Data, frozen=True, kw_only=True):
@@ -50,6 +52,8 @@ class Idle(Data, frozen=True, kw_only=True):
     """Do nothing. For the driver agent and the validator, `proven` names the validated driver."""
 
     proven: Proven | None = None
+    config: str = ""
+    """For the device plugin: the configuration that the node's label names; empty: the default."""
 
 
 class Swap(Data, frozen=True, kw_only=True):
@@ -195,6 +199,8 @@ class PreflightCheck(Data, frozen=True, kw_only=True):
     artefact_digest: str = ""
     removes_pods: tuple[str, ...] = ()
     """UIDs of pods that the upgrade removes; GPU use by them is not an obstacle."""
+    prefetch: bool = False
+    """The driver's image is to be brought to the node, by the driver service's cluster role."""
 
 
 class HoldersCheck(Data, frozen=True, kw_only=True):

@@ -163,6 +163,8 @@ class Cdi(Data, frozen=True, kw_only=True):
     """The UUIDs of the GPUs and MIG devices that a container can have."""
     why: str = ""
     """Why there are none or fewer than the machine has, for people."""
+    digest: str = ""
+    """Of what every container gets that has a GPU; empty while none can have one."""
 
 
 class ContainerRuntime(Data, frozen=True, kw_only=True):

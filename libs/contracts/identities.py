@@ -6,11 +6,12 @@ import msgspec
 
 
 class Writer(StrEnum):
-    """Every client that may publish. The first five run on nodes, once per node."""
+    """Every client that may publish. The first six run on nodes, once per node."""
 
     DISCOVERY = "discovery"
     DRIVER = "driver"
     PLUGIN = "plugin"
+    DRA = "dra"
     VALIDATOR = "validator"
     TELEMETRY = "telemetry"
     DISCOVERY_CLUSTER = "discovery-cluster"
@@ -28,6 +29,7 @@ COMPONENTS = (
     Writer.DISCOVERY,
     Writer.DRIVER,
     Writer.PLUGIN,
+    Writer.DRA,
     Writer.VALIDATOR,
     Writer.TELEMETRY,
 )

@@ -24,7 +24,9 @@ RECORD_ANNOTATION = "sluice.dev/upgrade"
 REQUEST_ANNOTATION = "sluice.dev/request"
 REQUESTED_ANNOTATION = "nvidia.com/gpu-driver-upgrade-requested"
 SAFE_LOAD_ANNOTATION = "nvidia.com/gpu-driver-upgrade.driver-wait-for-safe-load"
+VALIDATION_POD_ANNOTATION = "sluice.dev/validation-pod"
 MIG_CONFIG_LABEL = "nvidia.com/mig.config"
+PLUGIN_CONFIG_LABEL = "nvidia.com/device-plugin.config"
 MIG_STATE_LABEL = "nvidia.com/mig.config.state"
 INITIALLY_CORDONED_ANNOTATION = "nvidia.com/gpu-driver-upgrade.node-initial-state.unschedulable"
 
@@ -150,8 +152,26 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     mig_failed: str = ""
     """Why it could not be applied in this boot; empty: it was."""
     evidence: Evidence | None = None
+    validation_pod: str = ""
+    """The order of the validation that a pod with a GPU has to confirm: token and op."""
     seen: dict[str, str] = {}
     """The revision of each source that the last write lowering availability was based on."""
+
+
+class ValidationPod(Message, frozen=True, kw_only=True):
+    """What became of the pod that asks for a GPU, to confirm a validation of its node."""
+
+    node_uid: str
+    order: str
+    """Token and op of the validation that it confirms."""
+    passed: bool | None = None
+    """None: it has not ended yet."""
+    message: str = ""
+    """What it did, or what it waits for, for people."""
+
+    def is_of(self, node_uid: str, order: object) -> bool:
+        """Whether this is about that validation; another pod's success proves nothing."""
+        return (self.node_uid, self.order) == (node_uid, str(order))
 
 
 class WaitCode(OpenEnum):

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.message import Data, Message, OpenEnum
 from libs.contracts.node import WaitCode
 from libs.contracts.numbers import Count, Epoch, Integer
@@ -94,6 +95,10 @@ class WhyAnswer(Message, frozen=True, kw_only=True):
     history: tuple[str, ...] = ()
     no_gpus: str = ""
     """Why containers can have none of the node's GPUs or not all, as its driver agent says."""
+    container_runtime: str = ""
+    """Why its container runtime is not configured as wanted, as its driver agent says."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What is wrong with the node, where it has a name, and notes."""
 
 
 class PlanQuery(Message, frozen=True, kw_only=True):
@@ -130,6 +135,10 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     makespan_p50: float | None = None
     makespan_p95: float | None = None
     gpu_hours_lost: float = 0.0
+    drained_seconds: float | None = None
+    """For which a node is out of service, in the median; None: unknown."""
+    pulling_seconds: float | None = None
+    """Of those, in the median: while the driver's image is pulled."""
     largest_loss: Count = 0
     largest_loss_at: float = 0.0
     needed_max_unavailable: Count | None = None

@@ -188,6 +188,22 @@ class Evidence(Data, frozen=True, kw_only=True):
     def order(self) -> Order:
         return Order(self.token, self.op)
 
+    @property
+    def was_asked(self) -> bool:
+        """Whether a command asked for it; otherwise it only says why no driver can be proven."""
+        return self.token > 0
+
+
+def named_diagnoses(evidence: Evidence | None, obstacle: Diagnosis | None) -> tuple[Diagnosis, ...]:
+    """Return what a node's evidence and its driver agent name, each once.
+
+    Names that this version does not know are left out: an agent's own words name nothing.
+    """
+    found = [obstacle]
+    if evidence is not None:
+        found += [*(step.diagnosis for step in evidence.steps), *evidence.notes]
+    return tuple(dict.fromkeys(each for each in found if each is not None and each.is_known))
+
 
 class PodUse(Data, frozen=True, kw_only=True):
     """A pod on this node that uses GPUs."""

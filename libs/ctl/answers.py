@@ -46,6 +46,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """The pool's nodes by what they do; `limit` may be unavailable."""
     waits: dict[str, int] | None = None
     """Waiting nodes by wait code; None: the scheduler did not answer."""
+    without_gpus: int = 0
+    """The number of nodes with a GPU that no container can have, as the scheduler says."""
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +163,7 @@ def pool_from_scheduler(status: PoolStatus) -> Pool:
         brake=status.brake or Brake.NONE.value,
         counts=msgspec.structs.asdict(status.counts),
         waits=dict(status.waits),
+        without_gpus=status.without_gpus,
     )
 
 
@@ -174,6 +177,7 @@ def with_waits(pools: Iterable[Pool], answer: StatusAnswer | None) -> tuple[Pool
             pool,
             waits=dict(told[pool.name].waits),
             because=pool.because or told[pool.name].because,
+            without_gpus=told[pool.name].without_gpus,
         )
         if pool.name in told
         else pool

@@ -109,6 +109,7 @@ def finish_fast_forward(
         driver_started=estimate.driver_starts_at,
         driver_loaded=estimate.driver_loads_at,
         restarts=estimate.record.restarts,
+        pulled=estimate.pulled,
     )
     installed.load_driver(machine, upgrade, preinstalled=False)
     installed.run_driver_pod(state, machine, upgrade, restarts=estimate.loads - 1)
@@ -129,10 +130,15 @@ def _resume_decisions(state: StageState, name: str, active: set[str]) -> None:
 
 
 def _answer_preflight(state: StageState, node: StageNode) -> None:
-    """Store a preflight answer that never expires, for a node that would pass the check."""
+    """Store a preflight answer that never expires, for a node that would pass the check.
+
+    Where an image has to be brought, the check that requests it is played.
+    """
     machine, pool = state.machines[node.name], state.pools.get(node.pool)
     build = None if pool is None else pool.builds.get(pool.target, {}).get(node.variant)
     if build is None or not _passes_preflight(machine):
+        return
+    if build.image and build.label not in machine.images:
         return
     memory = state.memory_of(node.name)
     memory.preflight_boot = node.boot_id

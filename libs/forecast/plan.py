@@ -109,6 +109,12 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
     pods = PodEffects(fleet)
     nodes = [_node(fleet, pods, results, name) for name in aggregate.node_names(results)]
     timed = aggregate.timed(results)
+    drained = [
+        (node.drained, node.pulling)
+        for result in timed
+        for node in result.nodes.values()
+        if node.drained is not None
+    ]
     return RolloutPlan(
         pool=pool,
         target=fleet.pools[pool].target,
@@ -117,6 +123,8 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
         makespan=aggregate.makespan(timed),
         loss=aggregate.largest_loss(results),
         gpu_hours_lost=upper_median(result.gpu_seconds for result in results) / 3600.0,
+        drained_seconds=upper_median(total for total, _ in drained) if drained else None,
+        pulling_seconds=upper_median(pulling for _, pulling in drained) if drained else None,
         proof=aggregate.proof_forecast(timed),
         halted_plays=sum(bool(result.halted_because) for result in results),
     )

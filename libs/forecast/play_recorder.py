@@ -125,6 +125,10 @@ class PlayRecorder:
         result = self._results[node.name]
         self._open.discard(node.name)
         result.end, result.failed = elapsed, None
+        result.drained = self._capacity.last_outages.get(node.name)
+        if result.drained is not None:
+            pulled = max((pod.pulled or 0.0 for pod in node.driver_pods), default=0.0)
+            result.pulling = min(pulled, result.drained)
         self._progress_at = elapsed
 
     def _add_evicted(self, name: str, uids: Iterable[str]) -> None:

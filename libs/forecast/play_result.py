@@ -30,6 +30,10 @@ class NodeResult(msgspec.Struct, kw_only=True):
     """Uids of pods that were evicted or deleted."""
     wait: Wait | None = None
     """Its wait at the end of the play, if it was not up to date."""
+    drained: float | None = None
+    """Seconds for which it was last unavailable, if it became so in the play and was upgraded."""
+    pulling: float = 0.0
+    """Seconds of those in which the driver's image was pulled."""
 
     @property
     def over_at(self) -> float | None:
@@ -85,6 +89,8 @@ class CapacityTracker:
         """Unavailable nodes: since when (None: from the beginning) and GPUs."""
         self._gpus = 0
         self._outages: list[tuple[int, float, float]] = []
+        self.last_outages: dict[str, float] = {}
+        """Seconds for which each node was last unavailable, of those that became so."""
 
     def observe(self, node: NodeView, at: float, *, first: bool = False) -> None:
         if contribution.unavailable_reason(node, current_record(node)):
@@ -94,6 +100,7 @@ class CapacityTracker:
             self._gpus -= gpus
             if since is not None:
                 self._outages.append((gpus, since, at))
+                self.last_outages[node.name] = at - since
 
     def node_lost(self, name: str, gpus: int, at: float | None) -> None:
         """Count a node as unavailable; None: from the beginning."""

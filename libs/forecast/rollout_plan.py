@@ -127,6 +127,10 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     loss: CapacityLoss = CapacityLoss(nodes=0, gpus=0, at=0.0)
     """The largest loss of all plays, including nodes that are unavailable already."""
     gpu_hours_lost: float = 0.0
+    drained_seconds: float | None = None
+    """For which a node is out of service, in the median; None: none is, or none is upgraded."""
+    pulling_seconds: float | None = None
+    """Of those, in the median: while the driver's image is pulled."""
     proof: ProofForecast | None = None
     halted_plays: int = 0
     """Number of plays in which the target is halted in the end."""
@@ -145,6 +149,8 @@ def plan_response(plan: RolloutPlan) -> PlanAnswer:
         makespan_p50=plan.makespan.p50,
         makespan_p95=plan.makespan.p95,
         gpu_hours_lost=plan.gpu_hours_lost,
+        drained_seconds=plan.drained_seconds,
+        pulling_seconds=plan.pulling_seconds,
         largest_loss=plan.loss.nodes,
         largest_loss_at=plan.loss.at,
         needed_max_unavailable=None if needed is None else needed.max_unavailable,

@@ -50,6 +50,8 @@ class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     driver_starts_at: float
     """The start of the container that loads the driver successfully."""
     driver_loads_at: float
+    pulled: float
+    """Seconds in which the driver's image is pulled on the drained node."""
     ends_at: float
     """The node is uncordoned."""
 
@@ -68,6 +70,7 @@ class _Driver(NamedTuple):
     ready: float
     unloads: int
     loads: int
+    pulled: float
 
 
 def estimate_upgrade(
@@ -106,6 +109,7 @@ def estimate_upgrade(
         loads=driver.loads,
         driver_starts_at=driver.started,
         driver_loads_at=driver.loaded,
+        pulled=driver.pulled,
         ends_at=validated + _FINAL_WRITES * latencies.write,
     )
 
@@ -207,7 +211,8 @@ def _driver(case: _Case, label_moves_at: float) -> _Driver | None:
     world, latencies = case.state.world, case.state.latencies
     name, label = case.machine.name, case.build.label
     run = case.machine.counts.get(f"run {label}", 0)
-    pull = world.pull(name, label, CONTAINER).seconds
+    is_here = label in case.machine.images
+    pull = 0.0 if is_here else world.pull(name, label, CONTAINER).seconds
     ready = world.ready(name, label, CONTAINER, run).seconds
     unload, load = _unload(case), _load(case)
     if pull is None or ready is None or unload is None or load is None:
@@ -224,7 +229,7 @@ def _driver(case: _Case, label_moves_at: float) -> _Driver | None:
     loaded = started + load[1]
     if loaded + ready >= label_moves_at - latencies.write + limits.DRIVER_START:
         return None
-    return _Driver(started, loaded, loaded + ready, unload[1], load[2])
+    return _Driver(started, loaded, loaded + ready, unload[1], load[2], pull)
 
 
 def _unload(case: _Case) -> tuple[float, int] | None:

@@ -22,6 +22,8 @@ class GateRequest(msgspec.Struct, frozen=True, kw_only=True):
     pod_uid: str
     label: str
     """The driver label that its DaemonSet was made for."""
+    install_digest: str = ""
+    """What its installation depends on; empty in a pod of an earlier release."""
     started: float
     """Start of the gate's container: of a pod's requests the latest counts."""
 

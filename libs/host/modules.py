@@ -16,6 +16,7 @@ DRIVER = "nvidia"
 _DRIVER_FOLDER = f"/sys/module/{DRIVER}"
 
 UNLOAD_ORDER = (
+    "nvidia_drm",
     "nvidia_modeset",
     "nvidia_uvm",
     "nvidia_peermem",

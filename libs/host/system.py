@@ -14,6 +14,10 @@ BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 RELEASE: Final = "/proc/sys/kernel/osrelease"
 ARCHITECTURE: Final = "/proc/sys/kernel/arch"
 _SECURE_BOOT: Final = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_HARDWARE_IDS: Final = (
+    "/sys/class/dmi/id/product_uuid",
+    "/sys/firmware/devicetree/base/serial-number",
+)
 _OPTIONS: Final = ("NO_HZ", "NO_HZ_IDLE", "NO_HZ_FULL", "PREEMPT")
 _RDMA: Final = ("ib_uverbs", "rdma_ucm")
 _REPORTED_MODULES: Final = frozenset((*modules.UNLOAD_ORDER, modules.NOUVEAU, "mlx5_core", *_RDMA))
@@ -38,6 +42,18 @@ def require_boot_id(tree: Tree) -> str:
             f"{BOOT_ID} cannot be read below {tree.root}: mount the host's root there, with /proc"
         )
     return found
+
+
+def hardware_id(tree: Tree) -> str:
+    """Return what names the machine whatever disk it has; empty where nothing does.
+
+    Only root can read it.
+    """
+    for path in _HARDWARE_IDS:
+        found = (tree.word(path) or "").strip("\0")
+        if found:
+            return found
+    return ""
 
 
 def kernel(tree: Tree) -> Kernel | None:

@@ -145,6 +145,7 @@ class Running(View, frozen=True, kw_only=True):
 class Terminated(View, frozen=True, kw_only=True):
     exit_code: int = 0
     reason: str = ""
+    message: str = ""
     started_at: Time = ""
     finished_at: Time = ""
 
@@ -160,6 +161,8 @@ class ContainerStatus(View, frozen=True, kw_only=True):
     ready: bool = False
     restart_count: int = 0
     container_id: str = msgspec.field(name="containerID", default="")
+    image_id: str = msgspec.field(name="imageID", default="")
+    """Empty until the image is there."""
     state: ContainerState = ContainerState()
 
 
@@ -184,6 +187,7 @@ class PodSpec(View, frozen=True, kw_only=True):
 class PodStatus(View, frozen=True, kw_only=True):
     phase: str = ""
     reason: str = ""
+    message: str = ""
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()

@@ -11,6 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
+from libs.policy.claim_rights import limit_of_slices
+from libs.policy.render.claims import DEVICE_CLASS_GROUP, DEVICE_CLASSES
 from libs.policy.render.rendered import (
     EXPORTER,
     MANAGED_BY,
@@ -126,6 +128,14 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
             verbs=("delete",),
             names=RUNTIME_CLASSES,
         ),
+        RbacRule(group=DEVICE_CLASS_GROUP, resources=("resourceclaims",), verbs=READ_VERBS),
+        RbacRule(group=DEVICE_CLASS_GROUP, resources=("deviceclasses",), verbs=APPLY_VERBS),
+        RbacRule(
+            group=DEVICE_CLASS_GROUP,
+            resources=("deviceclasses",),
+            verbs=("delete",),
+            names=DEVICE_CLASSES,
+        ),
         _namespace_rule("apps", ("daemonsets",), OWNER_VERBS),
         _namespace_rule("", ("configmaps",), READ_VERBS),
         _namespace_rule("", ("configmaps",), ("create", "patch"), names=(SCRIPT_CONFIG_MAP,)),
@@ -137,9 +147,14 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
                 (("create", "patch", "delete"), (EXPORTER, NODE_STATUS)),
             )
         ),
-        _namespace_rule("", ("pods",), READ_VERBS),
+        _namespace_rule("", ("pods",), (*READ_VERBS, "create", "delete")),
         _WRITE_EVENTS,
         *_leader_lease(Writer.DRIVER_CLUSTER),
+    ),
+    Writer.DRA: (
+        # A policy of the API server limits these to the node of the pod.
+        RbacRule(group=DEVICE_CLASS_GROUP, resources=("resourceslices",), verbs=APPLY_VERBS),
+        RbacRule(group=DEVICE_CLASS_GROUP, resources=("resourceclaims",), verbs=("get",)),
     ),
     Writer.SCHEDULER: (
         *_READ_POLICIES,
@@ -189,7 +204,7 @@ _PEOPLE: Final = _namespace_rule(
 
 
 def installation_objects(namespace: str) -> tuple[Object, ...]:
-    """Return the namespace, ServiceAccounts, roles, and bindings of the services' roles."""
+    """Return the namespace, ServiceAccounts, roles, bindings, and what limits one of them."""
     return (
         {
             "apiVersion": "v1",
@@ -203,6 +218,7 @@ def installation_objects(namespace: str) -> tuple[Object, ...]:
             for role in _roles(service_account_of(writer), namespace, rights)
         ),
         _role("Role", {"name": PEOPLE_ROLE, "labels": _LABELS, "namespace": namespace}, [_PEOPLE]),
+        *limit_of_slices(namespace, account=service_account_of(Writer.DRA), labels=_LABELS),
     )
 
 

@@ -30,6 +30,7 @@ DEPLOY_OPERANDS: Final = f"{DEPLOY_PREFIX}operands"
 DEPLOY_DRIVER: Final = f"{DEPLOY_PREFIX}driver"
 """`false` on a node that gets no driver; `pre-installed` where the machine came with one."""
 DEPLOY_PLUGIN: Final = f"{DEPLOY_PREFIX}device-plugin"
+DEPLOY_DRA: Final = f"{DEPLOY_PREFIX}dra-driver"
 
 POOL_LABELS: Final = frozenset({PRESENT_LABEL, OWNER_LABEL, WORKLOAD_LABEL, DEPLOY_DRIVER})
 """The labels that decide on the pool of a node, besides those by which NVIDIADrivers select."""

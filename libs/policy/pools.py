@@ -23,6 +23,7 @@ from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.kinds.rollout import ROLLOUT
 from libs.policy.kinds.strategy import RolloutStrategy, StrategySpec
 from libs.policy.kinds.upgrade_policy import AutoUpgradePolicy, UpgradePolicy
+from libs.policy.manager_env import upgrades_by_hand
 from libs.policy.manifests import ParsedPolicy, Policy
 from libs.policy.owners import (
     NodeLabels,
@@ -156,7 +157,10 @@ class _Assembly:
             remedy = "set spec.driver.useNvidiaDriverCRD of the ClusterPolicy to true, or delete it"
             quoted = "useNvidiaDriverCRD is not enabled in ClusterPolicy"
             self._disable_drivers("is not used", remedy, quoted)
-            driver, upgrade = driver_of_cluster(cluster), cluster.spec.driver.upgrade_policy
+            driver = driver_of_cluster(cluster)
+            upgrade = upgrades_by_hand(
+                cluster.spec.driver.upgrade_policy, cluster.spec.driver.manager.env
+            )
         nodes = [node.name for node in self._nodes]
         self._add_pool(entry, driver, cluster, upgrade=upgrade, nodes=nodes)
 
@@ -206,7 +210,8 @@ class _Assembly:
                 problem = f"keeps its current nodes: NVIDIADrivers [{others}] conflict"
                 remedy = "resolve their conflict; new nodes then get their driver"
                 entry.findings.append(about_name(entry, problem, remedy))
-            wanted, upgrade = driver_of_pool(driver, cluster), driver.spec.upgrade_policy
+            wanted = driver_of_pool(driver, cluster)
+            upgrade = upgrades_by_hand(driver.spec.upgrade_policy, driver.spec.manager.env)
             self._add_pool(entry, wanted, cluster, upgrade=upgrade, nodes=nodes[name], held=held)
 
     def _add_pool(

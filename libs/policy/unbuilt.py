@@ -59,15 +59,6 @@ def _unbuilt_parts(policy: ClusterPolicy) -> Iterator[UnbuiltOperand]:
             remedy="set spec.cdi.enabled to true, or spec.toolkit.enabled to false where another"
             " toolkit is installed",
         )
-    config = spec.device_plugin.config
-    if spec.device_plugin.enabled and config.name and not config.default:
-        yield UnbuiltOperand(
-            operand=Operand.DEVICE_PLUGIN,
-            section="spec.devicePlugin.config",
-            problem="the label nvidia.com/device-plugin.config of nodes is not read in this"
-            " version, so no configuration is in use",
-            remedy="name that of all nodes in default",
-        )
 
 
 def _absent(policy: ClusterPolicy) -> Iterator[UnbuiltOperand]:

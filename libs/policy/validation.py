@@ -15,7 +15,9 @@ from libs.policy.kinds.agents import (
     LEGACY_CLASS,
     PLUGIN_VARIABLES,
     TOOLKIT_VARIABLES,
+    WITH_WORKLOAD,
     DevicePlugin,
+    Validator,
 )
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
@@ -23,6 +25,7 @@ from libs.policy.kinds.mig import WITH_REBOOT, MigManager
 from libs.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
 from libs.policy.kinds.unsupported import ONLY_FOR_VMS
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.manager_env import check_manager_env
 from libs.policy.selectors import is_valid_selector
 from libs.policy.shapes import FreeForm, scaled_value
 
@@ -67,10 +70,23 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
             spec.driver, spec.gds, spec.gdrcopy, path="spec.driver", parent="spec"
         )
         yield from _upgrades(spec.driver.upgrade_policy, "spec.driver.upgradePolicy")
+        yield from check_manager_env(
+            spec.driver.manager.env, spec.driver.upgrade_policy, path="spec.driver.manager.env"
+        )
     yield from _directories(spec)
     yield from _handlers(spec)
     yield from _mig_variables(spec.mig_manager)
+    yield from _validator_variables(spec.validator)
     yield from _device_plugin(spec.device_plugin)
+    yield from _claims(policy)
+    if spec.dra.enabled and not (spec.cdi.enabled and spec.toolkit.enabled):
+        yield Finding(
+            field="spec.dra.enabled",
+            value="true",
+            problem="requires spec.toolkit.enabled and spec.cdi.enabled to be true, because claims"
+            " are given by CDI",
+            remedy="set both to true, or this to false",
+        )
     max_unavailable = spec.daemonsets.rolling_update.max_unavailable
     if max_unavailable and not scaled_value(max_unavailable, 100):
         yield Finding(
@@ -124,6 +140,7 @@ def _nvidia_driver(policy: NvidiaDriver) -> Iterator[Finding]:
     yield from _node_affinity(spec.node_affinity)
     yield from check_driver(spec, spec.gds, spec.gdrcopy, path="spec", parent="spec")
     yield from _upgrades(spec.upgrade_policy, "spec.upgradePolicy")
+    yield from check_manager_env(spec.manager.env, spec.upgrade_policy, path="spec.manager.env")
 
 
 def _node_affinity(given: FreeForm) -> Iterator[Finding]:
@@ -156,6 +173,7 @@ def _node_affinity(given: FreeForm) -> Iterator[Finding]:
 
 
 def _gpu_cluster_policy(policy: GpuClusterPolicy) -> Iterator[Finding]:
+    yield from _claims(policy)
     driver = policy.spec.driver
     if driver.enabled and not driver.version:
         yield Finding(
@@ -230,16 +248,20 @@ def _mig_variables(section: MigManager) -> Iterator[Finding]:
             )
 
 
+def _validator_variables(section: Validator) -> Iterator[Finding]:
+    for each in section.plugin.env:
+        if each.name != WITH_WORKLOAD:
+            yield Finding(
+                field="spec.validator.plugin.env",
+                value=quote_value(each.name),
+                problem="is accepted and has no effect here, because the validator's agent has its"
+                f" own settings; only {WITH_WORKLOAD} is read",
+                remedy="remove it, or keep it knowing that it has no effect",
+                severity=Severity.NOTE,
+            )
+
+
 def _device_plugin(section: DevicePlugin) -> Iterator[Finding]:
-    if section.enabled and section.config.name and section.config.default:
-        yield Finding(
-            field="spec.devicePlugin.config.default",
-            value=quote_value(section.config.default),
-            problem="is the configuration of all nodes, because this version does not read their"
-            " label nvidia.com/device-plugin.config",
-            remedy="do without the label",
-            severity=Severity.WARNING,
-        )
     for each in section.env:
         if each.name not in PLUGIN_VARIABLES:
             yield Finding(
@@ -250,6 +272,18 @@ def _device_plugin(section: DevicePlugin) -> Iterator[Finding]:
                 remedy="remove it, or keep it knowing that it has no effect",
                 severity=Severity.NOTE,
             )
+
+
+def _claims(policy: ClusterPolicy | GpuClusterPolicy) -> Iterator[Finding]:
+    """Refuse two that would give the same GPUs to pods."""
+    if policy.spec.dra.enabled and policy.spec.device_plugin.enabled:
+        yield Finding(
+            field="spec.dra.enabled",
+            value="true",
+            problem="cannot be combined with spec.devicePlugin.enabled: the device plugin and"
+            " claims would give the same GPU to two pods",
+            remedy="set spec.devicePlugin.enabled to false, or this to false",
+        )
 
 
 def _upgrades(policy: UpgradePolicy, path: str) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from libs.policy.kinds.agents import WITH_WORKLOAD
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.daemonsets import Daemonsets
@@ -84,10 +85,15 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
 
     toolkit: bool = True
     device_plugin: bool = True
+    dra: bool = False
+    """Pods have GPUs by claims, instead of from the device plugin."""
     telemetry: bool = True
     node_status: bool = False
     """The validator's agent serves metrics of its node."""
     gpu_labels: bool = True
+    plugin_configs: str = ""
+    """The ConfigMap with the configurations of the device plugin, of which nodes choose by label;
+    empty: there are none."""
     mig_manager: bool = True
     mig_strategy: MigStrategy = MigStrategy.NONE
     mig_config: str = ""
@@ -98,6 +104,8 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
     """Some driver comes with GPUDirect Storage."""
     gdrcopy: bool = False
     """Some driver comes with GDRCopy."""
+    validation_pod: bool = False
+    """A pod that asks for a GPU has to confirm the validation of a node."""
 
 
 def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
@@ -113,7 +121,9 @@ def driver_of_pool(policy: NvidiaDriver, cluster: ClusterPolicy | None) -> Wante
     """Return the driver that an NVIDIADriver describes; host paths come from the ClusterPolicy."""
     spec = policy.spec
     wanted = _container_driver(spec, spec, cluster)
-    return replace(wanted, repo_config=spec.repo_config.name, pods=_overrides(spec))
+    given = spec.args
+    args = (*DEFAULT_ARGUMENTS, *given) if given and given[:1] != DEFAULT_ARGUMENTS else given
+    return replace(wanted, args=args, repo_config=spec.repo_config.name, pods=_overrides(spec))
 
 
 def host_driver(policy: GpuClusterPolicy) -> WantedDriver:
@@ -131,6 +141,8 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
         return Operands(
             toolkit=spec.toolkit.enabled and spec.cdi.enabled,
             device_plugin=spec.device_plugin.enabled,
+            dra=spec.dra.enabled,
+            plugin_configs=spec.device_plugin.config.name if spec.device_plugin.enabled else "",
             telemetry=spec.dcgm_exporter.enabled,
             node_status=spec.node_status_exporter.enabled,
             gpu_labels=spec.gfd.enabled,
@@ -140,10 +152,16 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
             mig_may_reboot=any(
                 (each.name, each.value) == (WITH_REBOOT, "true") for each in spec.mig_manager.env
             ),
+            validation_pod=spec.device_plugin.enabled
+            and any(
+                (each.name, each.value) == (WITH_WORKLOAD, "true")
+                for each in spec.validator.plugin.env
+            ),
         )
     if cluster is not None:
         return Operands(
             device_plugin=cluster.spec.device_plugin.enabled,
+            dra=cluster.spec.dra.enabled,
             mig_manager=cluster.spec.mig_manager.enabled,
         )
     return Operands()

@@ -134,8 +134,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outside: bool = False
     """The node failed on an earlier target, or is only validated again: outside the counts of
     bounded harm and of `maxParallelUpgrades`."""
+    by_hand: bool = False
+    """It starts although `autoUpgrade` is off (`starts_by_hand`)."""
     check: PreflightCheck | None = None
     """The preflight check that the node needs; None: none, or a person waived it."""
+    image: str = ""
+    """The driver's image, which has to be on the node before the start; empty: none has to."""
 
 
 NodeOutcome = Step | Wait | Candidate | None

@@ -14,9 +14,16 @@ from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.failed_gpus import failed_gpu_wait
 from libs.rollout.mig_at_rest import is_divided, is_refused
-from libs.rollout.node_driver import Goal, driver_pod_of, is_joining, is_occupied, passed_evidence
+from libs.rollout.node_driver import (
+    Goal,
+    driver_pod_of,
+    is_joining,
+    is_occupied,
+    passed_evidence,
+    starts_by_hand,
+)
 from libs.rollout.node_writes import has_adopted_cordon, is_only_our_cordon
-from libs.rollout.preflight import build_check, needs_preflight, unevictable_wait
+from libs.rollout.preflight import build_check, needs_image, needs_preflight, unevictable_wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView
@@ -119,12 +126,18 @@ def start_candidate(
     obstacle = _obstacle(
         node, record, pool, now, operation=operation, target=goal.target, checked=checked
     )
-    return obstacle or Candidate(
+    if obstacle is not None:
+        return obstacle
+    image = goal.build.image if checked and needs_image(operation) else ""
+    check = build_check(node, pool, goal.build, prefetch=bool(image)) if checked else None
+    return Candidate(
         operation=operation,
         target=goal.target,
         label=goal.label,
         outside=_outside(node, record, goal.target),
-        check=build_check(node, pool, goal.build) if checked else None,
+        by_hand=starts_by_hand(node, record),
+        check=check,
+        image=image,
     )
 
 
@@ -134,7 +147,7 @@ def validation_candidate(
     """Return the candidate that validates the running driver, whatever skip label and back-off."""
     obstacle = _not_ready_wait(node, now) or _agent_wait(node, pool, _VALIDATE, now, checked=False)
     return obstacle or Candidate(
-        operation=_VALIDATE, target=goal.target, label=goal.label, outside=True
+        operation=_VALIDATE, target=goal.target, label=goal.label, outside=True, by_hand=True
     )
 
 

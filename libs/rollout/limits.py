@@ -17,6 +17,8 @@ QUIESCE: Final = 240.0
 UNLOAD: Final = 120.0
 DRIVER_START: Final = 30 * 60.0
 VALIDATION: Final = 600.0
+RUNTIME_REPORT: Final = 30.0
+"""How long evidence waits for a report of the container runtime's configuration that it names."""
 MIG: Final = 600.0
 """How long the driver agent may begin to divide the GPUs."""
 

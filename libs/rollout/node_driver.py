@@ -8,6 +8,7 @@ import msgspec
 from libs.contracts.facts import Gate
 from libs.contracts.node import NodeRecord, WaitCode
 from libs.contracts.reports import Evidence
+from libs.policy.mig.geometry import NO_DIGEST
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
@@ -65,6 +66,24 @@ def is_unloaded(node: NodeView) -> bool:
     return node.modules_reported and node.loaded is None
 
 
+def starts_by_hand(node: NodeView, record: NodeRecord | None) -> bool:
+    """Whether the node may start although `autoUpgrade` is off.
+
+    Nothing takes a driver away that runs. A node without one gets one; and who deletes the driver
+    pod of a validated node wants what the policy wants now.
+    """
+    if is_unloaded(node):
+        return not is_joining(node, record) or is_occupied(node) is False
+    evidence = passed_evidence(node, record)
+    return (
+        evidence is not None
+        and bool(evidence.driver_pod_uid)
+        and not any(
+            pod.uid == evidence.driver_pod_uid and not pod.deleting for pod in node.driver_pods
+        )
+    )
+
+
 def current_run(node: NodeView, pool: PoolView) -> DriverRun | None:
     """Return the run of the driver of the node's label; without a container, the loaded modules."""
     if pool.method is not _CONTAINER:
@@ -84,6 +103,15 @@ def covers_run(evidence: Evidence, run: DriverRun) -> bool:
         evidence.driver_pod_uid == run.pod_uid
         and abs(evidence.driver_started - run.started) < START_TOLERANCE
     )
+
+
+def fits_runtime(evidence: Evidence, node: NodeView) -> bool:
+    """Whether containers with a GPU get what they got when the evidence was made.
+
+    Evidence without a digest is of a node on which that is not proven.
+    """
+    proven, found = evidence.runtime_digest, node.runtime_digest
+    return not found or proven in ("", NO_DIGEST, found)
 
 
 def passed_evidence(node: NodeView, record: NodeRecord | None) -> Evidence | None:
@@ -108,6 +136,7 @@ def is_in_place(node: NodeView, record: NodeRecord, label: str, method: InstallM
         or evidence.boot_id != node.boot_id
         or evidence.kernel != node.kernel
         or evidence.node_uid != node.uid
+        or (node.runtime_digest and not fits_runtime(evidence, node))
     ):
         return False
     if method is _CONTAINER:

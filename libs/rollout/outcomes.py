@@ -139,7 +139,8 @@ class OutcomeTracker:
             status, queue = decider.queues.enqueue(
                 node, outcome, decider.tally, before=self.waits.codes.get(name), now=now.at
             )
-            is_blocked = status.wait is not None and decider.evaluation.blocked_by is not None
+            block = decider.evaluation.block_of(by_hand=outcome.by_hand)
+            is_blocked = status.wait is not None and block is not None
             wait = withdrawn_entry_wait(decider.evaluation, now) if is_blocked else status.wait
             self.waits.put(name, wait, queue)
             return status.due

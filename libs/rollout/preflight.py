@@ -2,6 +2,9 @@
 
 docs/states.md#d-9. An answer is valid for a minute, in its boot, for its label, and what it found
 only while no more pods are known to leave. No answer within ten seconds counts as a failed check.
+
+With the check the driver's image is requested (docs/states.md#prefetch): a node that has to be
+drained starts only when the image is on it.
 """
 
 from enum import Enum, auto
@@ -20,10 +23,21 @@ from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
 
 ANSWER_SECONDS: Final = 10.0
 
+PULL_SECONDS: Final = 600.0
+"""How long a node keeps its turn while its image is pulled without an error."""
+
 _STOPPED = frozenset({EvictionExemption.SLUICE, EvictionExemption.OPERAND})
 """These release the devices on a command, or leave by a pause."""
 
 _UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
+
+_PREFETCHED = frozenset({Operation.UPGRADE, Operation.SAME_LABEL, Operation.TAKE_OVER})
+"""The operations that drain a node and then start a driver container."""
+
+_IMAGE_RESOLVED_BY = (
+    "the administrator of the registry, by making the image available; the author of the policy, by"
+    " naming another image or pull secret; an administrator, by the request without-preflight"
+)
 
 _WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
 
@@ -46,6 +60,8 @@ class PreflightStatus(msgspec.Struct, frozen=True, kw_only=True):
     """When time alone changes the status; if blocked, when to repeat the check."""
     is_pending: bool = False
     """A request is not answered yet."""
+    detail: str = ""
+    """What a pending check waits for, unless it is the agent's answer."""
 
 
 _CLEAR: Final = PreflightStatus(phase=PreflightPhase.CLEAR)
@@ -62,7 +78,10 @@ def preflight_status(
     if query is None or query.label != check.label:
         return _REQUIRED
     if query.answered_at is not None and query.answered_at >= query.asked_at:
-        return _answered(query, query.answered_at, check, now)
+        status = _answered(query, query.answered_at, check, now)
+        if status.phase is PreflightPhase.BLOCKED:
+            return status
+        return _image_status(node, candidate, query, now) or status
     return _unanswered(query, before, now)
 
 
@@ -77,6 +96,39 @@ def _answered(
             phase=PreflightPhase.BLOCKED, wait=_finding_wait(query, now), due=due
         )
     return _CLEAR if now < answered_at + CHECK_VALID_SECONDS else _REQUIRED
+
+
+def _image_status(
+    node: NodeView, candidate: Candidate, query: PreflightQuery, now: float
+) -> PreflightStatus | None:
+    """Return why the image is not on the node yet; None: it is, or none is needed.
+
+    The node keeps its turn while the image is being pulled, and loses it on an error. A check that
+    brings no pull is repeated: the driver service may have missed it.
+    """
+    image, pull = candidate.image, node.image_pull
+    if not image:
+        return None
+    repeat_at, limit = query.asked_at + CHECK_VALID_SECONDS, PULL_SECONDS
+    if pull is None or pull.label != candidate.label:
+        limit = CHECK_VALID_SECONDS
+        detail = f"waiting for the driver service to bring the driver image {image} to the node"
+    elif pull.present:
+        return None
+    elif pull.trouble:
+        detail = f"the driver image {image} cannot be brought to the node: {pull.trouble}"
+        return _image_missing(detail, now, repeat_at)
+    else:
+        detail = f"the driver image {image} is being pulled to the node"
+    due = query.asked_at + limit
+    if now < due:
+        return PreflightStatus(phase=PreflightPhase.PENDING, due=due, detail=detail)
+    return _image_missing(f"{detail}, for more than {limit:g} s", now, repeat_at)
+
+
+def _image_missing(detail: str, now: float, repeat_at: float) -> PreflightStatus:
+    missing = Wait(code=WaitCode.PREFLIGHT, detail=detail, since=now, who=_IMAGE_RESOLVED_BY)
+    return PreflightStatus(phase=PreflightPhase.BLOCKED, wait=missing, due=repeat_at)
 
 
 def _found_leaving_pods(query: PreflightQuery, check: PreflightCheck) -> bool:
@@ -123,12 +175,25 @@ def _silence_wait(now: float) -> Wait:
     )
 
 
+def needs_image(operation: Operation) -> bool:
+    """Whether the driver's image has to be on the node before the operation begins."""
+    return operation in _PREFETCHED
+
+
+def is_image_unrequested(node: NodeView, candidate: Candidate) -> bool:
+    """Whether the node needs an image that was not requested yet."""
+    query = node.preflight
+    return bool(candidate.image) and (query is None or query.label != candidate.label)
+
+
 def needs_preflight(node: NodeView, operation: Operation) -> bool:
     """Whether this operation needs a check that no person waived."""
     return operation not in _UNCHECKED and node.request is not _WITHOUT_PREFLIGHT
 
 
-def build_check(node: NodeView, pool: PoolView, build: Build | None) -> PreflightCheck:
+def build_check(
+    node: NodeView, pool: PoolView, build: Build | None, *, prefetch: bool = False
+) -> PreflightCheck:
     """Ask whether the build could be brought up here; None: whether the driver could be removed."""
     removed = _removed_pods(node, pool)
     if build is None:
@@ -138,6 +203,7 @@ def build_check(node: NodeView, pool: PoolView, build: Build | None) -> Prefligh
         install_digest=build.install_digest,
         artefact_digest=build.artefact,
         removes_pods=removed,
+        prefetch=prefetch,
     )
 
 

@@ -27,8 +27,11 @@ from libs.rollout.views.node import NodeView
 DRIVER: Final = Writer.DRIVER.value
 VALIDATOR: Final = Writer.VALIDATOR.value
 PLUGIN: Final = Writer.PLUGIN.value
+DRA: Final = Writer.DRA.value
 
-QUIESCED: Final = (PLUGIN, Writer.TELEMETRY.value, Writer.DISCOVERY.value, VALIDATOR)
+OFFERING: Final = (PLUGIN, DRA)
+"""Components that offer GPUs to pods."""
+QUIESCED: Final = (*OFFERING, Writer.TELEMETRY.value, Writer.DISCOVERY.value, VALIDATOR)
 """Components that must release the devices before an unload; the driver agent does so in its
 `swap`."""
 
@@ -69,9 +72,13 @@ def idle_command(
     node: NodeView, name: str, now: Instant, *, token: int, proven: Proven | None = None
 ) -> WriteSlot:
     """Return an `idle` without a deadline; for driver agent and validator with what is proven."""
-    return new_command(
-        node, name, Idle(proven=proven), now, token=token, deadline=now.at + _TEN_YEARS
-    )
+    body = idle_body(node, name, proven)
+    return new_command(node, name, body, now, token=token, deadline=now.at + _TEN_YEARS)
+
+
+def idle_body(node: NodeView, name: str, proven: Proven | None = None) -> Idle:
+    """Return the content of an `idle`; the device plugin's names its configuration."""
+    return Idle(proven=proven, config=node.plugin_config if name == PLUGIN else "")
 
 
 def renewed_epochs(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
@@ -148,21 +155,39 @@ def refusal_text(component: Component, command: Command | None) -> str:
     return f"refused {command.kind.value} {command.order}: {refusal.message}"
 
 
+def proven_by(evidence: Evidence) -> Proven:
+    """Return the driver that passed evidence proves."""
+    digest = evidence.driver_digest if evidence.driver_pod_uid else ""
+    return _proven(evidence.label, evidence.kernel, digest)
+
+
 @lru_cache(maxsize=1024)
-def _proven_body(label: str, kernel: str) -> msgspec.Raw:
-    return raw(Idle(proven=Proven(label=label, kernel=kernel)))
+def _proven(label: str, kernel: str, install_digest: str) -> Proven:
+    return Proven(label=label, kernel=kernel, install_digest=install_digest)
+
+
+@lru_cache(maxsize=1024)
+def _proven_body(proven: Proven) -> msgspec.Raw:
+    return raw(Idle(proven=proven))
+
+
+@lru_cache(maxsize=1024)
+def _plugin_body(config: str) -> msgspec.Raw:
+    return raw(Idle(config=config))
 
 
 def slots_are_idle(node: NodeView, evidence: Evidence | None) -> bool:
     """Whether every slot of a node with a record has the right content."""
-    proven = _EMPTY_IDLE if evidence is None else _proven_body(evidence.label, evidence.kernel)
+    proven = _EMPTY_IDLE if evidence is None else _proven_body(proven_by(evidence))
+    wanted_bodies = {DRIVER: proven, VALIDATOR: proven, PLUGIN: _plugin_body(node.plugin_config)}
     uid = node.uid
     for name, component in node.components.items():
         slot = component.slot
+        wanted = wanted_bodies.get(name, _EMPTY_IDLE)
         if (
             slot is None
             or slot.kind is not _IDLE
-            or slot.body != (proven if name in _PROOF_HOLDERS else _EMPTY_IDLE)
+            or slot.body != wanted
             or slot.node_uid != uid
             or (slot.token, slot.op) < component.highest_order
         ):
@@ -180,7 +205,7 @@ def idle_step(node: NodeView, record: NodeRecord | None, now: Instant) -> Step |
     evidence = passed_evidence(node, record)
     if record is not None and slots_are_idle(node, evidence):
         return None
-    proven = None if evidence is None else Proven(label=evidence.label, kernel=evidence.kernel)
+    proven = None if evidence is None else proven_by(evidence)
     actions = tuple(
         idle_command(
             node,
@@ -245,12 +270,9 @@ def _needs_idle(
         return False
     if slot.order < component.highest_order:
         return True
-    return _proven_in(slot) != (proven if name in _PROOF_HOLDERS else None)
-
-
-def _proven_in(slot: Command) -> Proven | None:
-    """Decode the `idle`, so that its encoding does not matter."""
-    return msgspec.json.decode(slot.body, type=Idle).proven
+    # Decoded, so that its encoding does not matter.
+    body = msgspec.json.decode(slot.body, type=Idle)
+    return body != idle_body(node, name, proven if name in _PROOF_HOLDERS else None)
 
 
 def _last_token(record: NodeRecord | None, component: Component) -> int:

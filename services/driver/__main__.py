@@ -29,10 +29,35 @@ def plugin_role() -> Role[Any]:
     return agent_role(settings.PluginSettings, agent.run, writer=Writer.PLUGIN)
 
 
+def dra_role() -> Role[Any]:
+    from services.agent_role import agent_role
+    from services.driver.dra import agent, settings
+
+    return agent_role(settings.DraSettings, agent.run, writer=Writer.DRA)
+
+
 def cluster_role() -> Role[Any]:
     from services.driver.cluster import role
 
     return Role(role.DriverClusterSettings, role.start)
+
+
+def undo_role() -> Role[Any]:
+    from services.driver.node import agent, undo
+
+    return Role(agent.DriverAgentSettings, undo.start)
+
+
+def uninstall_role() -> OneShot:
+    from services.driver.uninstall.role import main
+
+    return main
+
+
+def uninstall_kinds_role() -> OneShot:
+    from services.driver.uninstall.role import remove_kinds
+
+    return remove_kinds
 
 
 def gate_role() -> OneShot:
@@ -44,5 +69,14 @@ def gate_role() -> OneShot:
 
 
 if __name__ == "__main__":
-    roles = {"agent": agent_role, "plugin": plugin_role, "cluster": cluster_role, "gate": gate_role}
+    roles = {
+        "agent": agent_role,
+        "plugin": plugin_role,
+        "dra": dra_role,
+        "cluster": cluster_role,
+        "gate": gate_role,
+        "undo": undo_role,
+        "uninstall": uninstall_role,
+        "uninstall-kinds": uninstall_kinds_role,
+    }
     run_program("driver", LazyRoles(roles))

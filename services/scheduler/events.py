@@ -24,6 +24,7 @@ from libs.rollout.mig_at_rest import describe_mig_state
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY
+from services.scheduler.drained import drained_seconds
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
 from services.scheduler.resources import ROLLOUTS, Rollout
@@ -134,6 +135,9 @@ class UpgradeEvents:
         if isinstance(record_before, NodeRecord) and record_before.since:
             seconds = self._clock.now() - record_before.since
             self._metrics.state_left(state_before, seconds)
+        drained = drained_seconds(before, write.applied, now=self._clock.now())
+        if drained is not None:
+            self._metrics.node_upgraded(drained)
         message = f"Successfully updated node state label to {state or 'null'}"
         self._kube_events.record(
             _node_reference(name, write.uid), type="Normal", reason=REASON, message=message

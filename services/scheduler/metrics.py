@@ -9,6 +9,7 @@ from libs.rollout.decision import BudgetUsage
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.runtime.metrics import Metrics
+from services.scheduler.drained import DrainedSeconds
 
 _STATES: Final = tuple(state.value for state in UpgradeState if state.value)
 _KINDS: Final = ("node", "rollout", "eviction", "pod")
@@ -73,6 +74,16 @@ class SchedulerMetrics:
             _STATE_BUCKETS,
             state=_STATES,
         )
+        self._drained_seconds = metrics.histogram(
+            "sluice_scheduler_drained_seconds",
+            "Seconds that nodes were cordoned for an upgrade that succeeded.",
+            _STATE_BUCKETS,
+        )
+        self._pulling_seconds = metrics.histogram(
+            "sluice_scheduler_drained_pulling_seconds",
+            "Seconds of those that passed while the driver's image was pulled.",
+            _STATE_BUCKETS,
+        )
         self._waiting = metrics.gauge(
             "sluice_scheduler_nodes_waiting",
             "Nodes that wait, by wait code.",
@@ -135,6 +146,11 @@ class SchedulerMetrics:
     def state_left(self, state: str, seconds: float) -> None:
         if state in _STATES:
             self._state_seconds.labels(state).observe(seconds)
+
+    def node_upgraded(self, drained: DrainedSeconds) -> None:
+        """Count the end of an upgrade for which a node was cordoned."""
+        self._drained_seconds.observe(drained.total)
+        self._pulling_seconds.observe(drained.pulling)
 
     def count_write(self, kind: str, outcome: str) -> None:
         self._writes.labels(kind, outcome).inc()

@@ -21,6 +21,7 @@ from libs.contracts.queries import (
     WhyAnswer,
     WhyQuery,
 )
+from libs.contracts.reports import named_diagnoses
 from libs.kube.errors import KubeError
 from libs.policy.digest import target_digest
 from libs.policy.wanted import WantedDriver
@@ -123,6 +124,8 @@ class SchedulerQueries:
             wait=None if wait is None else _wait_reason(wait),
             history=tuple(self._history.get(node.name, ())),
             no_gpus=node.no_gpus,
+            container_runtime=node.runtime_problem,
+            diagnoses=named_diagnoses(node.evidence, node.obstacle),
         )
 
     async def plan(self, query: PlanQuery) -> PlanAnswer | QueryError:

@@ -12,7 +12,7 @@ import msgspec
 from libs.contracts import node as keys
 from libs.contracts import rollout
 from libs.contracts.message import MalformedMessage, Message, decode
-from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest
+from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod
 from libs.kube import views
 from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
@@ -30,6 +30,7 @@ ANNOTATIONS: Final = frozenset(
         keys.REQUESTED_ANNOTATION,
         keys.SAFE_LOAD_ANNOTATION,
         keys.INITIALLY_CORDONED_ANNOTATION,
+        keys.VALIDATION_POD_ANNOTATION,
     }
 )
 """The annotations of a Node that are kept."""
@@ -110,6 +111,12 @@ class Node(views.Object, frozen=True, kw_only=True):
     @property
     def record(self) -> NodeRecord | MalformedAnnotation | None:
         return _decode_annotation(NodeRecord, self.annotation(keys.RECORD_ANNOTATION))
+
+    @property
+    def validation_pod(self) -> ValidationPod | None:
+        """What became of a validation's pod; an unreadable annotation confirms nothing."""
+        found = _decode_annotation(ValidationPod, self.annotation(keys.VALIDATION_POD_ANNOTATION))
+        return found if isinstance(found, ValidationPod) else None
 
     @property
     def request(self) -> NodeRequest | None:

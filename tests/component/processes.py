@@ -26,6 +26,8 @@ from libs.testing.simulation import Sim
 from services.discovery.cluster import role as discovery_cluster
 from services.discovery.node import agent as discovery
 from services.driver.cluster import role as driver_cluster
+from services.driver.cluster.handlers import ReportedHandlers
+from services.driver.cluster.image_requests import ImageRequests
 from services.driver.node import agent as driver
 from services.driver.plugin import agent as plugin
 from services.driver.plugin.config import MigStrategy
@@ -219,6 +221,19 @@ def run_agent(
     )
 
 
+async def _run_driver_cluster(backends: Backends, process: Process, **ports: Any) -> None:
+    handlers, image_requests = ReportedHandlers(), ImageRequests()
+    await driver_cluster.run(
+        OPERANDS,
+        commanded_drivers=lambda: backends.commanded,
+        handlers=handlers,
+        image_requests=image_requests,
+        **ports,
+    )
+    await process.service.enter("handlers", handlers.follow(process.bus))
+    await process.service.enter("image requests", image_requests.follow(process.bus))
+
+
 def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, object]:
     """Return the `run` of a cluster role, with the connections of the process."""
     ports: dict[str, Any] = {
@@ -227,7 +242,7 @@ def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, object
         "service": process.service,
     }
     if process.writer is Writer.DRIVER_CLUSTER:
-        return driver_cluster.run(OPERANDS, commanded_drivers=lambda: backends.commanded, **ports)
+        return _run_driver_cluster(backends, process, **ports)
     ports["bus"] = process.bus
     namespaced: dict[str, Any] = {"namespace": NAMESPACE, "pod_name": process.name}
     match process.writer:

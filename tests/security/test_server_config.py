@@ -37,7 +37,7 @@ def users(nodes: int) -> list[User]:
     return [User(identity=each, public_key=new_nkey().public) for each in identities]
 
 
-def test_the_server_accepts_9500_users(tmp_path: Path) -> None:
+def test_the_server_accepts_11400_users(tmp_path: Path) -> None:
     fleet = users(1_900)
     config = tmp_path / "server.conf"
     config.write_text(server_config(fleet))
@@ -47,7 +47,7 @@ def test_the_server_accepts_9500_users(tmp_path: Path) -> None:
     )
 
     assert completed.returncode == 0, completed.stderr
-    assert config.read_text().count("nkey: ") == len(fleet) == 9_506
+    assert config.read_text().count("nkey: ") == len(fleet) == 11_406
 
 
 def test_the_order_of_the_users_does_not_matter() -> None:

@@ -106,9 +106,10 @@ class FakeMachine:
         for name in names:
             put(self.root, f"/sys/module/{name}/version", version)
 
-    def add_gate_request(self, uid: str, label: str, *, at: float) -> None:
+    def add_gate_request(self, uid: str, label: str, *, at: float, digest: str = "") -> None:
         """Let a driver pod wait at the gate."""
-        gate.put_request(self.tree, GateRequest(pod_uid=uid, label=label, started=at))
+        request = GateRequest(pod_uid=uid, label=label, install_digest=digest, started=at)
+        gate.put_request(self.tree, request)
 
     def add_process(self, pid: int, pod_uid: str, *devices: str, comm: str = "python") -> None:
         """Add a process in a container of a pod, with these devices open."""

@@ -133,12 +133,12 @@ capabilities:
 {{- /* The paths of values without effect, one a line. */}}
 {{- define "sluice.withoutEffect" -}}
 {{- $fields := .Files.Get "files/cluster-policy-fields.json" | fromJson -}}
-{{- range list "image" "nats" "signIn" "services" "global" -}}
+{{- range list "image" "nats" "signIn" "services" "admission" "networkPolicies" "monitoring" "global" -}}
 {{- $_ := set $fields . true -}}
 {{- end -}}
 {{- $_ := set $fields "clusterPolicy" (dict "deployCR" true) -}}
 {{- $_ := set $fields "nfd" (dict "enabled" true) -}}
-{{- range list "priorityClassName" "imagePullSecrets" "tolerations" "nodeSelector" "affinity" -}}
+{{- range list "priorityClassName" "imagePullSecrets" "tolerations" "nodeSelector" "affinity" "cleanupCRD" -}}
 {{- $_ := set $fields.operator . true -}}
 {{- end -}}
 {{- $_ := set $fields.operator "logging" (dict "level" true) -}}

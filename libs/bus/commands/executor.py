@@ -92,6 +92,13 @@ class Op:
 CommandHandler: TypeAlias = Callable[[Op], Awaitable[OpDone | OpFailed]]
 """Execute ops of one kind; the handler of a resumed op must find out which steps are done."""
 
+BeforeStart: TypeAlias = Callable[[Command], Awaitable[None]]
+"""Called before the start of an op is journalled; `JournalUnusable` refuses the command."""
+
+
+async def do_nothing_before_start(_command: Command) -> None:
+    """Let the op start."""
+
 
 class OpExecutor:
     def __init__(
@@ -104,6 +111,7 @@ class OpExecutor:
         history: OpHistory,
         reporter: Reporter,
         handlers: Mapping[CommandKind, CommandHandler],
+        before_start: BeforeStart,
     ) -> None:
         self._link = link
         self._clock = env.clock
@@ -113,6 +121,7 @@ class OpExecutor:
         self._history = history
         self._reporter = reporter
         self._handlers = handlers
+        self._before_start = before_start
         self._running: Op | None = None
         self._last_progress: Progress | None = None
         self._changed = asyncio.Event()
@@ -187,6 +196,7 @@ class OpExecutor:
         if refusal := expiry_refusal(command, self._history.seen, self._clock.now()):
             return refusal
         try:
+            await self._before_start(command)
             return await self._history.record_started(command)
         except JournalUnusable as error:
             return make_refusal(command, RefusalCode.JOURNAL, str(error))

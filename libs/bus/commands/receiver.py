@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from libs.bus.commands.checks import CheckHandler, CheckReceiver
-from libs.bus.commands.executor import CommandHandler, OpExecutor
+from libs.bus.commands.executor import (
+    BeforeStart,
+    CommandHandler,
+    OpExecutor,
+    do_nothing_before_start,
+)
 from libs.bus.journal import EntryWatcher, Journal, JournalUnusable, OpHistory
 from libs.bus.port import Bus, BusError
 from libs.bus.reporter import RECONNECT_SPREAD, Reporter
@@ -49,6 +54,7 @@ class CommandReceiver:
         boot_id: str,
         handlers: Mapping[CommandKind, CommandHandler],
         checks: Mapping[CheckKind, CheckHandler],
+        before_start: BeforeStart = do_nothing_before_start,
     ) -> None:
         identity = bus.identity
         self._env = env
@@ -76,6 +82,7 @@ class CommandReceiver:
             history=self._history,
             reporter=reporter,
             handlers=handlers,
+            before_start=before_start,
         )
         self._checks = CheckReceiver(
             bus=bus,
@@ -96,6 +103,8 @@ class CommandReceiver:
         """Held while the slot is read and judged: meanwhile `current` does not change."""
         self.current: Command | None = None
         """The accepted command in the slot; None while it is unknown or refused."""
+        self.has_read_slot = False
+        """Whether this process has read the slot, whatever it holds."""
         self._read_error = ""
 
     @property
@@ -119,6 +128,12 @@ class CommandReceiver:
         if begun is None or begun.result is None or begun.result.outcome is not Outcome.DONE:
             return None
         return CommandKind(begun.command) if self._is_of_this_boot(begun) else None
+
+    @property
+    def begun_in_this_boot(self) -> BegunOp | None:
+        """The last op that was begun, if this boot began it."""
+        begun = self._history.seen.begun
+        return begun if begun is not None and begun.boot_id == self._agent.boot_id else None
 
     def on_entry(self, watcher: EntryWatcher) -> None:
         """Call `watcher` with each new entry once it is in the journal."""
@@ -170,6 +185,7 @@ class CommandReceiver:
         """Read the slot and return its command if it is accepted. Raise `BusError`."""
         async with self.slot_lock:
             slot = await self._reader.read()
+            self.has_read_slot = True
             return None if slot is None else await self._accept(slot)
 
     async def _read_slot(self) -> None:

@@ -175,7 +175,8 @@ class BaseConnection:
         except (NatsError, OSError, TimeoutError) as error:
             log.warning("the connection to NATS was not drained: %s", describe_error(error))
         finally:
-            await self._client.close()
+            if self._client.was_started:
+                await self._client.close()
             self.link.set(False)
             self._requests.fail_all("the connection was closed")
 

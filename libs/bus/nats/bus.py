@@ -1,7 +1,9 @@
 """`Bus` over one connection to NATS."""
 
+import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NoReturn
 
 from libs.bus.credentials import Credentials
@@ -18,8 +20,11 @@ from libs.runtime.env import Env
 
 
 class NatsBus(JetStream):
-    def __init__(self, *, connection: Connection, env: Env) -> None:
+    def __init__(
+        self, *, connection: Connection, env: Env, opening: asyncio.Task[None] | None = None
+    ) -> None:
         super().__init__(connection)
+        self._opening = opening
         self._clock = env.clock
         self._random = env.random
         self._consumers: set[StreamConsumer] = set()
@@ -33,7 +38,9 @@ class NatsBus(JetStream):
         return self._connection.link
 
     async def guard(self) -> NoReturn:
-        """Run until the connection is closed for good, then raise."""
+        """Run until the connection is closed for good, or cannot be made, then raise."""
+        if self._opening is not None:
+            await self._opening
         await self._connection.guard()
 
     def unready_reason(self) -> str | None:
@@ -97,11 +104,13 @@ async def connect(
     wait: float = 10.0,
     spread: float = 0.0,
     failures: ConnectFailures | None = None,
+    patience: float | None = None,
 ) -> AsyncGenerator[NatsBus]:
     """Connect to NATS, and drain the connection at the end of the block.
 
-    Wait up to `wait` seconds for the server. `spread` is the time over which the fleet spreads its
-    connects after a loss, in seconds. `failures` tells why there is no connection yet.
+    Wait up to `wait` seconds for the server, or begin the block after `patience` seconds without a
+    connection, which is then made in the background. `spread` is the time over which the fleet
+    spreads its connects after a loss, in seconds. `failures` tells why there is no connection yet.
     """
     connection = Connection(
         url=url,
@@ -111,8 +120,22 @@ async def connect(
         spread=spread,
         failures=failures or ConnectFailures(env.clock),
     )
-    await connection.open(wait=wait)
+    if patience is None:
+        await connection.open(wait=wait)
+        try:
+            yield NatsBus(connection=connection, env=env)
+        finally:
+            await connection.close()
+        return
+    opening = asyncio.create_task(connection.open(wait=math.inf), name="connect to NATS")
     try:
-        yield NatsBus(connection=connection, env=env)
+        ended, _ = await asyncio.wait({opening}, timeout=patience)
+        if ended:
+            opening.result()
+        yield NatsBus(connection=connection, env=env, opening=opening)
     finally:
+        opening.cancel()
+        await asyncio.wait({opening})
+        with suppress(asyncio.CancelledError):
+            opening.exception()  # `guard` has raised it
         await connection.close()

@@ -30,7 +30,7 @@ class Connection(BaseConnection):
             raise BusUnavailable(f"{subject}: not sent: {error or type(error).__name__}") from None
 
     def _require_connected(self, subject: str) -> None:
-        if not self._client.is_connected:
+        if not (self._opened and self._client.is_connected):
             raise BusUnavailable(f"{subject}: not sent: NATS at {self.url} is unreachable")
 
     async def request(

@@ -6,6 +6,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import WhyAnswer
 from libs.ctl.answers import NodeAnswer, NodeFact
 from libs.ctl.text import clock_time, duration
@@ -51,6 +52,12 @@ def _why(why: WhyAnswer, now: float) -> Iterator[RenderableType]:
             yield fact("until", f"{clock_time(wait.until)} UTC, in {duration(wait.until - now)}")
         if wait.who:
             yield fact("can be ended by", wait.who)
+    if why.no_gpus:
+        yield fact("containers lack GPUs", why.no_gpus)
+    if why.container_runtime:
+        yield fact("container runtime", why.container_runtime)
+    for each in why.diagnoses:
+        yield fact(f"{'note' if each in NOTES else 'diagnosis'} {each.value}", describe(each))
     if why.pool:
         yield fact("pool", why.pool)
 

@@ -48,6 +48,10 @@ def _summary(view: PlanView) -> Iterator[RenderableType]:
         late = "" if plan.makespan_p95 is None else f", at the latest {duration(plan.makespan_p95)}"
         yield fact("takes", f"{duration(plan.makespan_p50)}{late} (p50, p95)")
     yield fact("GPU-hours lost", f"{plan.gpu_hours_lost:.1f}")
+    if plan.drained_seconds is not None:
+        pulling = duration(plan.pulling_seconds or 0.0)
+        text = f"{duration(plan.drained_seconds)}, of which {pulling} pulling the driver's image"
+        yield fact("a node is drained for", text)
     evicted = sum(len(node.evicted) for node in plan.nodes)
     lost = sum(len(node.lost) for node in plan.nodes)
     if evicted:

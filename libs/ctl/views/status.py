@@ -67,6 +67,9 @@ def _remarks(pool: Pool) -> Iterator[RenderableType]:
     if pool.waits:
         waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
         yield fact(f"{pool.name} waits", ", ".join(f"{count} {code}" for code, count in waits))
+    if count := pool.without_gpus:
+        nodes = "1 node has" if count == 1 else f"{count} nodes have"
+        yield fact(f"{pool.name} GPUs", f"{nodes} a GPU that no container can have")
     others = (("skipped", pool.counts["skipped"]), ("excluded", pool.counts["excluded"]))
     if any(count for _, count in others):
         text = ", ".join(f"{count} {word}" for word, count in others if count)

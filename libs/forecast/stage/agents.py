@@ -13,10 +13,10 @@ from libs.contracts.admission import (
     find_refusal,
     fingerprint,
 )
-from libs.contracts.commands import Command, Idle, Order, Quiesce
+from libs.contracts.commands import Command, Idle, Install, Order, Quiesce, Swap
 from libs.contracts.journal import EntryPhase
 from libs.contracts.reports import Outcome, Progress, Refusal, Result
-from libs.forecast.stage.objects import StageAgent, StageMachine
+from libs.forecast.stage.objects import ProofOnDisk, StageAgent, StageMachine
 from libs.forecast.stage.state import StageState
 
 WITHOUT_DEVICES = frozenset({"driver", "validator"})
@@ -44,6 +44,7 @@ def read_slot(state: StageState, machine: StageMachine, agent: StageAgent) -> No
     """Refuse, acknowledge, resume or begin the command in the slot."""
     if not is_live(agent) or not is_connected(state, machine):
         return
+    agent.has_read_slot = True
     slot = state.slots.get((machine.name, agent.component))
     if slot is None:
         agent.holds_devices = agent.holds_devices or agent.component not in WITHOUT_DEVICES
@@ -108,10 +109,22 @@ def _refuse(
 
 
 def _begin(state: StageState, machine: StageMachine, agent: StageAgent, command: Command) -> None:
+    keep_proof(agent, command)
     agent.current_op = command
     agent.highest_order = command.order
     state.on_entry(machine, agent, command, EntryPhase.STARTED)
     _run(state, machine, agent, command)
+
+
+def keep_proof(agent: StageAgent, command: Command) -> None:
+    """Put what a command proves on the disk, or erase what it voids, before it is begun."""
+    if agent.component != "driver":
+        return
+    body = command.open()
+    if isinstance(body, Swap | Install):
+        agent.disk = None
+    elif isinstance(body, Idle):
+        agent.disk = body.proven and ProofOnDisk(agent.node_uid, body.proven)
 
 
 def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: Command) -> None:
@@ -148,6 +161,7 @@ def _remember(agent: StageAgent, command: Command) -> None:
     elif isinstance(body, Idle):
         agent.holds_devices = agent.component not in WITHOUT_DEVICES
         agent.proven = body.proven
+        keep_proof(agent, command)
 
 
 def _devices_closed(state: StageState, name: str, part: str, life: int, order: Order) -> None:

@@ -3,7 +3,7 @@
 `on_machine_changed` may be called at any time and any number of times.
 """
 
-from libs.contracts.commands import Install, Mig, Swap
+from libs.contracts.commands import Install, Mig, Proven, Swap
 from libs.contracts.facts import Gate
 from libs.contracts.reports import Outcome, PodUse, Usage
 from libs.forecast.stage import agents, driver_pods, gpu_health, mig
@@ -40,12 +40,24 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
 
 
 def _open_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    proven = agent.proven
-    if proven is None or proven.kernel != machine.kernel or _admitted(machine) is not None:
+    proven = agent.proven if agent.has_read_slot else proven_on_disk(agent)
+    if proven is None or _admitted(machine) is not None:
         return
     pod = _at_gate(machine, proven.label)
-    if pod is not None:
+    if pod is not None and admits(machine, pod, proven):
         driver_pods.admit(state, machine, pod)
+
+
+def proven_on_disk(agent: StageAgent) -> Proven | None:
+    """Return what the disk says of this node, which counts until a slot is read."""
+    disk = agent.disk
+    return disk.proven if disk is not None and disk.node_uid == agent.node_uid else None
+
+
+def admits(machine: StageMachine, pod: StageDriverPod, proven: Proven) -> bool:
+    """Whether the pod at the gate has the proven driver, on the kernel that runs."""
+    wanted = machine.kernel, pod.install_digest
+    return wanted == (proven.kernel, proven.install_digest)
 
 
 # Swapping.

@@ -154,17 +154,20 @@ def start_driver_pod(state: StageState, machine: StageMachine, pod: StageDriverP
     pod.on_machine = True
     pod.run += 1
     pod.phase = DriverPodPhase.PULLING
-    pull = state.world.pull(machine.name, pod.label, CONTAINER).seconds
+    is_here = pod.label in machine.images
+    pull = 0.0 if is_here else state.world.pull(machine.name, pod.label, CONTAINER).seconds
     if pull is None:
         pod.phase = DriverPodPhase.STUCK
         trouble = "ImagePullBackOff: the image of the driver does not exist"
         update_status(state, machine, pod, trouble=trouble)
     else:
+        pod.pulled = pull
         call_in_run(state, pull, driver_image_pulled, machine, pod)
 
 
 def driver_image_pulled(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     pod.phase = DriverPodPhase.AT_GATE
+    machine.images |= {pod.label}
     state.touch(machine.name)
     state.machine_changed(machine)
 
@@ -224,6 +227,7 @@ def update_status(
 def admit(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     """Let the pod through the gate."""
     machine.admitted = pod.uid
+    state.on_gate_opened(machine, pod)
     state.log(f"{machine.name}: the gate opens to {pod.uid} ({pod.label})")
     pod.run += 1
     call_in_run(state, state.latencies.kubelet, start_container, machine, pod)

@@ -4,6 +4,7 @@ The world supplies, once, the facts that no view shows: when a job ends, whether
 will refuse. Operations in progress on a machine begin again.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from libs.contracts.commands import Idle, Quiesce
@@ -105,6 +106,7 @@ def _node(state: StageState, view: NodeView) -> None:
         upgrade_last=view.upgrade_last,
         gpus=view.gpus,
         mig=_played_mig(view),
+        plugin_config=view.plugin_config,
         ready=view.ready,
         taint=view.cordon_taint,
         operands_paused=isinstance(view.record, NodeRecord) and view.record.paused,
@@ -170,6 +172,7 @@ def _machine(state: StageState, view: NodeView) -> None:
         kubelet_connected=view.ready,
         admitted=view.gate.admitted_pod_uid if view.gate is not None else "",
         host_processes=view.usage.host_processes if view.usage is not None else 0,
+        images=frozenset(_images(view)),
     )
     if view.mig is not None and view.mig.applied:
         machine.layout = view.mig.digest
@@ -187,6 +190,13 @@ def _machine(state: StageState, view: NodeView) -> None:
             loaded=view.loaded, gate=view.gate, usage=view.usage
         )
     state.call_after(0.0, _resume, view.name)
+
+
+def _images(view: NodeView) -> Iterator[str]:
+    """Yield the labels of the drivers whose images are on the machine."""
+    yield from (pod.label for pod in view.driver_pods if pod.started is not None)
+    if view.image_pull is not None and view.image_pull.present:
+        yield view.image_pull.label
 
 
 def _resume(state: StageState, name: str) -> None:

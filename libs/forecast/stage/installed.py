@@ -6,6 +6,7 @@ Stages are set up with such nodes, and a forecast that fast-forwards an upgrade 
 import msgspec
 
 from libs.contracts.commands import Command, Idle, Order, Proven
+from libs.contracts.identities import Writer
 from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.paths import DRIVER, RECORD, STATE
 from libs.contracts.reports import Evidence, Outcome, Result
@@ -40,6 +41,8 @@ class FinishedUpgrade(msgspec.Struct, frozen=True, kw_only=True):
     driver_loaded: float
     restarts: tuple[float, ...] = ()
     """The driver restarts in the node's record."""
+    pulled: float | None = None
+    """Seconds in which the driver's image was pulled."""
 
 
 def load_driver(machine: StageMachine, upgrade: FinishedUpgrade, *, preinstalled: bool) -> None:
@@ -65,6 +68,7 @@ def run_driver_pod(
             phase=DriverPodPhase.RUNNING,
             status=status,
             reported_status=status,
+            pulled=upgrade.pulled,
         )
     }
 
@@ -125,8 +129,15 @@ def idle_agents(
     order = Order(upgrade.token, upgrade.validate_op + 1)
     for part, agent in machine.agents.items():
         without_devices = part in agents.WITHOUT_DEVICES
-        proven = Proven(label=upgrade.build.label, kernel=machine.kernel)
-        body = Idle(proven=proven if without_devices else None)
+        proven = Proven(
+            label=upgrade.build.label,
+            kernel=machine.kernel,
+            install_digest=upgrade.build.install_digest,
+        )
+        body = Idle(
+            proven=proven if without_devices else None,
+            config=node.plugin_config if part == Writer.PLUGIN else "",
+        )
         command = Command.of(
             body,
             node=node.name,
@@ -141,6 +152,8 @@ def idle_agents(
         state.slots[key] = StageSlot(1 if before is None else before.sequence + 1, command)
         agent.epoch, agent.highest_order, agent.slot = upgrade.epoch, order, command
         agent.proven, agent.holds_devices = body.proven, not without_devices
+        agents.keep_proof(agent, command)
+        agent.has_read_slot = True
         agent.last_result = done(command)
         agent.pending_reports = agent.published_reports = AgentReports(
             result=agent.last_result,

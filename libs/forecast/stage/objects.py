@@ -59,6 +59,8 @@ class StageNode(msgspec.Struct, kw_only=True):
     """The node lifecycle controller's taint for a cordon."""
     mig: WantedMig | None = None
     """How its label asks for its GPUs to be divided; facts say whether they are."""
+    plugin_config: str = ""
+    """The configuration of its device plugin."""
     operands_paused: bool = False
     """Discovery has written its values for foreign operands."""
     fields: Fields = {}
@@ -104,6 +106,8 @@ class StageDriverPod(msgspec.Struct, kw_only=True):
     status: DriverContainerStatus = DriverContainerStatus()
     reported_status: DriverContainerStatus = DriverContainerStatus()
     """The status that the API server has."""
+    pulled: float | None = None
+    """Seconds in which its image was pulled."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +156,13 @@ class AgentReports(msgspec.Struct, frozen=True, kw_only=True):
     highest_order: Order = Order(0, 0)
 
 
+class ProofOnDisk(msgspec.Struct, frozen=True):
+    """What was last proven, and on which node."""
+
+    node_uid: str
+    proven: Proven
+
+
 class StageAgent(msgspec.Struct, kw_only=True):
     """A component on a machine: its process, its journal, and its reports."""
 
@@ -175,7 +186,12 @@ class StageAgent(msgspec.Struct, kw_only=True):
     """The op that was started and not finished."""
     last_result: Result | None = None
 
+    # beside its journal
+    disk: ProofOnDisk | None = None
+    """Of the driver agent; it counts while the slot could not be read."""
+
     # in its memory
+    has_read_slot: bool = False
     slot: Command | None = None
     """The slot as read by this process."""
     body: CommandBody | None = None
@@ -250,6 +266,12 @@ class StageMachine(msgspec.Struct, kw_only=True):
     missing: dict[str, str] = {}
     """Evicted tenants without a replacement elsewhere: their disruption budgets."""
     agents: dict[str, StageAgent] = {}
+    images: frozenset[str] = frozenset()
+    """Labels of the drivers whose images are on the machine."""
+    wanted_image: str = ""
+    """The label of the driver whose image is brought before the node is drained."""
+    image_trouble: str = ""
+    """Why that image cannot be pulled."""
     host_processes: int = 0
     """Processes outside of pods that have the devices open."""
     obstacles: tuple[Finding, ...] = ()

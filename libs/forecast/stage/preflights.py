@@ -5,6 +5,7 @@ import msgspec
 from libs.contracts.commands import PreflightCheck
 from libs.contracts.reports import Finding, Preflight
 from libs.forecast.stage import agents
+from libs.forecast.stage.images import bring_image
 from libs.forecast.stage.objects import StageMachine
 from libs.forecast.stage.state import StageState
 from libs.rollout.decision import (
@@ -23,6 +24,8 @@ def start_preflight(state: StageState, name: str, leader: int, action: AskPrefli
     )
     memory.preflight_boot = action.boot_id
     state.touch(name)
+    if check.prefetch:
+        bring_image(state, state.machines[name], check.label)
     arguments = (name, action.boot_id, leader, check)
     state.call_after(state.latencies.preflight, finish_preflight, *arguments)
     return True

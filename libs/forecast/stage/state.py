@@ -244,6 +244,9 @@ class StageState:
     ) -> None:
         """Observe a line of an agent's journal."""
 
+    def on_gate_opened(self, machine: StageMachine, pod: StageDriverPod) -> None:
+        """Observe a driver pod that was admitted."""
+
     def on_driver_start(self, machine: StageMachine, pod: StageDriverPod) -> None:
         """Observe a driver container that is about to start."""
 

@@ -25,6 +25,7 @@ from libs.contracts.paths import (
 )
 from libs.forecast.stage import api, mig
 from libs.forecast.stage.driver_pods import NAMESPACE
+from libs.forecast.stage.images import image_pull
 from libs.forecast.stage.objects import (
     NodeMemory,
     StageDriverPod,
@@ -102,6 +103,7 @@ def node_part(state: StageState, name: str) -> Part | None:
         "pool": node.pool,
         "variant": node.variant,
         "excluded": node.excluded,
+        "plugin_config": node.plugin_config,
         "ready": node.ready,
         "cordoned": api.is_cordoned(node),
         "cordon_taint": node.taint,
@@ -153,7 +155,8 @@ def pods_part(state: StageState, name: str) -> Part:
     if machine is None or node is None:
         return {}
     part: dict[str, Any] = {
-        "driver_pods": tuple(_driver_pod(pod) for pod in machine.drivers.values() if pod.in_api)
+        "driver_pods": tuple(_driver_pod(pod) for pod in machine.drivers.values() if pod.in_api),
+        "image_pull": image_pull(machine),
     }
     if api.value(node, STATE) not in {"upgrade-done", "upgrade-failed"} or api.value(node, LEASE):
         pool = state.pools.get(node.pool)
@@ -178,6 +181,7 @@ def _driver_pod(pod: StageDriverPod) -> DriverPod:
         started=status.started,
         restarts=status.restarts,
         trouble=status.trouble,
+        pulled=pod.pulled,
     )
 
 

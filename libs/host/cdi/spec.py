@@ -3,6 +3,7 @@
 https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md
 """
 
+import hashlib
 import re
 from typing import Final
 
@@ -15,6 +16,7 @@ _DEVICE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _HOST_PATH_VERSION: Final = "0.5.0"
 _DOTTED_CLASS_VERSION: Final = "0.6.0"
 _FIRST_VERSION: Final = "0.3.0"
+_DIGEST_LENGTH: Final = 32
 FILE_OPTIONS: Final = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 SOCKET_OPTIONS: Final = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
 
@@ -75,6 +77,17 @@ def files(spec: Spec) -> frozenset[str]:
     edits = (spec.container_edits, *(each.container_edits for each in spec.devices))
     nodes = {node.host_path or node.path for each in edits for node in each.device_nodes}
     return frozenset(nodes | {mount.host_path for each in edits for mount in each.mounts})
+
+
+def common_digest(spec: Spec) -> str:
+    """Return the digest of the files and variables that every container with a device gets.
+
+    Device files do not count: some appear when they are first used.
+    """
+    edits = spec.container_edits
+    mounts = sorted((each.container_path, each.host_path, each.options) for each in edits.mounts)
+    text = msgspec.json.encode(["sluice.dev/runtime/1", sorted(edits.env), mounts])
+    return hashlib.sha256(text).hexdigest()[:_DIGEST_LENGTH]
 
 
 class MalformedSpec(ValueError):

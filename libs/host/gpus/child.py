@@ -34,6 +34,8 @@ from libs.host.gpus.protocol import (
     Event,
     Failed,
     GpuRequest,
+    Linked,
+    ListLinks,
     Open,
     Opened,
     Reply,
@@ -101,6 +103,8 @@ class GpuThread:
                 return Described(id, reading.describe(gpu))
             case Sample(id):
                 return self._sample(id, gpu, describes=question.describes)
+            case ListLinks(id):
+                return Linked(id, reading.link_ends(gpu))
             case Divide(id):
                 return Divided(id, dividing.read(gpu))
             case SetMigMode(id):

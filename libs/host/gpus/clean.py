@@ -28,6 +28,7 @@ from libs.host.gpus.protocol import (
 MIB: Final = 1 << 20
 MAX_TEXT: Final = 96
 """Characters of a name; also the size of NVML's own buffers."""
+_MOST_LINKS: Final = 64
 _MOST_SLICES: Final = 64
 """Of a GPU, of computing or memory; there are 8 at most today."""
 
@@ -107,6 +108,12 @@ def cuda_version(value: int, complaints: Complaints) -> str:
     """Return the newest CUDA that the driver supports, `13.1`; empty if the driver lacks it."""
     number = complaints.integer("CUDA version", value, high=1_000_000)
     return f"{number // 1000}.{number % 1000 // 10}" if number else ""
+
+
+def link_ends(raw: Sequence[bytes], complaints: Complaints) -> tuple[str, ...]:
+    """Return the PCI addresses at the other ends of links, without those that are malformed."""
+    words = (complaints.word("NVLink", each, _PCI) for each in raw[:_MOST_LINKS])
+    return tuple(word for word in words if word)
 
 
 def gpu(index: int, raw: RawGpu, complaints: Complaints) -> Gpu:

@@ -41,6 +41,8 @@ class MemoryGpus:
         self._is_open = False
         self.is_stuck = False
         """Whether the devices cannot be closed, because a call hangs in the driver."""
+        self.link_ends: dict[str, tuple[str, ...]] = {}
+        """What is at the other ends of NVLinks, by UUID."""
         self._xids: dict[str, list[int]] = {}
         self._switch_errors: list[SwitchError] = []
 
@@ -69,6 +71,10 @@ class MemoryGpus:
     def describe(self) -> tuple[Gpu, ...]:
         self._require_open()
         return self._gpus if self._mig is None else tuple(map(self._mig.describe, self._gpus))
+
+    def links(self) -> Mapping[str, tuple[str, ...]]:
+        self._require_open()
+        return {gpu.uuid: self.link_ends.get(gpu.uuid, ()) for gpu in self._gpus if gpu.uuid}
 
     def sample(self) -> tuple[GpuSample, ...]:
         self._require_open()

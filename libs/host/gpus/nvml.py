@@ -104,6 +104,9 @@ class NvmlGpus:
     def describe(self) -> tuple[Gpu, ...]:
         return self._query(Session.describe)
 
+    def links(self) -> Mapping[str, tuple[str, ...]]:
+        return self._query(Session.links)
+
     def sample(self) -> tuple[GpuSample, ...]:
         return self._query(Session.sample)
 

@@ -55,6 +55,13 @@ class Gpus(Protocol):
         """Return the GPUs by index; one that cannot be used has a problem."""
         ...
 
+    def links(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the PCI address at the other end of each active NVLink, by UUID of the GPU.
+
+        A GPU that does not answer is absent. Links change with the driver only.
+        """
+        ...
+
     def sample(self) -> tuple[GpuSample, ...]:
         """Return one measurement of each GPU, by index; unreadable values are None."""
         ...

@@ -70,7 +70,11 @@ class DestroyInstance(Ask, frozen=True, array_like=True, tag=6):
     instance: int = 0
 
 
-GpuRequest = Describe | Sample | Divide | SetMigMode | CreateInstance | DestroyInstance
+class ListLinks(Ask, frozen=True, array_like=True, tag=7):
+    """Return what is at the other ends of one GPU's NVLinks."""
+
+
+GpuRequest = Describe | Sample | Divide | SetMigMode | CreateInstance | DestroyInstance | ListLinks
 """The questions to one GPU."""
 Request = Open | GpuRequest
 
@@ -223,7 +227,13 @@ class Changed(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """What keeps a change of the MIG mode from taking effect, as NVML's error; 0: nothing."""
 
 
-Reply = Opened | Described | Sampled | Failed | Event | Divided | Changed
+class Linked(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    id: int
+    ends: list[bytes]
+    """The PCI address at the other end of each active link."""
+
+
+Reply = Opened | Described | Sampled | Failed | Event | Divided | Changed | Linked
 
 _encoder = msgspec.msgpack.Encoder()
 requests: Final = msgspec.msgpack.Decoder(Request)

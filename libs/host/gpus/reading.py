@@ -179,6 +179,16 @@ def _nvlinks(gpu: Any) -> list[int]:
     return links
 
 
+def link_ends(gpu: Any) -> list[bytes]:
+    """Return the PCI address at the other end of each active NVLink, of a GPU or an NVSwitch."""
+    ends: list[bytes] = []
+    for number, state in enumerate(_nvlinks(gpu)):
+        pci = ask(nvml.nvmlDeviceGetNvLinkRemotePciInfo, gpu, number) if state == 1 else None
+        if pci is not None:
+            ends.append(_bytes(nvml.nvmlPciInfo_t.busId, pci))
+    return ends
+
+
 def fields(gpu: Any, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
     """Return the values of fields, each named by its number and its scope."""
     found = ask(nvml.nvmlDeviceGetFieldValues, gpu, list(wanted.values()))

@@ -26,6 +26,8 @@ from libs.host.gpus.protocol import (
     Divided,
     Event,
     Failed,
+    Linked,
+    ListLinks,
     Opened,
     RawGpu,
     Reply,
@@ -92,6 +94,18 @@ class Session:
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self._known |= {gpu.index: gpu for gpu in gpus if gpu.problem is None}
         return gpus
+
+    def links(self) -> dict[str, tuple[str, ...]]:
+        """Return the ends of the links of each GPU that answers."""
+        self.require_described()
+        found: dict[str, tuple[str, ...]] = {}
+        for index, reply in self._ask(ListLinks).items():
+            gpu = self._gpus.get(index)
+            if gpu is not None and gpu.uuid and isinstance(reply, Linked):
+                complaints = Complaints(f"GPU {index}")
+                found[gpu.uuid] = clean.link_ends(reply.ends, complaints)
+                self._log_new(complaints)
+        return found
 
     def sample(self) -> tuple[GpuSample, ...]:
         """Measure all GPUs; the others are not kept waiting for one that does not answer."""

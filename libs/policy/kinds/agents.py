@@ -10,6 +10,9 @@ from libs.policy.shapes import About, PolicyStruct
 NO_INSTALLATION = "Sluice writes CDI specs, and installs no programs for containers on the host"
 CDI_ALONE = "Sluice gives GPUs to containers by CDI alone"
 NO_SETTINGS = "this version's validator takes no settings"
+NO_CUDA_POD = "the validator computes on each GPU and MIG device by itself, without a pod"
+WITH_WORKLOAD = "WITH_WORKLOAD"
+"""The variable that asks for a pod to confirm the check of the device plugin."""
 NO_MPS = "Sluice does not support sharing by MPS"
 PLUGIN_VARIABLES = (
     "CDI_ANNOTATION_PREFIX",
@@ -85,17 +88,18 @@ class PluginConfig(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The ConfigMap that holds the configurations.",
-            effect="mounted into the device plugin, which refuses MPS, if a default is named too",
-            unset="none: each device is offered once",
+            effect="mounted into the device plugin; the label nvidia.com/device-plugin.config of a"
+            " node names the key for that node. MPS is refused: the condition DevicePluginConfig"
+            " names such a key, and one that does not exist",
+            unset="none: each device is offered once, and the label has no effect",
         ),
     ] = ""
     default: Annotated[
         str,
         About(
             "The configuration of nodes that do not select one.",
-            effect="the configuration of all nodes: the label nvidia.com/device-plugin.config has"
-            " no effect",
-            unset="none: each device is offered once",
+            effect="the key for nodes without the label, and for those that Sluice does not manage",
+            unset="none: on such nodes each device is offered once",
         ),
     ] = ""
 
@@ -128,6 +132,21 @@ class DevicePlugin(AgentSection, frozen=True, kw_only=True):
     mps: Annotated[Mps, About("Sharing by MPS.", no_effect_because=NO_MPS)] = Mps()
 
 
+CLAIMS_EFFECT = (
+    "true: the plugin for claims publishes the GPUs of each node in a ResourceSlice and prepares"
+    " claims, and the DeviceClasses gpu.nvidia.com and mig.nvidia.com are created; the device"
+    " plugin must be switched off, because both would give the same GPUs to pods"
+)
+
+
+class Dra(PolicyStruct, frozen=True, kw_only=True):
+    """Dynamic resource allocation: pods have GPUs by claims."""
+
+    enabled: Annotated[
+        bool, About("Whether pods can have GPUs by resource claims.", effect=CLAIMS_EFFECT)
+    ] = False
+
+
 class Gfd(AgentSection, frozen=True, kw_only=True):
     """GPU feature discovery: labels that describe a node's GPUs."""
 
@@ -149,13 +168,35 @@ class ValidatorCheck(PolicyStruct, frozen=True, kw_only=True):
     ] = ()
 
 
+class PluginCheck(PolicyStruct, frozen=True, kw_only=True):
+    """The validator's check of the device plugin."""
+
+    env: Annotated[
+        tuple[EnvVar, ...],
+        About(
+            "Environment variables.",
+            effect=f"{WITH_WORKLOAD} true: a pod that asks for one GPU has to compute on the node"
+            " before its validation passes; other variables have no effect",
+        ),
+    ] = ()
+
+
+class CudaCheck(PolicyStruct, frozen=True, kw_only=True):
+    """The validator's check of CUDA."""
+
+    env: Annotated[
+        tuple[EnvVar, ...],
+        About("Environment variables.", no_effect_because=NO_CUDA_POD),
+    ] = ()
+
+
 class Validator(AgentSection, frozen=True, kw_only=True):
     """The checks that prove that a node's driver works."""
 
-    plugin: Annotated[ValidatorCheck, About("The check of the device plugin.")] = ValidatorCheck()
+    plugin: Annotated[PluginCheck, About("The check of the device plugin.")] = PluginCheck()
     toolkit: Annotated[ValidatorCheck, About("The check of the toolkit.")] = ValidatorCheck()
     driver: Annotated[ValidatorCheck, About("The check of the driver.")] = ValidatorCheck()
-    cuda: Annotated[ValidatorCheck, About("The check of CUDA.")] = ValidatorCheck()
+    cuda: Annotated[CudaCheck, About("The check of CUDA.")] = CudaCheck()
     vfio_pci: Annotated[
         ValidatorCheck,
         About("The check of VFIO.", no_effect_because="Sluice does not support VFIO"),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from libs.policy.kinds.agents import CDI_ALONE, DevicePlugin, Gfd, Toolkit, Validator
+from libs.policy.kinds.agents import CDI_ALONE, DevicePlugin, Dra, Gfd, Toolkit, Validator
 from libs.policy.kinds.common import (
     AGE,
     NO_OPERATOR,
@@ -171,6 +171,13 @@ class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
     driver: Annotated[DriverSection, _required("The driver.")] = DriverSection()
     toolkit: Annotated[Toolkit, _required("The container toolkit.")] = Toolkit()
     device_plugin: Annotated[DevicePlugin, _required("The device plugin.")] = DevicePlugin()
+    dra: Annotated[
+        Dra,
+        About(
+            "GPUs by resource claims. The section devicePlugin has the other settings of its pods;"
+            " NVIDIA's ClusterPolicy does not have this one."
+        ),
+    ] = Dra()
     dcgm_exporter: Annotated[DcgmExporter, _required("GPU metrics.")] = DcgmExporter()
     dcgm: Annotated[Dcgm, _required("The DCGM host engine.", NO_DCGM)] = Dcgm()
     node_status_exporter: Annotated[

@@ -43,7 +43,9 @@ class DriverManager(PolicyStruct, frozen=True, kw_only=True):
         tuple[EnvVar, ...],
         About(
             "Its environment variables.",
-            no_effect_because=NO_MANAGER,
+            effect="where autoUpgrade is off, they say how pods leave a node whose driver pod was"
+            " deleted, by the table of the driver manager's variables; the condition Accepted names"
+            " those without effect",
         ),
     ] = ()
 

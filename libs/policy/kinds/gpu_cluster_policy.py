@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from libs.policy.kinds.agents import Dra
 from libs.policy.kinds.cluster_policy import PolicyState
 from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterColumn
 from libs.policy.kinds.mig import MIG_EFFECT
@@ -74,6 +75,7 @@ class GpuClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
     driver: Annotated[HostDriver, About("The driver.")] = HostDriver()
     cuda: Annotated[Cuda, About("The CUDA version.")] = Cuda()
     device_plugin: Annotated[HostDevicePlugin, About("The device plugin.")] = HostDevicePlugin()
+    dra: Annotated[Dra, About("GPUs by resource claims, instead of the device plugin.")] = Dra()
     mig_manager: Annotated[HostMigManager, About("MIG changes.")] = HostMigManager()
 
 

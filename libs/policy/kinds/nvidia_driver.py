@@ -78,6 +78,13 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
             required=True,
         ),
     ] = "nvcr.io/nvidia/driver"
+    args: Annotated[
+        tuple[str, ...],
+        About(
+            "Arguments of the container.",
+            effect="follow the argument init, unless the first is init itself",
+        ),
+    ] = ()
     gds: Annotated[Gds, About("GPUDirect Storage.")] = Gds()
     gdrcopy: Annotated[Gdrcopy, About("GDRCopy.")] = Gdrcopy()
     upgrade_policy: Annotated[AutoUpgradePolicy, About("How nodes are upgraded.")] = (

@@ -1,8 +1,13 @@
 """`upgradePolicy`: how the nodes of a pool are upgraded to another driver."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from libs.policy.shapes import About, IntOrString, PolicyStruct
+
+_WITHOUT_CONTROLLER: Final = (
+    "false: a node that has a driver keeps it until somebody deletes its driver pod, and is then"
+    " upgraded; nodes in flight finish"
+)
 
 
 class PodDeletion(PolicyStruct, frozen=True, kw_only=True):
@@ -82,7 +87,7 @@ class UpgradePolicy(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether nodes are upgraded to a new driver automatically.",
-            effect="false is a pause: no node starts, and nodes in flight finish",
+            effect=_WITHOUT_CONTROLLER,
             stored=True,
         ),
     ] = False
@@ -121,7 +126,7 @@ class AutoUpgradePolicy(UpgradePolicy, frozen=True, kw_only=True):
         bool,
         About(
             "Whether nodes are upgraded to a new driver automatically.",
-            effect="false is a pause: no node starts, and nodes in flight finish",
+            effect=_WITHOUT_CONTROLLER,
             stored=True,
         ),
     ] = True

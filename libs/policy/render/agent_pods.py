@@ -44,8 +44,10 @@ VALIDATIONS: Final = "/run/nvidia/validations"
 
 DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
 """Where the device plugin has the kubelet's directory of sockets."""
+PLUGINS: Final = "/var/lib/kubelet/plugins"
+PLUGIN_REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
+"""Where the plugin for claims has the kubelet's directories of plugins and of their sockets."""
 PLUGIN_CONFIG_DIR: Final = "/etc/nvidia-device-plugin"
-PLUGIN_CONFIG: Final = "config.yaml"
 
 Volume = tuple[JsonObject, JsonObject]
 """A volume and its mount."""
@@ -64,6 +66,7 @@ def _defaults(*, cpu: str, memory: str, at_most: str) -> ResourceRequirements:
 _DISCOVERY: Final = _defaults(cpu="10m", memory="48Mi", at_most="128Mi")
 _DRIVER: Final = _defaults(cpu="10m", memory="32Mi", at_most="256Mi")
 _DEVICE_PLUGIN: Final = _defaults(cpu="10m", memory="64Mi", at_most="256Mi")
+_DRA: Final = _defaults(cpu="10m", memory="96Mi", at_most="256Mi")
 _TELEMETRY: Final = _defaults(cpu="20m", memory="80Mi", at_most="256Mi")
 _VALIDATOR: Final = _defaults(cpu="10m", memory="48Mi", at_most="4Gi")
 """The check of CUDA has a process per GPU, eight at once, of which each may need 0.5 GiB."""
@@ -85,6 +88,8 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = {}
     ports: tuple[JsonObject, ...] = ()
     host_pid: bool = False
+    asks_api_server: bool = False
+    """Whether the pod has a token for the API server besides that for the bus."""
     tolerates_all: bool = False
     """Whether the pod runs on nodes with any taint."""
 
@@ -152,11 +157,12 @@ def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSet
     env |= _variables(section.env, PLUGIN_VARIABLES)
     env["SLUICE_DEVICE_PLUGINS"] = DEVICE_PLUGINS
     env["SLUICE_MIG_STRATEGY"] = operands.mig_strategy.value
-    listed, key = section.config.name, section.config.default
-    has_config = bool(listed and key)
-    if has_config:
-        env["SLUICE_PLUGIN_CONFIG"] = f"{PLUGIN_CONFIG_DIR}/{PLUGIN_CONFIG}"
-    config = _config_file("plugin-config", listed, key, PLUGIN_CONFIG, PLUGIN_CONFIG_DIR)
+    configs: list[Volume] = []
+    if section.config.name:
+        env["SLUICE_PLUGIN_CONFIG_DIR"] = PLUGIN_CONFIG_DIR
+        if section.config.default:
+            env["SLUICE_PLUGIN_CONFIG"] = section.config.default
+        configs.append(_config_folder("plugin-config", section.config.name, PLUGIN_CONFIG_DIR))
     return AgentPod(
         image=settings.images.driver,
         service="driver",
@@ -167,8 +173,32 @@ def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSet
         volumes=(
             *_host(policy),
             _of_kubelet(policy, "device-plugins", DEVICE_PLUGINS, read_only=False),
-            *((config,) if has_config else ()),
+            *configs,
         ),
+    )
+
+
+def dra(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) -> AgentPod:
+    """Return the pod of the plugin for claims, the only agent that asks the API server."""
+    return AgentPod(
+        image=settings.images.driver,
+        service="driver",
+        args=("dra",),
+        sections=(policy.spec.device_plugin,),
+        resources=_DRA,
+        env={
+            "SLUICE_KUBELET_PLUGINS": f"{kubelet_root(policy).rstrip('/')}/plugins",
+            "SLUICE_PLUGINS": PLUGINS,
+            "SLUICE_PLUGIN_REGISTRY": PLUGIN_REGISTRY,
+            "SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock",
+        },
+        volumes=(
+            *_host(policy),
+            _of_kubelet(policy, "plugins", PLUGINS, read_only=False),
+            _of_kubelet(policy, "plugins_registry", PLUGIN_REGISTRY, read_only=False),
+            _of_kubelet(policy, "pod-resources", POD_RESOURCES),
+        ),
+        asks_api_server=True,
     )
 
 
@@ -226,8 +256,8 @@ def _variables(given: Iterable[EnvVar], known: Collection[str]) -> dict[str, str
 def _of_kubelet(policy: ClusterPolicy, folder: str, path: str, *, read_only: bool = True) -> Volume:
     """Return a folder of the kubelet, with the name that it has there."""
     return (
-        host_volume(folder, f"{kubelet_root(policy).rstrip('/')}/{folder}"),
-        volume_mount(folder, path, read_only=read_only),
+        host_volume(folder.replace("_", "-"), f"{kubelet_root(policy).rstrip('/')}/{folder}"),
+        volume_mount(folder.replace("_", "-"), path, read_only=read_only),
     )
 
 
@@ -249,6 +279,12 @@ def _config_file(name: str, config_map: str, key: str, file: str, folder: str) -
     """
     items = [{"key": key, "path": file}]
     volume = {"name": name, "configMap": {"name": config_map, "items": items, "optional": True}}
+    return volume, volume_mount(name, folder, read_only=True)
+
+
+def _config_folder(name: str, config_map: str, folder: str) -> Volume:
+    """Return all keys of a ConfigMap; the pod starts without it, and its agent says so."""
+    volume = {"name": name, "configMap": {"name": config_map, "optional": True}}
     return volume, volume_mount(name, folder, read_only=True)
 
 

@@ -1,6 +1,7 @@
 """The DaemonSets of Sluice's agents, one each for the whole cluster.
 
-Agents have no Kubernetes credentials: their token is valid for the bus only. They start on every
+Agents have no Kubernetes credentials, but the plugin for claims: the others' token is valid for the
+bus only. They start on every
 selected node, with or without driver, RuntimeClass or bus.
 """
 
@@ -16,7 +17,7 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
 from libs.policy.kinds.daemonsets import Daemonsets, UpdateStrategy
 from libs.policy.normal_form import merge_env, user_annotations, user_labels, user_tolerations
-from libs.policy.owners import DEPLOY_PLUGIN
+from libs.policy.owners import DEPLOY_DRA, DEPLOY_PLUGIN
 from libs.policy.render import agent_pods
 from libs.policy.render.pod_fields import (
     JsonObject,
@@ -31,6 +32,7 @@ from libs.policy.render.pod_fields import (
 )
 from libs.policy.render.rendered import (
     COMMON_LABELS,
+    DRA_APP,
     EXPORTER,
     VALIDATOR,
     Operand,
@@ -109,6 +111,14 @@ AGENTS: Final = (
         pod=agent_pods.device_plugin,
     ),
     AgentDaemonSet(
+        component=Writer.DRA,
+        operand=Operand.DRA,
+        name="sluice-dra",
+        app=DRA_APP,
+        selector=(DEPLOY_DRA, "true"),
+        pod=agent_pods.dra,
+    ),
+    AgentDaemonSet(
         component=Writer.VALIDATOR,
         operand=Operand.VALIDATION,
         name="sluice-validator-agent",
@@ -129,7 +139,11 @@ AGENTS: Final = (
 
 def is_deployed(component: Writer, operands: Operands) -> bool:
     """Return whether an agent runs on the nodes that it selects."""
-    switches = {Writer.PLUGIN: operands.device_plugin, Writer.TELEMETRY: operands.telemetry}
+    switches = {
+        Writer.PLUGIN: operands.device_plugin,
+        Writer.DRA: operands.dra,
+        Writer.TELEMETRY: operands.telemetry,
+    }
     return switches.get(component, True)
 
 
@@ -186,7 +200,7 @@ def _pod(
         {
             "hostPID": parts.host_pid or None,
             "serviceAccountName": service_account_of(agent.component),
-            "automountServiceAccountToken": False,
+            "automountServiceAccountToken": parts.asks_api_server,
             "enableServiceLinks": False,
             "nodeSelector": {key: value},
             "tolerations": tolerations,

@@ -19,6 +19,7 @@ from libs.policy.render.pods import (
 )
 from libs.policy.render.rendered import (
     COMMON_LABELS,
+    IMAGE_ANNOTATION,
     INSTALL_ANNOTATION,
     POOL_ANNOTATION,
     SCRIPT_CONFIG_MAP,
@@ -96,6 +97,8 @@ def render_driver(
         return RenderFailure(pool=pool.key, identity=identity, finding=files)
     pod = driver_pod(driver, identity, settings, images, files)
     daemon_set = _daemon_set(pool, driver, identity, settings, pod)
+    if settings.brings_images:
+        daemon_set["metadata"]["annotations"] |= {IMAGE_ANNOTATION: images["driver"]}
     return RenderedObject(operand=Operand.DRIVER, pool=pool.key, driver=identity, object=daemon_set)
 
 
@@ -198,7 +201,7 @@ def _daemon_set(
             "name": daemon_set_name(identity.label),
             "namespace": settings.namespace,
             "labels": labels,
-            "annotations": annotations,
+            "annotations": {**annotations},
         },
         "spec": {
             "selector": {"matchLabels": {"app": APP, DRIVER_LABEL: identity.label}},

@@ -14,6 +14,7 @@ from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY, GpuClusterP
 from libs.policy.pool import ClusterWidePolicy, Pools
 from libs.policy.render.agent_pods import runtime_class
 from libs.policy.render.agents import render_agents
+from libs.policy.render.claims import render_device_classes
 from libs.policy.render.driver import ConfigMaps, render_driver, startup_probe_script
 from libs.policy.render.exporter import render_exporter, render_node_status
 from libs.policy.render.rendered import (
@@ -91,6 +92,8 @@ def _cluster_operands(
         gdrcopy=any(pool.driver.gdrcopy.enabled for pool in pools.pools),
     )
     yield from render_agents(policy, operands, settings)
+    if operands.dra:
+        yield from render_device_classes()
     if operands.telemetry:
         yield from render_exporter(policy, settings)
     if operands.node_status:

@@ -10,9 +10,10 @@ from libs.policy.digest import DriverIdentity
 from libs.policy.installation import DRIVER_ACCOUNT
 from libs.policy.kinds.common import (
     ContainerSection,
+    EnvVar,
     Probe,
 )
-from libs.policy.normal_form import DIGEST_VARIABLE, driver_variables, rdma_env
+from libs.policy.normal_form import DIGEST_VARIABLE, driver_variables, merge_env, rdma_env
 from libs.policy.render.pod_fields import (
     BOTH_WAYS,
     CREATE,
@@ -47,12 +48,15 @@ READY_FILE: Final = "/run/nvidia/validations/.driver-ctr-ready"
 DAEMONS_FILE: Final = "/run/nvidia/validations/.driver-daemons-status"
 
 _MOFED: Final = "/run/mellanox/drivers"
+_WITHOUT_GPUS: Final = EnvVar(name="NVIDIA_VISIBLE_DEVICES", value="void")
+"""Keeps a runtime that injects drivers, where one is the default, away from driver containers."""
 _PRIVILEGED: Final = {"privileged": True, "seLinuxOptions": {"level": "s0"}}
 _UNPRIVILEGED: Final = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
+_PEERMEM_PROBE: Final = ["nvidia-driver", "probe_nvidia_peermem"]
 _PRE_STOP: Final = f"rm -f {READY_FILE} {DAEMONS_FILE}"
 _MODULE_PROBE: Final = Probe(
     initial_delay_seconds=10, timeout_seconds=10, period_seconds=10, failure_threshold=120
@@ -103,6 +107,7 @@ def _init_containers(
         "image": image,
         "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["true"],
+        "env": env_fields([_WITHOUT_GPUS]),
         "securityContext": _UNPRIVILEGED,
     }
     pod_fields = {
@@ -129,7 +134,26 @@ def _init_containers(
         },
         "volumeMounts": [volume_mount("gate", GATE_DIR)],
     }
-    return [pull, gate]
+    if not driver.rdma.enabled:
+        return [pull, gate]
+    wait = {**pull, "name": "network-driver", "command": ["sh", "-c", _network_wait(driver)]}
+    if not driver.rdma.use_host_mofed:
+        wait["volumeMounts"] = [volume_mount("run-mellanox-drivers", _MOFED, propagation=FROM_HOST)]
+    return [pull, wait, gate]
+
+
+def _network_wait(driver: WantedDriver) -> str:
+    """Return the script that waits for the network driver, which nvidia-peermem is built with.
+
+    A machine without such a network card has nothing to wait for.
+    """
+    is_ready, what = f"[ -f {_MOFED}/.driver-ready ]", f"{_MOFED}/.driver-ready to exist"
+    if driver.rdma.use_host_mofed:
+        is_ready, what = "grep -q '^mlx5_core ' /proc/modules", "mlx5_core to be loaded"
+    return (
+        "grep -qs 0x15b3 /sys/bus/pci/devices/*/vendor || exit 0;"
+        f' until {is_ready}; do echo "waiting for {what}"; sleep 5; done'
+    )
 
 
 def _containers(
@@ -155,7 +179,7 @@ def _driver(
 
     The driver writes the digest into its state file.
     """
-    variables = driver_variables(driver)
+    variables = merge_env(driver_variables(driver), below=[_WITHOUT_GPUS])
     pod_fields = {"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP"}
     for variable in variables:
         pod_fields.pop(variable.name, None)
@@ -195,10 +219,13 @@ def _peermem(driver: WantedDriver, image: str, mounts: list[JsonObject]) -> Json
         "command": ["nvidia-driver"],
         "args": ["reload_nvidia_peermem"],
         # These variables locate the network driver that the container waits for.
-        "env": env_fields(rdma_env(driver)),
+        "env": env_fields((_WITHOUT_GPUS, *rdma_env(driver))),
         "securityContext": _PRIVILEGED,
         "volumeMounts": mounts,
-        **_module_probes("nvidia_peermem"),
+        # The vendor's own probe succeeds while no network driver is loaded: on a machine without
+        # such a card the module is never loaded, and nothing is wrong.
+        "startupProbe": _probe(_PEERMEM_PROBE, _MODULE_PROBE),
+        "livenessProbe": _probe(_PEERMEM_PROBE, LIVENESS_PROBE, Probe(failure_threshold=1)),
     }
 
 
@@ -220,7 +247,7 @@ def _extra_module(
         "imagePullPolicy": part.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["bash", "-c"],
         "args": list(part.args) or [script],
-        "env": env_fields(part.env),
+        "env": env_fields(merge_env(part.env, below=[_WITHOUT_GPUS])),
         "resources": resource_fields(part.resources),
         "securityContext": _PRIVILEGED,
         "volumeMounts": mounts,

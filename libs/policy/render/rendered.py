@@ -29,12 +29,20 @@ VALIDATOR = "nvidia-operator-validator"
 """The label `app` of validator pods."""
 NODE_STATUS = "nvidia-node-status-exporter"
 """The name of the Service and the ServiceMonitor for their metrics."""
+DRA_APP = "nvidia-dra-driver-kubelet-plugin"
+"""The label of the pods of the plugin for claims."""
 MONITOR_KIND = "ServiceMonitor"
 MONITOR_GROUP = "monitoring.coreos.com"
 """Of the Prometheus Operator: a cluster may lack the kind."""
 POOL_ANNOTATION = "sluice.dev/pool"
 TARGET_ANNOTATION = "sluice.dev/target"
 INSTALL_ANNOTATION = "sluice.dev/install-digest"
+IMAGE_ANNOTATION = "sluice.dev/image"
+"""On a driver's DaemonSet: its image, which is brought to nodes before they are drained."""
+IMAGE_PULLER = "sluice-image"
+"""The label `app` of the pods that bring it, and the beginning of their names."""
+IMAGE_LABEL = "sluice.dev/image-of"
+"""The driver label, on those pods."""
 
 
 def agent_selector(app: str) -> dict[str, str]:
@@ -51,6 +59,7 @@ class Operand(StrEnum):
     """The driver agent, which keeps the CDI specs too."""
     VALIDATION = "state-operator-validation"
     DEVICE_PLUGIN = "state-device-plugin"
+    DRA = "state-dra-driver"
     TELEMETRY = "state-dcgm-exporter"
     NODE_STATUS = "state-node-status-exporter"
     DISCOVERY = "gpu-feature-discovery"
@@ -97,7 +106,7 @@ class AgentImages(msgspec.Struct, frozen=True, kw_only=True):
 
     discovery: str
     driver: str
-    """The image of the driver agent, the device plugin and the gate."""
+    """The image of the driver agent, the device plugin, the plugin for claims and the gate."""
     validator: str
     telemetry: str
 
@@ -114,3 +123,5 @@ class RenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Variables of the telemetry agent alone: an agent refuses settings that it does not have."""
     bus_ca: str = ""
     """The ConfigMap whose `ca.crt` agents verify the bus with; empty without TLS."""
+    brings_images: bool = False
+    """Driver images are brought to nodes on request: the scheduler waits for them."""

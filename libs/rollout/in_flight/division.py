@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from libs.contracts.commands import REBOOT_REQUIRED, Command, CommandKind, Idle, Mig, Proven
+from libs.contracts.commands import REBOOT_REQUIRED, Command, CommandKind, Idle, Mig
 from libs.contracts.node import MigState, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
 from libs.contracts.reports import RefusalCode, Result
@@ -179,7 +179,7 @@ def _await_driver(f: InFlightNode) -> NodeOutcome:
         return fail(f, f"driver-start: the driver is not proven for kernel {kernel} of this boot")
     if f.bus_is_down:
         return bus_wait(f)
-    proven = Proven(label=evidence.label, kernel=evidence.kernel)
+    proven = slots.proven_by(evidence)
     slot = f.node.components[slots.DRIVER].slot if slots.DRIVER in f.node.components else None
     is_shut_out = waits_at_gate(f.new_pod, f.node.gate) or f.pool.method is not (
         InstallMethod.CONTAINER

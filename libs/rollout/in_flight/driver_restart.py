@@ -109,7 +109,8 @@ def _free_devices(f: InFlightNode) -> NodeOutcome:
         return outcome
     if f.node.loaded is not None:
         return quiesce(f, slots.QUIESCED, fail)
-    return quiesce(f, (slots.PLUGIN,) if f.record.operation is Operation.BRING_UP else (), fail)
+    offering = slots.OFFERING if f.record.operation is Operation.BRING_UP else ()
+    return quiesce(f, offering, fail)
 
 
 def _keeps_modules(f: InFlightNode) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from libs.contracts.commands import CommandKind, Idle, Proven
+from libs.contracts.commands import CommandKind, Idle
 from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
     MigState,
@@ -58,7 +58,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
         mig_failed=f.record.mig_failed,
         evidence=replace(evidence, allocatable=()),
     )
-    proven = Proven(label=evidence.label, kernel=evidence.kernel)
+    proven = slots.proven_by(evidence)
     before = [
         slots.idle_command(f.node, name, f.now, token=f.record.token, proven=proven)
         for name in (slots.DRIVER, slots.VALIDATOR)
@@ -255,7 +255,7 @@ def _idle_commands(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
         for name in names
         if name in f.node.components
         and f.node.components[name].slot is not None
-        and _slot_body(f.node, name) != Idle()
+        and _slot_body(f.node, name) != slots.idle_body(f.node, name)
     ]
 
 

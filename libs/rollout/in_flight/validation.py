@@ -20,9 +20,16 @@ from libs.rollout.in_flight.driver_restart import (
     is_shut_out_after_swap,
     restart_again,
 )
-from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, state_wait, write_record
+from libs.rollout.in_flight.in_flight_node import (
+    InFlightNode,
+    bus_wait,
+    recheck_at,
+    state_wait,
+    write_record,
+)
 from libs.rollout.in_flight.lease_end import fail, finish_upgrade
-from libs.rollout.node_driver import START_TOLERANCE, DriverRun, covers_run
+from libs.rollout.in_flight.validation_pod import confirm_by_pod, with_pod_step
+from libs.rollout.node_driver import START_TOLERANCE, DriverRun, covers_run, fits_runtime
 
 _PLUGIN_STEP = "plugin"
 """The phase of the validator in which CUDA has passed, and pods may have the GPUs."""
@@ -157,9 +164,11 @@ def _finish(inputs: _ValidationInputs) -> NodeOutcome:
         cause = f"validation: {result.code or 'failed'}: {result.message}".rstrip(": ")
         return fail(f, cause)
     if evidence.passed:
+        if wait := _unsettled_runtime(f, evidence):
+            return wait
         if _mismatch(inputs, evidence) or not _all_answered(inputs):
             return None
-        return _resume_plugin(f) or _release(inputs, f, evidence)
+        return _resume_offering(f) or _release(inputs, f, evidence)
     for step in evidence.steps:
         if not step.passed:
             cause = f"{step.name}: {step.message}" if step.message else step.name
@@ -167,18 +176,37 @@ def _finish(inputs: _ValidationInputs) -> NodeOutcome:
     return fail(f, "validation: a check did not pass")
 
 
-def _resume_plugin(f: InFlightNode) -> Step | None:
-    """Let the plugin offer the GPUs after a proof of a validator that does not know its step."""
-    token = f.record.token
-    if slots.held_command(f.node, slots.PLUGIN, token, CommandKind.QUIESCE) is None:
+def _unsettled_runtime(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
+    """Wait for a report of what the validator found: the driver agent reports every few seconds."""
+    settled = evidence.at + limits.RUNTIME_REPORT
+    if fits_runtime(evidence, f.node) or not evidence.at <= f.now.at < settled:
         return None
-    idle = slots.idle_command(f.node, slots.PLUGIN, f.now, token=token)
-    because = "let the device plugin offer the GPUs"
-    return Step(actions=(idle,), because=because, wait=state_wait(f, WaitCode.VALIDATION, because))
+    detail = "the driver agent reports another configuration of the container runtime"
+    return recheck_at(state_wait(f, WaitCode.VALIDATION, detail), settled, f.now)
+
+
+def _resume_offering(f: InFlightNode) -> Step | None:
+    """Let the GPUs be offered after a proof, unless the proof contains that they are."""
+    token = f.record.token
+    idle = [
+        slots.idle_command(f.node, name, f.now, token=token)
+        for name in slots.OFFERING
+        if slots.held_command(f.node, name, token, CommandKind.QUIESCE) is not None
+    ]
+    if not idle:
+        return None
+    because = "let the GPUs be offered to pods"
+    wait = state_wait(f, WaitCode.VALIDATION, because)
+    return Step(actions=tuple(idle), because=because, wait=wait)
 
 
 def _release(inputs: _ValidationInputs, f: InFlightNode, evidence: Evidence) -> NodeOutcome:
-    return _unlisted(inputs, evidence) or _stale_pods_wait(inputs) or finish_upgrade(f, evidence)
+    return (
+        _unlisted(inputs, evidence)
+        or _stale_pods_wait(inputs)
+        or confirm_by_pod(f, evidence)
+        or finish_upgrade(f, with_pod_step(f, evidence))
+    )
 
 
 def _unlisted(inputs: _ValidationInputs, evidence: Evidence) -> NodeOutcome:
@@ -227,6 +255,8 @@ def _mismatch(inputs: _ValidationInputs, evidence: Evidence) -> str:
         return "the driver is not running any more"
     if not covers_run(evidence, inputs.run):
         return "the evidence is for another run of the driver"
+    if not fits_runtime(evidence, node):
+        return "the evidence is for another configuration of the container runtime"
     return ""
 
 
@@ -249,8 +279,8 @@ def _command_step(inputs: _ValidationInputs) -> Step | None:
         slot = component.slot
         if name == slots.VALIDATOR or slot is None or slot.kind != CommandKind.QUIESCE:
             continue  # the validator resumes by its `validate`
-        # The plugin offers no GPU to pods before CUDA works.
-        if name != slots.PLUGIN or _cuda_works(inputs):
+        # No GPU is offered to pods before CUDA works.
+        if name not in slots.OFFERING or _cuda_works(inputs):
             commands.append(slots.idle_command(f.node, name, f.now, token=f.record.token))
     if slots.VALIDATOR in f.node.components and inputs.run is not None and inputs.ready:
         is_void = inputs.evidence is not None and _all_answered(inputs)

@@ -20,7 +20,7 @@ from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.pool.headroom import Headroom
 from libs.rollout.pool.queues import CandidateQueue, CandidateQueues, QueueKey, Rank
 from libs.rollout.pool.tally import PoolTally
-from libs.rollout.preflight import PreflightPhase, preflight_status
+from libs.rollout.preflight import PreflightPhase, is_image_unrequested, preflight_status
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -29,8 +29,14 @@ from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
 PREFLIGHTS_AHEAD: Final = 4
 """How many more preflight checks are requested than nodes may start."""
 
+MAX_IMAGES_AHEAD: Final = 32
+"""How many images at most are brought ahead; else as many as nodes may be unavailable."""
+
 RECHECKS_AT_ONCE: Final = 8
 """How many failed preflight checks are repeated at a time."""
+
+
+_ANSWER_PENDING: Final = "waiting for the driver agent to answer the preflight check"
 
 
 class Allocation(msgspec.Struct, kw_only=True):
@@ -61,10 +67,10 @@ def allocate(
     now: Instant,
 ) -> Allocation:
     """Grant starts; `before` are the wait codes of the last decision."""
-    grants = _Grants(pool, queues, nodes, before, fresh, now, Allocation())
+    images_ahead = min(evaluation.limit, MAX_IMAGES_AHEAD)
+    grants = _Grants(pool, queues, nodes, before, fresh, now, images_ahead, Allocation())
     grants.grant_starts(Headroom(pool, tally, evaluation))
-    if evaluation.blocked_by is None:
-        grants.repeat_checks()
+    grants.repeat_checks(evaluation)
     return grants.allocation
 
 
@@ -77,6 +83,7 @@ class _Grants(msgspec.Struct, frozen=True):
     before: Mapping[str, WaitCode]
     fresh: Freshness
     now: Instant
+    images_ahead: int
     allocation: Allocation
 
     def grant_starts(self, headroom: Headroom) -> None:
@@ -117,9 +124,10 @@ class _Grants(msgspec.Struct, frozen=True):
             self.allocation.probes = self.fresh.probes
             self.allocation.wake_at = self.fresh.wake_at
         if status.phase is PreflightPhase.NEEDED:
-            self._request_check(node, candidate, self._preflight_wait(until=None))
+            self._request_check(node, candidate, self._preflight_wait(_ANSWER_PENDING, None))
         elif status.phase is PreflightPhase.PENDING:
-            self.allocation.waits[name] = self._preflight_wait(until=status.due)
+            detail = status.detail or _ANSWER_PENDING
+            self.allocation.waits[name] = self._preflight_wait(detail, status.due)
         elif stale_reason:
             self.allocation.waits[name] = wait(WaitCode.STALE, stale_reason, self.now)
         else:
@@ -140,8 +148,7 @@ class _Grants(msgspec.Struct, frozen=True):
             WaitCode.BUDGET, detail, self.now, who=NO_ACTION_NEEDED
         )
 
-    def _preflight_wait(self, *, until: float | None) -> Wait:
-        detail = "waiting for the driver agent to answer the preflight check"
+    def _preflight_wait(self, detail: str, until: float | None) -> Wait:
         return wait(WaitCode.PREFLIGHT, detail, self.now, until, who=NO_ACTION_NEEDED)
 
     def _request_check(self, node: NodeView, candidate: Candidate, wait_meanwhile: Wait) -> None:
@@ -155,24 +162,34 @@ class _Grants(msgspec.Struct, frozen=True):
     def _check_ahead(
         self, blocked_heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]]
     ) -> None:
-        """Request the checks of the next candidates of queues that were open a moment ago."""
+        """Request the checks of the next candidates of queues that were open a moment ago.
+
+        Of the ones after them, only those are checked that need an image, and once.
+        """
+        ahead = max(PREFLIGHTS_AHEAD, self.images_ahead)
         candidates = [
-            [
-                (rank, queue),
-                *((following, queue) for following in islice(ranks, PREFLIGHTS_AHEAD - 1)),
-            ]
+            [(rank, queue), *((following, queue) for following in islice(ranks, ahead - 1))]
             for rank, queue, ranks in blocked_heads
         ]
-        for rank, queue in islice(merge(*candidates, key=itemgetter(0)), PREFLIGHTS_AHEAD):
+        following = islice(merge(*candidates, key=itemgetter(0)), ahead)
+        for place, (rank, queue) in enumerate(following):
             node, candidate = self.nodes[rank.name], self.queues.candidates[rank.name]
+            if place >= PREFLIGHTS_AHEAD and not is_image_unrequested(node, candidate):
+                continue
             status = preflight_status(node, candidate, self.before.get(rank.name), self.now.at)
             if status.phase is PreflightPhase.NEEDED:
                 self._request_check(node, candidate, queue.wait(self.now.at))
 
-    def repeat_checks(self) -> None:
-        """Repeat failed checks, a few at a time."""
+    def repeat_checks(self, evaluation: PoolEvaluation) -> None:
+        """Repeat failed checks, a few at a time, of nodes that may start."""
         free = max(0, RECHECKS_AT_ONCE - len(self.queues.rechecking))
-        for _, name in islice(self.queues.due, free):
+        candidates = self.queues.candidates
+        due = (
+            name
+            for _, name in self.queues.due
+            if evaluation.block_of(by_hand=candidates[name].by_hand) is None
+        )
+        for name in islice(due, free):
             blocked_wait = self.queues.blocked[name].wait
             if blocked_wait is not None:
                 self._request_check(self.nodes[name], self.queues.candidates[name], blocked_wait)

@@ -39,7 +39,7 @@ class PauseReason(StrEnum):
 
 
 class Pause(NamedTuple):
-    """Why nothing starts in a pool."""
+    """Why nothing starts in a pool, except by hand where `autoUpgrade` is off."""
 
     reason: PauseReason
     block: BlockReason
@@ -76,12 +76,16 @@ def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
     if spec_of(pool).brake is Brake.PAUSE:
         detail = f"Rollout {key} is paused (spec.brake: Pause)"
         return Pause(PauseReason.BRAKE, BlockReason(WaitCode.PAUSED, detail))
-    if not pool.upgrade.auto_upgrade:
-        block = BlockReason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
-        return Pause(PauseReason.AUTO_UPGRADE_OFF, block)
     if pool.errors:
         block = BlockReason(WaitCode.PAUSED, "; ".join(pool.errors), "the author of the policy")
         return Pause(PauseReason.POLICY_INVALID, block)
+    if not pool.upgrade.auto_upgrade:
+        detail = (
+            "autoUpgrade is off in the policy: a node keeps its driver until somebody deletes its"
+            " driver pod"
+        )
+        who = "an administrator, by deleting the driver pod of the node, or by autoUpgrade"
+        return Pause(PauseReason.AUTO_UPGRADE_OFF, BlockReason(WaitCode.PAUSED, detail, who))
     return None
 
 

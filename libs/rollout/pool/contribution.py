@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState
 from libs.contracts.rollout import InFlight
-from libs.rollout.node_driver import is_joining, is_occupied
+from libs.rollout.node_driver import is_joining, is_occupied, starts_by_hand
 from libs.rollout.node_writes import ENGINE_OWNERS, NON_DISRUPTIVE, current_record, upgrade_lease
 from libs.rollout.views.node import NodeField, NodeView
 
@@ -66,6 +66,8 @@ class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Nothing runs on the node that could be taken away: it is brought up without a cordon."""
     started: bool = False
     """Past the first irreversible step, or in an operation without one."""
+    by_hand: bool = False
+    """Granted, and may begin although `autoUpgrade` is off."""
     joining: bool = False
     """The node had no driver of ours before."""
     counted_targets: tuple[str, ...] = ()
@@ -221,6 +223,7 @@ def _unbegun(
         base,
         entry=entry,
         is_unoccupied=joining and is_occupied(node) is False,
+        by_hand=entry.validates or (bool(entry.target) and starts_by_hand(node, record)),
         joining=joining,
         counted_targets=_targets(entry),
         is_recovery=entry.outside and not entry.validates,

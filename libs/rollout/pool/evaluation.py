@@ -21,7 +21,7 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.shapes import scaled_value
 from libs.rollout.limits import stale_source
 from libs.rollout.pool import harm
-from libs.rollout.pool.conditions import Pause, pool_pause, spec_of
+from libs.rollout.pool.conditions import Pause, PauseReason, pool_pause, spec_of
 from libs.rollout.pool.contribution import NodeContribution
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
@@ -59,6 +59,11 @@ class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
     def blocked_by(self) -> BlockReason | None:
         return None if self.pause is None else self.pause.block
 
+    def block_of(self, *, by_hand: bool) -> BlockReason | None:
+        """Return why such a node does not start, whatever the limits allow."""
+        is_off = self.pause is not None and self.pause.reason is PauseReason.AUTO_UPGRADE_OFF
+        return None if by_hand and is_off else self.blocked_by
+
     def record(self, pool: PoolView, target: str, present: int) -> TargetRecord:
         """Return the record of a target; a new one as its first grant would create it."""
         known = self.records.get(target)
@@ -85,7 +90,8 @@ def evaluate_pool(
     }
     pause = pool_pause(pool, tally, now)
     is_enabled = was_enabled(pool)
-    is_wanted = is_enabled and pool.target and not (pool.gone or pool.errors)
+    is_used = is_enabled or tally.managed_count > 0
+    is_wanted = is_used and pool.target and not (pool.gone or pool.errors)
     frozen = spec.brake is Brake.FREEZE or stored.frozen_since is not None
     evaluation = PoolEvaluation(
         stored=stored,
@@ -184,7 +190,7 @@ def _must_not_begin(pool: PoolView, evaluation: PoolEvaluation, node: NodeContri
     entry = node.entry
     if node.write_pending:
         return False  # its first write is on the way
-    if evaluation.blocked_by is not None:
+    if evaluation.block_of(by_hand=node.by_hand) is not None:
         return True
     if entry is None or entry.validates or not entry.target:
         return False
@@ -295,5 +301,5 @@ def stored_status(pool: PoolView) -> RolloutStatus:
 
 
 def was_enabled(pool: PoolView) -> bool:
-    """Whether the policy ever upgraded nodes automatically: only then are they marked."""
+    """Whether the policy ever upgraded a node: only then are others marked."""
     return pool.upgrade.auto_upgrade or bool(pool.rollout and pool.rollout.status.target)

@@ -84,7 +84,7 @@ class Headroom:
 
     def _limit(self, key: QueueKey) -> Callable[[str], BlockReason] | None:
         """Return the first limit that blocks such a candidate: the function that describes it."""
-        if (blocked_by := self._evaluation.blocked_by) is not None:
+        if (blocked_by := self._evaluation.block_of(by_hand=key.by_hand)) is not None:
             return lambda _target: blocked_by
         if key.validates_only:
             return None

@@ -121,6 +121,8 @@ class QueueKey(NamedTuple):
 
     validates_only: bool
     """Only validated: nothing but a pause blocks it."""
+    by_hand: bool
+    """It starts although `autoUpgrade` is off."""
     is_recovery: bool
     """It counts for no target: it failed on an earlier one, unless it is only validated."""
     costs_budget: bool
@@ -135,7 +137,14 @@ def queue_key(candidate: Candidate, contribution: NodeContribution, tally: PoolT
     target = "" if operation is _REMOVE else candidate.target
     costs_budget = contribution.may_be_available and operation not in NON_DISRUPTIVE
     failed = tally.has_failed(contribution.uid, target)
-    return QueueKey(operation is _VALIDATE, candidate.outside, costs_budget, failed, target)
+    return QueueKey(
+        validates_only=operation is _VALIDATE,
+        by_hand=candidate.by_hand,
+        is_recovery=candidate.outside,
+        costs_budget=costs_budget,
+        already_failed=failed,
+        target=target,
+    )
 
 
 class CandidateQueue:

@@ -58,6 +58,8 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
     """Restarts of the driver container."""
     trouble: str = ""
     """Why the driver container does not run, reported by the kubelet: a missing image, a crash."""
+    pulled: float | None = None
+    """Seconds from its creation until its image was on the node; None: not known."""
 
     @property
     def instance(self) -> str:
@@ -122,6 +124,10 @@ class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
     @property
+    def is_of_sluice(self) -> bool:
+        return self.exemption is EvictionExemption.SLUICE
+
+    @property
     def may_hold_gpus(self) -> bool:
         """Whether it is unknown if the pod keeps the driver in use."""
         return self.claims_unknown and self.exemption in _NOT_PAUSED
@@ -152,6 +158,17 @@ class PreflightQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Uids of the pods announced as leaving; None: no longer known."""
     answered_at: float | None = None
     answer: Preflight | None = None
+
+
+class ImagePull(msgspec.Struct, frozen=True, kw_only=True):
+    """The pod that brings a driver's image to the node before the node is drained."""
+
+    label: str
+    """The driver label that the image belongs to."""
+    present: bool = False
+    """Everything that the pod brings is on the node, and stays there as long as the pod exists."""
+    trouble: str = ""
+    """Why it is not, as far as the kubelet says."""
 
 
 class FailedGpu(msgspec.Struct, frozen=True):

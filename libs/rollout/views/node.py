@@ -8,7 +8,7 @@ import msgspec
 from libs.contracts.commands import Order
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest
+from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod
 from libs.contracts.reports import Evidence, Usage
 from libs.rollout.decision import Wait
 from libs.rollout.views.machine import (
@@ -16,6 +16,7 @@ from libs.rollout.views.machine import (
     DriverPod,
     FailedGpu,
     GpuVerdict,
+    ImagePull,
     PodEviction,
     PreflightQuery,
     WantedMig,
@@ -62,6 +63,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
     mig: WantedMig | None = None
     """None: its GPUs stay divided as they are."""
+    plugin_config: str = ""
+    """The configuration of its device plugin, as its label names it; empty: the default."""
 
     # what the Node reports
     ready: bool = True
@@ -94,6 +97,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """The annotation of the GPU Operator that requests an upgrade."""
     safe_load: bool = False
     """The driver waits until we let it load."""
+    validation_pod: ValidationPod | None = None
+    """What became of the pod that confirms a validation of the node, or of an earlier one."""
 
     # the machine
     components: Components = {}
@@ -107,6 +112,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     gate: Gate | None = None
     no_gpus: str = ""
     """Why no container can have some of its GPUs, as the driver agent says; for people only."""
+    runtime_problem: str = ""
+    """Why its container runtime is not configured as wanted, likewise for people only."""
+    runtime_digest: str = ""
+    """Of what containers with a GPU get now, as the driver agent says; empty: not known."""
     evidence: Evidence | None = None
     """The validator's last evidence, of this node uid and boot."""
     usage: Usage | None = None
@@ -115,6 +124,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[WorkloadPod, ...] | None = None
     """None: not watched; pods are watched while the node is in flight or about to start."""
     preflight: PreflightQuery | None = None
+    image_pull: ImagePull | None = None
+    """None: no pod brings an image."""
 
     # our effects in progress
     evictions: tuple[PodEviction, ...] = ()

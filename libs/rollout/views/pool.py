@@ -15,7 +15,7 @@ class PoolConstraints(msgspec.Struct, frozen=True, kw_only=True):
     leading: bool = True
     """Our epoch is in the Rollout. Otherwise nothing is done to any node of the pool."""
     may_mark_required: bool = True
-    """Needed upgrades are written as `upgrade-required`; False if `autoUpgrade` was never on."""
+    """Needed upgrades are written as `upgrade-required`; False where no node was ever upgraded."""
     paused: str = ""
     """Why nothing starts, for a person; empty: nodes may start."""
     frozen: bool = False
@@ -58,6 +58,8 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     install_digest: str = ""
     artefact: str = ""
     """With the host method: the digest of what is installed."""
+    image: str = ""
+    """The driver's image, which is on a node before the node is drained; empty: there is none."""
     readiness: Readiness = Readiness.SETTLED
     detail: str = ""
     """Why it is not settled, for a person."""
@@ -88,6 +90,8 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     """By target, then by variant: the wanted one, and what is left of earlier targets."""
     upgrade: UpgradePolicy = UpgradePolicy()
     strategy: StrategySpec = StrategySpec()
+    validation_pod: bool = False
+    """A pod that asks for a GPU has to confirm the validation of a node."""
     errors: tuple[str, ...] = ()
     """What is wrong with the policy, for a person: nothing new starts."""
     gone: bool = False

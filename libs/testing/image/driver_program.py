@@ -45,6 +45,7 @@ class DriverContainer:
 
     def init(self) -> None:
         """Install the driver, and load it unless this very installation is loaded."""
+        _set_daemons_status("NotReady")
         _show_modules()
         if self._is_loaded():
             _log(f"driver {self._version} is loaded already, by this configuration")
@@ -52,6 +53,7 @@ class DriverContainer:
         else:
             self._install()
         self._daemon = (_NODE / "dev/nvidiactl").open("rb")
+        _set_daemons_status("Ready")
         _unmount_root()
         _mount_root()
         (_RUN / "nvidia-driver.state").write_text(f"{self._digest}\n")
@@ -108,6 +110,13 @@ class DriverContainer:
             link = folder / library.name
             link.unlink(missing_ok=True)
             link.symlink_to(file)
+
+
+def _set_daemons_status(status: str) -> None:
+    """Tell the startup probe whether the daemons of the driver run."""
+    folder = _RUN / "validations"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".driver-daemons-status").write_text(f"{status}\n")
 
 
 def _show_modules() -> None:
@@ -185,6 +194,9 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 def main() -> int:
     """Run until SIGTERM; return the exit code."""
+    if sys.argv[1:2] != ["init"]:
+        _log("Usage: nvidia-driver init")
+        return 1
     version = os.environ["DRIVER_VERSION"]
     driver = DriverContainer(
         version, os.environ.get("DRIVER_CONFIG_DIGEST", ""), _read_settings(version)

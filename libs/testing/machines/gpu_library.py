@@ -151,6 +151,9 @@ class GpuReadings:
             memory_utilization=round(60 * load),
             framebuffer_used_mib=min(used, gpu.memory_mib),
             framebuffer_free_mib=max(0, gpu.memory_mib - used),
+            remapped_uncorrectable=0,
+            remapped_correctable=0,
+            tensor_active=round(0.7 * load, 3),
             ecc_volatile_uncorrected=0,
         )
 

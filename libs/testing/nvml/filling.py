@@ -39,7 +39,7 @@ def fill_machine(machine: Machine, profile: Profile, *, seed: int) -> None:
         _fill_limits(gpu, profile.product)
         _fill_features(gpu, profile)
         _fill_readings(gpu, profile.product)
-        _fill_links(gpu, profile.product)
+        _fill_links(gpu, profile, index)
         _fill_mig(gpu, profile.product)
 
 
@@ -119,15 +119,18 @@ def _fill_readings(gpu: Gpu, product: Product) -> None:
     readings.pcie_width = _PCIE_WIDTH
 
 
-def _fill_links(gpu: Gpu, product: Product) -> None:
+def _fill_links(gpu: Gpu, profile: Profile, index: int) -> None:
+    product = profile.product
     if product.nvlinks is None:
         return
+    peers = {one: other for pair in profile.bridges for one, other in (pair, pair[::-1])}
     links = gpu.links
     links.count = product.nvlinks.count
     links.version = product.nvlinks.version
     links.speed_mbps = product.nvlinks.speed_mbps
     for link in links.link[: links.count]:
         link.active = 1
+        link.peer = peers.get(index, -1) + 1
 
 
 def _fill_mig(gpu: Gpu, product: Product) -> None:

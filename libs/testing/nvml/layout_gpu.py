@@ -170,6 +170,8 @@ class Health(ctypes.Structure):
 class Link(ctypes.Structure):
     __slots__ = ()
     active: U32
+    peer: U32
+    """The GPU at the other end, by its index plus one; 0: an NVSwitch."""
     replays: U64
     recoveries: U64
     crc_flit_errors: U64

@@ -15,6 +15,8 @@ class Profile:
     cluster_uuid: str = ""
     """The NVLink fabric of several machines that the GPUs belong to."""
     clique: int = 0
+    bridges: tuple[tuple[int, int], ...] = ()
+    """The GPUs that all of their NVLinks join, by index; without any, NVSwitches join all."""
 
 
 def _on_one_domain(*buses: int) -> tuple[tuple[int, int], ...]:
@@ -31,6 +33,13 @@ A100_40GB = Profile(
     product=products.A100,
     addresses=_on_one_domain(0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD),
 )
+
+A100_PAIRS = Profile(
+    product=products.A100,
+    addresses=_on_one_domain(0x17, 0x31, 0xB1, 0xCA),
+    bridges=((0, 2), (1, 3)),
+)
+"""Four GPUs, of which NVLink bridges join two each."""
 
 T4 = Profile(product=products.T4, addresses=_on_one_domain(0x1E))
 
@@ -49,4 +58,5 @@ ALL = {
     "T4": T4,
     "L40S": L40S,
     "GB200": GB200,
+    "A100-40GB-PAIRS": A100_PAIRS,
 }

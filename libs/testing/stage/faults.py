@@ -4,7 +4,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from libs.contracts.commands import Order
+from libs.contracts.commands import Order, Proven
 from libs.contracts.journal import Verb
 from libs.contracts.paths import UID
 from libs.contracts.records import LostJournal
@@ -16,6 +16,7 @@ from libs.forecast.stage.objects import (
     AgentReports,
     DriverContainerStatus,
     GpuCure,
+    ProofOnDisk,
     StageAgent,
     StageDriverPod,
     StageMachine,
@@ -108,6 +109,14 @@ class StageFaults:
                 )
                 state.recorder.lost_journals.append(lost)
         _schedule_start(state, machine, agent)
+
+    def swap_disk(self, node: str) -> None:
+        """Give the machine a disk on which another node proved the driver of this one's label."""
+        state, machine = self._state, self._state.machines[node]
+        label = api.driver_label_of(state.nodes[node]) if node in state.nodes else ""
+        digest = state.daemon_sets.get(label, "")
+        proven = Proven(label=label, kernel=machine.kernel, install_digest=digest)
+        machine.agents["driver"].disk = ProofOnDisk("another-node", proven)
 
     def disconnect_agents(self, node: str) -> None:
         state, machine = self._state, self._state.machines[node]
@@ -342,6 +351,7 @@ def _stop_agent(
     agent.process_number += 1
     agent.running = False
     agent.slot = agent.proven = None
+    agent.has_read_slot = False
     if agent.silent_at is None:
         agent.silent_at = state.now + state.latencies.silent_after
     state.touch(machine.name)
@@ -384,7 +394,7 @@ def bind_to_node(state: StageState, machine: StageMachine) -> None:
         agent.epoch = 0
         agent.highest_order = Order(0, 0)
         agent.current_op = agent.body = agent.last_result = agent.slot = agent.proven = None
-        agent.running = False
+        agent.running = agent.has_read_slot = False
         agent.process_number += 1
         agent.pending_reports = agent.published_reports = AgentReports()
         agent.holds_devices = agent.component not in agents.WITHOUT_DEVICES and agent.alive

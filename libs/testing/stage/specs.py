@@ -173,6 +173,8 @@ def _record_validation(
         order=Order(upgrade.token, upgrade.validate_op),
         deadline=state.now,
     )
+    build = upgrade.build
+    state.last_proven[machine.name] = node.uid, machine.kernel, build.label, build.install_digest
     if state.recorder is not None:
         state.recorder.entry(
             upgrade.at,

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from libs.contracts.commands import Command
+from libs.contracts.commands import Command, CommandKind, Idle, Install, Swap
 from libs.contracts.journal import EntryPhase
 from libs.forecast.stage import views
 from libs.forecast.stage.objects import (
@@ -39,6 +39,9 @@ class SimulatedState(StageState):
         self.recorder: JournalRecorder | None = JournalRecorder() if journalled else None
         self.violations: list[tuple[float, str, str]] = []
         """Time, node and description of everything that no order of events may cause."""
+        self.last_proven: dict[str, tuple[str, ...]] = {}
+        """By machine: node uid, kernel, label and install digest of the driver that was validated
+        last, while no other was begun and the driver agent did not learn that it is void."""
         self.missed_pokes: dict[str, tuple[str, ...]] = {}
         """Components that miss their pokes, by node."""
         self.sources = dict[str, SourceState]()
@@ -105,6 +108,7 @@ class SimulatedState(StageState):
         phase: EntryPhase,
         **details: Any,
     ) -> None:
+        self._follow_proof(machine, agent, command, phase)
         if self.recorder is not None:
             self.recorder.entry(
                 self.now,
@@ -115,6 +119,33 @@ class SimulatedState(StageState):
                 phase=phase,
                 **details,
             )
+
+    def _follow_proof(
+        self, machine: StageMachine, agent: StageAgent, command: Command, phase: EntryPhase
+    ) -> None:
+        evidence = agent.pending_reports.evidence
+        if phase is EntryPhase.FINISHED and command.kind == CommandKind.VALIDATE:
+            if evidence is not None and evidence.passed and evidence.order == command.order:
+                self.last_proven[machine.name] = (
+                    evidence.node_uid,
+                    evidence.kernel,
+                    evidence.label,
+                    evidence.driver_digest,
+                )
+        elif phase is EntryPhase.STARTED and agent.component == "driver":
+            body = command.open()
+            if isinstance(body, Swap | Install) or body == Idle():
+                self.last_proven.pop(machine.name, None)
+
+    def on_gate_opened(self, machine: StageMachine, pod: StageDriverPod) -> None:
+        """Record an opened gate that no command explains, and no proof of this very driver."""
+        agent = machine.agents["driver"]
+        if agent.has_read_slot:
+            return
+        asked = agent.node_uid, machine.kernel, pod.label, pod.install_digest
+        if self.last_proven.get(machine.name) != asked:
+            text = f"without a command, while {self.last_proven.get(machine.name)} was last proven"
+            self._violated(machine, f"the gate opened to {pod.uid} {asked} {text}")
 
     def on_node_written(self, name: str, before: str, write: WriteNode, step: Step) -> None:
         if self.recorder is not None and write.applied.state != before:

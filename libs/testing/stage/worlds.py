@@ -170,7 +170,8 @@ class SeededFleet(SeededWorld):
     """A seeded world whose machines reboot.
 
     A driver in `bad_drivers` never loads on any node; one in `unsound_drivers` loads but never
-    passes a validation. Drivers are named by label or by target.
+    passes a validation. Drivers are named by label or by target. `missing_images` is the share of
+    images that cannot be pulled to a node.
     """
 
     def __init__(
@@ -181,15 +182,24 @@ class SeededFleet(SeededWorld):
         never_boots: float = 0.002,
         bad_drivers: frozenset[str] = frozenset(),
         unsound_drivers: frozenset[str] = frozenset(),
+        missing_images: float = 0.0,
     ) -> None:
         super().__init__(seed, profile=profile)
         self._never_boots = never_boots
         self._bad_drivers = bad_drivers
         self._unsound_drivers = unsound_drivers
+        self._missing_images = missing_images
 
     def boot(self, node: str, attempt: int) -> TimeSpan:
         chance, quantile = self._draw(f"boot\n{node}\n{attempt}")
         return NEVER if chance < self._never_boots else TimeSpan(_BOOT.milliseconds(quantile))
+
+    def pull(self, node: str, workload: str, container: str) -> TimeSpan:
+        if self._missing_images:
+            chance, _ = self._draw(f"missing\n{node}\n{workload}\n{container}")
+            if chance < self._missing_images:
+                return NEVER
+        return super().pull(node, workload, container)
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
         if driver not in self._bad_drivers:

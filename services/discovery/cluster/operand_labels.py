@@ -13,7 +13,7 @@ from typing import Final
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
-from libs.policy.owners import DEPLOY_OPERANDS, DEPLOY_PREFIX, WORKLOAD_LABEL
+from libs.policy.owners import DEPLOY_DRA, DEPLOY_OPERANDS, DEPLOY_PREFIX, WORKLOAD_LABEL
 from libs.policy.render.pauses import absent_agents, never_paused_labels
 from libs.policy.validation import PRESENT_LABEL
 from libs.policy.wanted import operands_of
@@ -101,7 +101,11 @@ def operands(labels: Labels, cluster: ClusterPolicy | GpuClusterPolicy | None) -
         workload = chosen if chosen in WORKLOADS else sandbox.default_workload
     wanted = OPERAND_SETS[workload, mode]
     containers = workload == CONTAINERS
-    changes = _remove_except(labels, wanted | {MIG_MANAGER} if containers else wanted)
+    # Without claims of ours, the label is for another's plugin.
+    kept = wanted if operands_of(cluster).dra else wanted | {DEPLOY_DRA}
+    if containers and operands_of(cluster).dra:
+        wanted = kept = wanted | {DEPLOY_DRA}
+    changes = _remove_except(labels, kept | {MIG_MANAGER} if containers else kept)
     changes |= {key: YES for key in wanted if not labels.get(key)}
     if containers and not labels.get(MIG_MANAGER) and supports_mig(labels):
         changes[MIG_MANAGER] = YES
@@ -142,7 +146,7 @@ def _remove_except(labels: Labels, wanted: frozenset[str]) -> Changes:
     """Remove unwanted operands, unless users set their value."""
     return {
         key: None
-        for key in (*OPERAND_KEYS, MIG_MANAGER)
+        for key in (*OPERAND_KEYS, MIG_MANAGER, DEPLOY_DRA)
         if key in labels and key not in wanted and _restored(labels[key]) in (YES, "")
     }
 

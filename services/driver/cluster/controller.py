@@ -69,7 +69,7 @@ class StaleCache(Exception):
 
 def _content(node: resources.Node) -> tuple[object, ...]:
     """Return what a plan depends on."""
-    return node.metadata.labels, node.record, node.handlers, node.offers_gpus
+    return node.metadata.labels, node.record, node.handlers, node.offers_gpus, node.boot_id
 
 
 class OperandController:

@@ -1,29 +1,49 @@
-"""Which handlers the container runtimes of nodes know, as driver agents report them.
+"""What nodes report: the handlers that their container runtimes know, and named diagnoses.
 
-Kubelets say it too, except with containerd 1.7. What was reported is kept during outages.
+Kubelets tell the handlers too, except with containerd 1.7. Reports are kept during outages.
 """
 
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
+import msgspec
+
 from libs.bus.port import Bus, LastPerSubject, StoredMessage
 from libs.contracts import subjects
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import Facts
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage, decode
-from libs.contracts.reports import Report, StateKind
+from libs.contracts.reports import (
+    Evidence,
+    Report,
+    StateBody,
+    StateKind,
+    named_diagnoses,
+)
 from libs.contracts.subjects import STATE, NotASubject, State
 
 MAX_HANDLERS: Final = 8
 """The most handlers of a node that count."""
 
 
+class _Reported(msgspec.Struct, frozen=True, kw_only=True):
+    """What one report says that is needed here."""
+
+    node_uid: str
+    boot_id: str
+    handlers: frozenset[str] | None = None
+    """None: the report is of another kind."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+
+
 class ReportedHandlers:
-    """By the uid of each node; empty until `follow` is entered."""
+    """Handlers and diagnoses by node; empty until `follow` is entered."""
 
     def __init__(self) -> None:
-        self._by_subject: dict[str, tuple[str, frozenset[str]]] = {}
+        self._by_subject: dict[str, _Reported] = {}
         self._repeated = set[str]()
         self._watchers = list[Callable[[], None]]()
 
@@ -39,7 +59,18 @@ class ReportedHandlers:
 
     def by_node(self) -> Mapping[str, frozenset[str]]:
         """Return the handlers by the uid of their node."""
-        return dict(self._by_subject.values())
+        return {
+            each.node_uid: each.handlers
+            for each in self._by_subject.values()
+            if each.handlers is not None
+        }
+
+    def diagnoses(self) -> Mapping[tuple[str, str], tuple[Diagnosis, ...]]:
+        """Return the diagnoses by the uid and boot of their node, each once."""
+        found = defaultdict[tuple[str, str], list[Diagnosis]](list)
+        for each in self._by_subject.values():
+            found[each.node_uid, each.boot_id] += each.diagnoses
+        return {node: tuple(dict.fromkeys(each)) for node, each in found.items() if each}
 
     def on_change(self, watcher: Callable[[], None]) -> Callable[[], None]:
         """Call `watcher` after each change, until the returned function is called."""
@@ -53,19 +84,17 @@ class ReportedHandlers:
         self._repeated.clear()
 
     def received(self, message: StoredMessage) -> None:
-        """Keep the handlers of a driver agent's facts; a malformed report changes nothing."""
+        """Keep what facts and evidence say; a malformed report changes nothing."""
         try:
             subject = subjects.parse(message.subject)
-            if not isinstance(subject, State) or (subject.component, subject.kind) != _FACTS:
+            if not isinstance(subject, State) or (subject.component, subject.kind) not in _READ:
                 return
             self._repeated.add(message.subject)
             report = decode(Report, message.data)
-            facts = report.open()
+            body = report.open()
         except (MalformedMessage, NotASubject):
             return
-        known = facts.container_runtime if isinstance(facts, Facts) else None
-        names = known.handlers[:MAX_HANDLERS] if known is not None else ()
-        self._set(message.subject, (report.node_uid, frozenset(names)))
+        self._set(message.subject, _reported(report, body))
 
     def caught_up(self) -> None:
         """Drop the nodes that the stream did not repeat."""
@@ -75,7 +104,7 @@ class ReportedHandlers:
     def lost(self) -> None:
         """Keep what was reported."""
 
-    def _set(self, subject: str, reported: tuple[str, frozenset[str]] | None) -> None:
+    def _set(self, subject: str, reported: _Reported | None) -> None:
         if self._by_subject.get(subject) == reported:
             return
         if reported is None:
@@ -86,4 +115,23 @@ class ReportedHandlers:
             watcher()
 
 
-_FACTS: Final = (Writer.DRIVER.value, StateKind.FACTS.value)
+_READ: Final = (
+    (Writer.DRIVER.value, StateKind.FACTS.value),
+    (Writer.VALIDATOR.value, StateKind.EVIDENCE.value),
+)
+
+
+def _reported(report: Report, body: StateBody) -> _Reported:
+    handlers, obstacle, evidence = None, None, None
+    if isinstance(body, Facts):
+        known = body.container_runtime
+        handlers = frozenset(known.handlers[:MAX_HANDLERS] if known is not None else ())
+        obstacle = body.obstacle
+    elif isinstance(body, Evidence):
+        evidence = body
+    return _Reported(
+        node_uid=report.node_uid,
+        boot_id=report.boot_id,
+        handlers=handlers,
+        diagnoses=named_diagnoses(evidence, obstacle),
+    )

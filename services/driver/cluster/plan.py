@@ -1,10 +1,11 @@
 """Plan the wanted objects and statuses from a snapshot of the cluster. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, NodeRecord, UpgradeState
 from libs.kube.views import ContainerStatus, Pod
@@ -27,6 +28,8 @@ from libs.policy.status import PolicyStatus, StatusCondition, policy_statuses
 from libs.policy.validation import PRESENT_LABEL
 from libs.policy.variants import assign_variants
 from libs.policy.wanted import operands_of
+from services.driver.cluster.diagnosed import with_diagnoses
+from services.driver.cluster.plugin_configs import PLUGIN_CONFIG, plugin_config_condition
 from services.driver.cluster.resources import DaemonSet, Node, PolicyObject
 
 _FEATURES: Final = "feature.node.kubernetes.io/"
@@ -48,12 +51,16 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """By name."""
     config_maps: Mapping[str, Collection[str]]
     """The keys of each, by its name."""
+    config_texts: Mapping[str, Mapping[str, str]] = {}
+    """The short texts in each, by its name and key."""
     daemon_sets: Collection[DaemonSet]
     """Only ours."""
     foreign_operands: Collection[str] = ()
     """DaemonSets of a GPU Operator in our namespace, by name."""
     reported_handlers: Mapping[str, Collection[str]] = {}
     """By the uid of nodes: the handlers that their driver agents report."""
+    diagnoses: Mapping[tuple[str, str], Sequence[Diagnosis]] = {}
+    """By the uid and boot of nodes."""
     has_monitors: bool = False
     """Whether the server has the kind ServiceMonitor."""
     pod_problems: tuple[PodProblem, ...] = ()
@@ -107,12 +114,16 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
     monitors = [] if snapshot.has_monitors else [key for key in objects if key.kind == MONITOR_KIND]
     for key in monitors:
         del objects[key]
-    statuses = [
-        with_missing_definition(
-            with_foreign_operands(status, pools, snapshot), pools, missing=bool(monitors)
-        )
-        for status in policy_statuses(pools, placement, rendering, observation)
-    ]
+    diagnoses = {
+        node.metadata.name: snapshot.diagnoses.get((node.metadata.uid, node.boot_id), ())
+        for node in snapshot.nodes
+    }
+    statuses: list[PolicyStatus] = []
+    for found in policy_statuses(pools, placement, rendering, observation):
+        status = with_foreign_operands(found, pools, snapshot)
+        status = with_missing_definition(status, pools, missing=bool(monitors))
+        status = with_plugin_configs(status, pools, snapshot, namespace=settings.namespace)
+        statuses.append(with_diagnoses(status, pools, diagnoses))
     return OperandPlan(
         pools=pools,
         objects=objects,
@@ -200,7 +211,7 @@ def with_foreign_operands(
 
 
 MISSING_DEFINITION: Final = "MissingDefinition"
-OF_CLUSTER: Final = (FOREIGN_OPERANDS, MISSING_DEFINITION)
+OF_CLUSTER: Final = (FOREIGN_OPERANDS, MISSING_DEFINITION, PLUGIN_CONFIG)
 """The conditions about the cluster's objects and kinds."""
 
 
@@ -217,6 +228,24 @@ def with_missing_definition(status: PolicyStatus, pools: Pools, *, missing: bool
     condition = StatusCondition(
         type=MISSING_DEFINITION, status=True, reason="NotInstalled", message=message
     )
+    return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
+
+
+def with_plugin_configs(
+    status: PolicyStatus, pools: Pools, snapshot: ClusterSnapshot, *, namespace: str
+) -> PolicyStatus:
+    """Name configurations of the device plugin that cannot be used."""
+    if not _is_of_cluster(status, pools):
+        return status
+    condition = plugin_config_condition(
+        pools.cluster,
+        namespace=namespace,
+        config_maps=snapshot.config_maps,
+        texts=snapshot.config_texts,
+        nodes=snapshot.nodes,
+    )
+    if condition is None:
+        return status
     return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
 
 

@@ -12,6 +12,7 @@ from libs.policy.pool import Pools
 from libs.policy.readiness import PodProblem
 from libs.policy.render.rendered import RenderSettings
 from libs.policy.validation import OWNER_LABEL
+from libs.policy.wanted import operands_of
 from libs.runtime.clock import Clock
 from services.driver.cluster.decide import (
     OperandAction,
@@ -28,7 +29,7 @@ from services.driver.cluster.handlers import ReportedHandlers
 from services.driver.cluster.plan import ClusterSnapshot, ObjectKey, OperandPlan, make_plan
 from services.driver.cluster.resources import (
     NODES,
-    RUNTIME_CLASSES,
+    OPERANDS,
     DaemonSet,
     Informers,
     is_of_gpu_operator,
@@ -91,6 +92,7 @@ class Planner:
             nodes=tuple(informers.nodes),
             gpu_clusters=tuple(each.metadata.name for each in informers.gpu_clusters),
             config_maps={each.metadata.name: each.keys for each in informers.configs},
+            config_texts={each.metadata.name: each.data or {} for each in informers.configs},
             daemon_sets=tuple(each for each in informers.daemon_sets if is_ours(each)),
             foreign_operands=tuple(
                 each.metadata.name
@@ -98,6 +100,7 @@ class Planner:
                 if is_of_gpu_operator(each) and not is_ours(each)
             ),
             reported_handlers=self._handlers.by_node(),
+            diagnoses=self._handlers.diagnoses(),
             has_monitors=informers.service_monitors.is_served,
             pod_problems=pod_problems,
             refused=refused,
@@ -113,6 +116,12 @@ class Planner:
             if is_driver_daemon_set(each)
         }
         self._unreferenced.update(kept, now=self._clock.monotonic())
+
+    @property
+    def gives_claims(self) -> bool:
+        """Whether pods have GPUs by claims, and Sluice's plugin prepares them."""
+        is_on = self.plan.decides and operands_of(self.plan.pools.cluster).dra
+        return is_on and not self.hold_reason
 
     @property
     def hold_reason(self) -> str:
@@ -164,7 +173,8 @@ class Planner:
 
     def live_object(self, key: ObjectKey) -> Object | None:
         """Return the cached operand."""
-        namespace = "" if key.kind == RUNTIME_CLASSES.kind else f"{self._settings.namespace}/"
+        is_namespaced = OPERANDS[key.kind].namespaced
+        namespace = f"{self._settings.namespace}/" if is_namespaced else ""
         return self._informers.operands[key.kind].cache.get(f"{namespace}{key.name}")
 
     def owner_label_change(self, name: str) -> dict[str, str | None] | None:

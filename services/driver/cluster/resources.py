@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from libs.contracts import rollout
-from libs.contracts.node import RECORD_ANNOTATION
+from libs.contracts.message import MalformedMessage, decode
+from libs.contracts.node import RECORD_ANNOTATION, VALIDATION_POD_ANNOTATION, ValidationPod
 from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.informer import Informer, informers
@@ -26,6 +27,8 @@ from libs.kube.resources import (
 )
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.policy.render.agents import AGENTS
+from libs.policy.render.claims import DEVICE_CLASS_GROUP, DEVICE_CLASS_KIND
+from libs.policy.render.claims import DEVICE_CLASSES as DEVICE_CLASS_NAMES
 from libs.policy.render.rendered import (
     EXPORTER,
     MANAGED_BY,
@@ -62,6 +65,10 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     runtime_handlers: tuple[RuntimeHandler, ...] | None = None
     """As the container runtime reports them to the kubelet."""
     allocatable: dict[str, str] | None = None
+    node_info: views.NodeInfo = views.NodeInfo()
+
+
+_ANNOTATIONS: Final = (RECORD_ANNOTATION, VALIDATION_POD_ANNOTATION)
 
 
 class Node(views.Object, frozen=True, kw_only=True):
@@ -70,8 +77,8 @@ class Node(views.Object, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
     def __post_init__(self) -> None:
-        record = self.metadata.annotations.get(RECORD_ANNOTATION)
-        kept = {} if record is None else {RECORD_ANNOTATION: record}
+        found = self.metadata.annotations
+        kept = {key: found[key] for key in _ANNOTATIONS if key in found}
         lean = msgspec.structs.replace(self.metadata, annotations=kept, managed_fields=())
         msgspec.structs.force_setattr(self, "metadata", lean)
         status = self.status
@@ -85,8 +92,28 @@ class Node(views.Object, frozen=True, kw_only=True):
         return self.metadata.annotations.get(RECORD_ANNOTATION, "")
 
     @property
+    def validation_pod(self) -> ValidationPod | None:
+        """What was written about the pod that confirms a validation."""
+        text = self.metadata.annotations.get(VALIDATION_POD_ANNOTATION, "")
+        try:
+            return decode(ValidationPod, text.encode()) if text else None
+        except MalformedMessage:
+            return None
+
+    @property
+    def gpu_resource(self) -> str:
+        """What a pod asks for to get a GPU, MIG devices first; empty: it gets none."""
+        found = self.status.allocatable or {}
+        offered = sorted(name for name, count in found.items() if count not in ("", "0"))
+        return offered[-1] if offered else ""
+
+    @property
     def handlers(self) -> tuple[str, ...]:
         return tuple(handler.name for handler in self.status.runtime_handlers or ())
+
+    @property
+    def boot_id(self) -> str:
+        return self.status.node_info.boot_id
 
     @property
     def offers_gpus(self) -> bool:
@@ -98,8 +125,20 @@ def _is_gpu(name: str) -> bool:
     return name.startswith(_GPUS)
 
 
+class ValidatingPod(views.Pod, frozen=True, kw_only=True):
+    """A pod that confirms the validation of a node."""
+
+    def is_made_for(self, node: str, node_uid: str) -> bool:
+        owners = [owner.uid for owner in self.metadata.owner_references]
+        return self.spec.node_name == node and owners == [node_uid]
+
+
 class DaemonSet(views.DaemonSet, frozen=True, kw_only=True):
     spec: Any = None
+
+
+MAX_TEXT: Final = 1 << 14
+"""The longest text of a foreign ConfigMap that is kept: a configuration of the device plugin."""
 
 
 class ConfigMap(views.Object, frozen=True, kw_only=True):
@@ -107,9 +146,11 @@ class ConfigMap(views.Object, frozen=True, kw_only=True):
     binary_data: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
-        # Only the keys of foreign ConfigMaps are needed, and their values may be large.
+        # Of foreign ConfigMaps, keys are needed and short texts; their values may be large.
         if self.metadata.labels.get(MANAGED_LABEL) != MANAGED_BY:
-            msgspec.structs.force_setattr(self, "data", dict.fromkeys(self.data or {}, ""))
+            data = self.data or {}
+            short = {key: text if len(text) <= MAX_TEXT else "" for key, text in data.items()}
+            msgspec.structs.force_setattr(self, "data", short)
             empty = dict.fromkeys(self.binary_data or {}, "")
             msgspec.structs.force_setattr(self, "binary_data", empty)
 
@@ -120,6 +161,10 @@ class ConfigMap(views.Object, frozen=True, kw_only=True):
 
 class RuntimeClass(views.Object, frozen=True, kw_only=True):
     handler: str = ""
+
+
+class DeviceClass(views.Object, frozen=True, kw_only=True):
+    spec: Any = None
 
 
 class Service(views.Object, frozen=True, kw_only=True):
@@ -154,6 +199,16 @@ RUNTIME_CLASSES = Resource(
     namespaced=False,
     view=RuntimeClass,
 )
+DEVICE_CLASSES = Resource(
+    group=DEVICE_CLASS_GROUP,
+    plural="deviceclasses",
+    kind=DEVICE_CLASS_KIND,
+    namespaced=False,
+    optional=True,
+    view=DeviceClass,
+)
+"""Served since Kubernetes 1.34."""
+VALIDATION_PODS = Resource(plural="pods", kind="Pod", view=ValidatingPod)
 SERVICES = Resource(plural="services", kind="Service", view=Service)
 SERVICE_MONITORS = Resource(
     group=MONITOR_GROUP,
@@ -176,13 +231,21 @@ POLICIES: Final = custom_resources(POLICY_KINDS, PolicyObject)
 
 OPERANDS: Final[Mapping[str, Resource[Any]]] = {
     resource.kind: resource
-    for resource in (DAEMON_SETS, CONFIGS, RUNTIME_CLASSES, SERVICES, SERVICE_MONITORS)
+    for resource in (
+        DAEMON_SETS,
+        CONFIGS,
+        RUNTIME_CLASSES,
+        DEVICE_CLASSES,
+        SERVICES,
+        SERVICE_MONITORS,
+    )
 }
 """The rendered kinds."""
 
 DELETABLE: Final = frozenset(
     (
         *((DAEMON_SETS.kind, agent.name) for agent in AGENTS),
+        *((DEVICE_CLASSES.kind, name) for name in DEVICE_CLASS_NAMES),
         *(
             (resource.kind, name)
             for resource in (SERVICES, SERVICE_MONITORS)
@@ -194,14 +257,19 @@ DELETABLE: Final = frozenset(
 rule.
 """
 
-WRITTEN: Final = (*OPERANDS, NODES.kind, *POLICIES)
+WRITTEN: Final = (*OPERANDS, NODES.kind, VALIDATION_PODS.kind, *POLICIES)
 """Every kind that this role writes to."""
 
 
 def operand_content(live: views.Object) -> dict[str, Any]:
     """Return what an operand has besides its metadata."""
     match live:
-        case DaemonSet(spec=spec) | Service(spec=spec) | ServiceMonitor(spec=spec):
+        case (
+            DaemonSet(spec=spec)
+            | DeviceClass(spec=spec)
+            | Service(spec=spec)
+            | ServiceMonitor(spec=spec)
+        ):
             return {"spec": spec}
         case ConfigMap(data=data):
             return {"data": data}
@@ -246,6 +314,7 @@ class Informers:
         self.daemon_sets = informer(DAEMON_SETS, namespaced=True)
         self.configs = informer(CONFIGS, namespaced=True)
         self.runtime_classes = informer(RUNTIME_CLASSES)
+        self.device_classes = informer(DEVICE_CLASSES)
         self.services = informer(SERVICES, namespaced=True)
         self.service_monitors = informer(SERVICE_MONITORS, namespaced=True)
         self.leases: Informer[views.Lease] = informer(
@@ -255,6 +324,7 @@ class Informers:
             DAEMON_SETS.kind: self.daemon_sets,
             CONFIGS.kind: self.configs,
             RUNTIME_CLASSES.kind: self.runtime_classes,
+            DEVICE_CLASSES.kind: self.device_classes,
             SERVICES.kind: self.services,
             SERVICE_MONITORS.kind: self.service_monitors,
         }

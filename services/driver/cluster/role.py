@@ -1,8 +1,13 @@
 """Driver's cluster role: follows policies, Nodes and operands; writes while it leads."""
 
+import asyncio
+
+import msgspec
+
 from libs.bus.connect import connect_bus
 from libs.bus.slot_cache import SlotCache
 from libs.contracts.identities import Writer
+from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.connect import connect
 from libs.kube.controller import ControllerMetrics
@@ -12,15 +17,26 @@ from libs.kube.lease.election import Candidate
 from libs.kube.lease.record import GpuOperatorDetector
 from libs.kube.requests import Transport
 from libs.policy.kinds.common import EnvVar
-from libs.policy.render.rendered import AgentImages, RenderSettings
+from libs.policy.render.rendered import (
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    AgentImages,
+    RenderSettings,
+)
+from libs.policy.render.validation_pod import APP
 from libs.runtime.env import Env
 from libs.runtime.process import Process
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
+from services.driver.cluster.claim_follower import ClaimFollower
 from services.driver.cluster.controller import NAME, OperandController
 from services.driver.cluster.handlers import ReportedHandlers
+from services.driver.cluster.image_puller import ImagePuller
+from services.driver.cluster.image_requests import ImageRequests
 from services.driver.cluster.planner import CommandedDrivers, Planner
-from services.driver.cluster.resources import MANAGER, Informers
+from services.driver.cluster.resources import MANAGER, VALIDATION_PODS, Informers
+from services.driver.cluster.validation_pods import NAME as VALIDATION_PODS_NAME
+from services.driver.cluster.validation_pods import ValidationPods
 from services.driver.cluster.writes import DriverMetrics, PolicyEvents, Writes
 
 LEASE = "sluice-driver-cluster"
@@ -66,10 +82,12 @@ async def run(
     commanded_drivers: CommandedDrivers,
     service: Service,
     handlers: ReportedHandlers | None = None,
+    image_requests: ImageRequests | None = None,
 ) -> None:
     """Start the role. It deletes old drivers only while `commanded_drivers` are known.
 
-    `handlers` are those that driver agents report; kubelets report most of them too.
+    `handlers` are those that driver agents report; kubelets report most of them too. Without
+    `image_requests` no image is brought to a node before it is drained.
     """
     handlers = handlers or ReportedHandlers()
     namespace = settings.namespace
@@ -77,38 +95,83 @@ async def run(
         kube, manager=MANAGER, namespace=namespace, lease=LEASE, identity=settings.pod_name, env=env
     )
     informers = Informers(candidate.kube, namespace=namespace, env=env)
+    pods = Cache(
+        candidate.kube,
+        VALIDATION_PODS,
+        env=env,
+        namespace=namespace,
+        labels=f"{MANAGED_BY_LABEL}={MANAGED_BY},app={APP}",
+    )
     foreign = GpuOperatorDetector()
     events = EventRecorder(kube=candidate.kube, env=env)
     metrics = DriverMetrics(env)
-    controller_metrics = ControllerMetrics(env.metrics, controllers=[NAME])
+    controller_metrics = ControllerMetrics(env.metrics, controllers=[NAME, VALIDATION_PODS_NAME])
+
+    render_settings = msgspec.structs.replace(
+        settings.render_settings(), brings_images=image_requests is not None
+    )
 
     async def lead(fenced: Kube) -> None:
+        planner = Planner(
+            informers,
+            foreign=foreign,
+            commanded_drivers=commanded_drivers,
+            handlers=handlers,
+            settings=render_settings,
+            clock=env.clock,
+        )
+        writes = Writes(fenced, informers=informers, namespace=namespace, metrics=metrics)
         controller = OperandController(
             kube=fenced,
             namespace=namespace,
             informers=informers,
-            planner=Planner(
-                informers,
-                foreign=foreign,
-                commanded_drivers=commanded_drivers,
-                handlers=handlers,
-                settings=settings.render_settings(),
-                clock=env.clock,
-            ),
+            planner=planner,
             handlers=handlers,
-            writes=Writes(fenced, informers=informers, namespace=namespace, metrics=metrics),
+            writes=writes,
             events=PolicyEvents(events),
             metrics=metrics,
             controller_metrics=controller_metrics,
             env=env,
         )
-        await controller.run()
+        claims = ClaimFollower(
+            kube=fenced,
+            namespace=namespace,
+            nodes=informers.nodes,
+            events=events,
+            is_on=lambda: planner.gives_claims,
+            env=env,
+        )
+        validation_pods = ValidationPods(
+            kube=fenced,
+            pods=pods,
+            informers=informers,
+            planner=planner,
+            settings=render_settings,
+            writes=writes,
+            controller_metrics=controller_metrics,
+            env=env,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(controller.run())
+            group.create_task(claims.run())
+            group.create_task(validation_pods.run())
+            if image_requests is not None:
+                puller = ImagePuller(
+                    kube=fenced,
+                    namespace=namespace,
+                    informers=informers,
+                    requests=image_requests,
+                    why_held=lambda: planner.hold_reason,
+                    env=env,
+                )
+                group.create_task(puller.run())
 
     informers.leases.cache.on_change(
         lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
     )
     for informer in informers.all():
         service.run_forever(f"follow {informer.name}", informer.run())
+    service.run_forever("follow validation pods", pods.run())
     service.run_forever("events", events.run())
     service.run_forever("lead", candidate.run(lead))
     service.ready_when("sources", lambda: informers.why_not_synced() or None)
@@ -118,6 +181,7 @@ async def run(
 async def start(process: Process[DriverClusterSettings], service: Service) -> None:
     """Start the role before the bus is connected: operands need only the API server."""
     settings, slots, handlers = process.settings, SlotCache(), ReportedHandlers()
+    image_requests = ImageRequests()
     kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
     await run(
         settings,
@@ -126,9 +190,11 @@ async def start(process: Process[DriverClusterSettings], service: Service) -> No
         commanded_drivers=slots.commanded_drivers,
         service=service,
         handlers=handlers,
+        image_requests=image_requests,
     )
     bus = await connect_bus(
         process=process, service=service, settings=settings.nats, writer=Writer.DRIVER_CLUSTER
     )
     await service.enter("commands", slots.follow(bus))
     await service.enter("handlers", handlers.follow(bus))
+    await service.enter("image requests", image_requests.follow(bus))

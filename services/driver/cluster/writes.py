@@ -7,6 +7,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from libs.contracts.message import encode
+from libs.contracts.node import VALIDATION_POD_ANNOTATION, ValidationPod
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError, NotFound, UnknownKind
 from libs.kube.events import EventRecorder, InvolvedObject
@@ -139,6 +141,12 @@ class Writes:
     async def label_node(self, node: resources.Node, labels: Mapping[str, str | None]) -> None:
         """Change labels of a node if it still is in the same revision."""
         change = {"metadata": {"labels": labels}}
+        await self._merge(resources.NODES, node, change, informer=self._informers.nodes)
+
+    async def tell_outcome(self, node: resources.Node, outcome: ValidationPod | None) -> None:
+        """Write what became of a validation's pod to its Node, unless the Node changed."""
+        text = None if outcome is None else encode(outcome).decode()
+        change = {"metadata": {"annotations": {VALIDATION_POD_ANNOTATION: text}}}
         await self._merge(resources.NODES, node, change, informer=self._informers.nodes)
 
     async def write_status(

@@ -18,7 +18,7 @@ from libs.bus.reporter import Reporter
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.facts import Facts, Gate, LoadedDriver
 from libs.contracts.reports import PodUse, Usage
-from libs.host import diagnosing, driver_files, gate, modules, system
+from libs.host import diagnosing, driver_files, gate, host_driver, modules, system
 from libs.host.linux import RealKernelForbidden, RealLinux
 from libs.host.machine import Machine
 from libs.host.module_log import ModuleLog
@@ -35,6 +35,7 @@ from services.driver.node.annotations import AnnotatedDevices
 from services.driver.node.checks import Checks
 from services.driver.node.gate_keeper import GateKeeper
 from services.driver.node.inspection import Inspection, inspect_machine
+from services.driver.node.last_proven import LastProven, ProofFile
 from services.driver.node.mig import MigHandler
 from services.driver.node.runtime import RuntimeKeeper
 from services.driver.node.runtime_steps import RuntimeSettings
@@ -131,6 +132,7 @@ def loaded_driver(tree: Tree) -> LoadedDriver | None:
         loaded_at=modules.driver_loaded_at(tree),
         modules=tuple(name for name in modules.UNLOAD_ORDER if name in loaded),
         open_kernel_modules="MIT" in license_name or "GPL" in license_name,
+        preinstalled=host_driver.is_loaded(tree),
     )
 
 
@@ -256,11 +258,14 @@ async def run(
         await runtime.asked.wait()
         await toolkit.run()
 
+    node_uid = settings.resolve_node_uid()
+    proof_file = ProofFile(settings.state_dir / "proven", tree=host.tree, node_uid=node_uid)
+    last_proven = LastProven(proof_file, host.offload)
     agent = Agent(
         bus=bus,
         env=env,
         journal=journal,
-        node_uid=settings.resolve_node_uid(),
+        node_uid=node_uid,
         boot_id=boot_id,
         handlers={
             CommandKind.QUIESCE: _do_nothing,
@@ -269,8 +274,11 @@ async def run(
             CommandKind.MIG: partial(change, handle_mig),
         },
         checks={CheckKind.PREFLIGHT: checks.preflight, CheckKind.HOLDERS: checks.holders},
+        before_start=last_proven.before_start,
     )
-    gate_keeper = GateKeeper(machine=host, commands=agent.commands, clock=env.clock)
+    gate_keeper = GateKeeper(
+        machine=host, commands=agent.commands, last_proven=last_proven, clock=env.clock
+    )
     reporter = DriverReporter(
         machine=host,
         reporter=agent.reporter,

@@ -6,7 +6,7 @@ from typing import Final
 from libs.contracts.commands import Check, CheckBody, PreflightCheck
 from libs.contracts.diagnoses import MEANINGS, Diagnosis
 from libs.contracts.reports import Finding, Holder, Holders, Preflight
-from libs.host import holders, modules, system
+from libs.host import holders, host_driver, modules, system
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
 from services.driver.node.inspection import describe_holders, inspect_machine
@@ -49,6 +49,10 @@ class Checks:
         if modules.NOUVEAU in inspection.modules:
             message, remedy = MEANINGS[Diagnosis.NOUVEAU]
             yield Finding(code=Diagnosis.NOUVEAU.value, message=message, remedy=remedy)
+        if inspection.preinstalled:
+            yield Finding(
+                code=host_driver.CODE, message=host_driver.MESSAGE, remedy=host_driver.REMEDY
+            )
         kernel = system.kernel(tree)
         if kernel is not None and kernel.secure_boot and inspection.driver is None:
             yield Finding(

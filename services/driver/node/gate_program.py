@@ -29,7 +29,10 @@ def wait_at_gate(
         log(f"cannot request admission: the driver pod must set {' and '.join(missing)}")
         return 2
     request = GateRequest(
-        pod_uid=environ["POD_UID"], label=environ["SLUICE_DRIVER_LABEL"], started=now()
+        pod_uid=environ["POD_UID"],
+        label=environ["SLUICE_DRIVER_LABEL"],
+        install_digest=environ.get("DRIVER_CONFIG_DIGEST", ""),
+        started=now(),
     )
     try:
         gate.put_request(tree, request)

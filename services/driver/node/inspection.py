@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from libs.contracts.reports import Holder
-from libs.host import driver_files, gate, holders, modules, system
+from libs.host import driver_files, gate, holders, host_driver, modules, system
 from libs.host.gate import GateAnswer, GateRequest
 from libs.host.modules import Module
 from libs.host.tree import Tree
@@ -21,6 +21,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     live_pods: frozenset[str] = frozenset()
     """Uids of admitted pods that have a container on the machine."""
     holders: tuple[Holder, ...] = ()
+    preinstalled: bool = False
+    """Whether the loaded driver came with the machine."""
     ready: bool = False
     """Whether the driver container has written its ready file."""
 
@@ -72,6 +74,7 @@ def inspect_machine(tree: Tree) -> Inspection:
             answer.pod_uid for answer in answers if holders.containers(tree, answer.pod_uid)
         ),
         holders=holders.holders(tree),
+        preinstalled=host_driver.is_loaded(tree),
         ready=tree.exists(driver_files.READY),
     )
 

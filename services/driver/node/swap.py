@@ -9,7 +9,7 @@ from typing import Final
 
 from libs.bus.commands.executor import Op, OpDeadlineExceeded, OpDone, OpFailed
 from libs.contracts.commands import Swap
-from libs.host import driver_files, gate, holders, modules
+from libs.host import driver_files, gate, holders, host_driver, modules
 from libs.host.gate import GateAnswer
 from libs.host.linux import InUse, Linux, Refused
 from libs.host.machine import Machine
@@ -46,6 +46,10 @@ class SwapHandler:
             return inspection
         if not (swap.label and inspection.running(swap.label, besides=swap.old_pod_uid)):
             if not swap.keep:
+                if inspection.preinstalled:
+                    return OpFailed(
+                        host_driver.CODE, f"{host_driver.MESSAGE}: {host_driver.REMEDY}"
+                    )
                 failed = await self._remove_old_driver(op)
                 if failed is not None:
                     return failed
@@ -133,8 +137,7 @@ class SwapHandler:
         answer = GateAnswer(pod_uid=request.pod_uid, label=request.label, at=self._clock.now())
 
         def open_gate() -> None:
-            # An earlier container may have ended without removing its ready file.
-            self._machine.tree.remove(driver_files.READY)
+            driver_files.forget_readiness(self._machine.tree)
             admit(self._machine, answer, inspection)
 
         await self._machine.offload.run(open_gate)

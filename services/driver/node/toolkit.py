@@ -10,11 +10,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.contracts.facts import Cdi, Gpu
 from libs.host.cdi import device_files, driver_root, extras, published
 from libs.host.cdi.driver_root import DriverFiles, NoDriverFiles
 from libs.host.cdi.generate import Generated, generate
-from libs.host.cdi.spec import Spec
+from libs.host.cdi.spec import Spec, common_digest
 from libs.host.gpus.port import GpusUnavailable
 from libs.host.machine import Machine
 from libs.host.tree import Unreadable
@@ -177,23 +179,24 @@ class Toolkit:
             problems.append("the driver shows no GPU that a container could have")
         devices = () if made.gpus is None or conflicts else made.gpus.devices
         names = (each.name for each in devices if each.name.startswith(("GPU-", "MIG-")))
-        return Cdi(devices=tuple(names), why="; ".join(problems))
+        digest = "" if made.gpus is None or conflicts else common_digest(made.gpus)
+        return Cdi(devices=tuple(names), why="; ".join(problems), digest=digest)
 
     def _failed(self, error: Exception) -> Cdi:
         """Return the problem; the specs stay if NVML alone failed, and the driver is the same."""
         self._retry_at = self._clock.monotonic() + RETRY
         tree = self._machine.tree
-        kept = ()
+        kept = Cdi()
         try:
             same = self._made_for is not None and driver_run(tree) == self._made_for
             if isinstance(error, GpusUnavailable) and same:
-                kept = self.cdi.devices if self.cdi is not None else ()
+                kept = self.cdi or kept
             else:
                 self._remove()
             self._seen = traces(tree, self._roots)
         except Unreadable:
             self._seen = None
-        return Cdi(devices=kept, why=str(error))
+        return replace(kept, why=str(error))
 
     def _withdraw(self) -> None:
         self._close()

@@ -7,6 +7,7 @@ unhealthy: the kubelet gives them to no pod.
 from libs.bus.agent import Agent
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
+from libs.contracts.admission import BegunOp
 from libs.contracts.commands import CommandKind
 from libs.host import system
 from libs.host.deviceplugin.host import PluginHost
@@ -60,6 +61,7 @@ async def run(
         kubelet=kubelet,
         answers=answers,
         clock=env.clock,
+        is_told=lambda: agent.commands.has_read_slot,
     )
     agent = Agent(
         bus=bus,
@@ -71,11 +73,18 @@ async def run(
         checks={},
     )
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
-    await config.read()
+    await config.choose(_last_chosen(agent.commands.seen.begun))
     agent.start(service)
     service.run_forever("configuration", _follow(config, env.clock))
     service.run_forever("devices", offering.run())
     service.ready_when("devices", lambda: offering.problem or None)
+
+
+def _last_chosen(begun: BegunOp | None) -> str:
+    """Return the configuration that the last `idle` named, as the journal has it."""
+    if begun is None or begun.command != CommandKind.IDLE or not begun.steps:
+        return ""
+    return begun.steps[-1]
 
 
 async def _follow(config: CurrentConfig, clock: Clock) -> None:

@@ -13,7 +13,7 @@ from services.driver.plugin.resources import Device
 VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _MOUNTED: Final = "/var/run/nvidia-container-devices"
 _ANNOTATION: Final = "nvidia-device-plugin_"
-_CHANNEL: Final = "/dev/nvidia-caps-imex-channels/channel0"
+IMEX_CHANNEL: Final = "/dev/nvidia-caps-imex-channels/channel0"
 
 
 def allocate(
@@ -110,5 +110,5 @@ def _files(
         return ()
     paths = dict.fromkeys(path for device in chosen for path in files(device))
     if config.imex:
-        paths[_CHANNEL] = None
+        paths[IMEX_CHANNEL] = None
     return tuple(DeviceFile(path=path) for path in paths)

@@ -68,7 +68,9 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     gds: bool = False
     mofed: bool = False
     imex: bool = False
-    """Whether containers get the IMEX channel 0."""
+    """Whether containers get the IMEX channel 0, where the machine has it."""
+    imex_required: bool = False
+    """Whether no GPU is offered while the machine lacks that channel."""
     time_slicing: TimeSlicing = TimeSlicing()
 
     @property

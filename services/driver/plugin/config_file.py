@@ -55,11 +55,13 @@ def load_config(text: str, defaults: PluginConfig | None = None) -> LoadedConfig
         raise RefusedConfig(f"version {version[:64]!r} is not known: write v1")
     ignored = list(_ignored_resources(file.section("resources")))
     config = _with_flags(defaults or PluginConfig(), file.section("flags"), ignored)
+    imex, is_required = _imex(file.section("imex"))
     return LoadedConfig(
         config=replace(
             config,
             time_slicing=_sharing(file.section("sharing"), ignored),
-            imex=_imex(file.section("imex")),
+            imex=imex,
+            imex_required=imex and is_required,
         ),
         ignored=tuple(ignored),
     )
@@ -232,9 +234,10 @@ def _is_device(value: object) -> bool:
     return index is not None and index >= 0
 
 
-def _imex(imex: Section) -> bool:
-    imex.flag("required")
+def _imex(imex: Section) -> tuple[bool, bool]:
+    """Return whether containers get the channel 0, and whether they need it."""
+    is_required = imex.flag("required") is True
     channels = list(map(integer, imex.items("channelIDs")))
     if channels not in ([], [0]):
         raise RefusedConfig("imex.channelIDs has other channels than 0: write [0] or []")
-    return bool(channels)
+    return bool(channels), is_required

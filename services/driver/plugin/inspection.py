@@ -5,12 +5,13 @@ from collections.abc import Mapping
 import msgspec
 
 from libs.contracts.facts import Gpu
-from libs.host import modules
+from libs.host import modules, validations
 from libs.host.cdi import extras, published
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.kernel_log import slot_of
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
+from services.driver.plugin.allocation import IMEX_CHANNEL
 from services.driver.plugin.places import Place, places_of
 from services.driver.plugin.resources import CONTROL_FILES, CapabilityFiles, capability_files
 
@@ -30,31 +31,47 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """The names in the CDI specs."""
     extras: frozenset[str] = frozenset()
     """The CDI devices beside GPUs, such as `nvidia.com/gds=all`."""
+    links: Mapping[str, tuple[str, ...]] = {}
+    """The PCI addresses at the other ends of NVLinks, by UUID of the GPU."""
+    has_imex: bool = False
+    """Whether the machine has the IMEX channel 0."""
     places: Mapping[str, Place] = {}
     control_files: tuple[str, ...] = ()
     capabilities: CapabilityFiles = {}
 
 
 def inspect_gpus(
-    machine: Machine, hold: GpuHandle, xids: Mapping[str, tuple[int, ...]]
+    machine: Machine,
+    hold: GpuHandle,
+    xids: Mapping[str, tuple[int, ...]],
+    before: Inspection | None = None,
 ) -> Inspection:
-    """Return what there is now; `xids` are those since the last inspection."""
+    """Return what there is now; `xids` are those since the inspection `before`."""
     tree = machine.tree
     gpus = _describe(hold)
+    loaded_at = _loaded_at(tree)
     if gpus is None:
-        return Inspection(problem=hold.unavailable_reason, xids=xids, loaded_at=_loaded_at(tree))
+        return Inspection(problem=hold.unavailable_reason, xids=xids, loaded_at=loaded_at)
+    links = _links(hold, gpus, before, loaded_at)
     return Inspection(
         gpus=gpus,
         xids=_by_uuid(xids, gpus),
-        loaded_at=_loaded_at(tree),
+        loaded_at=loaded_at,
+        links=links,
         in_specs=published.devices(tree),
         extras=frozenset(
             f"{kind}={name}" for kind in extras.KINDS for name in published.devices_of(tree, kind)
         ),
-        places=places_of(tree, gpus),
+        has_imex=_exists(tree, IMEX_CHANNEL),
+        places=places_of(tree, gpus, links),
         control_files=tuple(path for path in CONTROL_FILES if _exists(tree, path)),
         capabilities=_capabilities(tree),
     )
+
+
+def is_computing_proven(tree: Tree) -> bool:
+    """Return whether the validator proved in this boot that the GPUs compute."""
+    return _exists(tree, validations.CUDA)
 
 
 def _describe(hold: GpuHandle) -> tuple[Gpu, ...] | None:
@@ -65,6 +82,20 @@ def _describe(hold: GpuHandle) -> tuple[Gpu, ...] | None:
     except GpusUnavailable as error:
         hold.mark_lost(error)
         return None
+
+
+def _links(
+    hold: GpuHandle, gpus: tuple[Gpu, ...], before: Inspection | None, loaded_at: float
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the NVLinks, which are asked for once per load of the driver: that takes a while."""
+    if before is not None and before.loaded_at == loaded_at:
+        missing = (gpu.problem is None and gpu.uuid not in before.links for gpu in gpus)
+        if not any(missing):
+            return before.links
+    try:
+        return hold.gpus.links()
+    except GpusUnavailable:
+        return {}  # the next inspection finds the reason
 
 
 def _by_uuid(

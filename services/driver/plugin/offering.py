@@ -1,10 +1,11 @@
 """Offer the GPUs of one machine to its kubelet, and withdraw them on command."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from libs.bus.commands.executor import Op, OpDone, OpFailed
+from libs.contracts.commands import Idle
 from libs.health.node import Sweep
 from libs.health.record import Moment
 from libs.host.deviceplugin.port import Offers
@@ -12,10 +13,11 @@ from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
+from services.driver.plugin.allocation import IMEX_CHANNEL
 from services.driver.plugin.answers import Answers, Offered
 from services.driver.plugin.config import PluginConfig
 from services.driver.plugin.current_config import CurrentConfig
-from services.driver.plugin.inspection import Inspection, inspect_gpus
+from services.driver.plugin.inspection import Inspection, inspect_gpus, is_computing_proven
 from services.driver.plugin.inventory import RELEASED, Inventory, offers, unusable
 from services.driver.plugin.sickness import Sickness, XidSwitches
 
@@ -26,6 +28,14 @@ CHECK_EVERY: Final = 0.5
 """Seconds between two questions for XIDs; one leads to an inspection at once."""
 INSPECT_EVERY: Final = 2.0
 """Seconds between two inspections of the GPUs."""
+
+UNPROVEN: Final = (
+    "NATS is away, and the GPUs are not proven in this boot: waiting for the validator of this node"
+)
+NO_IMEX: Final = (
+    f"{IMEX_CHANNEL} is missing, which imex.required of the plugin's configuration file asks for:"
+    " start nvidia-imex on the machine, or set imex.required to false"
+)
 
 _log = logger()
 
@@ -54,7 +64,9 @@ class Offering:
         kubelet: Kubelet,
         answers: Answers,
         clock: Clock,
+        is_told: Callable[[], bool],
     ) -> None:
+        """`is_told` returns whether this process could read what the scheduler commands."""
         self._machine = machine
         self._hold = hold
         self._config = config
@@ -62,6 +74,8 @@ class Offering:
         self._kubelet = kubelet
         self._answers = answers
         self._clock = clock
+        self._is_told = is_told
+        self._may_offer = False
         self._sickness = Sickness()
         self._inventory = Inventory()
         self._inspection = Inspection(problem="the GPUs have not been read yet")
@@ -77,10 +91,20 @@ class Offering:
         """Why not all GPUs are offered that could be; empty if they are."""
         return (
             self._config.problem
+            or ("" if self._may_offer else UNPROVEN)
             or self._inspection.problem
             or self._inventory.problem
+            or self._imex_problem
             or self._kubelet.problem
         )
+
+    @property
+    def _imex_problem(self) -> str:
+        """Why no GPU is offered to pods that would lack the IMEX channel that they need."""
+        config, found = self._config.current, self._inspection
+        if config is None or not config.imex_required or found.gpus is None or found.has_imex:
+            return ""
+        return NO_IMEX
 
     async def run(self) -> None:
         while True:
@@ -89,6 +113,9 @@ class Offering:
 
     async def check(self) -> None:
         """Inspect the GPUs if that is due, or if an XID was reported."""
+        if not self._may_offer and await self._is_released():
+            self._may_offer = True
+            self._inspected_at = None
         xids = await self._machine.offload.run(self._machine.gpus.errors)
         for name, codes in xids.items():
             self._xids[name] = (*self._xids.get(name, ()), *codes)
@@ -102,7 +129,7 @@ class Offering:
             self._inspected_at = self._clock.monotonic()
             xids, self._xids = self._xids, {}
             found = await self._machine.offload.run(
-                lambda: inspect_gpus(self._machine, self._hold, xids)
+                lambda: inspect_gpus(self._machine, self._hold, xids, self._inspection)
             )
             sweep = Sweep(
                 gpus=found.gpus,
@@ -120,8 +147,16 @@ class Offering:
                 self._places |= found.places
         await self._publish()
 
+    async def _is_released(self) -> bool:
+        """Return whether the GPUs may be offered: by command, or else proven in this boot."""
+        if self._is_told():
+            return True
+        tree = self._machine.tree
+        return await self._machine.offload.run(lambda: is_computing_proven(tree))
+
     async def quiesce(self, _op: Op) -> OpDone | OpFailed:
         """Withdraw the devices from the kubelet, then release the GPUs."""
+        self._may_offer = True
         self._hold.is_quiesced = True
         await self._publish()
         try:
@@ -133,11 +168,17 @@ class Offering:
             await self.inspect()
         return OpDone()
 
-    async def idle(self, _op: Op) -> OpDone:
-        """Offer the GPUs again."""
+    async def idle(self, op: Op) -> OpDone:
+        """Offer the GPUs again, by the configuration that the command names."""
+        self._may_offer = True
         self._hold.resume()
+        name = op.body.config if isinstance(op.body, Idle) else ""
+        await self._config.choose(name)
         await self.inspect()
-        return OpDone()
+        if name:
+            # For the next start of the agent, which may be during an outage of the bus.
+            await op.checkpoint(name)
+        return OpDone(self._config.problem)
 
     def _is_reloaded(self, found: Inspection) -> bool:
         times = found.loaded_at, self._loaded_at
@@ -146,7 +187,7 @@ class Offering:
     async def _publish(self) -> None:
         """Offer what is known now."""
         config = self._config.current
-        if config is None:
+        if config is None or not self._may_offer:
             return
         offered = self._decide(config)
         _log_changes(self._answers.offered.reasons, offered.reasons)
@@ -157,7 +198,7 @@ class Offering:
 
     def _decide(self, config: PluginConfig) -> Offered:
         found = self._inspection
-        withheld = RELEASED if self._hold.is_quiesced else found.problem
+        withheld = RELEASED if self._hold.is_quiesced else found.problem or self._imex_problem
         in_specs = found.in_specs if config.uses_cdi else None
         sick = self._sickness.reasons()
         return Offered(

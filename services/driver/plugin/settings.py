@@ -15,8 +15,10 @@ from services.driver.plugin.config import (
 class PluginSettings(AgentSettings, frozen=True, kw_only=True):
     device_plugins: str = ""
     """The folder of the kubelet's sockets for device plugins; if empty, nothing is offered."""
+    plugin_config_dir: str = ""
+    """The folder of configuration files in the format of NVIDIA's; if empty, there are none."""
     plugin_config: str = ""
-    """The configuration file, in the format of NVIDIA's device plugin; if empty, there is none."""
+    """The name of the file for a node whose label names none; if empty, there is none."""
     mig_strategy: MigStrategy | None = None
     device_list_strategy: tuple[ListStrategy, ...] = ()
     device_id_strategy: IdStrategy | None = None

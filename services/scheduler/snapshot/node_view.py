@@ -24,7 +24,13 @@ from libs.rollout.views.pool import RolloutView
 from services.scheduler.node_state import NodeState
 from services.scheduler.resources import GPU, Node, Pod, Rollout
 from services.scheduler.snapshot.claims import ClaimOf
-from services.scheduler.snapshot.pod_view import driver_pod, is_workload, no_claims, workload_pod
+from services.scheduler.snapshot.pod_view import (
+    driver_pod,
+    image_pull,
+    is_workload,
+    no_claims,
+    workload_pod,
+)
 from services.scheduler.snapshot.pools import OWN_LABELS, PoolAssignment, PoolMember
 from services.scheduler.snapshot.reports import NodeReports
 
@@ -83,11 +89,15 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     absent_agents: frozenset[Writer] = frozenset()
     """The agents that the policies switch off."""
     driver_pods: tuple[Pod, ...] = ()
+    image_pods: tuple[Pod, ...] = ()
+    """Those that bring a driver's image."""
     pods: tuple[Pod, ...] | None = None
     claim_of: ClaimOf = no_claims
     runs_control_plane: bool = False
     """Whether NATS or a cluster role of Sluice runs on the node."""
     reports: NodeReports = NodeReports()
+    chooses_plugin_config: bool = False
+    """Whether its label names a configuration of the device plugin."""
     mig: WantedMig | None = None
     """How its label asks for its GPUs to be divided."""
     state: NodeState = msgspec.field(default_factory=NodeState)
@@ -99,6 +109,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
     pods = _workload_pods(context)
     preflight = state.preflight
     unconfirmed = state.unconfirmed
+    runtime = facts.container_runtime if facts is not None else None
     return NodeView(
         name=metadata.name,
         uid=metadata.uid,
@@ -120,6 +131,9 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         },
         upgrade_last=context.runs_control_plane or bool(_CONTROL_PLANE & labels.keys()),
         mig=context.mig,
+        plugin_config=labels.get(keys.PLUGIN_CONFIG_LABEL, "")
+        if context.chooses_plugin_config
+        else "",
         state=node.label(keys.STATE_LABEL),
         driver_label=node.label(DRIVER_LABEL),
         lease=node.lease,
@@ -133,15 +147,19 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         request=node.request,
         requested=bool(node.annotation(keys.REQUESTED_ANNOTATION)),
         safe_load=bool(node.annotation(keys.SAFE_LOAD_ANNOTATION)),
+        validation_pod=node.validation_pod,
         components=reports.components,
         driver_pods=tuple(
             driver_pod(pod, deleted_uid=state.deleted_pod_uid) for pod in context.driver_pods
         ),
+        image_pull=image_pull(context.image_pods),
         loaded=facts.driver if facts is not None else None,
         modules_reported=facts is not None,
         obstacle=facts.obstacle if facts is not None else None,
         gate=facts.gate if facts is not None else None,
         no_gpus=printable(facts.cdi.why, _MAX_REASON) if facts and facts.cdi else "",
+        runtime_problem=printable(runtime.why, _MAX_REASON) if runtime is not None else "",
+        runtime_digest=facts.cdi.digest if facts and facts.cdi else "",
         evidence=reports.evidence,
         usage=reports.usage,
         gpu_verdict=reports.gpu_verdict,

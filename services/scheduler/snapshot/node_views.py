@@ -9,7 +9,7 @@ from services.scheduler.node_state import NodeStates
 from services.scheduler.snapshot.claims import ClaimUsers
 from services.scheduler.snapshot.mig import ConfigFiles, WantedMigs
 from services.scheduler.snapshot.node_view import NodeContext, is_tracked, node_view
-from services.scheduler.snapshot.pod_view import is_finished, is_of_daemon_set
+from services.scheduler.snapshot.pod_view import is_finished, is_image_pod, is_of_daemon_set
 from services.scheduler.snapshot.pools import UNASSIGNED, PoolSnapshot
 from services.scheduler.snapshot.reports import node_reports
 
@@ -53,19 +53,22 @@ class NodeViews:
             slot_cache=inputs.slot_cache,
             now=inputs.env.clock.now(),
         )
+        others = self._informers.other_pods.cache.by_index("node", name)
         context = NodeContext(
             assignment=assignment,
             upgrade=None if pool is None else pool.upgrade,
             absent_agents=snapshot.absent_agents,
             namespace=inputs.namespace,
             driver_pods=tuple(self._informers.driver_pods.cache.by_index("node", name)),
+            image_pods=tuple(pod for pod in others if is_image_pod(pod)),
             pods=pods,
             claim_of=self._informers.resource_claims.cache.get,
             runs_control_plane=any(
-                not is_of_daemon_set(pod) and not is_finished(pod)
-                for pod in self._informers.other_pods.cache.by_index("node", name)
+                not (is_of_daemon_set(pod) or is_finished(pod) or is_image_pod(pod))
+                for pod in others
             ),
             reports=reports,
+            chooses_plugin_config=assignment.pool in snapshot.with_plugin_configs,
             mig=self.wanted_migs.of(
                 node,
                 snapshot.mig.get(assignment.pool),

@@ -6,14 +6,20 @@ from typing import Final
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.kube.views import ContainerStatus, parse_time
+from libs.policy.findings import printable
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_PREFIX
 from libs.policy.render.agents import AGENTS
 from libs.policy.render.driver import APP
 from libs.policy.render.pauses import never_paused_labels
-from libs.policy.render.rendered import INSTALL_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL
+from libs.policy.render.rendered import (
+    IMAGE_LABEL,
+    INSTALL_ANNOTATION,
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+)
 from libs.policy.selectors import selects
-from libs.rollout.views.machine import DriverPod, EvictionExemption, WorkloadPod
+from libs.rollout.views.machine import DriverPod, EvictionExemption, ImagePull, WorkloadPod
 from services.scheduler.resources import Pod
 from services.scheduler.snapshot.claims import ClaimOf, claims_gpu
 
@@ -21,6 +27,8 @@ DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
 OWN_APPS: Final = {APP: None} | {agent.app: agent.component for agent in AGENTS}
 """The `app` label of Sluice's pods, and the agent; their namespace may have other pods too."""
 
+_MAX_TROUBLE: Final = 400
+"""Characters of a kubelet's error."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
 _OVER: Final = frozenset(("Succeeded", "Failed"))
@@ -57,7 +65,50 @@ def driver_pod(pod: Pod, *, deleted_uid: str = "") -> DriverPod:
         container_id=container.container_id.rpartition("/")[2] if container and running else "",
         restarts=container.restart_count if container is not None else 0,
         trouble=_trouble((*status.init_container_statuses, *status.container_statuses)),
+        pulled=_pulled(pod),
     )
+
+
+def _pulled(pod: Pod) -> float | None:
+    """Return the seconds until the first container, which pulls the image, was started."""
+    first = pod.status.init_container_statuses[:1]
+    state = first[0].state if first else None
+    process = None if state is None else state.running or state.terminated
+    created = pod.metadata.creation_timestamp
+    if process is None or not process.started_at or not created:
+        return None
+    return max(0.0, parse_time(process.started_at) - parse_time(created))
+
+
+def is_image_pod(pod: Pod) -> bool:
+    """Return whether the pod brings a driver's image to its node."""
+    return IMAGE_LABEL in pod.metadata.labels
+
+
+def image_pull(pods: Iterable[Pod]) -> ImagePull | None:
+    """Return the view of the latest pod that brings an image; None: there is none."""
+    live = [pod for pod in pods if not pod.metadata.deletion_timestamp]
+    if not live:
+        return None
+    pod = max(live, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name))
+    statuses, status = pod.status.container_statuses, pod.status
+    present = bool(statuses) and all(
+        each.image_id and (each.state.running or each.state.terminated) for each in statuses
+    )
+    trouble = "" if present else _pull_trouble(statuses)
+    if not present and not trouble and status.phase == "Failed":
+        trouble = status.message or status.reason or "the pod failed"
+    label = pod.metadata.labels[IMAGE_LABEL]
+    return ImagePull(label=label, present=present, trouble=printable(trouble, _MAX_TROUBLE))
+
+
+def _pull_trouble(containers: Iterable[ContainerStatus]) -> str:
+    """Return the error of the kubelet, which names the image."""
+    for container in containers:
+        waiting = container.state.waiting
+        if waiting is not None and waiting.reason not in _STARTING:
+            return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+    return ""
 
 
 def _trouble(containers: Iterable[ContainerStatus]) -> str:

@@ -9,19 +9,26 @@ from libs.contracts.identities import COMPONENTS, Writer
 from libs.contracts.node import DRIVER_LABEL, MIG_STATE_LABEL, STATE_LABEL
 from libs.kube.resources import CustomObject
 from libs.policy.digest import driver_identity, driver_label, target_digest
+from libs.policy.findings import printable
 from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION
 from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
 from libs.policy.pool import Pool
 from libs.policy.pools import assemble_pools
 from libs.policy.render.agents import is_deployed
-from libs.policy.render.rendered import INSTALL_ANNOTATION, POOL_ANNOTATION, TARGET_ANNOTATION
+from libs.policy.render.rendered import (
+    IMAGE_ANNOTATION,
+    INSTALL_ANNOTATION,
+    POOL_ANNOTATION,
+    TARGET_ANNOTATION,
+)
 from libs.policy.variants import (
     Variant,
     image_path,
     known_variant,
     labels_of_key,
     system_key,
+    variant_image,
     variant_key,
 )
 from libs.policy.wanted import InstallMethod, WantedDriver
@@ -72,7 +79,13 @@ class DriverDaemonSets:
         elif daemon_set.status.observed_generation < metadata.generation:
             why = f"waiting for the controller to observe the latest DaemonSet {metadata.name}"
         readiness = Readiness.UNSETTLED if why else Readiness.SETTLED
-        return Build(label=label, install_digest=install, readiness=readiness, detail=why)
+        return Build(
+            label=label,
+            install_digest=install,
+            image=printable(metadata.annotations.get(IMAGE_ANNOTATION, "")),
+            readiness=readiness,
+            detail=why,
+        )
 
 
 OWN_LABELS: Final = frozenset({STATE_LABEL, DRIVER_LABEL, MIG_STATE_LABEL})
@@ -114,6 +127,8 @@ class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The driver of each pool that has a policy."""
     absent_agents: frozenset[Writer] = frozenset()
     """The agents that are not deployed."""
+    with_plugin_configs: frozenset[str] = frozenset()
+    """The pools whose nodes choose a configuration of the device plugin by label."""
     mig: Mapping[str, MigSettings] = {}
     """By pool; a pool without an entry leaves the division of GPUs to others."""
 
@@ -188,6 +203,9 @@ def snapshot_pools(
             for component in COMPONENTS
             if not all(is_deployed(component, pool.operands) for pool in assembled.pools)
         ),
+        with_plugin_configs=frozenset(
+            pool.key for pool in assembled.pools if pool.operands.plugin_configs
+        ),
         mig=mig_settings(assembled.pools),
     )
 
@@ -233,6 +251,7 @@ def _pool_view(
         builds=builds,
         upgrade=pool.upgrade,
         strategy=pool.strategy,
+        validation_pod=pool.operands.validation_pod,
         errors=tuple(str(finding) for finding in pool.held),
     )
 
@@ -306,5 +325,16 @@ def hypothetical_builds(
         variant = known_variant(driver, labels_of_key(key))
         if variant is not None:
             identity = driver_identity(pool.key, driver, variant)
-            builds[key] = Build(label=identity.label, install_digest=identity.install_digest)
+            image = variant_image(driver.image, variant)
+            has_image = driver.method is InstallMethod.CONTAINER and _brings_images(pool)
+            builds[key] = Build(
+                label=identity.label,
+                install_digest=identity.install_digest,
+                image=image if has_image and isinstance(image, str) else "",
+            )
     return builds
+
+
+def _brings_images(pool: PoolView) -> bool:
+    """Return whether the driver service brings the images of any build of the pool."""
+    return any(build.image for builds in pool.builds.values() for build in builds.values())

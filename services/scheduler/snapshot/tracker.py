@@ -232,8 +232,9 @@ class SnapshotTracker:
         for name in before.assignments.keys() | after.assignments.keys():
             if before.assignments.get(name) != after.assignments.get(name) or (
                 before.absent_agents,
+                before.with_plugin_configs,
                 before.mig,
-            ) != (after.absent_agents, after.mig):
+            ) != (after.absent_agents, after.with_plugin_configs, after.mig):
                 self._dirty.add(name)
         for key in before.pools.keys() | after.pools.keys():
             old, new = before.pools.get(key), after.pools.get(key)

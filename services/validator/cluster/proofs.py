@@ -11,6 +11,7 @@ from sys import intern
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -18,9 +19,15 @@ from libs.bus.reports import ReportCache
 from libs.contracts.diagnoses import NOTES, Diagnosis
 from libs.contracts.facts import Facts
 from libs.contracts.identities import Writer
-from libs.contracts.message import MalformedMessage
-from libs.contracts.node import DRIVER_LABEL
-from libs.contracts.reports import Evidence, Report, StateKind
+from libs.contracts.message import MalformedMessage, decode
+from libs.contracts.node import DRIVER_LABEL, VALIDATION_POD_ANNOTATION, ValidationPod
+from libs.contracts.reports import (
+    Evidence,
+    Report,
+    StateKind,
+    ValidationStep,
+    named_diagnoses,
+)
 from libs.kube import views
 from libs.kube.cache import Cache
 from libs.kube.resources import Resource
@@ -29,6 +36,9 @@ from libs.policy.validation import PRESENT_LABEL
 
 SELECTOR: Final = f"{PRESENT_LABEL}=true"
 """Selects the nodes with GPUs."""
+
+WORKLOAD_STEP: Final = "workload"
+"""The step of the pod that confirms a validation."""
 
 UNNAMED_STEP = "unnamed"
 """The step of failed evidence without a failed step."""
@@ -42,12 +52,15 @@ class Node(views.Object, frozen=True, kw_only=True):
     """The key of its recorded pool; if empty, the labels are kept to find the pool by policies."""
     driver: str = ""
     """The label of the driver that the node should run."""
+    validation_pod: ValidationPod | None = None
+    """What became of the pod that confirms a validation."""
 
     def __post_init__(self) -> None:
         metadata = self.metadata
         if metadata.labels or metadata.annotations:
             msgspec.structs.force_setattr(self, "pool", recorded_pool(metadata))
             msgspec.structs.force_setattr(self, "driver", metadata.labels.get(DRIVER_LABEL, ""))
+            msgspec.structs.force_setattr(self, "validation_pod", _validation_pod(metadata))
         labels = {} if self.pool else {intern(key): value for key, value in metadata.labels.items()}
         lean = msgspec.structs.replace(metadata, labels=labels, annotations={}, managed_fields=())
         status = views.NodeStatus(node_info=self.status.node_info)
@@ -56,6 +69,14 @@ class Node(views.Object, frozen=True, kw_only=True):
 
 
 NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
+
+
+def _validation_pod(metadata: views.Metadata) -> ValidationPod | None:
+    text = metadata.annotations.get(VALIDATION_POD_ANNOTATION, "")
+    try:
+        return decode(ValidationPod, text.encode()) if text else None
+    except MalformedMessage:
+        return None
 
 
 class ProofStatus(StrEnum):
@@ -83,11 +104,18 @@ def node_proof(
     node: Node, report: Report | None, driver: Report | None = None, *, pool: str
 ) -> NodeProof:
     """Judge the last evidence of a node; `driver`: the last facts of its driver agent."""
-    evidence = _current_evidence(node, report)
+    found = _evidence_of_boot(node, report)
+    evidence = _current_evidence(node, found)
     name = node.metadata.name
-    diagnoses = _diagnoses(evidence, _obstacle(node, driver))
+    diagnoses = named_diagnoses(found, _obstacle(node, driver))
     if evidence is None:
         return NodeProof(node=name, pool=pool, status=ProofStatus.UNPROVEN, diagnoses=diagnoses)
+    pod = node.validation_pod
+    if pod is not None and not pod.is_of(node.metadata.uid, evidence.order):
+        pod = None
+    if evidence.passed and pod is not None and pod.passed is False:
+        step = ValidationStep(name=WORKLOAD_STEP, passed=False, message=pod.message)
+        evidence = replace(evidence, passed=False, steps=(*evidence.steps, step))
     if evidence.passed:
         return NodeProof(
             node=name, pool=pool, status=ProofStatus.PROVEN, at=evidence.at, diagnoses=diagnoses
@@ -104,14 +132,6 @@ def node_proof(
     )
 
 
-def _diagnoses(evidence: Evidence | None, obstacle: Diagnosis | None) -> tuple[Diagnosis, ...]:
-    """Return what is named, each once; an agent's own words name nothing."""
-    found = [obstacle]
-    if evidence is not None:
-        found += [*(step.diagnosis for step in evidence.steps), *evidence.notes]
-    return tuple(dict.fromkeys(each for each in found if each is not None and each.is_known))
-
-
 def _obstacle(node: Node, report: Report | None) -> Diagnosis | None:
     """Return why no driver is loaded in the present boot of the Node."""
     if report is None or not _is_of(node, report):
@@ -125,16 +145,21 @@ def _is_of(node: Node, report: Report) -> bool:
     return (report.node_uid, report.boot_id) == boot
 
 
-def _current_evidence(node: Node, report: Report | None) -> Evidence | None:
-    """Return the evidence if it names the Node, its boot and the driver that it should run."""
+def _current_evidence(node: Node, evidence: Evidence | None) -> Evidence | None:
+    """Return the evidence if it is of a validation of the driver that the Node should run."""
+    is_current = evidence is not None and evidence.was_asked and evidence.label == node.driver
+    return evidence if is_current else None
+
+
+def _evidence_of_boot(node: Node, report: Report | None) -> Evidence | None:
+    """Return the evidence if it names the Node and its boot."""
     if report is None or not _is_of(node, report):
         return None
     evidence = report.open()
     if not isinstance(evidence, Evidence):
         return None
     boot = node.metadata.uid, node.status.node_info.boot_id
-    proven = evidence.node_uid, evidence.boot_id, evidence.label
-    return evidence if proven == (*boot, node.driver) else None
+    return evidence if (evidence.node_uid, evidence.boot_id) == boot else None
 
 
 class FleetProofs:

@@ -5,13 +5,14 @@ the files that tell other pods what is proven (`status_files`). Between two vali
 only the names of the GPUs that the driver listed.
 """
 
+import asyncio
 from typing import Any
 
 from libs.bus.agent import Agent, AgentSettings
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
-from libs.contracts.commands import CommandKind, Order, Validate
+from libs.contracts.commands import Command, CommandKind, Order, Validate
 from libs.contracts.events import EvidenceEvent
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.reports import Evidence
@@ -26,8 +27,10 @@ from libs.runtime.http import HttpServer, HttpSettings
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.validator.node.node_status import NodeStatus
+from services.validator.node.obstacle_watch import ObstacleWatch
 from services.validator.node.probe import STEPS
-from services.validator.node.validation import Validator
+from services.validator.node.recovery import Recovery
+from services.validator.node.validation import Run, Validator
 
 _log = logger()
 
@@ -59,9 +62,11 @@ class ValidatorAgent:
         journal: Journal,
         node_uid: str,
         boot_id: str,
+        machine: Machine,
     ) -> None:
         self._validator = validator
         self._unpublished: dict[Order, Evidence] = {}
+        self._alone = asyncio.Lock()
         self._agent = Agent(
             bus=bus,
             env=env,
@@ -76,14 +81,48 @@ class ValidatorAgent:
             checks={},
         )
         self._agent.commands.on_entry(self._publish_evidence)
+        self._recovery = Recovery(
+            machine=machine,
+            prove=self._prove,
+            try_plugin=validator.try_plugin,
+            commands=self._agent.commands,
+            names=lambda request: Command.of(
+                request,
+                node=bus.identity.node,
+                node_uid=node_uid,
+                boot_id=boot_id,
+                epoch=0,
+                order=Order(0, 0),
+                deadline=0.0,
+            ),
+            clock=env.clock,
+            report=self._agent.reporter.report,
+            alone=self._alone,
+        )
+        self._obstacles = ObstacleWatch(
+            machine=machine,
+            reporter=self._agent.reporter,
+            node_uid=node_uid,
+            boot_id=boot_id,
+            clock=env.clock,
+        )
 
     async def start(self, service: Service) -> None:
         await self._agent.open()
         self._agent.start(service)
+        service.run_forever("recovery", self._recovery.run())
+        service.run_forever("obstacles", self._obstacles.run())
 
     async def _quiesce(self, _op: Op) -> OpDone:
-        await self._validator.clear_status_files()
+        async with self._alone:
+            await self._validator.clear_status_files()
         return OpDone()
+
+    async def _prove(self, run: Run, request: Validate) -> Evidence:
+        with self._obstacles.paused():
+            evidence = await self._validator.validate(run, request)
+            self._obstacles.validated(evidence)
+        return evidence
 
     async def _validate(self, op: Op) -> OpDone | OpFailed:
         request = op.body
@@ -92,7 +131,8 @@ class ValidatorAgent:
         unknown = [step for step in request.steps if step not in STEPS]
         if unknown:
             return OpFailed("unknown-step", f"this validator cannot do {', '.join(unknown)}")
-        evidence = await self._validator.validate(op, request)
+        async with self._alone:
+            evidence = await self._prove(op, request)
         self._unpublished[op.command.order] = evidence
         self._agent.reporter.report(evidence)
         if evidence.passed:
@@ -162,7 +202,13 @@ async def _start(
         mig_strategy=settings.mig_strategy,
     )
     agent = ValidatorAgent(
-        validator, bus=bus, env=env, journal=journal, node_uid=node_uid, boot_id=boot_id
+        validator,
+        bus=bus,
+        env=env,
+        journal=journal,
+        node_uid=node_uid,
+        boot_id=boot_id,
+        machine=host,
     )
     await agent.start(service)
     status = NodeStatus(

@@ -74,11 +74,24 @@ def _is_same_start(start: float, request: Validate) -> bool:
     return not request.started or abs(start - request.started) < START_TOLERANCE
 
 
+def probe_obstacle(tree: Tree) -> Probe | None:
+    """Return why no driver is loaded, where that has a name; None if it has none."""
+    log = ModuleLog(tree)
+    try:
+        obstacle = diagnosing.obstacle(tree, log)
+    finally:
+        log.close()
+    if obstacle is None:
+        return None
+    problem = f"module nvidia is not loaded: {describe(obstacle)}"
+    kernel = tree.word(system.RELEASE) or ""
+    return Probe(problem=problem, diagnosis=obstacle, kernel=kernel)
+
+
 def _probe_driver(tree: Tree, request: Validate) -> Probe:
     module = modules.loaded(tree).get(modules.DRIVER)
-    if module is None and (obstacle := _obstacle(tree)) is not None:
-        problem = f"module nvidia is not loaded: {describe(obstacle)}"
-        return Probe(problem=problem, diagnosis=obstacle)
+    if module is None and (probe := probe_obstacle(tree)) is not None:
+        return probe
     if request.pod_uid and not tree.exists(driver_files.READY):
         return Probe(problem="the driver container is not ready: see its log")
     digest = driver_files.installed_digest(tree)
@@ -93,14 +106,6 @@ def _probe_driver(tree: Tree, request: Validate) -> Probe:
             " the kernel log"
         )
     return Probe(version=module.version, digest=digest, started=_start(tree, request))
-
-
-def _obstacle(tree: Tree) -> Diagnosis | None:
-    log = ModuleLog(tree)
-    try:
-        return diagnosing.obstacle(tree, log)
-    finally:
-        log.close()
 
 
 def _start(tree: Tree, request: Validate) -> float:

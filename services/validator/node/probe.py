@@ -40,6 +40,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """Start of the container, or of the modules where there is no container."""
     mig_digest: str = ""
     """Of the geometry of the GPUs; empty if they were not described."""
+    runtime_digest: str = ""
+    """Of what containers with a GPU get; empty where that is not checked."""
     kernel: str = ""
     """Release of the running kernel."""
     gpus: Records = ()

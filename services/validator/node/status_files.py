@@ -1,19 +1,18 @@
 """The files that tell pods on the node what is proven there.
 
-Names and contents are those of the GPU Operator, because pods of others wait for them. Nothing of
-Sluice reads them.
+Names and contents are those of the GPU Operator, because pods of others wait for them. Of Sluice,
+the device plugin reads one while NATS is away.
 """
 
 from collections.abc import Collection
 from typing import Final
 
 from libs.host.tree import Tree
+from libs.host.validations import CUDA, FOLDER
 from services.validator.node.probe import CUDA_STEP, GPUS_STEP, PLUGIN_STEP, TOOLKIT_STEP
 
-FOLDER: Final = "/run/nvidia/validations"
 DRIVER: Final = f"{FOLDER}/driver-ready"
 TOOLKIT: Final = f"{FOLDER}/toolkit-ready"
-CUDA: Final = f"{FOLDER}/cuda-ready"
 PLUGIN: Final = f"{FOLDER}/plugin-ready"
 
 _HOST: Final = "/host"
@@ -39,7 +38,11 @@ def write(tree: Tree, passed: Collection[str], *, container_root: str) -> None:
     if CUDA_STEP in passed:
         tree.write(CUDA, b"")
     if PLUGIN_STEP in passed:
-        tree.write(PLUGIN, b"")
+        write_plugin(tree)
+
+
+def write_plugin(tree: Tree) -> None:
+    tree.write(PLUGIN, b"")
 
 
 def _driver_lines(tree: Tree, container_root: str) -> str:

@@ -1,7 +1,9 @@
 """The step `toolkit`: a container that asks for a GPU gets it, and starts."""
 
+from msgspec.structs import replace
+
 from libs.host.cdi import published
-from libs.host.cdi.spec import files
+from libs.host.cdi.spec import common_digest, files
 from libs.host.tree import Tree
 from services.validator.node.probe import TOOLKIT_STEP, Probe
 
@@ -28,9 +30,8 @@ def check_toolkit(tree: Tree, probe: Probe) -> Probe:
             problem=f"containers with a GPU do not start, because {_some(absent)} of"
             f" {published.GPU_FILE} is not there: see the log of the driver agent",
         )
-    return probe.at_step(
-        TOOLKIT_STEP, found=f"containers can have {len(probe.devices)} GPUs or MIG devices"
-    )
+    found = f"containers can have {len(probe.devices)} GPUs or MIG devices"
+    return replace(probe.at_step(TOOLKIT_STEP, found=found), runtime_digest=common_digest(spec))
 
 
 def _some(names: list[str]) -> str:

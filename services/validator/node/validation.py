@@ -2,11 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from libs.bus.commands.executor import Op
 from libs.contracts.commands import Command, Validate
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.health.record import GpuRecord
@@ -38,6 +37,17 @@ ASK_INTERVAL: Final = 1.0
 _log = logger()
 
 
+class Run(Protocol):
+    """A validation under way: an op, or one that the validator started itself."""
+
+    @property
+    def command(self) -> Command: ...
+
+    def raise_if_superseded(self) -> None: ...
+
+    def progress(self, phase: str, detail: str = "") -> None: ...
+
+
 class Validator:
     """The validations of one machine during one boot."""
 
@@ -65,8 +75,10 @@ class Validator:
         self._mig_strategy = mig_strategy
         self._known = tuple[GpuRecord, ...]()
         """The GPUs that the driver listed in this boot, as far as this process knows."""
+        self._proven: Probe | None = None
+        """What the last validation found, if it passed as far as CUDA."""
 
-    async def validate(self, op: Op, request: Validate) -> Evidence:
+    async def validate(self, op: Run, request: Validate) -> Evidence:
         """Check driver, GPUs and CUDA until they work or all tries failed.
 
         While the machine does not show the requested run, no try is used up: either it soon will,
@@ -88,16 +100,32 @@ class Validator:
                     break
                 attempt += 1
             await self._clock.sleep(RETRY_INTERVAL)
-        if request.plugin and probe.passed(CUDA_STEP):
+        self._proven = probe if probe.passed(CUDA_STEP) else None
+        if request.plugin and self._proven is not None:
+            # Without NATS, the plugin offers nothing before.
+            await self._write_status_files(request, probe)
             probe = await self._await_plugin(op, probe)
             seconds[PLUGIN_STEP] = self._clock.monotonic() - last
         notes = await self._machine.offload.run(lambda: diagnosing.notes(self._machine.tree))
         steps = _steps(probe, seconds)
         evidence = replace(self._evidence(op.command, request, probe), steps=steps, notes=notes)
-        await self._write_status_files(evidence)
+        await self._write_status_files(request, probe)
         return evidence
 
-    async def _await_plugin(self, op: Op, probe: Probe) -> Probe:
+    async def try_plugin(self) -> bool:
+        """Ask the kubelet once whether pods can have what was proven; note it if they can."""
+        if self._proven is None:
+            return False
+        try:
+            found = await self._machine.offload.run(self._kubelet.allocatable)
+        except KubeletUnavailable:
+            return False
+        if check_plugin(self._proven, found, self._mig_strategy).problem:
+            return False
+        await self._change_status_files(status_files.write_plugin)
+        return True
+
+    async def _await_plugin(self, op: Run, probe: Probe) -> Probe:
         """Ask the kubelet until pods can have the GPUs.
 
         The scheduler lets the device plugin offer them when this step begins, and ends it when the
@@ -120,9 +148,10 @@ class Validator:
     async def clear_status_files(self) -> None:
         await self._change_status_files(status_files.clear)
 
-    async def _write_status_files(self, evidence: Evidence) -> None:
-        passed = [step.name for step in evidence.steps if step.passed]
-        root = self._driver_root if evidence.driver_pod_uid else ""
+    async def _write_status_files(self, request: Validate, probe: Probe) -> None:
+        failed = probe.step if probe.problem else ""
+        passed = [step for step in probe.reached if step != failed]
+        root = self._driver_root if request.pod_uid else ""
         await self._change_status_files(
             lambda tree: status_files.write(tree, passed, container_root=root)
         )
@@ -137,7 +166,7 @@ class Validator:
                 error=str(error),
             )
 
-    async def _probe(self, op: Op, request: Validate) -> Probe:
+    async def _probe(self, op: Run, request: Validate) -> Probe:
         machine, known = self._machine, self._known
         probe = await machine.offload.run(
             lambda: probe_driver(machine.tree, machine.gpus, request, known=known)
@@ -167,7 +196,7 @@ class Validator:
             driver_started=probe.started,
             driver_version=probe.version,
             driver_digest=probe.digest or NO_DIGEST,
-            runtime_digest=NO_DIGEST,
+            runtime_digest=probe.runtime_digest or NO_DIGEST,
             mig_digest=probe.mig_digest or NO_DIGEST,
             allocatable=probe.allocatable,
             at=self._clock.now(),

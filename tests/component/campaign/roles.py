@@ -23,6 +23,7 @@ from libs.testing.simulation import Sim
 from services.discovery.cluster import role as discovery_cluster
 from services.discovery.cluster.role import DiscoveryClusterSettings
 from services.driver.cluster import role as driver_cluster
+from services.driver.cluster.image_requests import ImageRequests
 from services.driver.cluster.role import DriverClusterSettings
 from services.scheduler import role as scheduler
 from services.scheduler.role import SchedulerSettings
@@ -119,15 +120,17 @@ class RoleProcess:
 
 
 async def _driver_cluster(role: RoleProcess) -> None:
-    commanded = SlotCache()
+    commanded, image_requests = SlotCache(), ImageRequests()
     await driver_cluster.run(
         OPERANDS,
         kube=role.transport,
         commanded_drivers=commanded.commanded_drivers,
         env=role.env,
         service=role.service,
+        image_requests=image_requests,
     )
     await role.service.enter("commands", commanded.follow(role.bus))
+    await role.service.enter("image requests", image_requests.follow(role.bus))
 
 
 def _role(

@@ -36,7 +36,7 @@ def test_a_gate_keeper_that_does_not_read_the_command_again_is_found(
         proven = keeper._proven()  # pyright: ignore[reportPrivateUsage]
         with monkeypatch.context() as patch:
             patch.setattr(keeper, "_proven", lambda: proven)
-            await keeper._check(proven)  # pyright: ignore[reportPrivateUsage]
+            await keeper._check(proven, by_disk=False)  # pyright: ignore[reportPrivateUsage]
 
     monkeypatch.setattr(GateKeeper, "check", check_with_first_answer)
     failures = run_seed(scenario(UNPROVING_SEED)).failures

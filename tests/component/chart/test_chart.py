@@ -9,12 +9,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from libs.policy.crds import crd_manifests
 from libs.policy.installation import installation_objects
+from libs.policy.render.rendered import EXPORTER, NODE_STATUS, SCRIPT_CONFIG_MAP
+from services.driver.uninstall.objects import LEADERS
+from services.driver.uninstall.operands import SCHEDULER, WRITERS
 from services.signin.setup.contents import CA, KEYS, PEERS, SECRETS, SERVER, SERVICE
 from tests.component.chart.conftest import Render, run
 from tests.component.chart.rendered import (
     CHART,
     FIELDS,
+    HOOK,
     VALUES,
     Object,
     environment,
@@ -24,8 +29,10 @@ from tests.component.chart.rendered import (
 )
 
 NAMESPACE = "gpu-operator"
-ACCOUNTS_OF_THE_CHART = {"sluice-nats", "sluice-setup"}
-RIGHTS = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+OF_THE_CHART = {"sluice-nats", "sluice-setup", "sluice-uninstall"}
+ADMISSION = {"sluice-node-keys", "sluice-agents"}
+RBAC = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+RIGHTS = {*RBAC, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
 
 def values(name: str) -> str:
@@ -34,27 +41,66 @@ def values(name: str) -> str:
 
 def test_rights_are_those_of_the_model_and_of_the_setup(render: Render) -> None:
     objects = [each for each in render() if each["kind"] in RIGHTS]
-    ours = [each for each in objects if each["metadata"]["name"] not in ACCOUNTS_OF_THE_CHART]
+    ours = [each for each in objects if _name(each) not in OF_THE_CHART | ADMISSION]
     wanted = [each for each in installation_objects(NAMESPACE) if each["kind"] != "Namespace"]
     assert sorted(ours, key=str) == sorted(wanted, key=str)
-    of_chart = [each for each in objects if each["metadata"]["name"] in ACCOUNTS_OF_THE_CHART]
+    of_chart = [each for each in objects if _name(each) in OF_THE_CHART]
     assert sorted(each["kind"] for each in of_chart if not is_hook(each)) == ["ServiceAccount"]
-    assert [each["rules"] for each in of_chart if each["kind"] == "Role"] == [
-        [
-            {
-                "apiGroups": [""],
-                "resources": ["secrets"],
-                "resourceNames": list(SECRETS),
-                "verbs": ["get", "create", "patch"],
-            },
-            {
-                "apiGroups": [""],
-                "resources": ["configmaps"],
-                "resourceNames": [CA],
-                "verbs": ["get", "create", "patch"],
-            },
-        ]
+    assert of_kind(of_chart, "Role")["sluice-setup"]["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": list(SECRETS),
+            "verbs": ["get", "create", "patch"],
+        },
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [CA],
+            "verbs": ["get", "create", "patch"],
+        },
     ]
+
+
+def _name(obj: Object) -> str:
+    """Return the name; that of an object of the cluster begins with the namespace."""
+    return obj["metadata"]["name"].rpartition(":")[2]
+
+
+def test_the_removal_is_a_hook_with_rights_of_its_own(render: Render) -> None:
+    """Its names are those that the services, the setup and the model have."""
+    objects = render()
+    hooks = [each for each in objects if each["metadata"].get("annotations", {}).get(HOOK)]
+    removing = [each for each in hooks if each["metadata"]["annotations"][HOOK] == "pre-delete"]
+    assert sorted(each["kind"] for each in removing) == sorted((*RBAC, "Job"))
+    rules = of_kind(removing, "Role")["sluice-uninstall"]["rules"]
+    names = {
+        tuple(rule["resources"]): set(rule["resourceNames"])
+        for rule in rules
+        if "resourceNames" in rule
+    }
+    deployments = of_kind(objects, "Deployment").keys()
+    assert names == {
+        ("deployments",): {SCHEDULER, *WRITERS},
+        ("configmaps",): {SCRIPT_CONFIG_MAP, CA},
+        ("secrets",): set(SECRETS),
+        ("services", "servicemonitors"): {EXPORTER, NODE_STATUS},
+        ("leases",): set(LEADERS),
+    }
+    assert {SCHEDULER, *WRITERS} <= deployments
+    assert all("*" not in str(each.get("rules")) for each in removing)
+
+
+def test_definitions_are_removed_only_if_asked_for(render: Render) -> None:
+    assert not any("uninstall-kinds" in each["metadata"]["name"] for each in render())
+    objects = render("--values", values("definitions_removed"))
+    (role,) = (
+        each for each in objects if each["kind"] == "ClusterRole" and _name(each).endswith("kinds")
+    )
+    (rule,) = role["rules"]
+    assert sorted(rule["resourceNames"]) == sorted(crd_manifests())
+    assert rule["verbs"] == ["get", "delete"]
+    assert role["metadata"]["annotations"][HOOK] == "post-delete"
 
 
 def test_every_service_accepts_its_settings(render: Render) -> None:
@@ -158,7 +204,6 @@ def test_values_without_effect_are_named(helm: Path) -> None:
         "extraObjects",
         "nfd.nodefeaturerules",
         "node-feature-discovery",
-        "operator.cleanupCRD",
         "operator.image",
         "operator.imagePullPolicy",
         "operator.logging.develMode",

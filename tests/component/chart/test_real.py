@@ -8,6 +8,7 @@ import pytest
 from tests.component.chart.conftest import Render, as_list
 from tests.component.chart.rendered import VALUES, Object
 from tests.system.nodes.kubectl import Kubectl
+from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, node
 
 LABEL = "pod-security.kubernetes.io"
 
@@ -60,4 +61,34 @@ async def test_a_restricted_namespace_runs_the_pods(
     ]
     await cluster.succeeds("get", "serviceaccount", "default", "--namespace", namespace)
     output = await cluster.run("create", "--dry-run=server", "-f", "-", stdin=as_list(bodies))
-    assert len(output.splitlines()) == len(bodies) == 8
+    assert len(output.splitlines()) == len(bodies) == 9
+
+
+AGENTS = {
+    "sluice-discovery-agent",
+    "sluice-driver-agent",
+    "sluice-device-plugin",
+    "sluice-validator-agent",
+    "sluice-telemetry-agent",
+}
+
+
+async def test_a_restricted_namespace_refuses_agents_only(cluster: Kubectl, namespace: str) -> None:
+    """They change the host, hence the label of their namespace in docs/install.md."""
+    rendering = Situation([cluster_policy()], [node("any")]).rendering(SETTINGS)
+    templates = {
+        each.object["metadata"]["name"]: each.object["spec"]["template"]
+        for each in rendering.objects
+        if each.object["kind"] == "DaemonSet"
+    }
+    assert set(templates) >= AGENTS
+    await cluster.succeeds("get", "serviceaccount", "default", "--namespace", namespace)
+    for name in sorted(AGENTS):
+        pod: Object = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {**templates[name]["spec"], "serviceAccountName": "default"},
+        }
+        with pytest.raises(AssertionError, match='violates PodSecurity "restricted'):
+            await cluster.run("create", "--dry-run=server", "-f", "-", stdin=as_list([pod]))

@@ -38,13 +38,20 @@ def cdi_spec(bench: StandInMachine) -> bytes:
 
 @asynccontextmanager
 async def plugin_on(
-    bench: StandInMachine, folder: Path, *, sockets: Path, **settings: str
+    bench: StandInMachine,
+    folder: Path,
+    *,
+    sockets: Path,
+    has_nats: bool = True,
+    **settings: str,
 ) -> AsyncGenerator[Plugin]:
     """Run the device plugin on the machine; `sockets` is the folder of its kubelet."""
     async with run_programs(folder) as programs:
         FakeMachine(bench.root).set_modules("nvidia")
         Tree(bench.root).write(published.GPU_FILE, cdi_spec(bench))
         await programs.create_streams()
+        if not has_nats:
+            await programs.nats.stop()
         child = await programs.start_agent(
             "driver",
             role="plugin",

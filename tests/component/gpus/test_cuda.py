@@ -1,6 +1,7 @@
 """CUDA through the real loader: a process for each GPU, and what it finds."""
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -183,3 +184,26 @@ def wait_until(condition: Callable[[], bool]) -> None:
             return
         time.sleep(0.01)
     raise AssertionError("it did not happen")
+
+
+def run_in_pod(folder: Path) -> tuple[int, str]:
+    """Run the program of the pod that confirms a validation, where it finds this library."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "libs.host.cuda.in_pod"],
+        env={**os.environ, "LD_LIBRARY_PATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    return ended.returncode, ended.stdout
+
+
+def test_a_pod_computes_on_the_gpu_that_it_has(bench: StandInMachine, tmp_path: Path) -> None:
+    (bench.devices / "nvidia-uvm").touch()
+    code, said = run_in_pod(tmp_path)
+    assert (code, said.startswith("the pod has no GPU that it can use: dlopen")) == (1, True)
+    uuid = bench.stand_in.gpus[0].uuid.removeprefix("GPU-")
+    assert run_in_pod(library()) == (0, f"GPU {uuid} computes right\n")
+    bench.stand_in.fail("cuLaunchKernel", CudaResult.WRONG, gpu=0)
+    assert run_in_pod(library()) == (1, f"GPU {uuid} computes wrong: 1 values differ\n")

@@ -227,6 +227,7 @@ MISSING = [
 SYMBOLS = {
     "nvmlDeviceGetPciInfo": "nvmlDeviceGetPciInfo_v3",
     "nvmlDeviceGetAttributes": "nvmlDeviceGetAttributes_v2",
+    "nvmlDeviceGetNvLinkRemotePciInfo": "nvmlDeviceGetNvLinkRemotePciInfo_v2",
 }
 """By function of pynvml: its symbol in the library."""
 
@@ -384,3 +385,23 @@ def test_xids_in_a_row_keep_their_order(bench: StandInMachine) -> None:
         found += bench.gpus.errors().get(uuid, ())
         time.sleep(0.005)
     assert found == tuple(31 + number % 3 for number in range(60))
+
+
+@with_machine(profile="A100-40GB-PAIRS")
+def test_the_ends_of_links_are_other_gpus_or_switches(bench: StandInMachine) -> None:
+    bench.gpus.open()
+    first, second, third, fourth = bench.gpus.describe()
+    bench.stand_in.gpus[3].links.link[0].active = 0
+    assert bench.gpus.links() == {
+        first.uuid: (third.pci,) * 12,
+        second.uuid: (fourth.pci,) * 12,
+        third.uuid: (first.pci,) * 12,
+        fourth.uuid: (second.pci,) * 11,
+    }
+    for link in bench.stand_in.gpus[0].links.link:
+        link.peer = 0
+    ends = bench.gpus.links()[first.uuid]
+    assert len(ends) == 12
+    assert not {first.pci, second.pci, third.pci, fourth.pci} & set(ends)
+    bench.stand_in.fail("nvmlDeviceGetNvLinkRemotePciInfo_v2", Return.NOT_SUPPORTED)
+    assert set(bench.gpus.links().values()) == {()}

@@ -1,5 +1,6 @@
 """Writes with strict field validation."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ def object_path(obj: Object, *, named: bool = True) -> str:
     if kind in KINDS:
         plural = KINDS[kind].plural
     else:
-        plural = f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s"
+        plural = re.sub("s$", "se", re.sub("y$", "ie", kind.lower())) + "s"
     return f"{root}{within}/{plural}" + (f"/{metadata['name']}" if named else "")
 
 

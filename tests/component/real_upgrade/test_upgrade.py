@@ -42,6 +42,11 @@ IDLE = {
     "sluice-scheduler: poddisruptionbudgets list",
     # Used where an operand is switched off only.
     "sluice-driver-cluster: runtimeclasses delete",
+    # Used where a policy offers GPUs by claims, or has done so, only.
+    "sluice-driver-cluster: deviceclasses delete",
+    "sluice-driver-cluster: resourceclaims get list watch",
+    "sluice-dra: resourceclaims get",
+    "sluice-dra: resourceslices get list watch create patch",
     # Used where a policy enables the ServiceMonitor only.
     "sluice-driver-cluster: servicemonitors create patch delete",
     # Used where the Lease was not installed only.

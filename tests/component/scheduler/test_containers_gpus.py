@@ -1,17 +1,23 @@
 """What people are told while containers cannot have the GPUs of a node."""
 
-from libs.contracts.facts import Cdi, Facts, LoadedDriver
+from libs.contracts.facts import Cdi, ContainerRuntime, Facts, LoadedDriver
 from libs.contracts.identities import Writer
 from libs.contracts.reports import StateKind
 from tests.component.scheduler.world import World, in_world
 
 MISSING = "libcuda.so.580.95.05 was not found below the driver's root /run/nvidia/driver"
 
+RUNTIME = "containerd reads no CDI specs before it is restarted"
+
 
 async def report_cdi(world: World, cdi: Cdi, *, boot: str = "") -> None:
     """Report, as the driver agent of node a does, what its CDI specs give."""
     boot = boot or world.machines["a"].boot_id
-    facts = Facts(driver=LoadedDriver(version="580.95.05"), cdi=cdi)
+    facts = Facts(
+        driver=LoadedDriver(version="580.95.05"),
+        cdi=cdi,
+        container_runtime=ContainerRuntime(why=RUNTIME),
+    )
     await world.report("a", facts, writer=Writer.DRIVER, boot=boot, kind=StateKind.FACTS)
 
 
@@ -25,6 +31,7 @@ async def test_status_and_why_tell_why_containers_cannot_have_gpus(world: World)
     assert (await world.why("a")).no_gpus == ""
     await report_cdi(world, Cdi(devices=("GPU-0",), why=MISSING))
     await world.sleep(5)
-    assert (await world.why("a")).no_gpus == MISSING
+    why = await world.why("a")
+    assert (why.no_gpus, why.container_runtime) == (MISSING, RUNTIME)
     assert (await world.why("b")).no_gpus == ""
     assert (await world.pool_status()).without_gpus == 1

@@ -1,9 +1,10 @@
 """A node returns to service when its kubelet can give pods what the machine has, and not before."""
 
 from libs.contracts.identities import Writer
-from libs.contracts.node import MIG_CONFIG_LABEL, WaitCode
+from libs.contracts.journal import EntryPhase
+from libs.contracts.node import MIG_CONFIG_LABEL, PLUGIN_CONFIG_LABEL, WaitCode
 from services.scheduler import resources
-from tests.component.scheduler.world import NEW, World, in_world
+from tests.component.scheduler.world import NEW, POLICY, World, in_world
 
 GPU = "nvidia.com/gpu"
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -84,3 +85,39 @@ async def test_a_plugin_that_offers_nothing_fails_the_node_by_the_name_of_the_gp
 
 async def is_failed(world: World) -> bool:
     return await world.state("a") == "upgrade-failed"
+
+
+def told(world: World) -> list[tuple[str, str]]:
+    """Return the commands that the device plugin began, with the configurations that it noted."""
+    return [
+        (entry.command, entry.detail if entry.phase is EntryPhase.STEP else "")
+        for entry in world.journals["a", Writer.PLUGIN]
+        if entry.phase is EntryPhase.STARTED or (entry.phase is EntryPhase.STEP and entry.detail)
+    ]
+
+
+@in_world
+async def test_the_label_of_a_node_reaches_its_plugin_and_waits_for_an_upgrade(
+    world: World,
+) -> None:
+    _, target = await world.complete_first_rollout("a")
+    before = told(world)
+    await world.label("a", {PLUGIN_CONFIG_LABEL: "shared"})
+    await world.sleep(60)
+    assert told(world) == before
+    config = {"spec": {"devicePlugin": {"config": {"name": "configs"}}}}
+    await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, config, manager="person")
+
+    async def is_told() -> bool:
+        return told(world)[len(before) :] == [("idle", ""), ("idle", "shared")]
+
+    await world.until(is_told)
+    await world.apply_policy(NEW)
+    await world.until_state("a", "pod-restart-required")
+    await world.label("a", {PLUGIN_CONFIG_LABEL: "other"})
+    await world.wait_until_done("a", before=target)
+    await world.sleep(60)
+    assert told(world)[len(before) + 2 :] == [("quiesce", ""), ("idle", ""), ("idle", "other")]
+    await world.label("a", {PLUGIN_CONFIG_LABEL: None})
+    await world.sleep(60)
+    assert told(world)[len(before) + 5 :] == [("idle", "")]

@@ -1,16 +1,20 @@
 """Each named diagnosis, from the machine to evidence, `why`, condition and metric."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.contracts.diagnoses import MEANINGS, Diagnosis
+from libs.bus.reports import ReportCache
+from libs.contracts.diagnoses import MEANINGS, NOTES, Diagnosis
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.message import decode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
+from libs.contracts.queries import WhyAnswer
+from libs.contracts.reports import Evidence, StateKind, named_diagnoses
 from libs.host.cuda.port import CudaProblem
 from libs.testing.machines.base_files import PLAIN
 from libs.testing.machines.machine import SimulatedMachine
@@ -22,6 +26,9 @@ from tests.unit.policy.situations import node
 UNSIGNED = "nvidia: Loading of unsigned module is rejected"
 MAGIC = "nvidia: version magic '6.8.0-45 SMP' should be '6.8.0-48 SMP'"
 NAME = "sluice_validator_node_diagnosis"
+
+Provoke = Callable[[SimulatedMachine], object]
+Begin = Callable[[World, Provoke], Awaitable[None]]
 
 
 def diagnoses(validator: Process) -> dict[str, str]:
@@ -37,22 +44,71 @@ async def record(world: World) -> NodeRecord:
     return decode(NodeRecord, view.metadata.annotations[RECORD_ANNOTATION].encode())
 
 
-async def reason(world: World) -> str:
-    wait = (await world.why("a")).wait
-    assert wait is not None
-    return wait.detail
+async def evidence(world: World) -> Evidence:
+    """Return the last evidence that the node's validator reported."""
+    bus = world.connect(Writer.SCHEDULER)
+    reports = ReportCache(bus=bus, clock=world.sim.clock, cluster="default")
+    async with reports:
+        await reports.synced()
+        report = reports.get("a", Writer.VALIDATOR, StateKind.EVIDENCE)
+    bus.kill()
+    assert report is not None
+    body = report.open()
+    assert isinstance(body, Evidence)
+    return body
 
 
-async def condition(world: World) -> str:
-    """Return the message of the policy's condition Error, which is true."""
+async def conditions(world: World) -> dict[str, str]:
+    """Return the message of each condition of the policy that is true."""
     path = f"/apis/nvidia.com/v1/clusterpolicies/{POLICY}"
     policy = msgspec.json.decode(await world.kube.request("GET", path))
-    conditions = {each["type"]: each for each in policy["status"]["conditions"]}
-    assert conditions["Error"]["status"] == "True"
-    return conditions["Error"]["message"]
+    found = policy["status"]["conditions"]
+    return {each["type"]: each["message"] for each in found if each["status"] == "True"}
 
 
-Provoke = Callable[[SimulatedMachine], object]
+async def check_named(world: World, validator: Process, diagnosis: Diagnosis) -> WhyAnswer:
+    """Check that evidence, `why`, condition and metric name this and nothing else."""
+    found = await evidence(world)
+    why = await world.why("a")
+    meaning = ": ".join(MEANINGS[diagnosis])
+    message = (await conditions(world)).get("Diagnosed")
+    assert named_diagnoses(found, None) == why.diagnoses == (diagnosis,)
+    assert message == f"{diagnosis.value} on a: {meaning}"
+    severity = "note" if diagnosis in NOTES else "failure"
+    assert diagnoses(validator) == {diagnosis.value: severity}
+    return why
+
+
+async def provoke_failure(world: World, provoke: Provoke) -> None:
+    """Let the first upgrade of a node fail."""
+    await world.install_fleet("a")
+    provoke(world.machines["a"])
+    world.start(Writer.DRIVER_CLUSTER)
+    world.start()
+    await world.until_state("a", "upgrade-failed")
+
+
+async def provoke_note(world: World, provoke: Provoke) -> None:
+    """Let the first upgrade of a node succeed."""
+    await world.install_fleet("a")
+    provoke(world.machines["a"])
+    world.start(Writer.DRIVER_CLUSTER)
+    world.start()
+    await world.wait_until_done("a")
+
+
+async def provoke_nouveau(world: World, provoke: Provoke) -> None:
+    """Let a node begin with another driver, which excludes ours."""
+    await world.install()
+    labels = {**node("a").labels, **DEPLOYED}
+    system = msgspec.structs.replace(PLAIN, nouveau=True)
+    provoke(world.add_machine("a", labels=labels, gpus=2, system=system))
+    await world.sleep(2)
+    for writer in AGENTS:
+        await world.start_agent("a", writer)
+    await world.apply_policy(OLD)
+    world.start(Writer.DRIVER_CLUSTER)
+    world.start()
 
 
 def lose_fabric_manager(machine: SimulatedMachine) -> None:
@@ -76,94 +132,79 @@ def replace_library(machine: SimulatedMachine) -> None:
     machine.faults.replace_library("550.54")
 
 
-@pytest.mark.parametrize(
-    ("provoke", "diagnosis", "cause"),
-    [
-        (
-            refuse_unsigned,
-            Diagnosis.SECURE_BOOT,
-            "driver-start: the driver container restarted 3 times (the kernel loads no module",
-        ),
-        (
-            refuse_other_kernel,
-            Diagnosis.OTHER_KERNEL,
-            "a module of the driver, because it was built for another kernel: install the headers",
-        ),
-        (
-            replace_library,
-            Diagnosis.VERSION_MISMATCH,
-            "validation: driver: NVML is of driver 550.54, but the kernel has 570.86.15",
-        ),
-        (
-            lose_device_files,
-            Diagnosis.NO_DEVICE_FILES,
-            "validation: driver: NVML cannot be used: the driver is loaded, but /dev/nvidiactl",
-        ),
-        (lose_fabric_manager, Diagnosis.FABRIC_MANAGER, "validation: cuda: GPU-"),
-    ],
-)
-def test_a_failed_node_has_a_named_diagnosis(
-    provoke: Provoke, diagnosis: Diagnosis, cause: str
-) -> None:
-    async def story(world: World) -> None:
-        await world.install_fleet("a")
-        provoke(world.machines["a"])
-        validator = world.start(Writer.VALIDATOR_CLUSTER)
-        world.start(Writer.DRIVER_CLUSTER)
-        world.start()
-        await world.until_state("a", "upgrade-failed")
-        await world.sleep(30)
-        found = (await record(world)).cause
-        assert cause in found
-        assert found in await reason(world)
-        assert diagnoses(validator) == {diagnosis.value: "failure"}
-        assert f"a: {found[:100]}" in await condition(world)
-
-    play(story)
+def leave_alone(machine: SimulatedMachine) -> None:
+    del machine
 
 
-def test_nouveau_is_named_before_a_driver_is_tried() -> None:
-    async def story(world: World) -> None:
-        await world.install()
-        system = msgspec.structs.replace(PLAIN, nouveau=True)
-        labels = {**node("a").labels, **DEPLOYED}
-        world.add_machine("a", labels=labels, gpus=2, system=system)
-        await world.sleep(2)
-        for writer in AGENTS:
-            await world.start_agent("a", writer)
-        await world.apply_policy(OLD)
-        validator = world.start(Writer.VALIDATOR_CLUSTER)
-        world.start()
-        await world.sleep(60)
-        wait = (await world.why("a")).wait
-        assert wait is not None
-        meaning, remedy = MEANINGS[Diagnosis.NOUVEAU]
-        assert (wait.detail, wait.who) == (
-            f"preflight check failed: {meaning}",
-            f"nouveau: {remedy}",
-        )
-        assert diagnoses(validator) == {"nouveau": "failure"}
-
-    play(story)
-
-
-def add_notes(machine: SimulatedMachine) -> None:
+def shrink_shared_memory(machine: SimulatedMachine) -> None:
     machine.faults.remove_shared_memory()
+
+
+def translate_copies(machine: SimulatedMachine) -> None:
     machine.faults.translate_copies()
+
+
+def redirect_copies(machine: SimulatedMachine) -> None:
     machine.faults.redirect_copies()
 
 
-def test_notes_are_shown_of_a_node_that_is_proven() -> None:
+STORIES: Final[Mapping[Diagnosis, tuple[Begin, Provoke, str]]] = {
+    Diagnosis.NOUVEAU: (
+        provoke_nouveau,
+        leave_alone,
+        "preflight check failed: the open driver nouveau is loaded",
+    ),
+    Diagnosis.SECURE_BOOT: (
+        provoke_failure,
+        refuse_unsigned,
+        "driver-start: the driver container restarted 3 times (the kernel loads no module",
+    ),
+    Diagnosis.OTHER_KERNEL: (
+        provoke_failure,
+        refuse_other_kernel,
+        "a module of the driver, because it was built for another kernel: install the headers",
+    ),
+    Diagnosis.VERSION_MISMATCH: (
+        provoke_failure,
+        replace_library,
+        "validation: driver: NVML is of driver 550.54, but the kernel has 570.86.15",
+    ),
+    Diagnosis.NO_DEVICE_FILES: (
+        provoke_failure,
+        lose_device_files,
+        "validation: driver: NVML cannot be used: the driver is loaded, but /dev/nvidiactl",
+    ),
+    Diagnosis.FABRIC_MANAGER: (provoke_failure, lose_fabric_manager, "validation: cuda: GPU-"),
+    Diagnosis.SHARED_MEMORY: (provoke_note, shrink_shared_memory, ""),
+    Diagnosis.IOMMU: (provoke_note, translate_copies, ""),
+    Diagnosis.ACS: (provoke_note, redirect_copies, ""),
+}
+"""By diagnosis: how it comes about, and the wait of its node; empty: the node is done."""
+
+
+def test_every_diagnosis_has_a_story() -> None:
+    assert set(STORIES) == set(Diagnosis) == set(MEANINGS)
+
+
+@pytest.mark.parametrize("diagnosis", STORIES)
+def test_a_diagnosis_is_in_evidence_why_condition_and_metric(diagnosis: Diagnosis) -> None:
+    begin, provoke, detail = STORIES[diagnosis]
+
     async def story(world: World) -> None:
-        await world.install_fleet("a")
-        add_notes(world.machines["a"])
         validator = world.start(Writer.VALIDATOR_CLUSTER)
-        world.start()
-        await world.wait_until_done("a")
-        evidence = (await record(world)).evidence
-        assert evidence is not None
-        notes = (Diagnosis.SHARED_MEMORY, Diagnosis.IOMMU, Diagnosis.ACS)
-        assert (evidence.passed, evidence.notes) == (True, notes)
-        assert diagnoses(validator) == dict.fromkeys(notes, "note")
+        await begin(world, provoke)
+        await world.sleep(60)
+        why = await check_named(world, validator, diagnosis)
+        assert (why.wait is None) == why.in_place == (not detail)
+        if why.wait is None:
+            found = (await record(world)).evidence
+            assert found is not None
+            assert (found.passed, found.notes) == (True, (diagnosis,))
+        else:
+            assert detail in why.wait.detail
+        if begin is provoke_failure:
+            cause = (await record(world)).cause
+            assert detail in cause
+            assert f"a: {cause[:100]}" in (await conditions(world))["Error"]
 
     play(story)

@@ -31,31 +31,66 @@ NAMESPACE: Final = "gpu-operator"
 NATS_IMAGE: Final = "localhost/nats:testing"
 VERSION: Final = "570.86.15"
 _PORT: Final = 4222
+HOST: Final = """
+cd /
+find etc run -xdev \\( -path run/containerd -o -path run/netns -o -path run/cni-ipam \\
+    -o -name '*.pid' \\) -prune \\
+    -o -printf '%p %y %m %U:%G %l\\n' | sort
+find etc run -xdev \\( -path run/containerd -o -path run/netns -o -path run/cni-ipam \\
+    -o -name '*.pid' \\) -prune \\
+    -o -type f -print0 | sort -z | xargs -0 sha256sum
+find var/lib opt usr/local mnt srv -maxdepth 2 -not -path 'opt/machine/*' \\
+    -not -path 'var/lib/cni*' -not -path 'var/lib/containerd*' \\
+    -printf '%p %y %m %U:%G\\n' | sort
+find var/lib/kubelet/device-plugins -type s | sort
+"""
+"""What is the same before and after; kubelet and containerd keep the rest of /run and /var."""
 
 
 class World:
     """A real node without Sluice, and what an administrator does."""
 
-    def __init__(self, ground: Ground, kubectl: Kubectl, helm: Path, folder: Path) -> None:
+    def __init__(
+        self, ground: Ground, machine: NodeMachine, kubectl: Kubectl, helm: Path, folder: Path
+    ) -> None:
         self.ground = ground
+        self.machine = machine
         self.kubectl = kubectl
         self._helm = helm
         self._values = folder / "values.json"
 
     async def helm(self, command: str) -> str:
         """Install or upgrade, as an administrator; return what Helm says."""
+        return await self._run_helm(command, "sluice", CHART, "--values", self._values)
+
+    async def uninstall(self) -> str:
+        """Remove the release, as an administrator; return what Helm says."""
+        return await self._run_helm("uninstall", "sluice")
+
+    async def refused_uninstall(self) -> str:
+        """Try to remove the release; return what Helm says."""
+        return await self._run_helm("uninstall", "sluice", fails=True)
+
+    async def _run_helm(self, *arguments: str | Path, fails: bool = False) -> str:
         process = await asyncio.create_subprocess_exec(
-            *(self._helm, "--kubeconfig", self.ground.kube.kubeconfig(), command, "sluice", CHART),
-            *("--namespace", NAMESPACE, "--values", self._values),
+            *(self._helm, "--kubeconfig", self.ground.kube.kubeconfig()),
+            *(*arguments, "--namespace", NAMESPACE),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
         output, _ = await process.communicate()
-        assert process.returncode == 0, f"{output.decode()}\n{await self.story()}"
+        assert bool(process.returncode) is fails, f"{output.decode()}\n{await self.story()}"
         return output.decode()
 
     async def install(self) -> str:
         """Carry out what the README says; return what Helm says."""
+        await self.create_namespace()
+        said = await self.helm("install")
+        await self.forward_nats()
+        return said
+
+    async def create_namespace(self) -> None:
+        """Create the namespace, and write the file of values."""
         labels = {"pod-security.kubernetes.io/enforce": "privileged"}
         await self.kubectl.apply(
             {
@@ -65,9 +100,6 @@ class World:
             }
         )
         await asyncio.to_thread(self._values.write_text, json.dumps(_values()))
-        said = await self.helm("install")
-        await self.forward_nats()
-        return said
 
     async def forward_nats(self) -> None:
         """Let the gateway pass connections on to NATS, as a Service does."""
@@ -112,6 +144,11 @@ class World:
         except TimeoutError:
             raise AssertionError(f"not Ready: {names - ready}\n{await self.story()}") from None
 
+    async def host(self) -> str:
+        """Return the files of the node that do not belong to its kubelet, containerd or pods."""
+        (node,) = self.ground.nodes
+        return await node.run("sh", "-c", HOST)
+
     async def story(self) -> str:
         """Return what a person would look at."""
         texts = [
@@ -144,6 +181,8 @@ def _values() -> dict[str, Any]:
             "resources": small,
         },
         "services": {name: {"resources": small} for name in services},
+        # The node's containerd is no unit of systemd: another program starts it again.
+        "toolkit": {"env": [{"name": "RUNTIME_RESTART_MODE", "value": "signal"}]},
         "driver": {
             "repository": DRIVER_REPOSITORY,
             "image": DRIVER_IMAGE,
@@ -183,5 +222,5 @@ async def world_of(
         await server.wait_for_log("names are served")
         await node.import_image(archive)
         await node.import_image(await asyncio.to_thread(write_nats_image, folder))
-        await NodeMachine.insert(node, L40S)
-        yield World(ground, kubectl, helm, folder)
+        machine = await NodeMachine.insert(node, L40S)
+        yield World(ground, machine, kubectl, helm, folder)

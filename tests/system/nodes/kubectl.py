@@ -7,6 +7,9 @@ from typing import Any
 
 from libs.testing.realkube.cluster import RealKube
 
+_EVENTS = 40
+"""How many of the last Events are shown when a wait fails."""
+
 
 class Kubectl:
     def __init__(self, kube: RealKube) -> None:
@@ -44,9 +47,11 @@ class Kubectl:
 
     async def _described(self, *objects: str) -> str:
         try:
-            return await self.run("describe", *objects)
+            described = await self.run("describe", *objects)
+            events = await self.run("get", "events", "-A", "--sort-by=.lastTimestamp")
         except AssertionError as error:
             return str(error)
+        return "\n".join([described, *events.splitlines()[-_EVENTS:]])
 
     async def succeeds(self, *arguments: str, within: float = 30.0) -> None:
         """Repeat a command until it succeeds, as a person would."""

@@ -18,6 +18,7 @@ from libs.testing.realnodes.node import MACHINE, Node
 from tests.component.deviceplugin.program import Plugin, cdi_spec, plugin_on
 from tests.component.gpus.conftest import bench
 from tests.component.gpus.machine import StandInMachine
+from tests.support import eventually
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.test_nodes import pod
 
@@ -56,6 +57,22 @@ async def until_allocatable(kubectl: Kubectl, node: Node, count: int) -> None:
     await kubectl.wait(what, f"node/{node.name}")
 
 
+async def until_runs(kubectl: Kubectl, wanted: dict[str, Any]) -> None:
+    """Create a pod, and again while the kubelet rejects it: it knows no device before a plugin has
+    registered.
+    """
+    name = f"pod/{wanted['metadata']['name']}"
+
+    async def runs() -> bool:
+        await kubectl.apply(wanted)
+        phase = await kubectl.run("get", name, "-o", "jsonpath={.status.phase}")
+        if phase == "Failed":
+            await kubectl.run("delete", name)
+        return phase == "Running"
+
+    await eventually(runs, within=60, every=0.5)
+
+
 async def gpus_of(kubectl: Kubectl, name: str) -> list[str]:
     """Return the GPUs that a pod sees."""
     return _GIVEN.findall(await kubectl.run("exec", name, "--", "env"))
@@ -78,8 +95,7 @@ async def test_pods_get_gpus_from_our_device_plugin(
     await until_allocatable(kubectl, node, len(uuids) - 1)
 
     await node.restart_kubelet()
-    await kubectl.apply(gpu_pod("rest", node, len(uuids) - 4))
-    await kubectl.wait("condition=Ready", "pod/rest", timeout=120)
+    await until_runs(kubectl, gpu_pod("rest", node, len(uuids) - 4))
     rest = await gpus_of(kubectl, "rest")
     assert sorted([*given, *rest, free.uuid]) == sorted(uuids)
     await kubectl.run("delete", "pod/rest", "pod/two", "pod/one")

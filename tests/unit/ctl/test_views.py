@@ -5,6 +5,7 @@ import io
 from msgspec.structs import asdict
 from rich.console import Console, RenderableType
 
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
@@ -61,6 +62,7 @@ STATUS = Status(
             brake="Pause",
             counts=asdict(Counts(total=12, done=3, in_flight=1, failed=2, skipped=1)),
             waits={"budget": 2, "halted": 4},
+            without_gpus=1,
         ),
     ),
     nodes=(node("node-2"), node("node-3", state="upgrade-failed", cause="the driver did not load")),
@@ -76,6 +78,7 @@ gpus  580.95.05  Halted  3/12          1       2
   gpus brake: Pause
   gpus Halted: two nodes failed validation on node-1 and on node-2 �[31m
   gpus waits: 4 halted, 2 budget
+  gpus GPUs: 1 node has a GPU that no container can have
   gpus left out: 1 skipped
 
 NODE    STATE                     SINCE  DRIVER     NOTE
@@ -99,6 +102,8 @@ gpus
   validation on node-1 and on node-2
   �[31m
   gpus waits: 4 halted, 2 budget
+  gpus GPUs: 1 node has a GPU that no
+  container can have
   gpus left out: 1 skipped
 
 node-2
@@ -160,6 +165,9 @@ def test_a_node_begins_with_the_reason_and_ends_with_the_sources() -> None:
             state="drain-required",
             wait=wait,
             history=("upgrade begins",),
+            no_gpus="no NVIDIA driver is loaded",
+            container_runtime="containerd does not know the handlers nvidia",
+            diagnoses=(Diagnosis.NOUVEAU, Diagnosis.SHARED_MEMORY),
         ),
         sources=(KUBERNETES,),
     )
@@ -170,6 +178,12 @@ node-2 waits: pdb
   since: 1 h 1 min ago (2027-01-15 06:58:20 UTC)
   until: 2027-01-15 08:10:00 UTC, in 10 min
   can be ended by: the owner of the disruption budget
+  containers lack GPUs: no NVIDIA driver is loaded
+  container runtime: containerd does not know the handlers nvidia
+  diagnosis nouveau: the open driver nouveau is loaded; it excludes every other
+  driver: blacklist nouveau on this machine and reboot it
+  note shared-memory: the machine's /dev/shm is missing or has less than 64 MiB:
+  mount a tmpfs at /dev/shm: programs that use several GPUs need it
   pool: gpus
   state: validation-required, for 1 min 30 s
   driver: 580.95.05

@@ -99,7 +99,8 @@ def test_the_node_is_the_same_as_after_every_step(world: SteadyWorld) -> None:
 def test_idle_slots_carry_the_proof_for_driver_and_validator() -> None:
     node_stage = run_fast_forward(EvictingNode(WEB))
     bodies = {part: slot.command.open() for (_, part), slot in node_stage.state.slots.items()}
-    proven = Idle(proven=Proven(label=NEW_LABEL, kernel=node_stage.machine.kernel))
+    digest, kernel = "install-target-new", node_stage.machine.kernel
+    proven = Idle(proven=Proven(label=NEW_LABEL, kernel=kernel, install_digest=digest))
     assert bodies == {
         "driver": proven,
         "validator": proven,

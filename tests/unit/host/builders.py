@@ -19,6 +19,11 @@ def put(root: Path, path: str, text: str) -> None:
     file.write_text(text, errors="surrogateescape")
 
 
+def add_program(root: Path, path: str) -> None:
+    put(root, path, "#!/bin/sh\n")
+    (root / path.lstrip("/")).chmod(0o755)
+
+
 def link(root: Path, path: str, target: str) -> None:
     """Create a link with the target as the machine would write it."""
     file = root / path.lstrip("/")

@@ -85,7 +85,7 @@ class ReadOnlyGpusSuite:
     """The tests that change nothing; a subclass provides the fixture `bench`."""
 
     def test_queries_fail_unless_open(self, bench: ReadOnlyGpuFixture) -> None:
-        for ask in (bench.gpus.describe, bench.gpus.sample):
+        for ask in (bench.gpus.describe, bench.gpus.sample, bench.gpus.links):
             with pytest.raises(GpusUnavailable):
                 ask()
 
@@ -120,6 +120,13 @@ class ReadOnlyGpusSuite:
         assert described == bench.gpus.describe() != ()
         assert [sample.uuid for sample in samples] == [gpu.uuid for gpu in described]
         assert all(map(is_measured, samples))
+
+    def test_the_links_of_each_gpu_lead_to_others(self, bench: ReadOnlyGpuFixture) -> None:
+        bench.gpus.open()
+        described, links = bench.gpus.describe(), bench.gpus.links()
+        assert links.keys() == {gpu.uuid for gpu in described}
+        assert all(gpu.pci not in links[gpu.uuid] for gpu in described)
+        assert all(len(links[gpu.uuid]) <= gpu.nvlinks for gpu in described)
 
 
 class GpusSuite(ReadOnlyGpusSuite):

@@ -120,8 +120,11 @@ def test_a_kernel_without_modules_has_none_loaded(tmp_path: Path) -> None:
     assert modules.loaded(tree(tmp_path, {"/proc/version": "Linux version 6.18\n"})) == {}
 
 
-def test_the_driver_module_is_unloaded_last() -> None:
-    assert modules.UNLOAD_ORDER[-1] == modules.DRIVER
+def test_modules_are_unloaded_before_those_that_they_use() -> None:
+    order = modules.UNLOAD_ORDER
+    assert order[-1] == modules.DRIVER
+    assert order.index("nvidia_drm") < order.index("nvidia_modeset")
+    assert {"nvidia_uvm", "nvidia_peermem", "nvidia_fs", "gdrdrv"} < set(order)
 
 
 def test_the_kernel_is_described(tmp_path: Path) -> None:

@@ -153,6 +153,9 @@ def driver_fields(prefix: str) -> Object:
     return with_prefix(prefix, fields) if prefix else fields
 
 
+DRAIN_ENV = [{"name": "ENABLE_AUTO_DRAIN", "value": "true"}]
+
+
 def upgrade_fields(prefix: str, *, auto_upgrade: bool) -> Object:
     """Return the fields of an upgrade policy."""
     return with_prefix(
@@ -190,6 +193,7 @@ def _cluster_model() -> Object:
         "daemonsets.rollingUpdate.maxUnavailable": "20%",
         "daemonsets.podSecurityContext": {"runAsUser": 0},
         **driver_fields("driver"),
+        "driver.manager.env": DRAIN_ENV,
         "driver.enabled": False,
         "driver.useNvidiaDriverCRD": True,
         "driver.repoConfig.configMapName": "r",
@@ -212,7 +216,9 @@ def _cluster_model() -> Object:
         "migManager.env": [{"name": "WITH_REBOOT", "value": "true"}],
         "toolkit.env": [{"name": "RUNTIME_RESTART_MODE", "value": "signal"}],
         "devicePlugin.env": [{"name": "PASS_DEVICE_SPECS", "value": "true"}],
+        "validator.plugin.env": [{"name": "WITH_WORKLOAD", "value": "true"}],
         "cdi.nriPluginEnabled": True,
+        "dra.enabled": True,
         "devicePlugin.config.name": "c",
         "devicePlugin.config.default": "d",
     }
@@ -252,7 +258,7 @@ def _cluster_notes() -> Object:
         "operator.labels": {"a": "b"},
         "operator.annotations": {"a": "b"},
         **with_prefix("operator.metrics.serviceMonitor", SERVICE_MONITOR),
-        **with_prefix("driver.manager", {**IMAGE, "env": ENV}),
+        **with_prefix("driver.manager", IMAGE),
         "toolkit.installDir": "/opt/nvidia",
         "migManager.config.default": "",
         "driver.useOpenKernelModules": True,
@@ -277,7 +283,7 @@ def _cluster_notes() -> Object:
         "kataManager.config.artifactsDir": "/kata",
         "kataManager.config.runtimeClasses": [{"name": "k", "artifacts": {"url": "u"}}],
     }
-    for check in ("plugin", "toolkit", "driver", "cuda", "vfioPCI", "vgpuManager", "vgpuDevices"):
+    for check in ("toolkit", "driver", "cuda", "vfioPCI", "vgpuManager", "vgpuDevices"):
         fields[f"validator.{check}.env"] = ENV
     for agent in AGENTS:
         fields |= with_prefix(agent, {name: IMAGE[name] for name in WITH_IMAGE})
@@ -309,6 +315,7 @@ def _driver_model() -> Object:
     return {
         "default": True,
         **driver_fields(""),
+        "manager.env": DRAIN_ENV,
         **parts(),
         **upgrade_fields("upgradePolicy", auto_upgrade=False),
         "nodeSelector": {"rack": "7"},
@@ -333,6 +340,7 @@ MODEL: dict[str, Object] = {
         "driver.enabled": False,
         "driver.version": "570.1",
         "devicePlugin.enabled": False,
+        "dra.enabled": True,
         "migManager.enabled": False,
     },
     "RolloutStrategy": {
@@ -348,7 +356,7 @@ MODEL: dict[str, Object] = {
 NOTES: dict[str, Object] = {
     "ClusterPolicy": _cluster_notes(),
     "NVIDIADriver": {
-        **with_prefix("manager", {**IMAGE, "env": ENV}),
+        **with_prefix("manager", IMAGE),
         "useOpenKernelModules": True,
         "licensingConfig.name": "l",
         "licensingConfig.secretName": "l",
@@ -364,8 +372,11 @@ WARNINGS: dict[str, Object] = {
 ERRORS: dict[str, Object] = {"NVIDIADriver": {"driverType": "vgpu"}}
 _WHOLE = {"repository": "r.example", "image": "i", "version": "1"}
 REQUIRED_BESIDE: dict[str, Object] = {
+    "ClusterPolicy dra.enabled": {"devicePlugin.enabled": False},
+    "GPUClusterPolicy dra.enabled": {"devicePlugin.enabled": False},
     "Rollout release.target": {"release.failures": 0},
     "Rollout release.failures": {"release.target": "x"},
+    "NVIDIADriver manager.env": {"upgradePolicy.autoUpgrade": False},
     **{
         f"ClusterPolicy {at}.{name}": with_prefix(at, _WHOLE)
         for at in ("driver", "gds", "gdrcopy")

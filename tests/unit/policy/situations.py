@@ -194,6 +194,13 @@ SITUATIONS: dict[str, Situation] = {
         ]
     ),
     "driver-on-the-host": Situation(from_corpus("gpu-cluster-policy.yaml")),
+    "claims": Situation(
+        [
+            cluster_policy(
+                driver={"enabled": False}, devicePlugin={"enabled": False}, dra={"enabled": True}
+            )
+        ]
+    ),
     "pre-installed-and-switched-off": Situation(
         [
             cluster_policy(

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.policy.findings import Severity
 from libs.policy.kinds.agents import (
     LEGACY_CLASS,
     NRI_GPUS,
@@ -14,11 +13,9 @@ from libs.policy.kinds.agents import (
     PLUGIN_VARIABLES,
     RUNTIME_VARIABLES,
 )
-from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar
 from libs.policy.manifests import parse_manifest
 from libs.policy.render.rendered import Operand
-from libs.policy.unbuilt import unbuilt_operands
 from services.driver.node.agent import DriverAgentSettings
 from services.driver.plugin.settings import PluginSettings
 from tests.unit.policy.situations import (
@@ -212,7 +209,8 @@ def test_the_device_plugin_gets_the_variables_that_it_reads() -> None:
 
 
 def test_variables_of_the_device_plugin_are_settings_that_it_has() -> None:
-    settings = {name.lower() for name in PLUGIN_VARIABLES} | {"mig_strategy", "plugin_config"}
+    settings = {name.lower() for name in PLUGIN_VARIABLES} | {"mig_strategy"}
+    settings |= {"plugin_config", "plugin_config_dir"}
     assert settings <= set(PluginSettings.__struct_fields__)
 
 
@@ -249,29 +247,26 @@ def test_nvidias_legacy_runtime_is_refused(spec: dict[str, Any], field: str) -> 
     assert "names NVIDIA's legacy runtime" in error.problem
 
 
-def test_the_device_plugin_has_the_default_configuration_of_the_policy() -> None:
+def test_the_device_plugin_has_the_configurations_of_the_policy() -> None:
     policy = cluster_policy(devicePlugin={"config": {"name": "ours", "default": "shared"}})
     pod = pod_of(Situation([policy]).rendering(), "nvidia-device-plugin-daemonset")
     (container,) = pod["containers"]
     (volume,) = [volume for volume in pod["volumes"] if "configMap" in volume]
-    items = [{"key": "shared", "path": "config.yaml"}]
-    assert volume["configMap"] == {"name": "ours", "items": items, "optional": True}
+    assert volume["configMap"] == {"name": "ours", "optional": True}
     (mount,) = [each for each in container["volumeMounts"] if each["name"] == volume["name"]]
-    assert env_of(container)["SLUICE_PLUGIN_CONFIG"] == f"{mount['mountPath']}/config.yaml"
-    (warning,) = parse_manifest(policy["kind"], policy).findings
-    assert warning.severity is Severity.WARNING
-    assert "label nvidia.com/device-plugin.config" in warning.problem
+    env = env_of(container)
+    assert env["SLUICE_PLUGIN_CONFIG_DIR"] == mount["mountPath"]
+    assert env["SLUICE_PLUGIN_CONFIG"] == "shared"
+    assert parse_manifest(policy["kind"], policy).findings == ()
 
 
-def test_without_a_default_configuration_the_policy_says_that_labels_are_not_read() -> None:
-    policy = cluster_policy(toolkit={"enabled": False}, devicePlugin={"config": {"name": "ours"}})
-    assert "SLUICE_PLUGIN_CONFIG" not in env_of(plugin_container(config={"name": "ours"}))
-    parsed = parse_manifest(policy["kind"], policy).policy
-    assert isinstance(parsed, ClusterPolicy)
-    found = [str(each) for each in unbuilt_operands(parsed)]
-    assert any(
-        "the label nvidia.com/device-plugin.config of nodes is not read" in each for each in found
-    )
+def test_configurations_need_no_default_and_a_default_needs_configurations() -> None:
+    env = env_of(plugin_container(config={"name": "ours"}))
+    assert "SLUICE_PLUGIN_CONFIG_DIR" in env
+    assert "SLUICE_PLUGIN_CONFIG" not in env
+    assert not any("PLUGIN_CONFIG" in name for name in env_of(plugin_container()))
+    unnamed = env_of(plugin_container(config={"default": "shared"}))
+    assert not any("PLUGIN_CONFIG" in name for name in unnamed)
 
 
 def nri_env(**spec: Any) -> dict[str, str]:

@@ -121,14 +121,14 @@ def policies(case: FieldCase) -> list[Object]:
                 **parts,
             )
         ]
+    by_hand = {"upgradePolicy": {"autoUpgrade": False}} if case.path == "manager.env" else {}
     others = [nvidia_driver("b", nodeSelector=UBUNTU.labels)] if case.path == "default" else []
-    return [crd_mode_policy(), *others, nvidia_driver("a", **driver, **parts)]
+    return [crd_mode_policy(), *others, nvidia_driver("a", **driver, **parts, **by_hand)]
 
 
 def _other_half(path: str) -> Object:
     """Return what one field of the device plugin's configuration needs beside it."""
-    halves = {"devicePlugin.config.name": "default", "devicePlugin.config.default": "name"}
-    return {halves[path]: "c"} if path in halves else {}
+    return {"name": "c"} if path == "devicePlugin.config.default" else {}
 
 
 def changed(base: list[Object], case: FieldCase) -> list[Object]:
@@ -173,6 +173,7 @@ def effects(objects: list[Object], *, digests: bool = False) -> Any:
         [target_digest(pool.driver) for pool in pools.pools] if digests else [],
         (operands.gpu_labels, operands.telemetry, operands.mig_strategy),
         (operands.mig_manager, operands.mig_config, operands.mig_may_reboot),
+        operands.validation_pod,
         [operand_labels.operands(each.labels, pools.cluster) for each in situation.nodes],
         [
             (status.state, [each for each in status.conditions if each.type not in NAMING])
@@ -228,7 +229,7 @@ def test_every_field_of_upgrades_and_strategies_is_read() -> None:
     assert fields <= read
 
 
-_FOLDERS = {Writer.PLUGIN: "driver/plugin"}
+_FOLDERS = {Writer.PLUGIN: "driver/plugin", Writer.DRA: "driver/dra"}
 
 
 def agent_variables() -> Iterator[tuple[str, str]]:

@@ -5,6 +5,8 @@ import pytest
 from libs.contracts.identities import COMPONENTS, Writer
 from libs.policy.installation import RBAC_RULES, installation_objects, service_account_of
 
+DELETABLE = ("node.k8s.io/runtime", "resource.k8s.io/deviceclasses", "gpu.nvidia.com/devices")
+
 
 def granted_verbs() -> dict[str, dict[str, set[str]]]:
     """Return verbs by account and resource; the prefix `here` is the namespace of the operands."""
@@ -34,8 +36,31 @@ def test_agents_have_an_account_without_permissions() -> None:
         *map(service_account_of, Writer),
     }
     assert all(account["automountServiceAccountToken"] is False for account in accounts.values())
-    assert not {service_account_of(writer) for writer in COMPONENTS} & set(granted_verbs())
-    assert not set(RBAC_RULES) & set(COMPONENTS)
+    agents = set(COMPONENTS) - {Writer.DRA}
+    assert not {service_account_of(writer) for writer in agents} & set(granted_verbs())
+    assert not set(RBAC_RULES) & agents
+
+
+def test_one_agent_writes_slices_and_reads_claims_and_does_nothing_else() -> None:
+    assert granted_verbs()["sluice-dra"] == {
+        "resource.k8s.io/resourceslices": {"get", "list", "watch", "create", "patch"},
+        "resource.k8s.io/resourceclaims": {"get"},
+    }
+
+
+def test_that_agent_writes_slices_of_its_own_node_only() -> None:
+    found = [
+        obj
+        for obj in installation_objects("gpus")
+        if obj["kind"].startswith("ValidatingAdmissionPolicy")
+    ]
+    policy, binding = (obj["spec"] for obj in found)
+    assert found[0]["metadata"]["name"] == binding["policyName"] == "gpus-sluice-dra"
+    assert binding["validationActions"] == ["Deny"]
+    (condition,), (validation,) = policy["matchConditions"], policy["validations"]
+    assert "'system:serviceaccount:gpus:sluice-dra'" in condition["expression"]
+    assert "['authentication.kubernetes.io/node-name'][0]" in validation["expression"]
+    assert policy["failurePolicy"] == "Fail"
 
 
 def test_no_service_reads_secrets_or_deletes_foreign_objects() -> None:
@@ -44,7 +69,7 @@ def test_no_service_reads_secrets_or_deletes_foreign_objects() -> None:
         for key, verbs in rights.items():
             assert "*" not in verbs
             if "delete" in verbs:
-                assert key.startswith(("here: ", "node.k8s.io/runtime", "gpu.nvidia.com/devices"))
+                assert key.startswith(("here: ", *DELETABLE))
 
 
 def rules_for(account: str, resource: str, verb: str) -> list[list[str]]:
@@ -100,6 +125,8 @@ def test_config_maps_and_runtime_classes_are_limited_by_name() -> None:
     assert rules_for(account, "configmaps", "create") == [script]
     classes = ["nvidia", "nvidia-cdi", "nvidia-legacy"]
     assert rules_for(account, "runtimeclasses", "delete") == [classes]
+    device_classes = ["gpu.nvidia.com", "mig.nvidia.com"]
+    assert rules_for(account, "deviceclasses", "delete") == [device_classes]
 
 
 @pytest.mark.parametrize("resource", ["services", "servicemonitors"])

@@ -1,6 +1,8 @@
 """Rendering of operands: golden files, effects of fields, and failures."""
 
 import copy
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from libs.policy.readiness import Observation
 from libs.policy.status import policy_statuses
+from tests.unit.host.builders import put as put_file
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
 from tests.unit.policy.situations import (
@@ -72,10 +75,89 @@ def test_module_containers_get_network_driver_settings_and_parameters() -> None:
             Situation([cluster_policy(driver={**spec, "rdma": rdma})]).rendering()
         )
         driver, peermem = daemon_set["spec"]["template"]["spec"]["containers"]
-        assert env_of(peermem) == {"GPU_DIRECT_RDMA_ENABLED": "true", **variables}
+        always = {"NVIDIA_VISIBLE_DEVICES": "void", "GPU_DIRECT_RDMA_ENABLED": "true"}
+        assert env_of(peermem) == {**always, **variables}
         for container in (driver, peermem):
             paths = [mount["mountPath"] for mount in container["volumeMounts"]]
             assert "/drivers/nvidia.conf" in paths
+
+
+@pytest.mark.parametrize(
+    ("on_host", "cards", "ready", "code"),
+    [
+        (False, ("0x8086", "0x10de"), False, 0),
+        (False, ("0x8086", "0x15b3"), False, None),
+        (False, ("0x15b3",), True, 0),
+        (True, ("0x15b3",), False, None),
+        (True, ("0x15b3",), True, 0),
+    ],
+)
+def test_a_driver_with_rdma_waits_for_the_network_driver_first(
+    tmp_path: Path, *, on_host: bool, cards: tuple[str, ...], ready: bool, code: int | None
+) -> None:
+    rdma = {"enabled": True, "useHostMofed": on_host}
+    (daemon_set,) = drivers(
+        Situation([cluster_policy(driver={**DRIVER, "rdma": rdma})]).rendering()
+    )
+    containers = daemon_set["spec"]["template"]["spec"]["initContainers"]
+    assert [each["name"] for each in containers] == ["image-pull", "network-driver", "gate"]
+    shell, option, script = containers[1]["command"]
+    folders = [f"{tmp_path}/{name}" for name in ("devices", "drivers", "modules")]
+    for path, own in zip(
+        ("/sys/bus/pci/devices", "/run/mellanox/drivers", "/proc/modules"), folders, strict=True
+    ):
+        script = script.replace(path, own)
+    for number, vendor in enumerate(cards):
+        put_file(tmp_path, f"devices/{number}/vendor", f"{vendor}\n")
+    put_file(tmp_path, "modules", "mlx5_core 1 0 - Live\n" if ready and on_host else "ext4 1\n")
+    if ready and not on_host:
+        put_file(tmp_path, "drivers/.driver-ready", "")
+    # The wait itself is the only call of sleep.
+    ended = subprocess.run(
+        [shell, option, script.replace("sleep 5", "exit 9")], check=False, capture_output=True
+    )
+    assert ended.returncode == (9 if code is None else code)
+    assert (b"waiting for" in ended.stdout) == (code is None)
+
+
+def test_peermem_is_probed_as_the_image_says() -> None:
+    (daemon_set,) = drivers(
+        Situation([cluster_policy(driver={**DRIVER, "rdma": {"enabled": True}})]).rendering()
+    )
+    peermem = daemon_set["spec"]["template"]["spec"]["containers"][1]
+    for probe, failures in (("startupProbe", 120), ("livenessProbe", 1)):
+        assert peermem[probe]["exec"]["command"] == ["nvidia-driver", "probe_nvidia_peermem"]
+        assert peermem[probe]["failureThreshold"] == failures
+
+
+def test_no_runtime_injects_a_driver_into_driver_containers() -> None:
+    spec = {**DRIVER, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "mine"}]}
+    parts = {name: {"enabled": True, "image": "r/part:1"} for name in ("gds", "gdrcopy")}
+    for driver, visible in ((DRIVER, "void"), (spec, "mine")):
+        (daemon_set,) = drivers(Situation([cluster_policy(driver=driver, **parts)]).rendering())
+        pod = daemon_set["spec"]["template"]["spec"]
+        first, *others = pod["containers"]
+        assert env_of(first)["NVIDIA_VISIBLE_DEVICES"] == visible
+        assert [env_of(each)["NVIDIA_VISIBLE_DEVICES"] for each in others] == ["void", "void"]
+        assert env_of(pod["initContainers"][0]) == {"NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+@pytest.mark.parametrize(
+    ("given", "pool", "cluster"),
+    [
+        ([], ["init"], ["init"]),
+        (["--max-threads=4"], ["init", "--max-threads=4"], ["--max-threads=4"]),
+        (["init", "-a"], ["init", "-a"], ["init", "-a"]),
+    ],
+)
+def test_arguments_of_an_nvidia_driver_follow_init(
+    given: list[str], pool: list[str], cluster: list[str]
+) -> None:
+    of_pool = [crd_mode_policy(), nvidia_driver("a", default=True, args=given)]
+    of_cluster = [cluster_policy(driver={**DRIVER, "args": given})]
+    for objects, wanted in ((of_pool, pool), (of_cluster, cluster)):
+        (daemon_set,) = drivers(Situation(objects).rendering())
+        assert daemon_set["spec"]["template"]["spec"]["containers"][0]["args"] == wanted
 
 
 def test_policies_override_defaults_but_not_reserved_names() -> None:

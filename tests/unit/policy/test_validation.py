@@ -95,6 +95,31 @@ def test_the_nri_plugin_needs_cdi_and_the_toolkit(without: str, words: str) -> N
     assert f"set spec.{without} to true" in str(found)
 
 
+@pytest.mark.parametrize("kind", ["ClusterPolicy", "GPUClusterPolicy"])
+def test_claims_and_the_device_plugin_exclude_each_other(kind: str) -> None:
+    obj = minimal_object(kind)
+    put(obj["spec"], "dra.enabled", True)
+    (found,) = parse_manifest(kind, obj).errors
+    assert found.field == "spec.dra.enabled"
+    assert "would give the same GPU to two pods" in str(found)
+    assert "set spec.devicePlugin.enabled to false, or this to false" in str(found)
+    put(obj["spec"], "devicePlugin.enabled", False)
+    assert parse_manifest(kind, obj).errors == ()
+
+
+@pytest.mark.parametrize("without", ["cdi.enabled", "toolkit.enabled"])
+def test_claims_need_cdi_and_the_toolkit(without: str) -> None:
+    obj = minimal_object("ClusterPolicy")
+    for path in ("devicePlugin.enabled", without):
+        put(obj["spec"], path, False)
+    put(obj["spec"], "dra.enabled", True)
+    (found,) = parse_manifest("ClusterPolicy", obj).errors
+    assert (found.field, found.remedy) == (
+        "spec.dra.enabled",
+        "set both to true, or this to false",
+    )
+
+
 @pytest.mark.parametrize("kind", ["vgpu", "vgpu-host-manager"])
 def test_vgpu_drivers_are_errors(kind: str) -> None:
     assert errors("NVIDIADriver", driverType=kind) == [
@@ -190,6 +215,16 @@ def test_other_variables_of_the_toolkit_have_no_effect() -> None:
     obj["spec"]["toolkit"] = {"env": [{"name": name, "value": "a"} for name in names]}
     (found,) = parse_manifest("ClusterPolicy", obj).findings
     assert (found.field, found.value) == ("spec.toolkit.env", '"NRI_SOCKET"')
+    assert found.severity is Severity.NOTE
+
+
+def test_only_one_variable_of_the_check_of_the_plugin_has_an_effect() -> None:
+    obj = minimal_object("ClusterPolicy")
+    names = ("WITH_WORKLOAD", "WITH_WAIT")
+    env = [{"name": name, "value": "true"} for name in names]
+    obj["spec"]["validator"] = {"plugin": {"env": env}}
+    (found,) = parse_manifest("ClusterPolicy", obj).findings
+    assert (found.field, found.value) == ("spec.validator.plugin.env", f'"{names[1]}"')
     assert found.severity is Severity.NOTE
 
 

@@ -64,6 +64,11 @@ def install_of(target: str) -> str:
     return f"install-{target}"
 
 
+def proven_of(target: str, *, kernel: str = KERNEL) -> Proven:
+    """Return what evidence for this target proves."""
+    return Proven(label=label_of(target), kernel=kernel, install_digest=install_of(target))
+
+
 def version_of(target: str) -> str:
     return f"580.{sum(map(ord, target)) % 100}.1"
 
@@ -223,7 +228,8 @@ def idle_components(
     name: str = "node-1", *, proven: str = "", token: int = TOKEN, kernel: str = KERNEL
 ) -> dict[str, Component]:
     """Return all components, idle; driver agent and validator name the proven label."""
-    known = Idle(proven=Proven(label=proven, kernel=kernel)) if proven else Idle()
+    target = proven.removeprefix("label-").rpartition("-")[0]
+    known = Idle(proven=proven_of(target, kernel=kernel)) if proven else Idle()
     return {
         part: component(
             command(

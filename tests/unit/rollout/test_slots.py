@@ -30,10 +30,10 @@ from tests.unit.rollout.builders import (
     ended,
     failed,
     instant,
-    label_of,
     lease,
     node,
     pool,
+    proven_of,
     required,
 )
 from tests.unit.rollout.outcomes import only_action, step_of
@@ -174,7 +174,7 @@ def sent(step: object) -> dict[str, Idle]:
     return text
 
 
-PROVEN = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
+PROVEN = Idle(proven=proven_of(NEW))
 
 BAD = {
     "gone": ("driver", None),
@@ -183,7 +183,11 @@ BAD = {
     "another label proven": ("validator", command(Idle(proven=Proven(label="x", kernel=KERNEL)))),
     "another kernel proven": (
         "driver",
-        command(Idle(proven=Proven(label=label_of(NEW), kernel="5"))),
+        command(Idle(proven=proven_of(NEW, kernel="5"))),
+    ),
+    "another installation proven": (
+        "driver",
+        command(Idle(proven=replace(proven_of(NEW), install_digest="x"))),
     ),
     "a quiesce": ("plugin", command(Quiesce())),
     "something proven": ("telemetry", command(PROVEN)),
@@ -239,7 +243,7 @@ def test_slots_name_the_proven_label_only_where_it_is_proven() -> None:
         sent(step_at_rest(failed(components=no_slots), halted_pool, instant())).values()
     ) == {Idle()}
     idles = sent(step_at_rest(required(components=no_slots), pool(), instant()))
-    runs = Idle(proven=Proven(label=label_of(OLD), kernel=KERNEL))
+    runs = Idle(proven=proven_of(OLD))
     assert idles == {
         name: runs if name in {"driver", "validator"} else Idle() for name in COMPONENTS
     }
@@ -266,3 +270,20 @@ def test_slots_under_a_foreign_lease_are_left_alone(owner: LeaseOwner) -> None:
 def test_no_slot_is_written_during_a_bus_outage() -> None:
     node = with_slot(done(), "driver", None)
     assert step_at_rest(node, pool(), instant(bus_down_since=NOW - 5)) is None
+
+
+# The configuration of the device plugin, as the label of the node names it.
+
+
+def test_the_plugin_alone_is_told_its_configuration() -> None:
+    labelled = replace(done(), plugin_config="shared")
+    step = step_of(step_at_rest(labelled, pool(), instant()))
+    assert sent(step) == {"plugin": Idle(config="shared")}
+    told = apply_step(labelled, step)
+    assert step_at_rest(told, pool(), instant()) is None
+    back = step_of(step_at_rest(replace(told, plugin_config=""), pool(), instant()))
+    assert sent(back) == {"plugin": Idle()}
+    only_action(back, WriteSlot)
+    unlabelled = required(components={name: component() for name in COMPONENTS})
+    idles = sent(step_at_rest(replace(unlabelled, plugin_config="shared"), pool(), instant()))
+    assert {name for name, body in idles.items() if body.config} == {"plugin"}

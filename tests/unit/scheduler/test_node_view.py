@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from libs.contracts import node as keys
-from libs.contracts.facts import Cdi, Facts
+from libs.contracts.facts import Cdi, ContainerRuntime, Facts
 from libs.contracts.message import encode
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, NodeRequest
 from libs.contracts.reports import Preflight
@@ -73,6 +73,13 @@ def test_cordon_and_its_taint() -> None:
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     view = view_of(spec={"unschedulable": True, "taints": [taint]})
     assert (view.cordoned, view.cordon_taint) == (True, True)
+
+
+def test_the_label_names_a_configuration_of_the_plugin_where_the_policy_has_some() -> None:
+    labels = {keys.PLUGIN_CONFIG_LABEL: "shared"}
+    assert view_of(labels=labels, chooses_plugin_config=True).plugin_config == "shared"
+    assert view_of(chooses_plugin_config=True).plugin_config == ""
+    assert view_of(labels=labels).plugin_config == ""
 
 
 def test_fields_written_by_the_scheduler() -> None:
@@ -194,3 +201,13 @@ def test_a_reason_why_containers_lack_gpus_is_kept_as_far_as_it_is_safe_to_show(
     assert reason(None) == reason(Cdi(devices=("GPU-0",))) == ""
     assert reason(Cdi(why="no NVIDIA driver is loaded")) == "no NVIDIA driver is loaded"
     assert reason(Cdi(why="a\x1b[31m" + "b" * 1000)) == "a?[31m" + "b" * 393 + "…"
+
+
+def test_what_the_driver_agent_says_of_the_container_runtime_is_kept() -> None:
+    runtime = ContainerRuntime(name="containerd", why="does not know the handlers nvidia\x1b[31m")
+    facts = Facts(cdi=Cdi(devices=("GPU-0",), digest="one"), container_runtime=runtime)
+    view = view_of(reports=NodeReports(facts=facts))
+    assert view.runtime_problem == "does not know the handlers nvidia?[31m"
+    assert view.runtime_digest == "one"
+    nothing = view_of(reports=NodeReports(facts=Facts()))
+    assert (nothing.runtime_problem, nothing.runtime_digest) == ("", "")

@@ -60,9 +60,21 @@ def test_agents_that_the_policy_switches_off_are_not_waited_for() -> None:
         sections = {name: {"enabled": value} for name, value in switches.items()}
         return pools_of([cluster_policy(**sections)], [], []).absent_agents
 
-    assert absent() == frozenset()
-    assert absent(devicePlugin=False) == {Writer.PLUGIN}
-    assert absent(devicePlugin=False, dcgmExporter=False) == {Writer.PLUGIN, Writer.TELEMETRY}
+    assert absent() == {Writer.DRA}
+    assert absent(devicePlugin=False, dra=True) == {Writer.PLUGIN}
+    assert absent(devicePlugin=False, dcgmExporter=False) == {
+        *(Writer.PLUGIN, Writer.DRA),
+        Writer.TELEMETRY,
+    }
+
+
+def test_nodes_choose_a_configuration_of_the_plugin_where_the_policy_has_some() -> None:
+    def choosing(**section: Any) -> frozenset[str]:
+        return pools_of([cluster_policy(devicePlugin=section)], [], []).with_plugin_configs
+
+    assert choosing(config={"name": "ours"}) == {"clusterpolicy-cluster-policy"}
+    assert choosing(config={"default": "shared"}) == frozenset()
+    assert choosing(enabled=False, config={"name": "ours"}) == frozenset()
 
 
 def test_nodes_get_the_build_of_their_system() -> None:

@@ -194,8 +194,36 @@ def _builtin() -> Iterator[ResourceKind]:
         subresources=_STATUS,
     )
     yield _own(
+        "ResourceSlice",
+        "resourceslices",
+        group="resource.k8s.io",
+        namespaced=False,
+        selectable=("spec.nodeName", "spec.driver"),
+        generations=True,
+    )
+    yield _own(
+        "DeviceClass",
+        "deviceclasses",
+        group="resource.k8s.io",
+        namespaced=False,
+        generations=True,
+    )
+    yield _own(
         "RuntimeClass", "runtimeclasses", group="node.k8s.io", namespaced=False, **_FENCED_PUT
     )
+    for kind, plural in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    ):
+        # They are stored, and refuse nothing here.
+        yield _own(
+            kind,
+            plural,
+            group="admissionregistration.k8s.io",
+            namespaced=False,
+            generations=True,
+            put_without_revision=False,
+        )
     yield _own(
         "CustomResourceDefinition",
         "customresourcedefinitions",

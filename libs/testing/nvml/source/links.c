@@ -1,8 +1,11 @@
 /* NVLinks, and the fabric that they form. */
+#include <stdio.h>
+
 #include "stand_in.h"
 
 enum { ERROR_REPLAY, ERROR_RECOVERY, ERROR_CRC_FLIT, ERROR_CRC_DATA, ERROR_ECC_DATA };
-enum { REMOTE_SWITCH = 2 };
+enum { REMOTE_GPU = 0, REMOTE_SWITCH = 2 };
+enum { FIRST_SWITCH_BUS = 5, SWITCHES = 4 };
 enum { CAPABILITY_VALID = 5 };
 
 #define LINK_CALL(device, number)                                          \
@@ -50,8 +53,29 @@ API int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned number, unsig
 {
     LINK_CALL(device, number);
     REQUIRE(type, INVALID_ARGUMENT);
-    (void)link;
-    *type = REMOTE_SWITCH;
+    *type = link->peer ? REMOTE_GPU : REMOTE_SWITCH;
+    return RETURN_SUCCESS;
+}
+
+API int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned number, struct pci_info *info)
+{
+    LINK_CALL(device, number);
+    REQUIRE(info, INVALID_ARGUMENT);
+    REQUIRE(link->active, NOT_SUPPORTED);
+    memset(info, 0, sizeof(*info));
+    info->bus = FIRST_SWITCH_BUS + number % SWITCHES;
+    if (link->peer) {
+        const struct identity *peer = &call.machine->gpus[link->peer - 1].identity;
+        info->domain = peer->pci_domain;
+        info->bus = peer->pci_bus;
+        info->device = peer->pci_device;
+        info->device_id = peer->pci_device_id;
+        info->subsystem_id = peer->pci_subsystem_id;
+    }
+    snprintf(info->bus_id_legacy, sizeof(info->bus_id_legacy), "%04X:%02X:%02X.0",
+             info->domain & 0xffff, info->bus & 0xff, info->device & 0xff);
+    snprintf(info->bus_id, sizeof(info->bus_id), "%08X:%02X:%02X.0", info->domain,
+             info->bus & 0xff, info->device & 0xff);
     return RETURN_SUCCESS;
 }
 

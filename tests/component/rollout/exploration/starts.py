@@ -8,16 +8,22 @@ from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import PodDeletion, UpgradePolicy
 from libs.policy.wanted import InstallMethod
 from libs.rollout.views.pool import PoolView
-from libs.testing.stage import SimulatedStage, StageNodeSpec, Tenant
+from libs.testing.stage import SimulatedStage, StageNodeSpec, Tenant, UserActions
 from libs.testing.stage.worlds import SteadyWorld
 from tests.component.rollout.simulation.disturbances import VALUES, Disturbance
-from tests.component.rollout.simulation.policies import TARGETS, builds_of, proven_before
+from tests.component.rollout.simulation.policies import (
+    TARGETS,
+    builds_of,
+    proven_before,
+    with_images,
+)
 from tests.component.rollout.simulation.scenario import KERNEL, START
 
 FAULTS = (
     "crash_driver",
     "reboot",
     "reboot_as_other_variant",
+    "reboot_cut_off",
     "power_off",
     "disconnect_kubelet",
     "disconnect_agents",
@@ -73,6 +79,27 @@ def upgrade() -> SimulatedStage:
     )
 
 
+def in_place() -> SimulatedStage:
+    """Return a stage with a node in place."""
+    return _stage(StageNodeSpec(name="n1", pool="p", variant="u24", kernel=KERNEL, target="B"))
+
+
+def reload() -> SimulatedStage:
+    """Return a stage with a node in place, whose driver a person wants installed again."""
+    stage = in_place()
+    UserActions(stage.state).set_operator_request("n1")
+    return stage
+
+
+def upgrade_with_image() -> SimulatedStage:
+    """Return a stage like `upgrade`, with an image that is brought before the node is drained."""
+    tenants = (Tenant(name="work", is_recreated=True),)
+    node = StageNodeSpec(
+        name="n1", pool="p", variant="u24", kernel=KERNEL, target="A", tenants=tenants
+    )
+    return _stage(node, has_image=True)
+
+
 def divide() -> SimulatedStage:
     """Return a stage with a busy node in place, whose GPUs are to be divided."""
     tenants = (Tenant(name="work", is_recreated=True),)
@@ -116,7 +143,7 @@ def bring_up() -> SimulatedStage:
     return _stage(StageNodeSpec(name="n1", pool="p", variant="u24", kernel=KERNEL))
 
 
-def _stage(node: StageNodeSpec) -> SimulatedStage:
+def _stage(node: StageNodeSpec, *, has_image: bool = False) -> SimulatedStage:
     method = InstallMethod.CONTAINER
     pool = PoolView(
         key="p",
@@ -132,6 +159,7 @@ def _stage(node: StageNodeSpec) -> SimulatedStage:
         ),
         strategy=StrategySpec(pool="p"),
     )
+    pool = with_images(pool) if has_image else pool
     return SimulatedStage([proven_before(pool, (node,))], (node,), world=SteadyWorld(), start=START)
 
 

@@ -111,6 +111,14 @@ def check_starts_keep_the_parallel_limit(fleet: Fleet, now: Instant, write: Writ
     assert len([uid for uid in outside if not is_validation(fleet, uid, now)]) <= 1
 
 
+def keeps_running_driver(node: NodeView) -> bool:
+    """Whether a start takes no driver away that was validated and that nobody has deleted."""
+    record = current_record(node)
+    evidence = None if record is None else record.evidence
+    running = {pod.uid for pod in node.driver_pods if not pod.deleting}
+    return node.loaded is None or (evidence is not None and evidence.driver_pod_uid not in running)
+
+
 def check_nothing_starts_where_starts_are_stopped(
     fleet: Fleet, now: Instant, decision: Decision
 ) -> None:
@@ -124,11 +132,19 @@ def check_nothing_starts_where_starts_are_stopped(
         or rollout.status.frozen_since is not None
         or pool.gone
         or pool.errors
-        or not pool.upgrade.auto_upgrade
         or now.visibility.foreign_operator
     )
+    granted = [name for write in decision.rollouts for name in write.granted]
     if stopped:
-        assert not any(write.granted for write in decision.rollouts)
+        assert not granted
+    if not pool.upgrade.auto_upgrade:
+        entries = {
+            entry.node: entry
+            for write in decision.rollouts
+            for entry in write.status.in_flight.values()
+        }
+        for name in granted:
+            assert entries[name].validates or keeps_running_driver(fleet.nodes[name])
     if rollout is None or rollout.status.epoch != EPOCH:
         assert decision.steps == {}
 

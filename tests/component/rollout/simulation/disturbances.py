@@ -327,6 +327,34 @@ UNSEEN_ENDS: dict[str, Perform] = {"end_driver_unseen": _end_driver_unseen}
 """Drawn beside the tables above, so that their seeds stay as they are."""
 
 
+def _reboot_cut_off(context: DisturbanceContext, act: Disturbance) -> None:
+    """Reboot a machine whose agents do not reach the bus, and connect it again later.
+
+    `value`: whether it was cut off for so long that its node failed, and its next kernel; or
+    that it boots with the disk of another node, which ran the driver that this one is to have.
+    """
+    first, _, kernel = act.value.partition(" ")
+    context.faults.disconnect_agents(act.node)
+
+    def reboot(later: DisturbanceContext) -> None:
+        if first == "moved-disk":
+            later.faults.swap_disk(act.node)
+        later.faults.reboot(act.node, kernel=kernel)
+        later.call_after(REBOOT, lambda last: last.faults.reconnect_agents(act.node))
+
+    if first == "failed":
+        context.call_after(SILENCE, reboot)
+    else:
+        reboot(context)
+
+
+REBOOT = 1200.0
+"""Seconds in which a machine boots and its driver loads."""
+SILENCE = 3600.0
+"""Seconds after which an upgrade of a silent node has failed."""
+CUT_OFF: dict[str, Perform] = {"reboot_cut_off": _reboot_cut_off}
+"""Drawn beside the tables above, so that their seeds stay as they are."""
+
 MIG_CONFIGS = ("seven", "mixed", "all-disabled", "fails", "reboots", "unknown", "")
 MIG_ACTS: dict[str, Perform] = {
     "set_mig_config": lambda context, act: context.users.set_mig_config(act.node, act.value)
@@ -406,6 +434,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "delete_driver_pod": ("", "", "force"),
     "reboot": ("", "", "6.9"),
     "reboot_as_other_variant": ("u24", "u22"),
+    "reboot_cut_off": ("at-once", "at-once 6.9", "moved-disk", "failed", "failed 6.9"),
     "stop_agent": _COMPONENTS,
     "hang_agent": _COMPONENTS,
     "restart_agent": _COMPONENTS,
@@ -422,6 +451,7 @@ VALUES: dict[str, tuple[str, ...]] = {
 _ACTIONS: dict[str, Perform] = {
     **{what: action for what, (_, action) in (NODE_DISTURBANCES | POOL_DISTURBANCES).items()},
     **UNSEEN_ENDS,
+    **CUT_OFF,
     **MIG_ACTS,
     **GPU_FAULTS,
 }

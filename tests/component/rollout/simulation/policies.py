@@ -39,6 +39,20 @@ def builds_of(pool: str, target: str, method: InstallMethod) -> dict[str, Build]
     }
 
 
+def with_images(pool: PoolView) -> PoolView:
+    """Return the pool with container images that are brought to nodes before they are drained."""
+    if pool.method is not InstallMethod.CONTAINER:
+        return pool
+    builds = {
+        target: {
+            variant: replace(build, image=f"r.example/{build.label}")
+            for variant, build in variants.items()
+        }
+        for target, variants in pool.builds.items()
+    }
+    return replace(pool, builds=builds)
+
+
 def random_pools(random: Random) -> tuple[PoolView, ...]:
     keys = ("p",) if random.random() < 0.8 else ("p", "q")
     return tuple(_random_pool(random, key) for key in keys)

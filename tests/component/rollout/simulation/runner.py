@@ -117,6 +117,7 @@ class _Run:
             never_boots=0.05 if scenario.failure_prone else 0.002,
             bad_drivers=scenario.never_loads,
             unsound_drivers=scenario.never_validates,
+            missing_images=scenario.missing_images,
         )
         self.stage = SimulatedStage(
             scenario.pools, scenario.nodes, world=world, start=START, latencies=Latencies()

@@ -25,6 +25,7 @@ from tests.component.rollout.simulation.policies import (
     proven_before,
     random_failing_drivers,
     random_pools,
+    with_images,
 )
 
 KERNEL = "6.8"
@@ -36,6 +37,8 @@ MIG = 2_000_000
 """In seeds from here on, which are small too, people also divide the GPUs."""
 GPUS = 3_000_000
 """In seeds from here on, GPUs fail too."""
+IMAGES = 4_000_000
+"""In seeds from here on, images are brought before nodes are drained, and some cannot be pulled."""
 SMALL_FLEET_SIZES = (1, 1, 2)
 DISTURBED_SECONDS = 5400.0
 """Seconds from the start within which disturbances begin."""
@@ -59,12 +62,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Labels of drivers that load and never pass validation."""
     failure_prone: bool = False
     """Machines, jobs and drivers fail more often."""
+    missing_images: float = 0.0
+    """The share of images that cannot be pulled to a node."""
 
 
 def scenario(seed: int) -> Scenario:
     """Return the scenario that this seed stands for."""
     random = Random(seed)
     pools = random_pools(random)
+    if seed >= IMAGES:
+        pools = tuple(with_images(pool) for pool in pools)
     nodes = tuple(
         _random_node(random, f"n{number}", random.choice(pools).key)
         for number in range(
@@ -92,6 +99,7 @@ def scenario(seed: int) -> Scenario:
         never_loads=never_loads,
         never_validates=never_validates,
         failure_prone=not calm and random.random() < 0.4,
+        missing_images=random.choice((0.0, 0.1, 0.5)) if seed >= IMAGES else 0.0,
     )
 
 

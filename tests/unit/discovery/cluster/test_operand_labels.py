@@ -105,6 +105,19 @@ def test_a_changed_workload_configuration_removes_the_old_operands() -> None:
     }
 
 
+def test_the_plugin_for_claims_has_a_label_while_the_policy_switches_it_on() -> None:
+    claims = LabelPolicy(
+        cluster=policy(dra={"enabled": True}, devicePlugin={"enabled": False}),
+    )
+    found = operands_in(labels_after(node({}), PCI_ALONE, claims))
+    assert found == ALL_OPERANDS | {"dra-driver": "true"}
+    # NVIDIA's plugin may be selected by the same label.
+    labels = {f"{DEPLOY}dra-driver": "true"}
+    assert operands_in(labels_after(node(labels), PCI_ALONE))["dra-driver"] == "true"
+    for off in ({PRESENT: "false"}, {PRESENT: "true", f"{DEPLOY}operands": "false"}):
+        assert "dra-driver" not in operands_in(labels_after(node(labels | off), NO_GPUS, claims))
+
+
 @pytest.mark.parametrize("value", ["false", "pre-installed", "nightly"])
 def test_a_value_set_by_a_user_stays(value: str) -> None:
     key = f"{DEPLOY}driver"

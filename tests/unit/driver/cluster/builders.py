@@ -83,6 +83,7 @@ def plan(
     daemon_sets: tuple[resources.DaemonSet, ...] = (),
     has_monitors: bool = False,
     handlers: Mapping[str, Collection[str]] = {},
+    config_maps: Mapping[str, Mapping[str, str]] = {},
 ) -> OperandPlan:
     """Return the plan for these policies, by default one ClusterPolicy."""
     given = objects or (cluster_policy(),)
@@ -93,7 +94,8 @@ def plan(
         },
         nodes=nodes or (node(),),
         gpu_clusters=(),
-        config_maps={},
+        config_maps=config_maps,
+        config_texts=config_maps,
         daemon_sets=daemon_sets,
         has_monitors=has_monitors,
         reported_handlers=handlers,

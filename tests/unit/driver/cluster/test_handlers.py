@@ -1,10 +1,11 @@
 """The handlers that driver agents report, as the cluster role keeps them."""
 
 from libs.bus.port import StoredMessage
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import ContainerRuntime, Facts
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
-from libs.contracts.reports import Report
+from libs.contracts.reports import Evidence, Report, ValidationStep
 from libs.contracts.subjects import State
 from services.driver.cluster.handlers import MAX_HANDLERS, ReportedHandlers
 
@@ -26,6 +27,21 @@ class Stream:
             body, node=node, node_uid=f"uid-{node}", boot_id="b", component=component, at=1.0
         )
         self.send_data(node, encode(report), component)
+
+    def send_evidence(
+        self, node: str, *steps: ValidationStep, notes: tuple[Diagnosis, ...]
+    ) -> None:
+        body = Evidence(
+            epoch=1, token=1, op=1, passed=False, label="", node_uid="x", boot_id="x", kernel="k",
+            steps=steps, notes=notes,
+        )  # fmt: skip
+        writer = Writer.VALIDATOR
+        report = Report.of(
+            body, node=node, node_uid=f"uid-{node}", boot_id="b", component=writer, at=1.0
+        )
+        subject = State(cluster="default", node=node, component=writer, kind="evidence")
+        message = StoredMessage(subject=str(subject), data=encode(report), sequence=1, time=0.0)
+        self.handlers.received(message)
 
     def send_data(self, node: str, data: bytes, component: Writer = Writer.DRIVER) -> None:
         subject = State(cluster="default", node=node, component=component, kind="facts")
@@ -56,3 +72,22 @@ def test_what_was_reported_is_kept_until_it_is_not_repeated() -> None:
     assert set(stream.handlers.by_node()) == {"uid-a", "uid-b", "uid-c"}
     stream.handlers.caught_up()
     assert set(stream.handlers.by_node()) == {"uid-a", "uid-b"}
+
+
+def test_diagnoses_of_evidence_and_facts_count_each_once_by_boot() -> None:
+    stream = Stream()
+    stream.send("a", "nvidia")
+    assert stream.handlers.diagnoses() == {}
+    facts = Facts(obstacle=Diagnosis.NOUVEAU)
+    report = Report.of(
+        facts, node="a", node_uid="uid-a", boot_id="b", component=Writer.DRIVER, at=1.0
+    )
+    stream.send_data("a", encode(report))
+    step = ValidationStep(name="driver", passed=False, diagnosis=Diagnosis.NOUVEAU)
+    notes = (Diagnosis.IOMMU, Diagnosis("unheard-of"))
+    stream.send_evidence("a", step, notes=notes)
+    assert stream.handlers.diagnoses() == {("uid-a", "b"): (Diagnosis.NOUVEAU, Diagnosis.IOMMU)}
+    assert stream.handlers.by_node() == {"uid-a": set()}
+    stream.handlers.began()
+    stream.handlers.caught_up()
+    assert stream.handlers.diagnoses() == {}

@@ -12,7 +12,7 @@ from libs.host.gate import GateAnswer
 from services.driver.node import checks
 from tests.unit.driver.node.world import World, in_world, play
 from tests.unit.fake_machine import FakeMachine
-from tests.unit.host.builders import put
+from tests.unit.host.builders import add_program, put
 
 JOB = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"
 DRIVER = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01"
@@ -62,6 +62,11 @@ def start_job(machine: FakeMachine) -> None:
     machine.add_process(4711, JOB, "/dev/nvidia0")
 
 
+def install_driver(machine: FakeMachine) -> None:
+    load_driver(machine)
+    add_program(machine.root, "/usr/bin/nvidia-smi")
+
+
 def admit_driver(machine: FakeMachine) -> None:
     gate.put_answer(machine.tree, GateAnswer(pod_uid=DRIVER, label="d-1", at=1.0))
     machine.add_process(1, DRIVER, "/dev/nvidiactl", comm="nvidia-persistenced")
@@ -79,6 +84,12 @@ def admit_driver(machine: FakeMachine) -> None:
             "end process 900 on the machine",
         ),
         (start_job, "pod", JOB, "end the pod"),
+        (
+            install_driver,
+            "host-driver",
+            "is installed on this machine",
+            "nvidia.com/gpu.deploy.driver=pre-installed",
+        ),
     ],
 )
 def test_each_obstacle_has_a_finding(
@@ -133,8 +144,11 @@ async def test_driver_and_usage_are_reported_when_they_change(world: World) -> N
         machine.load_driver("570.86.15")
         machine.remove_process(900)
         await world.clock.sleep(20)
+        add_program(machine.root, "/usr/bin/nvidia-smi")
+        await world.clock.sleep(20)
     drivers = [facts.driver for facts in world.reported(Facts)]
-    assert [driver and driver.version for driver in drivers] == [None, "570.86.15"]
+    assert [driver and driver.preinstalled for driver in drivers] == [None, False, True]
+    assert [driver and driver.version for driver in drivers] == [None, *["570.86.15"] * 2]
     usages = world.reported(Usage)
     assert [usage.host_processes for usage in usages] == [1, 0]
     assert [(pod.pod_uid, pod.processes) for pod in usages[-1].pods] == [(JOB, 2)]

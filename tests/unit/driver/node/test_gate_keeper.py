@@ -10,6 +10,7 @@ from libs.contracts.facts import Facts
 from libs.host import gate
 from libs.host.gate import GateAnswer
 from services.driver.node.gate_keeper import GateKeeper
+from services.driver.node.last_proven import LastProven, ProofFile
 from tests.unit.agent_world import NODE, UID
 from tests.unit.driver.node.world import World, in_world
 from tests.unit.fake_machine import BOOT, KERNEL
@@ -135,6 +136,7 @@ class Commands:
     def __init__(self, body: CommandBody) -> None:
         self.slot_lock = asyncio.Lock()
         self.last_error = ""
+        self.has_read_slot = True
         self.current: Command | None = None
         self.put(body)
 
@@ -160,7 +162,13 @@ async def test_a_command_that_arrives_while_the_gate_is_checked_counts(
     world: World, body: CommandBody
 ) -> None:
     commands: Any = Commands(PROVEN)
-    keeper = GateKeeper(machine=world.machine.machine, commands=commands, clock=world.clock)
+    machine = world.machine.machine
+    file = ProofFile(world.state_dir / "proven", tree=machine.tree, node_uid=UID)
+    last_proven = LastProven(file, machine.offload)
+    keeper = GateKeeper(
+        machine=machine, commands=commands, last_proven=last_proven, clock=world.clock
+    )
+    await keeper.check()
     world.machine.add_gate_request(NEW, "d-1", at=1.0)
     async with commands.slot_lock:  # as while a command begins
         check = asyncio.create_task(keeper.check())

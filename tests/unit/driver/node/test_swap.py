@@ -6,7 +6,7 @@ from libs.host import driver_files, gate
 from libs.host.gate import GateAnswer
 from tests.unit.driver.node.world import World, in_world
 from tests.unit.fake_machine import KERNEL
-from tests.unit.host.builders import put
+from tests.unit.host.builders import add_program, put
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 JOB = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"
@@ -64,6 +64,20 @@ async def test_a_driver_in_use_stays_and_its_holder_is_named(world: World) -> No
 
 
 @in_world
+async def test_a_driver_that_the_machine_came_with_is_never_unloaded(world: World) -> None:
+    machine = world.machine
+    machine.load_driver("550.54")
+    add_program(machine.root, "/usr/bin/nvidia-smi")
+    async with world.agent():
+        for label in ("d-2", ""):
+            order = await world.send_command(Swap(label=label))
+            result = await world.wait_for_result(order)
+            assert (result.outcome, result.code) == (Outcome.FAILED, "host-driver")
+            assert "nvidia.com/gpu.deploy.driver=pre-installed" in result.message
+    assert (machine.unloaded, machine.unmounted) == ([], [])
+
+
+@in_world
 async def test_a_holder_that_ends_in_time_is_waited_for(world: World) -> None:
     machine = world.machine
     machine.load_driver("550.54")
@@ -83,10 +97,12 @@ async def test_keep_leaves_the_modules_loaded(world: World) -> None:
     machine.remove_process(100)
     async with world.agent():
         order = await world.send_command(Swap(label="d-2", old_pod_uid=OLD, keep=True))
+        put(machine.root, driver_files.DAEMONS, "NotReady")
         machine.add_gate_request(NEW, "d-2", at=world.clock.now())
         await world.until(lambda: machine.is_gate_open_to(NEW, "d-2"))
-        # The ready file of the old container does not count.
+        # What the old container said about itself does not count.
         assert not machine.tree.exists(driver_files.READY)
+        assert not machine.tree.exists(driver_files.DAEMONS)
         assert world.result(order) is None
         put(machine.root, driver_files.READY, "")
         await world.wait_for_result(order)

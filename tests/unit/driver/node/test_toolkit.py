@@ -2,6 +2,8 @@
 
 import shutil
 
+from msgspec.structs import replace
+
 from libs.contracts.commands import Swap
 from libs.contracts.facts import Cdi, Facts
 from libs.contracts.gpus import GpuProblem
@@ -9,7 +11,7 @@ from libs.contracts.reports import Outcome, Result
 from libs.host import driver_files, gate
 from libs.host.cdi import published
 from libs.host.cdi.extras import GDRCOPY
-from libs.host.cdi.spec import decode
+from libs.host.cdi.spec import Edits, common_digest, decode
 from libs.host.gate import GateAnswer
 from libs.host.gpus.port import GpusUnavailable
 from libs.host.linux import UnloadResult
@@ -41,8 +43,18 @@ def devices(world: World) -> frozenset[str]:
 
 
 def last(world: World) -> Cdi | None:
+    """Return what was reported last, but for the digest."""
     facts = world.reported(Facts)
-    return facts[-1].cdi if facts else None
+    return without_digest(facts[-1]) if facts else None
+
+
+def without_digest(facts: Facts) -> Cdi | None:
+    return facts.cdi and replace(facts.cdi, digest="")
+
+
+def digest(world: World) -> str:
+    cdi = world.reported(Facts)[-1].cdi
+    return cdi.digest if cdi is not None else ""
 
 
 def why(world: World) -> str:
@@ -120,7 +132,9 @@ async def test_a_swap_withdraws_specs_before_it_unloads(world: World) -> None:
         assert (await world.wait_for_result(order)).outcome is Outcome.DONE
     assert (devices(world), mounted(world)) == (GPUS, {VERSION})
     kinds = [type(each) for each in world.reports]
-    is_current = [isinstance(each, Facts) and each.cdi == REPORTED for each in world.reports]
+    is_current = [
+        isinstance(each, Facts) and without_digest(each) == REPORTED for each in world.reports
+    ]
     assert is_current.index(True, kinds.index(Facts)) < kinds.index(Result)
 
 
@@ -176,6 +190,28 @@ async def test_other_device_files_and_instances_are_noticed(world: World) -> Non
         await world.until(lambda: len(opens) == 3)
         (world.machine.root / published.GPU_FILE.lstrip("/")).unlink()
         await world.until(lambda: devices(world) == FIRST)
+
+
+@in_world
+async def test_the_digest_is_of_what_every_container_gets(world: World) -> None:
+    async with world.agent():
+        await world.until(lambda: last(world))
+        assert digest(world) == ""
+        start_driver(world)
+        await world.until(lambda: last(world) == REPORTED)
+        data = world.machine.tree.data(published.GPU_FILE)
+        assert data is not None
+        spec = decode(data)
+        assert digest(world) == common_digest(spec) != ""
+        (world.machine.root / "dev/nvidia5").unlink()
+        await world.until(lambda: last(world) not in (None, REPORTED))
+        assert digest(world) == common_digest(spec)  # a GPU less changes nothing for the others
+        for edits in (
+            replace(spec.container_edits, mounts=spec.container_edits.mounts[1:]),
+            replace(spec.container_edits, env=("A=b",)),
+            Edits(),
+        ):
+            assert common_digest(replace(spec, container_edits=edits)) != digest(world)
 
 
 @in_world

@@ -18,11 +18,13 @@ class World(AgentWorld):
 
     def __init__(self, sim: Sim, root: Path) -> None:
         super().__init__(sim, root)
+        self.state_dir = root / "var/lib/sluice/driver"
         self.settings: dict[str, Any] = {}
         """Of the agent's next process."""
 
     async def run_agent(self, **ports: Any) -> None:
-        settings = DriverAgentSettings(node=NODE, node_uid=UID, **self.settings)
+        named: dict[str, Any] = {"node": NODE, "node_uid": UID, "state_dir": self.state_dir}
+        settings = DriverAgentSettings(**named | self.settings)
         await agent.run(settings, **ports)
 
 

@@ -6,9 +6,10 @@ from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.reports import Outcome
 from libs.host.deviceplugin.port import AllocationRefused
+from services.driver.plugin.allocation import IMEX_CHANNEL
 from services.driver.plugin.config import MigStrategy
 from services.driver.plugin.current_config import READ_INTERVAL
-from services.driver.plugin.offering import INSPECT_EVERY
+from services.driver.plugin.offering import INSPECT_EVERY, NO_IMEX
 from tests.unit.driver.plugin.builders import gpu
 from tests.unit.driver.plugin.world import World, in_world
 from tests.unit.fake_machine import VERSION
@@ -17,6 +18,8 @@ GPU = "nvidia.com/gpu"
 BOTH = {GPU: "GPU-0 GPU-1"}
 NEITHER = {GPU: "GPU-0! GPU-1!"}
 SOON = INSPECT_EVERY + 0.5
+SLICING = "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 2}]}}"
+SHARED = {f"{GPU}.shared": "GPU-0::0 GPU-0::1 GPU-1::0 GPU-1::1"}
 
 
 @in_world
@@ -159,32 +162,146 @@ async def test_a_node_without_gpus_offers_nothing_and_is_ready(world: World) -> 
 
 @in_world
 async def test_the_configuration_file_is_followed(world: World) -> None:
-    file = world.root / "config"
-    world.settings = {"plugin_config": str(file), "pass_device_specs": True}
+    file = world.put_config("other", "")
+    file = file.with_name("config")
+    world.settings |= {"plugin_config": "config", "pass_device_specs": True}
     async with world.agent() as service:
         await world.clock.sleep(SOON)
         assert world.kubelet.last == {}
-        assert service.unready_reasons() == [
-            "plugin: devices: the configuration config is not in use: No such file or directory"
-        ]
-        slicing = "sharing: {timeSlicing: {renameByDefault: true, resources: [%s]}}"
-        file.write_text(slicing % "{name: gpu, replicas: 2}")
+        (reason,) = service.unready_reasons()
+        assert "the configuration config is not in use: the ConfigMap" in reason
+        file.write_text(SLICING)
         await world.clock.sleep(READ_INTERVAL + SOON)
-        shared = {f"{GPU}.shared": "GPU-0::0 GPU-0::1 GPU-1::0 GPU-1::1"}
-        assert world.kubelet.last == shared
+        assert world.kubelet.last == SHARED
         assert service.unready_reasons() == []
         allocator = world.answers.allocator_for(f"{GPU}.shared")
         assert allocator.prefer(["GPU-0::1", "GPU-1::0", "GPU-1::1"], [], 1) == ("GPU-1::0",)
         assert allocator.allocate(["GPU-1::0"]).cdi_devices == ("nvidia.com/gpu=GPU-1",)
         file.write_text("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}")
         await world.clock.sleep(READ_INTERVAL + SOON)
-        assert world.kubelet.last == shared
+        assert world.kubelet.last == SHARED
         (reason,) = service.unready_reasons()
         assert "Sluice does not support MPS" in reason
         file.write_text("")
         await world.clock.sleep(READ_INTERVAL + SOON)
         assert world.kubelet.last == BOTH
         assert service.unready_reasons() == []
+
+
+@in_world
+async def test_a_command_chooses_the_file_and_the_next_start_keeps_it(world: World) -> None:
+    world.put_config("sliced", SLICING)
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == BOTH
+        result = await world.wait_for_result(await world.send_command(Idle(config="sliced")))
+        assert (result.outcome, result.message) == (Outcome.DONE, "")
+        assert world.kubelet.last == SHARED
+        assert service.unready_reasons() == []
+    world.kubelet.lists.clear()
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        assert [shown for _, _, shown in world.kubelet.lists] == [SHARED]
+        await world.wait_for_result(await world.send_command(Idle()))
+        assert world.kubelet.last == BOTH
+    world.kubelet.lists.clear()
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        assert [shown for _, _, shown in world.kubelet.lists] == [BOTH]
+
+
+@in_world
+async def test_a_node_without_a_name_has_the_default_and_a_name_without_a_file_changes_nothing(
+    world: World,
+) -> None:
+    world.put_config("sliced", SLICING)
+    world.settings["plugin_config"] = "sliced"
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == SHARED
+        for name in ("missing", "../config", ".."):
+            result = await world.wait_for_result(await world.send_command(Idle(config=name)))
+            assert result.outcome is Outcome.DONE
+            assert f"the configuration {name} is not in use" in result.message
+            assert world.kubelet.last == SHARED
+            assert service.unready_reasons() == [f"plugin: devices: {result.message}"]
+        world.put_config("missing", "")
+        await world.wait_for_result(await world.send_command(Idle(config="missing")))
+        assert world.kubelet.last == BOTH
+    world.kubelet.lists.clear()
+    world.put_config("missing", "version: v2")
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == {}
+        (reason,) = service.unready_reasons()
+        assert "the configuration missing is not in use: version 'v2'" in reason
+
+
+@in_world
+async def test_where_the_policy_has_no_files_a_name_has_no_effect(world: World) -> None:
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        await world.wait_for_result(await world.send_command(Idle(config="sliced")))
+        assert world.kubelet.last == BOTH
+        assert service.unready_reasons() == []
+
+
+@in_world
+async def test_another_file_gives_no_devices_back_while_the_agent_is_quiesced(
+    world: World,
+) -> None:
+    file = world.put_config("config", "")
+    world.settings["plugin_config"] = "config"
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        await world.wait_for_result(await world.send_command(Quiesce()))
+        file.write_text(SLICING)
+        await world.clock.sleep(READ_INTERVAL + SOON)
+        assert world.driver.held == 0
+        (offered,) = world.kubelet.last.values()
+        assert all(each.endswith("!") for each in offered.split())
+        await world.wait_for_result(await world.send_command(Idle()))
+        assert world.kubelet.last == SHARED
+
+
+@in_world
+async def test_nvlinks_are_read_once_per_load_of_the_driver(world: World) -> None:
+    world.driver.gpus.change([gpu(0), gpu(1), gpu(2)])
+    world.put_specs("GPU-0", "GPU-1", "GPU-2")
+    gpus = world.driver.gpus
+    gpus.link_ends = {"GPU-0": (gpu(2).pci,), "GPU-2": (gpu(0).pci,)}
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        names = ["GPU-0", "GPU-1", "GPU-2"]
+        assert world.answers.allocator_for(GPU).prefer(names, [], 2) == ("GPU-0", "GPU-2")
+        gpus.link_ends = {"GPU-1": (gpu(2).pci,), "GPU-2": (gpu(1).pci,)}
+        await world.clock.sleep(10 * SOON)
+        assert world.answers.allocator_for(GPU).prefer(names, [], 2) == ("GPU-0", "GPU-2")
+        world.driver.set_version("")
+        await world.clock.sleep(SOON)
+        world.driver.set_version(VERSION)
+        await world.clock.sleep(SOON)
+        assert world.answers.allocator_for(GPU).prefer(names, [], 2) == ("GPU-1", "GPU-2")
+
+
+@in_world
+async def test_no_gpu_is_offered_without_the_imex_channel_that_is_required(world: World) -> None:
+    file = world.put_config("config", "imex: {channelIDs: [0], required: true}")
+    channel = world.machine.root / IMEX_CHANNEL[1:]
+    world.settings["plugin_config"] = "config"
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == NEITHER
+        assert service.unready_reasons() == [f"plugin: devices: {NO_IMEX}"]
+        channel.parent.mkdir(parents=True)
+        channel.touch()
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == BOTH
+        assert service.unready_reasons() == []
+        channel.unlink()
+        file.write_text("imex: {channelIDs: [0]}")
+        await world.clock.sleep(READ_INTERVAL + SOON)
+        assert world.kubelet.last == BOTH
 
 
 @in_world

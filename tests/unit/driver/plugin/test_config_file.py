@@ -102,7 +102,11 @@ LOADED: dict[str, dict[str, Any]] = {
             replicas={"nvidia.com/gpu": 2}, rename=True, one_per_container=True
         )
     },
-    '{"version": "v1", "imex": {"channelIDs": [0], "required": true}}': {"imex": True},
+    '{"version": "v1", "imex": {"channelIDs": [0], "required": true}}': {
+        "imex": True,
+        "imex_required": True,
+    },
+    "imex: {channelIDs: [], required: true}": {},
     "imex: {channelIDs: []}": {},
 }
 """What the settings become, where they differ from the defaults."""

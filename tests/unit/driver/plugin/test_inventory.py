@@ -102,11 +102,14 @@ def test_places_are_read_from_sysfs(tmp_path: Any) -> None:
     put(tmp_path, "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0/numa_node", "1\n")
     link(tmp_path, f"{DEVICES}/0000:01:00.0", target)
     put(tmp_path, f"{DEVICES}/0000:02:00.0/numa_node", "-1\n")
-    places = places_of(tree, [gpu(0), gpu(1), gpu(2), gpu(3, pci="what/../ever")])
+    links = {"GPU-0": (gpu(1).pci, gpu(1).pci), "GPU-4": (gpu(0).pci,)}
+    places = places_of(tree, [gpu(0), gpu(1), gpu(2), gpu(3, pci="what/../ever")], links)
+    first, second, third = (f"0000:0{number}:00.0" for number in (1, 2, 3))
+    bridges = ("pci0000:00", "0000:00:01.0")
     assert places == {
-        "GPU-0": Place(numa_node=1, bridges=("pci0000:00", "0000:00:01.0")),
-        "GPU-1": Place(),
-        "GPU-2": Place(),
+        "GPU-0": Place(numa_node=1, bridges=bridges, address=first, link_ends=(second, second)),
+        "GPU-1": Place(address=second),
+        "GPU-2": Place(address=third),
         "GPU-3": Place(),
     }
     inventory = Inventory().after([gpu(0), gpu(1)], CONFIG)

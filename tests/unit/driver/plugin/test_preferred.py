@@ -1,8 +1,11 @@
 """Which devices a container should get."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from libs.host.deviceplugin.port import AllocationRefused
 from services.driver.plugin.config import SharingPolicy
@@ -64,6 +67,66 @@ def test_nearness_by_what_gpus_share() -> None:
     assert near(PLACES["a"], deep) == 40
     unknown = Place(numa_node=1)
     assert [near(unknown, PLACES[name]) for name in "ae"] == [10, 20]
+
+
+def linked(*pairs: str) -> dict[str, Place]:
+    """Return the places, with an NVLink for each pair of GPUs, `s` being an NVSwitch."""
+    ends: dict[str, list[str]] = {name: [] for name in (*EIGHT, "s")}
+    for one, other in pairs:
+        ends[one].append(other)
+        ends[other].append(one)
+    return {
+        name: replace(place, address=name, link_ends=tuple(ends[name]))
+        for name, place in PLACES.items()
+    }
+
+
+def chosen_with(places: dict[str, Place], available: str, size: int, required: str = "") -> str:
+    def near(one: str, other: str) -> int:
+        return nearness(places[one], places[other])
+
+    return "".join(preferred_gpus(tuple(available), tuple(required), size, nearness=near))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "available", "size", "required", "result"),
+    [
+        ("ah", "abcdefgh", 2, "", "ah"),
+        ("ah bg", "bcdefgh", 2, "", "bg"),
+        ("ah bg bg", "abcdefgh", 2, "", "bg"),
+        ("ah", "abcdefgh", 2, "b", "ab"),
+        ("ae ae ah eh bf", "abcdefgh", 3, "", "aeh"),
+        ("ab cd ac bd", "abcdefgh", 4, "", "abcd"),
+        ("as bs cs ds es fs gs hs", "bcdefgh", 2, "", "cd"),
+        ("ah", "abcdefgh", 1, "", "b"),
+    ],
+)
+def test_nvlinks_count_more_than_places(
+    pairs: str, available: str, size: int, required: str, result: str
+) -> None:
+    assert chosen_with(linked(*pairs.split()), available, size, required) == result
+
+
+@given(
+    pairs=st.lists(st.sampled_from(["".join(pair) for pair in combinations("abcdefs", 2)])),
+    available=st.lists(st.sampled_from("abcdef"), unique=True, min_size=1).map("".join),
+    more=st.data(),
+)
+def test_no_other_group_is_nearer(pairs: list[str], available: str, more: st.DataObject) -> None:
+    size = more.draw(st.integers(1, len(available)))
+    required = available[: more.draw(st.integers(0, size))]
+    places = linked(*pairs)
+
+    def score(group: str) -> int:
+        return sum(nearness(places[one], places[other]) for one, other in combinations(group, 2))
+
+    result = chosen_with(places, available, size, required)
+    assert len(set(result)) == size
+    assert set(required) <= set(result) <= set(available)
+    groups = map("".join, combinations(available, size))
+    assert score(result) == max(score(each) for each in groups if set(required) <= set(each))
+    without_switches = linked(*(pair for pair in pairs if "s" not in pair))
+    assert chosen_with(without_switches, available, size, required) == result
 
 
 def test_many_gpus_are_chosen_one_by_one() -> None:

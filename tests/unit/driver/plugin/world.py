@@ -63,6 +63,14 @@ class World(AgentWorld):
             **ports,
         )
 
+    def put_config(self, name: str, text: str) -> Path:
+        """Write a configuration file, and set the folder of them."""
+        folder = self.root / "configs"
+        folder.mkdir(exist_ok=True)
+        self.settings["plugin_config_dir"] = str(folder)
+        (folder / name).write_text(text)
+        return folder / name
+
     def put_specs(self, *names: str) -> None:
         """Write the CDI spec of these devices."""
         edits = Edits(device_nodes=(DeviceNode(path="/dev/null"),))

@@ -160,8 +160,17 @@ def test_rule_3_the_begin_of_a_swap_erases_the_proven_label() -> None:
     assert scenario.machine.agents["driver"].proven is None
 
 
-def test_rule_3_an_agent_that_cannot_read_its_slot_keeps_the_gate_shut() -> None:
+def test_rule_3_an_agent_that_cannot_read_its_slot_uses_what_the_disk_proves() -> None:
     scenario = StageScenario(world=SteadyWorld(boot_seconds=20.0))
+    scenario.faults.set_bus_up(False)
+    scenario.faults.reboot(NODE)
+    scenario.advance(300)
+    assert scenario.node.driver_pods[0].ready
+
+
+def test_rule_3_an_agent_without_slot_and_disk_keeps_the_gate_shut() -> None:
+    scenario = StageScenario(world=SteadyWorld(boot_seconds=20.0))
+    scenario.machine.agents["driver"].disk = None
     scenario.faults.set_bus_up(False)
     scenario.faults.reboot(NODE)
     scenario.advance(300)

@@ -10,11 +10,14 @@ from libs.host.gpus.protocol import (
     Event,
     Failed,
     Frames,
+    Linked,
+    ListLinks,
     MalformedFrame,
     Open,
     Opened,
     RawGpu,
     RawMig,
+    Request,
     Sample,
     Sampled,
     frame,
@@ -27,6 +30,7 @@ REPLIES = [
     Sampled(3, 1.5, {"energy": (1 << 64) - 1, "power": -1, "sm": 0.5}),
     Failed(4, 999, "why", 2),
     Event(5, 79, 2.5),
+    Linked(6, [b"00000000:07:00.0", b"\xff"]),
 ]
 
 
@@ -39,8 +43,8 @@ def test_replies_are_cut_out_of_any_chunks(size: int) -> None:
     assert found == REPLIES
 
 
-@pytest.mark.parametrize("question", [Open(1), Describe(2, 63), Sample(3, 0)])
-def test_questions_are_read_as_they_were_written(question: Open | Describe | Sample) -> None:
+@pytest.mark.parametrize("question", [Open(1), Describe(2, 63), Sample(3, 0), ListLinks(4, 1)])
+def test_questions_are_read_as_they_were_written(question: Request) -> None:
     data = frame(question)
     assert LENGTH.unpack(data[: LENGTH.size]) == (len(data) - LENGTH.size,)
     assert requests.decode(data[LENGTH.size :]) == question

@@ -18,7 +18,12 @@ from tests.unit.rollout.builders import NEW, NOW, POOL, label_of, node, record, 
 
 def test_a_queue_reports_a_change_only_when_the_block_code_changes() -> None:
     key = QueueKey(
-        validates_only=False, is_recovery=False, costs_budget=True, already_failed=False, target=NEW
+        validates_only=False,
+        by_hand=False,
+        is_recovery=False,
+        costs_budget=True,
+        already_failed=False,
+        target=NEW,
     )
     queue, reason = CandidateQueue(key), BlockReason(WaitCode.PAUSED, "the brake is Pause")
     assert not CandidateQueue(key).set_block(None)

@@ -31,7 +31,9 @@ from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait
 
 NO_RETRIES = replace(pool(), strategy=StrategySpec(retries=0))
 HALTED = pool(constraints={"halted": {NEW: "1 of 1 allowed failures"}})
-VALIDATE = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True)
+VALIDATE = Candidate(
+    operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True, by_hand=True
+)
 
 
 def unsynced(**changes: object) -> NodeView:

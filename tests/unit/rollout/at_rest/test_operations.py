@@ -172,7 +172,7 @@ def test_a_removal_has_neither_target_nor_label() -> None:
 def test_a_validation_is_outside_the_counts_without_a_preflight() -> None:
     outcome = step_at_rest(ROWS["pre-installed"][0], PREINSTALLED, instant())
     assert outcome == Candidate(
-        operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True
+        operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True, by_hand=True
     )
 
 

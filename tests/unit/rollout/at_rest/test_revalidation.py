@@ -30,7 +30,9 @@ from tests.unit.rollout.builders import (
 )
 from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
-AGAIN = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True)
+AGAIN = Candidate(
+    operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True, by_hand=True
+)
 
 
 def restarted(

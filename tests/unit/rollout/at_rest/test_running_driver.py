@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from libs.contracts.commands import Idle, Proven
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import LeaseOwner, NodeRecord, Operation, WaitCode
 from libs.policy.wanted import InstallMethod
@@ -25,6 +26,9 @@ from tests.unit.rollout.builders import (
     NEW,
     NOW,
     OLD,
+    TOKEN,
+    command,
+    component,
     done,
     driver_pod,
     evidence,
@@ -169,6 +173,9 @@ def test_with_the_host_method_the_loaded_modules_are_compared() -> None:
     loaded = LoadedDriver(version="580.1", loaded_at=NOW - 100)
     node = done(driver_pods=(), loaded=loaded)
     node = proof(node, driver_pod_uid="", driver_started=NOW - 100)
+    known = Idle(proven=Proven(label=node.driver_label, kernel=node.kernel))
+    slots = {part: component(command(known, order=(TOKEN, 2))) for part in ("driver", "validator")}
+    node = replace(node, components={**node.components, **slots})
     assert step_at_rest(node, on_host(pool()), instant()) is None
     assert (
         step_at_rest(node, replace(pool(), method=InstallMethod.PRE_INSTALLED), instant()) is None

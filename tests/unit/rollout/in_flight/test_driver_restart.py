@@ -281,15 +281,17 @@ def test_resumed_components_are_quiesced_again_before_an_unload() -> None:
     )
 
 
-def test_without_a_loaded_driver_only_the_plugin_of_a_bring_up_is_quiesced() -> None:
-    parts = {name: component(command(Idle(), order=(7, 2))) for name in ("driver", *QUIET)}
+@pytest.mark.parametrize("offering", ["plugin", "dra"])
+def test_without_a_loaded_driver_only_the_plugin_of_a_bring_up_is_quiesced(offering: str) -> None:
+    names = ("driver", offering, *(name for name in QUIET if name != "plugin"))
+    parts = {name: component(command(Idle(), order=(7, 2))) for name in names}
     view = in_flight(
         S.POD_RESTART_REQUIRED, record={"deadline": END, "paused": False}, components=parts
     )
     view = replace(without_driver(view), driver_pods=(WAITS_AT_GATE,))
     assert set(slot_writes(outcome_of(view))) == {"driver"}
     first = with_record(view, operation=Operation.BRING_UP)
-    assert slot_writes(outcome_of(first)) == {"plugin": Quiesce()}
+    assert slot_writes(outcome_of(first)) == {offering: Quiesce()}
 
 
 def test_a_plugin_that_is_not_quiesced_in_time_fails_a_bring_up() -> None:

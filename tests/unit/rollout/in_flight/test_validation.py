@@ -28,6 +28,7 @@ from tests.unit.rollout.builders import (
     label_of,
     on_host,
     pool,
+    proven_of,
     slot_in,
     with_record,
     without_component,
@@ -118,10 +119,42 @@ def test_the_plugin_resumes_when_cuda_works(operation: Operation) -> None:
     assert slot_writes(outcome_of(at_phase(view, "validator", "plugin"))) == {"plugin": Idle()}
 
 
+def test_a_quiesced_plugin_learns_another_configuration_when_it_resumes() -> None:
+    view = run_step(ready(), step_of(outcome_of(ready())))
+    labelled = replace(at_phase(view, "validator", "cuda"), plugin_config="shared")
+    assert slot_in(labelled, "plugin").open() == Quiesce()
+    assert wait_of(outcome_of(labelled)).code == WaitCode.VALIDATION
+    step = step_of(outcome_of(at_phase(labelled, "validator", "plugin")))
+    assert slot_writes(step) == {"plugin": Idle(config="shared")}
+
+
 def test_by_the_proof_of_a_validator_without_that_step_the_plugin_resumes_too() -> None:
     view = with_results(proof(validating(), NOW), "validator")
     step = step_of(outcome_of(view))
     assert slot_writes(step) == {"plugin": Idle()}
+    assert node_write(outcome_of(run_step(view, step))).applied.state == S.UPGRADE_DONE
+
+
+def with_claims(view: NodeView) -> NodeView:
+    """Return the node with the plugin for claims instead of the device plugin."""
+    components = {
+        "dra" if name == "plugin" else name: each for name, each in view.components.items()
+    }
+    return replace(view, components=components)
+
+
+def test_the_plugin_for_claims_resumes_by_the_proof_and_not_before() -> None:
+    view = with_claims(ready())
+    step = step_of(outcome_of(view))
+    sent = slot_writes(step)
+    assert set(sent) == {"telemetry", "discovery", "validator"}
+    assert isinstance(sent["validator"], Validate)
+    assert not sent["validator"].plugin
+    view = run_step(view, step)
+    assert wait_of(outcome_of(at_phase(view, "validator", "cuda"))).code == WaitCode.VALIDATION
+    view = with_results(proof(view, NOW), "validator")
+    step = step_of(outcome_of(view))
+    assert slot_writes(step) == {"dra": Idle()}
     assert node_write(outcome_of(run_step(view, step))).applied.state == S.UPGRADE_DONE
 
 
@@ -206,7 +239,7 @@ def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> 
 def test_matching_evidence_releases_the_node() -> None:
     view = proven()
     step = step_of(outcome_of(view))
-    sent = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
+    sent = Idle(proven=proven_of(NEW))
     assert slot_writes(step) == {"driver": sent, "validator": sent}
     applied = node_write(step).applied
     assert (applied.state, applied.lease, applied.unschedulable) == (S.UPGRADE_DONE, None, None)

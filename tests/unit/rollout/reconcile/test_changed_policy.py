@@ -248,7 +248,9 @@ def test_a_validation_grant_begins_in_a_halt_but_not_in_a_pause() -> None:
         upgrade=ALL, base=9, record=HALTED, in_flight=flight, phase=RolloutPhase.HALTED
     )
     assert evaluate(pool, broken).constraints.may_begin == {broken.uid}
-    paused = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
+    assert pool.rollout is not None
+    spec = RolloutSpec(brake=Brake.PAUSE)
+    paused = replace(pool, rollout=replace(pool.rollout, spec=spec))
     assert evaluate(paused, broken).withdrawn == {broken.uid}
 
 

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.rollout import (
     SHORT_TARGET,
@@ -136,14 +137,17 @@ def test_nothing_is_done_while_rollouts_cannot_be_stored() -> None:
         assert "CustomResourceDefinition" in wait.who
 
 
-def test_a_policy_that_was_never_enabled_stamps_nothing() -> None:
+def test_a_policy_that_never_upgraded_a_node_stamps_nothing() -> None:
     pool = open_pool(upgrade=ALL)
     off = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
     never = with_rollout(off, status=RolloutStatus(epoch=EPOCH))
-    decision = decided(never, done("node-1", "target-old"))
+    foreign = node("node-1", loaded=LoadedDriver(version="550.54", loaded_at=NOW - 9))
+    decision = decided(never, foreign)
     assert decision.steps == {}
     assert decision.waits["node-1"].code is WaitCode.PAUSED
     assert [write.status.target for write in decision.rollouts] == [""]
+    used = decided(never, done("node-1", "target-old"))
+    assert [write.status.target for write in used.rollouts] == [NEW]
     was_on = decided(off, done("node-1", "target-old"))
     assert "node-1" in was_on.steps
 

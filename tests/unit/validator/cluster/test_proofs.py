@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import Facts
 from libs.contracts.message import encode
-from libs.contracts.node import NodeRecord
+from libs.contracts.node import NodeRecord, ValidationPod
 from libs.contracts.reports import Evidence, Report, StateBody, ValidationStep
 from services.validator.cluster.proofs import Node, NodeProof, ProofStatus, node_proof
 
@@ -28,9 +29,16 @@ EVIDENCE = Evidence(
 )
 
 
-def node(labels: dict[str, str] | None = None, *, record: NodeRecord | None = None) -> Node:
+def node(
+    labels: dict[str, str] | None = None,
+    *,
+    record: NodeRecord | None = None,
+    pod: ValidationPod | None = None,
+) -> Node:
     """Return a Node with a driver."""
     annotations = {} if record is None else {"sluice.dev/upgrade": encode(record).decode()}
+    if pod is not None:
+        annotations["sluice.dev/validation-pod"] = encode(pod).decode()
     all_labels = {"sluice.dev/driver": "d-1", **(labels or {})}
     metadata = {"name": "a", "uid": "u", "labels": all_labels, "annotations": annotations}
     status = {"nodeInfo": {"bootID": "b"}}
@@ -56,6 +64,35 @@ def test_matching_evidence_is_proof() -> None:
     assert verdict(node(), report_of(EVIDENCE)) == NodeProof(
         node="a", pool="p", status=ProofStatus.PROVEN, at=7.0
     )
+
+
+def test_a_pod_that_failed_fails_the_validation_that_it_was_to_confirm() -> None:
+    failed = ValidationPod(node_uid="u", order="1.1", passed=False, message="exceeded quota")
+    proof = verdict(node(pod=failed), report_of(EVIDENCE))
+    assert (proof.status, proof.step, proof.reason) == (
+        ProofStatus.FAILED,
+        "workload",
+        "exceeded quota",
+    )
+    for other in (
+        msgspec.structs.replace(failed, order="1.2"),
+        msgspec.structs.replace(failed, node_uid="before"),
+        msgspec.structs.replace(failed, passed=None),
+        msgspec.structs.replace(failed, passed=True),
+    ):
+        assert verdict(node(pod=other), report_of(EVIDENCE)).status is ProofStatus.PROVEN
+
+
+def test_evidence_that_was_not_asked_for_names_a_diagnosis_and_proves_nothing() -> None:
+    step = ValidationStep(name="driver", passed=False, diagnosis=Diagnosis.NOUVEAU)
+    unasked = msgspec.structs.replace(
+        EVIDENCE, epoch=0, token=0, op=0, passed=False, label="", steps=(step,)
+    )
+    for labels in ({}, {"sluice.dev/driver": ""}):
+        proof = verdict(node(labels), report_of(unasked))
+        assert (proof.status, proof.diagnoses) == (ProofStatus.UNPROVEN, (Diagnosis.NOUVEAU,))
+    proof = verdict(node(), report_of(unasked, boot="other"))
+    assert (proof.status, proof.diagnoses) == (ProofStatus.UNPROVEN, ())
 
 
 @pytest.mark.parametrize(

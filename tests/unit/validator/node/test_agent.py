@@ -26,6 +26,7 @@ from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.testing.simulation import Sim
 from services.validator.node import agent
 from services.validator.node.agent import ValidatorSettings
+from services.validator.node.obstacle_watch import INTERVAL
 from services.validator.node.status_files import FOLDER
 from services.validator.node.validation import RETRY_INTERVAL, TRIES
 from tests.support import played_by
@@ -94,7 +95,7 @@ def validate(change: Change | None = None, request: Validate = REQUEST) -> tuple
         async with world.agent():
             order = await world.send_command(request)
             result = await world.wait_for_result(order)
-            (evidence,) = set(world.reported(Evidence))
+            (evidence,) = {each for each in world.reported(Evidence) if each.was_asked}
             assert world.reports.index(evidence) < world.reports.index(result)
             assert evidence.order == order == Order(1, 1)
             results.append((evidence, result))
@@ -653,3 +654,45 @@ async def test_each_command_publishes_its_events_once(world: World, works: bool)
     assert world.events[0].message == "validate 1.1 started"
     message = f"driver {VERSION} is proven" if works else "the driver is not proven: "
     assert world.events[2].message.startswith(message)
+
+
+def unasked(world: World) -> list[Evidence]:
+    return [each for each in world.reported(Evidence) if not each.was_asked]
+
+
+def test_what_keeps_any_driver_from_being_loaded_is_reported_unasked_and_once() -> None:
+    async def story(world: World) -> None:
+        load_nouveau(world)
+        async with world.agent():
+            await world.clock.sleep(5 * INTERVAL)
+            (evidence,) = unasked(world)
+            (step,) = evidence.steps
+            assert (step.name, step.passed, step.diagnosis) == ("driver", False, Diagnosis.NOUVEAU)
+            assert "blacklist nouveau" in step.message
+            assert (evidence.passed, evidence.token, evidence.label) == (False, 0, "")
+            assert (evidence.node_uid, evidence.boot_id, evidence.kernel) == (UID, BOOT, KERNEL)
+
+    play(story)
+
+
+def test_what_a_validation_has_named_is_not_reported_again() -> None:
+    async def story(world: World) -> None:
+        async with world.agent():
+            await world.clock.sleep(INTERVAL / 2)
+            load_nouveau(world)
+            await world.wait_for_result(await world.send_command(REQUEST))
+            asked = [each for each in world.reported(Evidence) if each.was_asked]
+            assert {step.diagnosis for step in asked[-1].steps} == {Diagnosis.NOUVEAU}
+            await world.clock.sleep(5 * INTERVAL)
+            assert unasked(world) == []
+
+    play(story)
+
+
+def test_a_loaded_driver_is_nothing_to_report() -> None:
+    async def story(world: World) -> None:
+        async with world.agent():
+            await world.clock.sleep(5 * INTERVAL)
+            assert world.reported(Evidence) == []
+
+    play(story)

@@ -1,0 +1,1 @@
+"""The kubelet's API for drivers of dynamic resource allocation: registration, and claims."""

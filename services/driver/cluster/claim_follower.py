@@ -1,0 +1,81 @@
+"""Say on claims and their pods why they wait, while a policy switches claims on."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from libs.contracts.node import STATE_LABEL
+from libs.kube.client import Kube
+from libs.kube.events import EventRecorder
+from libs.kube.informer import Informer
+from libs.kube.resources import PODS
+from libs.policy.render.rendered import DRA_APP
+from libs.runtime.env import Env
+from services.driver.cluster.claim_notices import CLAIMS, Notice, notices
+from services.driver.cluster.resources import Node
+
+CHECK_EVERY: Final = 2.0
+"""Seconds between two looks: an Event is there within ten."""
+REASON: Final = "ClaimWaits"
+
+
+class ClaimFollower:
+    """Runs for one term of leadership. Without the switch it asks the API server for nothing."""
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        namespace: str,
+        nodes: Iterable[Node],
+        events: EventRecorder,
+        is_on: Callable[[], bool],
+        env: Env,
+    ) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._nodes = nodes
+        self._events = events
+        self._is_on = is_on
+        self._env = env
+        self._said: dict[str, str] = {}
+        """What was said last, by uid of the claim."""
+
+    async def run(self) -> None:
+        while True:
+            if self._is_on():
+                await self._follow()
+            await self._env.clock.sleep(CHECK_EVERY)
+
+    async def _follow(self) -> None:
+        """Follow claims and plugins until the switch is off."""
+        claims = Informer(self._kube, CLAIMS, env=self._env)
+        plugins = Informer(
+            self._kube, PODS, env=self._env, namespace=self._namespace, labels=f"app={DRA_APP}"
+        )
+        tasks = [asyncio.create_task(each.run()) for each in (claims, plugins)]
+        try:
+            while self._is_on():
+                if not (claims.why_not_synced or plugins.why_not_synced):
+                    states = {
+                        node.metadata.name: node.metadata.labels.get(STATE_LABEL, "")
+                        for node in self._nodes
+                    }
+                    self._say(notices(claims, plugins=plugins, states=states))
+                await self._env.clock.sleep(CHECK_EVERY)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _say(self, found: Iterable[Notice]) -> None:
+        """Record an Event where the reason is a new one."""
+        said: dict[str, str] = {}
+        for notice in found:
+            uid = notice.claim.metadata.uid
+            said[uid] = notice.why
+            if self._said.get(uid) == notice.why:
+                continue
+            for about in notice.about():
+                self._events.record(about, type="Warning", reason=REASON, message=notice.why)
+        self._said = said

@@ -1,0 +1,44 @@
+"""The condition Diagnosed: what is wrong with the nodes of a policy, where it has a name. Pure."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.contracts.diagnoses import NOTES, Diagnosis, describe
+from libs.policy.pool import Pools
+from libs.policy.status import PolicyStatus, StatusCondition
+
+DIAGNOSED: Final = "Diagnosed"
+_NAMED: Final = 3
+"""The number of nodes that are named for each diagnosis; the others are counted."""
+
+
+def with_diagnoses(
+    status: PolicyStatus, pools: Pools, diagnoses: Mapping[str, Sequence[Diagnosis]]
+) -> PolicyStatus:
+    """Name the diagnoses of the policy's nodes, in its status; `diagnoses`: by name of node."""
+    nodes = defaultdict[Diagnosis, list[str]](list)
+    for pool in pools.pools:
+        if (pool.kind, pool.name) == (status.kind, status.name):
+            for name in sorted(pool.nodes):
+                for each in diagnoses.get(name, ()):
+                    nodes[each].append(name)
+    if not nodes:
+        return status
+    named = sorted(nodes, key=lambda each: (each in NOTES, each.value))
+    condition = StatusCondition(
+        type=DIAGNOSED,
+        status=True,
+        reason="Notes" if named[0] in NOTES else "Failures",
+        message="; ".join(
+            f"{each.value} on {_some(nodes[each])}: {describe(each)}" for each in named
+        ),
+    )
+    return replace(status, conditions=(*status.conditions, condition))
+
+
+def _some(nodes: Sequence[str]) -> str:
+    more = len(nodes) - _NAMED
+    return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")

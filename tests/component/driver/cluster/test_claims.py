@@ -1,0 +1,101 @@
+"""GPUs by claims: what the switch creates and deletes, and why a claim waits."""
+
+from typing import Any
+
+import msgspec
+
+from libs.contracts.node import STATE_LABEL
+from libs.kube.resources import NAMESPACES
+from services.driver.cluster import resources
+from services.driver.cluster.claim_notices import CLAIMS
+from tests.component.driver.cluster.world import World, in_world
+
+PLUGIN, DRA = "sluice-device-plugin", "sluice-dra"
+CLAIMS_ON: dict[str, Any] = {"devicePlugin": {"enabled": False}, "dra": {"enabled": True}}
+CLAIMS_OFF: dict[str, Any] = {"devicePlugin": {"enabled": True}, "dra": {"enabled": False}}
+CLASSES = ("gpu.nvidia.com", "mig.nvidia.com")
+KEPT = "pods that have started keep their GPUs, others wait"
+
+
+async def there(world: World) -> set[str]:
+    """Return which of the switched objects exist."""
+    kinds = {PLUGIN: resources.DAEMON_SETS, DRA: resources.DAEMON_SETS}
+    kinds |= dict.fromkeys(CLASSES, resources.DEVICE_CLASSES)
+    return {name for name, kind in kinds.items() if await world.exists(kind, name)}
+
+
+async def claim_events(world: World) -> list[tuple[str, str, str]]:
+    """Return kind, reason and message of the Events in the claims' namespace."""
+    page = await world.kube.request("GET", "/api/v1/namespaces/ml/events")
+    return sorted(
+        (event["involvedObject"]["kind"], event["reason"], event["message"])
+        for event in msgspec.json.decode(page)["items"]
+    )
+
+
+async def allocate(world: World, name: str, node: str) -> None:
+    """Create a claim of one pod that has a GPU of the node."""
+    made = await world.kube.create(CLAIMS, {"metadata": {"name": name}}, namespace="ml")
+    result = {"request": "gpu", "driver": CLASSES[0], "pool": node, "device": "gpu-0"}
+    status = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "trainer", "uid": "uid-of-trainer"}],
+    }
+    await world.kube.merge(
+        CLAIMS,
+        name,
+        {"status": status},
+        resource_version=made.metadata.resource_version,
+        namespace="ml",
+        subresource="status",
+    )
+
+
+@in_world
+async def test_the_switch_replaces_the_device_plugin_and_back(world: World) -> None:
+    await world.install_policy()
+    await world.lead()
+    assert await there(world) == {PLUGIN}
+    await world.change_policy(**CLAIMS_ON)
+    await world.sleep(30)
+    assert await there(world) == {DRA, *CLASSES}
+    before = len(world.revisions())
+    await world.sleep(120)
+    assert len(world.revisions()) == before
+    await world.change_policy(**CLAIMS_OFF)
+    await world.sleep(30)
+    assert await there(world) == {PLUGIN}
+
+
+@in_world
+async def test_both_at_once_are_refused_in_words_and_change_nothing(world: World) -> None:
+    await world.install_policy()
+    await world.lead()
+    await world.change_policy(dra={"enabled": True})
+    await world.sleep(30)
+    assert await there(world) == {PLUGIN}
+    accepted = (await world.conditions())["Accepted"]
+    assert accepted["status"] == "False"
+    assert "cannot be combined with spec.devicePlugin.enabled" in accepted["message"]
+
+
+@in_world
+async def test_a_claim_and_its_pod_say_within_ten_seconds_why_they_wait(world: World) -> None:
+    await world.install_policy(**CLAIMS_ON)
+    await world.lead()
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    await allocate(world, "one", "a")
+    await world.sleep(10)
+    away = f"the plugin for claims of node a is not ready: {KEPT}"
+    expected = [(kind, "ClaimWaits", away) for kind in ("Pod", "ResourceClaim")]
+    assert await claim_events(world) == expected
+    await world.kube.merge(
+        resources.NODES,
+        "a",
+        {"metadata": {"labels": {STATE_LABEL: "drain-required"}}},
+        resource_version=(await world.kube.get(resources.NODES, "a")).metadata.resource_version,
+    )
+    await world.sleep(10)
+    changing = f"the driver of node a is being changed (drain-required): {KEPT}"
+    expected += [(kind, "ClaimWaits", changing) for kind in ("Pod", "ResourceClaim")]
+    assert await claim_events(world) == sorted(expected)

@@ -1,0 +1,146 @@
+"""The plugin for claims on a fake machine, with a simulated API server and a kubelet that asks."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from libs.contracts.identities import Writer
+from libs.host.cdi import published
+from libs.host.cdi.spec import Device, DeviceNode, Edits, make_spec
+from libs.host.dra.port import Claim, Claims, PreparedDevice
+from libs.host.podresources.assignments import DeviceList, DeviceUse, PodContainer
+from libs.host.podresources.client import KubeletUnavailable
+from libs.kube.client import Kube
+from libs.kube.errors import NotFound
+from libs.kube.resources import NAMESPACES, Resource
+from libs.kube.views import Object
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.simulation import Sim
+from services.driver.dra import agent
+from services.driver.dra.resources import DRIVER, claims
+from services.driver.dra.settings import DraSettings
+from tests.support import played_by
+from tests.unit import agent_world
+from tests.unit.agent_world import NODE, UID, AgentWorld
+from tests.unit.driver.plugin.builders import gpu
+from tests.unit.fake_machine import VERSION
+
+NAMESPACE: Final = "ml"
+
+
+class Slice(Object, frozen=True, kw_only=True):
+    spec: Any = None
+
+
+SLICES: Final = Resource(
+    group="resource.k8s.io",
+    plural="resourceslices",
+    kind="ResourceSlice",
+    namespaced=False,
+    view=Slice,
+)
+
+
+class FakeKubelet:
+    def __init__(self) -> None:
+        self.is_registered = True
+        self.problem = ""
+        self.uses: DeviceList | None = DeviceList()
+        """None: it does not answer."""
+        self.driver: Claims
+
+    async def connect(self, driver: Claims) -> "FakeKubelet":
+        self.driver = driver
+        return self
+
+    def list_uses(self) -> DeviceList:
+        if self.uses is None:
+            raise KubeletUnavailable("the kubelet is away")
+        return self.uses
+
+    def give(self, device: str) -> None:
+        """Give a device of the device plugin to a pod."""
+        self.uses = DeviceList(uses=(DeviceUse(device, PodContainer("ml", "old", "main")),))
+
+
+class World(AgentWorld):
+    WRITER = Writer.DRA
+
+    def __init__(self, sim: Sim, root: Path) -> None:
+        super().__init__(sim, root)
+        self.root = root
+        self.driver.gpus.change([gpu(0), gpu(1)])
+        self.driver.set_version(VERSION)
+        (root / "state").mkdir()
+        self.kubelet = FakeKubelet()
+        self.api = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random)
+        self.person = Kube(self.api.transport(user="person"), manager="kubectl", clock=sim.clock)
+        self.put_specs("GPU-0", "GPU-1")
+
+    async def run_agent(self, **ports: Any) -> None:
+        await agent.run(
+            DraSettings(node=NODE, node_uid=UID, state_dir=self.root / "state"),
+            kube=self.api.transport(user="dra"),
+            connect_kubelet=self.kubelet.connect,
+            **ports,
+        )
+
+    def put_specs(self, *names: str) -> None:
+        """Write the CDI spec of these devices."""
+        edits = Edits(device_nodes=(DeviceNode(path="/dev/null"),))
+        devices = tuple(Device(name=name, container_edits=edits) for name in names)
+        spec = make_spec(published.GPU_KIND, common=Edits(), devices=devices)
+        published.put(self.machine.tree, published.GPU_FILE, spec)
+
+    async def slice(self) -> Slice | None:
+        try:
+            return await self.person.get(SLICES, f"{NODE}-{DRIVER}")
+        except NotFound:
+            return None
+
+    async def published(self) -> list[str] | None:
+        """Return the devices in the node's slice; None: there is no slice."""
+        found = await self.slice()
+        return None if found is None else [each["name"] for each in found.spec["devices"]]
+
+    async def until_published(self, *names: str) -> None:
+        end = self.clock.monotonic() + 60.0
+        while (found := await self.published()) != list(names):
+            assert self.clock.monotonic() < end, found
+            await self.clock.sleep(0.25)
+
+    async def allocate(self, name: str, *devices: str, **more: Any) -> Claim:
+        """Create a claim to which the scheduler has allocated these devices."""
+        body = {"metadata": {"name": name}, "spec": {}}
+        if not [each for each in await self._namespaces() if each == NAMESPACE]:
+            await self.person.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        made = await self.person.create(claims("v1"), body, namespace=NAMESPACE)
+        results = [
+            {"request": "gpu", "driver": DRIVER, "pool": NODE, "device": device, **more}
+            for device in devices
+        ]
+        status = {"status": {"allocation": {"devices": {"results": results}}}}
+        await self.person.merge(
+            claims("v1"),
+            name,
+            status,
+            resource_version=made.metadata.resource_version,
+            namespace=NAMESPACE,
+            subresource="status",
+        )
+        return Claim(namespace=NAMESPACE, name=name, uid=made.metadata.uid)
+
+    async def _namespaces(self) -> list[str]:
+        page = await self.person.list_all(NAMESPACES)
+        return [each.metadata.name for each in page.items]
+
+    async def delete(self, claim: Claim) -> None:
+        await self.person.delete(claims("v1"), claim.name, uid=claim.uid, namespace=claim.namespace)
+
+    async def prepare(self, claim: Claim) -> list[str]:
+        """Return the CDI devices of a claim."""
+        devices: list[PreparedDevice] = list(await self.kubelet.driver.prepare(claim))
+        assert all((each.request, each.pool) == ("gpu", NODE) for each in devices)
+        return [name for each in devices for name in each.cdi_devices]
+
+
+in_world = played_by(lambda story: agent_world.play(story, World))

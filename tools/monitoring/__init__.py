@@ -1,0 +1,1 @@
+"""Dashboards and alerts as data; `tools/dashboards.py` writes the files of them."""
