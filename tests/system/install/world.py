@@ -41,7 +41,7 @@ find etc run -xdev \\( -path run/containerd -o -path run/netns -o -path run/cni-
     -o -type f -print0 | sort -z | xargs -0 sha256sum
 find var/lib opt usr/local mnt srv -maxdepth 2 -not -path 'opt/machine/*' \\
     -not -path 'var/lib/cni*' -not -path 'var/lib/containerd*' \\
-    -printf '%p %y %m %U:%G\\n' | sort
+    -not -path 'var/lib/kubelet/*_state' -printf '%p %y %m %U:%G\\n' | sort
 find var/lib/kubelet/device-plugins -type s | sort
 """
 """What is the same before and after; kubelet and containerd keep the rest of /run and /var."""
