@@ -28,6 +28,7 @@ BENCHES = (
     "starts",
     "signin",
     "scheduler",
+    "live_view",
 )
 
 

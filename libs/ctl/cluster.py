@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,13 +16,15 @@ from libs.ctl.kubeconfig import kubeconfig_path, read_plain
 from libs.ctl.options import Access
 from libs.ctl.versions import DriverDaemonSet, versions_of
 from libs.kube import views
+from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.connect import AuthLoader, open_transport
 from libs.kube.errors import Conflict, KubeError, NotFound, UnknownKind
 from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.reads import Page
-from libs.kube.resources import EVENTS, NODES, SERVICE_ACCOUNTS, Resource
+from libs.kube.resources import EVENTS, NODES, SERVICE_ACCOUNTS, Resource, Selection
 from libs.runtime.clock import SystemClock
+from libs.runtime.env import Env
 
 MANAGER: Final = "kubectl-sluice"
 """The field manager of people's writes. Those of our services begin with `sluice-`."""
@@ -218,6 +220,10 @@ class Cluster:
         return versions_of(
             ((each.status.target, each.status.version) for each in rollouts), daemon_sets
         )
+
+    def cache(self, resource: Resource[V], *, env: Env, **selection: Unpack[Selection]) -> Cache[V]:
+        """Return a cache of a kind, which follows the kind while it runs."""
+        return Cache(self._kube, resource, env=env, **selection)
 
     async def request_token(self) -> str:
         """Request a token for NATS; raise `KubeError`."""

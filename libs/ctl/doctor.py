@@ -40,6 +40,8 @@ _RIGHTS: Final = (
     Right(verb="list", group="sluice.dev", resource="rollouts", used_by="status"),
     Right(verb="list", group="gpu.nvidia.com", resource="devices", used_by="gpus"),
     Right(verb="list", group="", resource="events", used_by="why"),
+    Right(verb="watch", group="", resource="nodes", used_by="watch"),
+    Right(verb="watch", group="sluice.dev", resource="rollouts", used_by="watch"),
     Right(verb="patch", group="sluice.dev", resource="rollouts", used_by="upgrade pause"),
     Right(verb="patch", group="", resource="nodes", used_by="upgrade retry"),
 )

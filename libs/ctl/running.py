@@ -108,6 +108,13 @@ def _print_event(event: EventLine, output: Format | None) -> None:
         print_view(event_line(event))
 
 
+def show_live(access: Access, pool: str) -> None:
+    from libs.ctl.watching.program import watch
+
+    if code := asyncio.run(watch(access, pool)):
+        raise SystemExit(code)
+
+
 def show_doctor(access: Access, output: Format | None) -> None:
     from libs.ctl.checks import Verdict, worst
     from libs.ctl.doctor import examine

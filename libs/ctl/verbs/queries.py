@@ -1,4 +1,4 @@
-"""Verbs that only read: status, why, plan, events, gpus, doctor and version."""
+"""Verbs that only read: status, why, plan, events, watch, gpus, doctor and version."""
 
 from typing import Annotated
 
@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     verb(app, "why")(why)
     verb(app, "plan")(plan)
     verb(app, "events")(events)
+    verb(app, "watch")(watch)
     verb(app, "gpus")(gpus)
     verb(app, "doctor")(doctor)
     app.command("version")(version)
@@ -106,6 +107,20 @@ def events(
     from libs.ctl.running import show_events
 
     show_events(access, follow=follow, since=since, node=node, output=output)
+
+
+def watch(
+    access: Access,
+    pool: Annotated[str, typer.Argument(metavar="[POOL]", help="By default all.")] = "",
+) -> None:
+    """Show the fleet live in this terminal; keys pause, resume, release and ask why.
+
+    \b
+    sluice watch
+    """
+    from libs.ctl.running import show_live
+
+    show_live(access, pool)
 
 
 def gpus(

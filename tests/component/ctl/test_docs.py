@@ -2,11 +2,13 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from libs.contracts.queries import QueryVerb
 from libs.ctl.failures import ExitCode
 from libs.ctl.options import ACCESS_OPTIONS
+from tests.component.ctl.terminal import in_terminal
 from tests.component.ctl.test_queries import Scheduler
 from tests.component.ctl.world import OLD_VERSION, POOL, halted, make_world
 
@@ -15,7 +17,7 @@ COMMANDS = re.findall(r"\| `sluice ([^`]+)` \|", PAGE)
 
 
 async def test_each_command_of_the_page_runs(tmp_path: Path) -> None:
-    assert len(COMMANDS) == 19
+    assert len(COMMANDS) == 20
     async with make_world(tmp_path, nats=True) as world:
         await world.add_rollout(**halted("u1", "u2"))
         for name, state in (("node-2", ""), ("node-3", "upgrade-failed")):
@@ -25,10 +27,21 @@ async def test_each_command_of_the_page_runs(tmp_path: Path) -> None:
         scheduler = Scheduler(POOL)
         await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
         for command in COMMANDS:
+            if command == "watch":
+                await _watch_and_quit(world.environ)
+                continue
             if "forget" in command:  # `adopt` is still waiting on the same node
                 await world.annotate("node-4", **{"sluice.dev/request": ""})
             ended = await world.run(*shlex.split(command))
             assert (ended.code, ended.err) == (ExitCode.DONE, ""), command
+
+
+async def _watch_and_quit(environ: Mapping[str, str]) -> None:
+    """Run the verb that needs a terminal in one, until it shows the pool."""
+    async with in_terminal("watch", environ=environ, width=160) as session:
+        await session.shows(POOL, "waits: current")
+        session.press("q")
+        assert await session.end() == ExitCode.DONE
 
 
 def test_the_page_has_all_exit_codes_and_options() -> None:

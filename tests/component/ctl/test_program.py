@@ -20,10 +20,11 @@ PROGRAM = f"""
 import sys
 from libs.ctl.command import main
 code = main(sys.argv[1:])
-print(*(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)
+heavy = [name for name in {HEAVY!r} if name in sys.modules]
+print(*heavy, *(name for name in sys.modules if name == "libs.ctl.watching"), file=sys.stderr)
 sys.exit(code)
 """
-VERBS = ["status", "why", "plan", "events", "gpus", "version", "upgrade"]
+VERBS = ["status", "why", "plan", "events", "watch", "gpus", "version", "upgrade"]
 STEERING = ["pause", "resume", "freeze", "release", "retry", "skip", "unskip", "adopt", "forget"]
 
 

@@ -189,6 +189,14 @@ class World:
             content_type=MERGE_PATCH,
         )
 
+    async def label(self, node: str, key: str, value: str) -> None:
+        await self.kube.request(
+            "PATCH",
+            NODES.path(name=node),
+            body={"metadata": {"labels": {key: value}}},
+            content_type=MERGE_PATCH,
+        )
+
     async def labels(self, node: str) -> dict[str, str]:
         return dict((await self.kube.get(NODES, node)).metadata.labels)
 

@@ -1,0 +1,182 @@
+"""Nodes as rows, and the one that is selected in full. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.contracts.node import UpgradeState
+from libs.ctl.text import duration
+from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
+from libs.ctl.views.status import node_note
+from libs.ctl.watching.fleet import Kind, WatchedNode
+
+MORE_COLUMNS: Final = "»"
+"""Ends a table's head whose other columns need a wider terminal."""
+DETAIL_LINES: Final = 3
+NARROW: Final = 60
+"""Columns below which less is shown."""
+STYLES: Final[Mapping[Kind, str]] = {
+    Kind.DONE: "green",
+    Kind.WAITING: "yellow",
+    Kind.IN_FLIGHT: "cyan",
+    Kind.FAILED: "bold red",
+    Kind.SKIPPED: "dim",
+    Kind.NONE: "dim",
+}
+_GAP: Final = 2
+_MARK: Final = 2
+"""Cells for the mark of the selected row."""
+_BAR: Final = 8
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of the table of nodes."""
+
+    title: str
+    width: int
+    right: bool = False
+
+
+_GPU_COLUMNS: Final = (Column("GPUS", 5, right=True), Column("°C", 3, right=True))
+"""Shown where telemetry is read."""
+
+
+def columns(nodes: Sequence[WatchedNode], width: int) -> tuple[Column, ...]:
+    """Return the columns that fit. Widths depend on the terminal and the names alone: a state that
+    changes moves nothing.
+    """
+    longest = max((len(node.row.name) for node in nodes), default=4)
+    name = Column("NODE", min(max(4, longest), max(8, width // 3 - 2)))
+    state, since = (13, 6) if width < NARROW else (16, 10)
+    fixed = [name, Column("STATE", state), Column("SINCE", since, right=True)]
+    left = (
+        width
+        - _MARK
+        - len(MORE_COLUMNS)
+        - sum(column.width for column in fixed)
+        - _GAP * (len(fixed) - 1)
+    )
+    optional = (
+        Column("WAITS FOR", 18),
+        Column("DRIVER", 11),
+        Column("STEP", _BAR),
+        *(_GPU_COLUMNS if any(node.gpus is not None for node in nodes) else ()),
+        Column("ENDED BY", 20),
+    )
+    chosen: list[Column] = []
+    for column in optional:
+        if column.width + _GAP <= left:
+            chosen.append(column)
+            left -= column.width + _GAP
+    order = [column.title for column in optional if column.title != "WAITS FOR"]
+    order.insert(order.index("ENDED BY"), "WAITS FOR")
+    chosen.sort(key=lambda column: order.index(column.title))
+    return (*fixed, *_wider(chosen, left))
+
+
+def _wider(columns: Sequence[Column], left: int) -> Iterator[Column]:
+    """Give the cells that are left to the columns of sentences."""
+    who = left // 3 if any(column.title == "ENDED BY" for column in columns) else 0
+    extra = {"WAITS FOR": left - who, "ENDED BY": who}
+    for column in columns:
+        yield msgspec.structs.replace(column, width=column.width + extra.get(column.title, 0))
+
+
+def head_line(columns: Sequence[Column], width: int) -> Line:
+    """Return the titles, with a sign where columns are left out."""
+    titles = (" " * _GAP).join(pad(each.title, each.width, right=each.right) for each in columns)
+    text = f"{' ' * _MARK}{titles}"
+    if any(column.title == "ENDED BY" for column in columns):
+        return fit([Span(text.rstrip(), "bold")], width)
+    return fit([Span(pad(text, width - 1), "bold"), Span(MORE_COLUMNS, "bold")], width)
+
+
+def node_line(
+    node: WatchedNode, columns: Sequence[Column], *, now: float, width: int, selected: bool
+) -> Line:
+    """Return a node's row; the selected one is marked and reversed."""
+    room = next(column.width for column in columns if column.title == "SINCE")
+    since = "" if node.row.since is None else age(now - node.row.since, room)
+    cells = _cells(node, since, now)
+    reverse = "reverse" if selected else ""
+    spans = [Span("> " if selected else "  ", reverse)]
+    for index, column in enumerate(columns):
+        text, style = cells[column.title]
+        gap = "" if index == len(columns) - 1 else " " * _GAP
+        shown = cut_middle(text, column.width) if column.title == "NODE" else text
+        styled = " ".join(filter(None, (style, reverse)))
+        spans.append(Span(pad(shown, column.width, right=column.right) + gap, styled))
+    return fit(spans, width)
+
+
+def _cells(node: WatchedNode, since: str, now: float) -> dict[str, tuple[str, str]]:
+    row, gpus = node.row, node.gpus
+    hot = "" if gpus is None or gpus.hottest is None else f"{gpus.hottest:.0f}"
+    return {
+        "NODE": (row.name, "bold" if node.kind is Kind.IN_FLIGHT else ""),
+        "STATE": (state_name(row.state), STYLES[node.kind]),
+        "SINCE": (since, ""),
+        "DRIVER": (row.driver, ""),
+        "STEP": (step_bar(node, now), "cyan"),
+        "GPUS": ("" if gpus is None else f"{gpus.busy}/{gpus.total}", ""),
+        "°C": (hot, ""),
+        "WAITS FOR": (_reason(node), ""),
+        "ENDED BY": ("" if node.wait is None else node.wait.who, ""),
+    }
+
+
+def age(seconds: float, room: int) -> str:
+    """Return a duration of so many cells: the larger unit alone where there is no room for two."""
+    text = duration(seconds)
+    return text if len(text) <= room else " ".join(text.split()[:2])
+
+
+def state_name(state: str) -> str:
+    """Return the label's value, shorter where that leaves no doubt."""
+    if state == UpgradeState.UPGRADE_REQUIRED:
+        return state
+    return state.removesuffix("-required").removeprefix("upgrade-") or "none"
+
+
+def step_bar(node: WatchedNode, now: float) -> str:
+    """Return how much of its time limit the node's state has taken."""
+    since, deadline = node.row.since, node.deadline
+    if node.kind is not Kind.IN_FLIGHT or since is None or deadline is None or deadline <= since:
+        return ""
+    return bar((now - since) / (deadline - since), _BAR)
+
+
+def _reason(node: WatchedNode) -> str:
+    """Return what the node waits for, otherwise what is done on it or special about it."""
+    if node.wait is not None:
+        return f"{node.wait.code}: {node.wait.detail}"
+    if node.kind is Kind.IN_FLIGHT and node.command:
+        return node.command
+    return node_note(node.row)
+
+
+def detail_lines(node: WatchedNode | None, *, now: float, width: int) -> list[Line]:
+    """Return the selected node, also what its row has no room for."""
+    if node is None:
+        return [()] * DETAIL_LINES
+    row, wait = node.row, node.wait
+    since = "" if row.since is None else f" for {duration(now - row.since)}"
+    limit = ""
+    if node.kind is Kind.IN_FLIGHT and node.deadline is not None:
+        limit = f", at most {duration(node.deadline - now)} more"
+    facts = [f"driver {row.driver}" if row.driver else "", node_note(row)]
+    if node.gpus is not None:
+        hot = "" if node.gpus.hottest is None else f", {node.gpus.hottest:.0f} °C at most"
+        facts.append(f"{node.gpus.busy} of {node.gpus.total} GPUs busy{hot}")
+    head = f"  {row.state or 'no upgrade state'}{since}{limit}"
+    first = [Span(row.name, "bold"), Span("; ".join(filter(None, (head, *facts))))]
+    if wait is None:
+        done = f"last command: {node.command}, {duration(now - node.command_at)} ago"
+        second, third = (done if node.command else "", "")
+    else:
+        second = f"waits for {wait.code} for {duration(now - wait.since)}: {wait.detail}"
+        until = "" if wait.until is None else f", in {duration(wait.until - now)} by itself"
+        third = f"can be ended by {wait.who or 'time alone'}{until}"
+    texts = ([Span(f"  {each}" if each else "")] for each in (second, third))
+    return [fit(first, width), *(fit(each, width) for each in texts)]

@@ -1,0 +1,101 @@
+"""What keys write to Kubernetes, and what they ask the scheduler, with the user's rights."""
+
+import io
+from collections.abc import Callable
+
+import msgspec
+from rich.console import Console
+
+from libs.contracts.rollout import Brake
+from libs.ctl import edits
+from libs.ctl.answers import NodeAnswer
+from libs.ctl.cluster import ROLLOUTS, Cluster, Rollout
+from libs.ctl.edits import Edit
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.text import version_name
+from libs.ctl.upgrading import as_confirmed, halted_targets
+from libs.ctl.views.node import node_view
+from libs.ctl.watching.fleet import FleetState, Watched
+from libs.ctl.watching.keys import Action
+from libs.ctl.watching.screen import Screen, selected_index
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """A write to a Rollout, as it was judged when its key was pressed."""
+
+    pool: str
+    decide: Callable[[Rollout], Edit]
+    planned: Edit
+
+
+def planned_write(action: Action, watched: Watched, screen: Screen, state: FleetState) -> Write:
+    """Return what a key writes; fail with the reason why it cannot be written."""
+    pool = _chosen_pool(watched, screen)
+    rollout = state.rollouts[pool]
+    decide = _release(rollout, state) if action is Action.RELEASE else _brake(pool, action)
+    return Write(pool=pool, decide=decide, planned=decide(rollout))
+
+
+def _chosen_pool(watched: Watched, screen: Screen) -> str:
+    """Return the only pool that is shown, or the pool of the selected node."""
+    names = [pool.name for pool in watched.pools]
+    if not names:
+        raise Failure(ExitCode.NOT_FOUND, "there is no pool yet")
+    if len(names) == 1:
+        return names[0]
+    pool = ""
+    if watched.nodes:
+        pool = watched.nodes[selected_index(watched.nodes, screen)].row.pool
+    if pool not in names:
+        raise Failure(ExitCode.WRONG_ARGUMENTS, "select a node of the pool that you mean")
+    return pool
+
+
+def _brake(pool: str, action: Action) -> Callable[[Rollout], Edit]:
+    brake = Brake.PAUSE if action is Action.PAUSE else Brake.NONE
+
+    def decide(seen: Rollout) -> Edit:
+        return edits.set_brake(pool, seen.spec, seen.status, brake)
+
+    return decide
+
+
+def _release(rollout: Rollout, state: FleetState) -> Callable[[Rollout], Edit]:
+    halted = halted_targets([rollout], lambda target: version_name(target, state.versions))
+    wanted = [each for each in halted if each.target == rollout.status.target] or halted
+    pool = rollout.metadata.name
+    if not wanted:
+        raise Failure(ExitCode.REFUSED, f"{pool} is not halted: there is nothing to release")
+    (chosen, *others) = wanted
+    if others:
+        raise Failure(
+            ExitCode.REFUSED, f"several drivers of {pool} are halted: use sluice upgrade release"
+        )
+
+    def decide(seen: Rollout) -> Edit:
+        failures = len(chosen.record.failed)
+        return edits.release(pool, seen.status, chosen.target, chosen.version, failures)
+
+    return decide
+
+
+async def carry_out(cluster: Cluster, write: Write) -> str:
+    """Write what was confirmed, and return what was done in a sentence."""
+    decide = as_confirmed(write.decide, write.planned, yes=False)
+    return (await cluster.write(ROLLOUTS, write.pool, decide)).done
+
+
+async def ask_why(access: Access, node: str) -> NodeAnswer:
+    from libs.ctl.gather import gather_why
+
+    return await gather_why(access, node)
+
+
+def why_lines(answer: NodeAnswer, *, now: float) -> tuple[str, ...]:
+    """Return the answer of `sluice why` as lines, which are folded where they are shown."""
+    out = io.StringIO()
+    Console(file=out, width=10_000, highlight=False, color_system=None).print(
+        node_view(answer, now=now)
+    )
+    return tuple(line.rstrip() for line in out.getvalue().splitlines())

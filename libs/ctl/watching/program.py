@@ -1,0 +1,216 @@
+"""Run the live view: follow the sources, draw what changed, and do what keys ask for."""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+
+from libs.ctl.cluster import Cluster, open_cluster
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.upgrading import chosen_pools
+from libs.ctl.views.frame.compose import frame, listed_room
+from libs.ctl.watching.actions import Write, ask_why, carry_out, planned_write, why_lines
+from libs.ctl.watching.fleet import FleetState
+from libs.ctl.watching.keys import Action, keys_of, press
+from libs.ctl.watching.screen import Panel, Screen, arrange, selected_index
+from libs.ctl.watching.sources import EventSource, KubernetesSource, make_env
+from libs.ctl.watching.terminal import Terminal, require_terminal
+
+DRAW_EVERY: Final = 0.5
+"""Seconds between two frames while the fleet changes; keys are answered at once."""
+CLOCK_EVERY: Final = 1.0
+"""Seconds between two frames while it does not: ages are in seconds."""
+
+
+async def watch(access: Access, pool: str) -> int:
+    """Show the live view until a key or a signal ends it; return the exit code."""
+    require_terminal()
+    async with open_cluster(access) as cluster:
+        rollouts = await cluster.rollouts()
+        if pool:
+            chosen_pools(rollouts, pool, every=False)
+        versions = await cluster.versions(rollouts)
+        state = FleetState(address=cluster.address, pool=pool, versions=versions)
+        return await LiveView(access, cluster, state).run()
+
+
+class LiveView:
+    """One run of the live view."""
+
+    def __init__(self, access: Access, cluster: Cluster, state: FleetState) -> None:
+        self._access = access
+        self._cluster = cluster
+        self._state = state
+        env = make_env()
+        self._kubernetes = KubernetesSource(cluster, state, env=env)
+        self._events = EventSource(access, cluster, state, env=env)
+        self._terminal = Terminal(on_keys=self._keys_pressed, on_resize=self._wake)
+        self._screen = Screen()
+        self._watched = state.watched(self._sources())
+        self._woken = asyncio.Event()
+        self._ended: int | None = None
+        self._asked: Write | None = None
+        """What the question on the screen is about."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        with _without_logs(), self._terminal.open(), self._stop_on_signals():
+            followed = [
+                asyncio.create_task(each.run()) for each in (self._kubernetes, self._events)
+            ]
+            draw = asyncio.create_task(self._draw())
+            try:
+                await asyncio.wait({draw, *followed}, return_when=asyncio.FIRST_COMPLETED)
+                for task in (draw, *followed):
+                    if task.done():
+                        task.result()
+            finally:
+                running = {draw, *followed, *self._tasks}
+                for task in running:
+                    task.cancel()
+                await asyncio.wait(running)
+        return self._ended or ExitCode.DONE
+
+    async def _draw(self) -> None:
+        """Draw frames until the end is asked for."""
+        while self._ended is None:
+            self._draw_once()
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(DRAW_EVERY):
+                    await self._woken.wait()
+            except TimeoutError:
+                if not self._state.is_changed:
+                    await self._wait(CLOCK_EVERY - DRAW_EVERY)
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    def _draw_once(self) -> None:
+        width, height = self._terminal.size
+        self._watched = self._state.watched(self._sources())
+        room = listed_room(self._watched, width=width, height=height)
+        self._screen = arrange(self._watched.nodes, self._screen, room=room)
+        self._terminal.show(
+            frame(self._watched, self._screen, now=time.time(), width=width, height=height)
+        )
+
+    def _sources(self) -> list[Any]:
+        return [self._kubernetes.source(), self._events.source()]
+
+    def _wake(self) -> None:
+        self._woken.set()
+
+    @contextmanager
+    def _stop_on_signals(self) -> Generator[None]:
+        """End on signals that would leave the terminal as it is. Ctrl-C is asyncio's."""
+        loop, signals = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGHUP)
+        for each in signals:
+            loop.add_signal_handler(each, self._end, ExitCode.INTERRUPTED)
+        try:
+            yield
+        finally:
+            for each in signals:
+                loop.remove_signal_handler(each)
+
+    def _end(self, code: ExitCode) -> None:
+        self._ended = code
+        self._wake()
+
+    def _keys_pressed(self, data: bytes) -> None:
+        if not data:
+            self._end(ExitCode.INTERRUPTED)  # the terminal is gone
+        width, height = self._terminal.size
+        for key in keys_of(data):
+            self._screen, action = press(
+                key, self._watched, self._screen, width=width, height=height
+            )
+            if action is not None:
+                self._act(action)
+        self._wake()
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Action.QUIT:
+                self._end(ExitCode.DONE)
+            case Action.WHY:
+                self._start(self._show_why())
+            case Action.CONFIRM if self._asked is not None:
+                self._start(self._carry_out(self._asked))
+            case Action.CONFIRM | Action.DENY:
+                self._say("nothing was written")
+            case _:
+                self._plan(action)
+
+    def _plan(self, action: Action) -> None:
+        """Carry an action out, after a question if nodes would be hurt."""
+        try:
+            write = planned_write(action, self._watched, self._screen, self._state)
+        except Failure as failure:
+            self._say(str(failure))
+            return
+        if not write.planned.risk:
+            self._start(self._carry_out(write))
+            return
+        risk = write.planned.risk
+        self._asked = write
+        panel = Panel(
+            title=f"{action.value} {write.pool}?",
+            lines=("", f"{risk[0].upper()}{risk[1:]}.", "", "Go on?"),
+            asks=True,
+        )
+        self._screen = msgspec.structs.replace(self._screen, panel=panel)
+
+    async def _carry_out(self, write: Write) -> None:
+        self._asked = None
+        self._say(f"writing to {write.pool} …")
+        try:
+            self._say(await carry_out(self._cluster, write))
+        except Failure as failure:
+            self._say(str(failure))
+
+    async def _show_why(self) -> None:
+        nodes = self._watched.nodes
+        if not nodes:
+            self._say("there is no node to ask about")
+            return
+        node = nodes[selected_index(nodes, self._screen)].row.name
+        self._say(f"asking about {node} …")
+        try:
+            answer = await ask_why(self._access, node)
+        except Failure as failure:
+            self._say(str(failure))
+            return
+        panel = Panel(title=f"why {node}", lines=why_lines(answer, now=time.time()))
+        self._screen = msgspec.structs.replace(self._screen, panel=panel, message="")
+        self._wake()
+
+    def _say(self, message: str) -> None:
+        self._screen = msgspec.structs.replace(self._screen, message=message)
+        self._wake()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+@contextmanager
+def _without_logs() -> Generator[None]:
+    """Keep the libraries from writing into the frames: the line of sources tells failures."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,86 @@
+"""What the person at the terminal chose: a node, a layout, a panel. Pure."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from libs.ctl.watching.fleet import Kind, WatchedNode
+
+_URGENCY: Final = (Kind.FAILED, Kind.IN_FLIGHT, Kind.WAITING)
+"""The kinds of nodes that are listed below the map, the most urgent first."""
+
+
+class Layout(StrEnum):
+    """How nodes are shown. Automatic: as rows where all have room, otherwise as a map."""
+
+    AUTOMATIC = ""
+    ROWS = "rows"
+    MAP = "map"
+
+
+class Panel(msgspec.Struct, frozen=True, kw_only=True):
+    """Text in the place of the nodes."""
+
+    title: str
+    lines: Sequence[str]
+    top: int = 0
+    """The first line that is shown."""
+    asks: bool = False
+    """Whether it is a question, which only `y` affirms."""
+
+
+class Screen(msgspec.Struct, frozen=True, kw_only=True):
+    selected: str = ""
+    """The name of a node; empty: the first."""
+    layout: Layout = Layout.AUTOMATIC
+    panel: Panel | None = None
+    message: str = ""
+    """What the last key led to, in place of the list of keys."""
+    places: tuple[str, ...] = ()
+    """Nodes in the list below the map; empty names are free places."""
+
+
+def selected_index(nodes: Sequence[WatchedNode], screen: Screen) -> int:
+    """Return the place of the selected node; the first if it is gone or none is selected."""
+    names = (index for index, node in enumerate(nodes) if node.row.name == screen.selected)
+    return next(names, 0) if screen.selected else 0
+
+
+def move(nodes: Sequence[WatchedNode], screen: Screen, by: int) -> Screen:
+    """Select the node so many places further, at most the last."""
+    if not nodes:
+        return screen
+    index = min(len(nodes) - 1, max(0, selected_index(nodes, screen) + by))
+    return msgspec.structs.replace(screen, selected=nodes[index].row.name)
+
+
+def scroll(panel: Panel, by: int, *, last: int) -> Panel:
+    """Show the lines of a panel from another one on, at most the `last`."""
+    return msgspec.structs.replace(panel, top=min(last, max(0, panel.top + by)))
+
+
+def arrange(nodes: Sequence[WatchedNode], screen: Screen, *, room: int) -> Screen:
+    """Give places in the list below the map to nodes that are not done.
+
+    A node keeps its place until it is done, so that no line jumps; a free place goes to the most
+    urgent node without one.
+    """
+    urgent = {kind: rank for rank, kind in enumerate(_URGENCY)}
+    wanted = {node.row.name: urgent[node.kind] for node in nodes if node.kind in urgent}
+    kept = [name if name in wanted else "" for name in screen.places[:room]]
+    kept += [""] * (room - len(kept))
+    placed = set(kept)
+    waiting = sorted((name for name in wanted if name not in placed), key=wanted.__getitem__)
+    waiting.reverse()
+    for index, name in enumerate(kept):
+        if not name and waiting:
+            kept[index] = waiting.pop()
+    for index, name in enumerate(kept):
+        # A place is taken from a node that only waits if something more urgent has none.
+        if not waiting or wanted[waiting[-1]] >= urgent[Kind.WAITING]:
+            break
+        if wanted[name] >= urgent[Kind.WAITING]:
+            kept[index] = waiting.pop()
+    return msgspec.structs.replace(screen, places=tuple(kept))

@@ -1,0 +1,192 @@
+"""A pseudo-terminal in which the command runs as a program, and the screen that it draws."""
+
+import asyncio
+import codecs
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+_SEQUENCE: Final = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|\x1b[78=>]|([^\x1b])", re.DOTALL)
+_SECONDS: Final = 60.0
+"""A generous deadline: the program starts on a busy machine."""
+
+
+class ScreenText:
+    """What a terminal shows after what was written to it. It knows what the live view uses."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        self.modes: set[str] = set()
+        """Private modes that are set, such as `?1049`: the other screen."""
+        self.styles: set[str] = set()
+        """Parameters of all colours and attributes that were set."""
+        self._rows = [[" "] * width for _ in range(height)]
+        self._at = [0, 0]
+        self._rest = ""
+
+    @property
+    def lines(self) -> list[str]:
+        return ["".join(row).rstrip() for row in self._rows]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def feed(self, data: str) -> None:
+        text = self._rest + data
+        # A sequence that has not come whole is kept for the next read.
+        cut = text.rfind("\x1b")
+        whole = cut < 0 or _SEQUENCE.match(text, cut) is not None
+        self._rest = "" if whole else text[cut:]
+        for found in _SEQUENCE.finditer(text if whole else text[:cut]):
+            if found[3] is not None:
+                self._put(found[3])
+            elif found[2] is not None:
+                self._control(found[1], found[2])
+
+    def _put(self, character: str) -> None:
+        row, column = self._at
+        if character == "\n":
+            self._at[0] = min(row + 1, self.height - 1)
+        elif character == "\r":
+            self._at[1] = 0
+        else:
+            assert column < self.width, f"a line is longer than the terminal: {self.lines[row]}"
+            self._rows[row][column] = character
+            self._at[1] += 1
+
+    def _control(self, parameters: str, final: str) -> None:
+        row = self._at[0]
+        if final == "H":
+            down, _, right = parameters.partition(";")
+            self._at = [int(down or 1) - 1, int(right or 1) - 1]
+        elif final == "K":
+            self._rows[row] = [" "] * self.width
+        elif final == "J":
+            for number in range(row, self.height):
+                self._rows[number] = [" "] * self.width
+        elif final == "h":
+            self.modes.add(parameters)
+        elif final == "l":
+            self.modes.discard(parameters)
+        elif final == "m":
+            self.styles.update(parameters.split(";"))
+
+
+class Session:
+    """The command in a pseudo-terminal."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", terminal: int, screen: ScreenText
+    ) -> None:
+        self.process = process
+        self.screen = screen
+        self._terminal = terminal
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(terminal, self._read)
+
+    def press(self, keys: str) -> None:
+        os.write(self._terminal, keys.encode())
+
+    def resize(self, width: int, height: int) -> None:
+        self.screen = ScreenText(width, height)
+        _set_size(self._terminal, width, height)
+
+    @property
+    def echoes(self) -> bool:
+        """Whether the terminal shows what is typed, as it does for a shell."""
+        flags: int = termios.tcgetattr(self._terminal)[3]
+        return bool(flags & termios.ECHO) and bool(flags & termios.ICANON)
+
+    async def wait_for(self, condition: Callable[[ScreenText], Any]) -> str:
+        """Return the screen's text once the condition holds."""
+        async with asyncio.timeout(_SECONDS):
+            while not condition(self.screen):
+                self._changed.clear()
+                await self._changed.wait()
+        return self.screen.text
+
+    async def shows(self, *texts: str) -> str:
+        """Return the screen's text once it shows all of these."""
+        try:
+            return await self.wait_for(lambda screen: all(each in screen.text for each in texts))
+        except TimeoutError:
+            raise AssertionError(f"the screen does not show {texts}:\n{self.screen.text}") from None
+
+    async def end(self) -> int:
+        """Return the exit code once the program has ended."""
+        async with asyncio.timeout(_SECONDS):
+            return await asyncio.to_thread(self.process.wait)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._terminal)
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._terminal)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._terminal, 65_536)
+        except OSError:  # the program has ended, and nothing holds the other end
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._terminal)
+        self.screen.feed(self._decoder.decode(data))
+        self._changed.set()
+
+
+@asynccontextmanager
+async def in_terminal(
+    *arguments: str, environ: Mapping[str, str], width: int = 80, height: int = 24
+) -> AsyncGenerator[Session]:
+    """Run the command in a pseudo-terminal of this size.
+
+    It writes the names of the modules that it loaded to the file $LOADED, if that is set.
+    """
+    ours, theirs = pty.openpty()
+    _set_size(ours, width, height)
+    process = await asyncio.to_thread(
+        subprocess.Popen,
+        [sys.executable, "-m", "tests.component.ctl.terminal", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={"PATH": os.environ["PATH"], "TERM": "xterm-256color", **environ},
+        start_new_session=True,
+    )
+    os.close(theirs)
+    session = Session(process, ours, ScreenText(width, height))
+    try:
+        yield session
+    finally:
+        await asyncio.to_thread(session.close)
+
+
+def _set_size(terminal: int, width: int, height: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+
+if __name__ == "__main__":
+    from libs.ctl.command import main
+
+    # The terminal sends its signals to the processes that it controls. Ctrl-C is as in a shell, even
+    # if the tests run in the background, where it is ignored.
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    code = main(sys.argv[1:])
+    if loaded := os.environ.get("LOADED"):
+        Path(loaded).write_text("\n".join(sys.modules))
+    sys.exit(code)

@@ -1,0 +1,305 @@
+"""`sluice watch` as a program in a pseudo-terminal, on the simulated API server."""
+
+import re
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from libs.contracts.events import StepEvent, WaitEvent
+from libs.contracts.message import encode
+from libs.contracts.node import (
+    RECORD_ANNOTATION,
+    STATE_LABEL,
+    NodeRecord,
+    WaitCode,
+)
+from libs.contracts.queries import QueryVerb, WaitReason, WhyAnswer, WhyQuery
+from libs.ctl.failures import ExitCode
+from libs.kube.resources import EVENTS, NODES
+from libs.runtime.clock import SystemClock
+from libs.testing.apiserver.faults import Fault, RefuseRequest
+from tests.component.ctl.terminal import Session, in_terminal
+from tests.component.ctl.world import (
+    NEW,
+    NEW_VERSION,
+    PERSON,
+    POOL,
+    World,
+    halted,
+    make_world,
+    rollout_status,
+)
+
+COLOURS = re.compile(r"^(3|4|9|10)[0-9]$")
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with make_world(tmp_path) as made:
+        await made.add_rollout(**rollout_status())
+        await add_node(made, "node-1", "upgrade-done")
+        await add_node(made, "node-2", "validation-required")
+        await add_node(made, "node-10", "upgrade-required")
+        yield made
+
+
+async def add_node(world: World, name: str, state: str) -> None:
+    labels = {"nvidia.com/gpu.present": "true", STATE_LABEL: state}
+    made = await world.kube.create(NODES, {"metadata": {"name": name, "labels": labels}})
+    now = SystemClock().now()
+    record = NodeRecord(
+        node_uid=made.metadata.uid,
+        epoch=1,
+        token=1,
+        pool=POOL,
+        state=state,
+        since=now - 90,
+        deadline=now + 900,
+    )
+    await world.annotate(name, **{RECORD_ANNOTATION: encode(record).decode()})
+
+
+def watch(
+    world: World,
+    *arguments: str,
+    width: int = 80,
+    height: int = 24,
+    environ: Mapping[str, str] | None = None,
+) -> AbstractAsyncContextManager[Session]:
+    merged = {**world.environ, **(environ or {})}
+    merged.pop("COLUMNS")
+    return in_terminal("watch", *arguments, environ=merged, width=width, height=height)
+
+
+async def quits(session: Session, key: str = "q") -> int:
+    session.press(key)
+    code = await session.end()
+    await session.wait_for(lambda screen: not screen.modes - {"?7", "?25"})
+    return code
+
+
+async def test_it_shows_what_kubernetes_says_and_how_old_it_is_without_nats(world: World) -> None:
+    async with watch(world) as session:
+        text = await session.shows("node-10", "no address of NATS is given")
+        assert re.search(r"Kubernetes: (current|\d+ s old)", text)
+        assert POOL in text
+        assert NEW_VERSION in text
+        assert "1 of 1 allowed" in text
+        rows = re.findall(r"^[> ] (node-\d+) ", text, re.MULTILINE)
+        assert rows == ["node-1", "node-2", "node-10"]
+        assert re.search(r"node-2 +validation +1 min \d+ s", text)
+        assert {"?1049"} <= session.screen.modes
+        assert not session.echoes
+        assert await quits(session) == ExitCode.DONE
+        assert session.echoes
+
+
+async def test_a_change_is_shown_and_moves_nothing_else(world: World) -> None:
+    async with watch(world) as session:
+        await session.shows("node-10", "upgrade-required")
+        before = session.screen.lines
+        await world.label("node-10", STATE_LABEL, "drain-required")
+        await session.shows("drain")
+        after = session.screen.lines
+        changed = [old for old, new in zip(before, after, strict=True) if old != new]
+        assert [line for line in changed if "node-10" in line]
+        assert [line.find("node-") for line in before] == [line.find("node-") for line in after]
+        await add_node(world, "node-3", "upgrade-done")
+        await session.shows("node-3", "4 nodes")
+        await world.kube.request("DELETE", NODES.path(name="node-2"))
+        await session.wait_for(lambda screen: "node-2" not in screen.text)
+        await quits(session)
+
+
+@pytest.mark.parametrize("way", ["ctrl-c", "sigterm", "hangup"])
+async def test_the_terminal_is_restored_however_it_ends(world: World, way: str) -> None:
+    async with watch(world) as session:
+        await session.shows("node-10")
+        if way == "ctrl-c":
+            session.press("\x03")
+        else:
+            number = signal.SIGTERM if way == "sigterm" else signal.SIGHUP
+            session.process.send_signal(number)
+        assert await session.end() == ExitCode.INTERRUPTED
+        await session.wait_for(lambda screen: "?1049" not in screen.modes)
+        assert "?25" in session.screen.modes
+        assert "?7" in session.screen.modes
+        assert session.echoes
+
+
+async def test_pause_is_written_at_once_and_resume_only_after_a_yes(world: World) -> None:
+    async with watch(world) as session:
+        await session.shows("node-10")
+        session.press("p")
+        await session.shows(f"{POOL} is paused", "Pause")
+        assert (await world.rollout())["spec"]["brake"] == "Pause"
+        session.press("r")
+        await session.shows(f"resume {POOL}?", "not done are drained and")
+        session.press("n")
+        await session.shows("nothing was written")
+        assert (await world.rollout())["spec"]["brake"] == "Pause"
+        session.press("r")
+        await session.shows(f"resume {POOL}?")
+        session.press("y")
+        await session.shows(f"{POOL} goes on")
+        assert (await world.rollout())["spec"].get("brake", "None") == "None"
+        await quits(session)
+
+
+async def test_a_halt_is_released_after_a_yes(world: World) -> None:
+    async with watch(world) as session:
+        await session.shows("node-10")
+        session.press("l")
+        await session.shows("is not halted: there is nothing to release")
+        await world.add_rollout(**halted("u1", "u2"))
+        await session.shows("Halted", "validation failed")
+        session.press("l")
+        await session.shows(f"release {POOL}?", f"may fail on {NEW_VERSION}")
+        session.press("y")
+        await session.shows("2 failures of", "are accepted")
+        assert (await world.rollout())["spec"]["release"] == {"target": NEW, "failures": 2}
+        await quits(session)
+
+
+async def test_a_write_that_is_refused_is_told_and_the_view_goes_on(world: World) -> None:
+    async with watch(world, "-n", "sluice") as session:
+        await session.shows("node-10")
+        world.server.faults.add(Fault(effect=RefuseRequest(403), user=PERSON, verbs=("patch",)))
+        session.press("p")
+        await session.shows("Kubernetes: PATCH")
+        await quits(session)
+
+
+async def waiting(world: World) -> None:
+    """Let the scheduler publish why node-2 waits, and answer `why`."""
+    await world.start_nats()
+    now = SystemClock().now()
+    wait = WaitEvent(
+        pool=POOL,
+        code=WaitCode.JOBS,
+        detail=f"pod train of target {NEW} uses the GPUs\x1b[2J",
+        since=now - 30,
+        who="its owner",
+    )
+    step = StepEvent(pool=POOL, token=1, before="", after="validation-required")
+    await world.publish(
+        (step, "node-2: validation-required", "node-2"),
+        (wait, f"node-2: {wait.detail}", "node-2"),
+    )
+
+    async def why(query: WhyQuery) -> WhyAnswer:
+        reason = WaitReason(code=WaitCode.JOBS, detail=wait.detail, since=now - 30, who=wait.who)
+        return WhyAnswer(node=query.node, pool=POOL, state="validation-required", wait=reason)
+
+    await world.answer({QueryVerb.WHY: why})
+
+
+async def test_waits_and_who_can_end_them_come_from_the_scheduler(world: World) -> None:
+    await waiting(world)
+    async with watch(world, width=160, height=48) as session:
+        text = await session.shows("waits: current", "its owner")
+        assert f"jobs: pod train of target {NEW_VERSION}"[:30] in text
+        assert "waits: 1 jobs" in text
+        assert "node-2: validation-required" in text
+        session.press("j")
+        await session.shows("can be ended by its owner", "waits for jobs for")
+        session.press("w")
+        text = await session.shows("why node-2", "node-2 waits: jobs", "can be ended by: its owner")
+        assert "validation-required" in text
+        session.press("q")  # closes the panel alone
+        await session.shows("STEP")
+        await quits(session)
+
+
+async def test_why_without_nats_shows_what_kubernetes_has(world: World) -> None:
+    about = {"kind": "Node", "apiVersion": "v1", "name": "node-1"}
+    event = {
+        "metadata": {"name": "one"},
+        "involvedObject": about,
+        "reason": "Upgrade",
+        "message": "the driver is validated",
+        "type": "Normal",
+        "lastTimestamp": "2026-05-01T22:00:00Z",
+    }
+    await world.kube.create(EVENTS, event, namespace="default")
+    async with watch(world) as session:
+        await session.shows("22:00:00  node-1: Upgrade: the driver is validated", "node-10")
+        session.press("w")
+        await session.shows("why node-1", "node-1: upgrade-done")
+        session.press("\x1b")
+        await session.shows("STATE")
+        await quits(session)
+
+
+async def test_figures_stay_while_the_api_server_is_away_and_say_so(world: World) -> None:
+    async with watch(world, width=160) as session:
+        await session.shows("node-10")
+        world.server.faults.add(Fault(effect=RefuseRequest(503), user=PERSON))
+        world.server.faults.drop_watches()
+        text = await session.shows("Kubernetes: GET /api", "unable to handle the request", " s old")
+        assert "node-10" in text
+        await quits(session)
+
+
+async def test_a_terminal_that_becomes_narrow_is_drawn_anew(world: World) -> None:
+    async with watch(world, width=160, height=48) as session:
+        await session.shows("ENDED BY", "node-10")
+        session.resize(40, 24)
+        text = await session.shows("node-10", "»", "? help")
+        assert "ENDED BY" not in text
+        await quits(session)
+
+
+@pytest.mark.parametrize(
+    ("environ", "has_colours"), [({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)]
+)
+async def test_no_color_leaves_attributes_alone(
+    world: World, environ: dict[str, str], has_colours: bool
+) -> None:
+    async with watch(world, environ=environ) as session:
+        await session.shows("node-10", "validation")
+        codes = {code for code in session.screen.styles if COLOURS.match(code)}
+        assert bool(codes) is has_colours
+        assert not any(code.startswith(("4", "10")) for code in codes)  # no background
+        assert "7" in session.screen.styles
+        await quits(session)
+
+
+async def test_it_loads_only_what_it_needs(world: World, tmp_path: Path) -> None:
+    loaded = tmp_path / "loaded"
+    async with watch(world, environ={"LOADED": str(loaded)}) as session:
+        await session.shows("node-10")
+        assert await quits(session) == ExitCode.DONE
+    modules = set(loaded.read_text().split())
+    assert "libs.ctl.watching.program" in modules
+    unneeded = {"nats", "nkeys", "kubernetes_asyncio", "libs.ctl.views.plan", "libs.policy"}
+    assert not modules & unneeded
+
+
+async def test_without_a_terminal_it_is_one_line_and_refused(world: World) -> None:
+    ended = await world.run("watch")
+    assert (ended.code, ended.out) == (ExitCode.REFUSED, "")
+    assert ended.err.count("\n") == 1
+    assert "`sluice watch` needs a terminal" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "code", "told"),
+    [
+        (("nothing",), {}, ExitCode.NOT_FOUND, f"no Rollout 'nothing'; pools: {POOL}"),
+        ((), {"TERM": "dumb"}, ExitCode.REFUSED, "TERM is dumb"),
+        ((), {"KUBECONFIG": "/none"}, ExitCode.NOT_REACHABLE, "there is no such file"),
+    ],
+)
+async def test_what_cannot_begin_leaves_the_terminal_alone(
+    world: World, arguments: tuple[str, ...], environ: dict[str, str], code: int, told: str
+) -> None:
+    async with watch(world, *arguments, width=160, environ=environ) as session:
+        assert await session.end() == code
+        text = await session.shows("sluice: ", told)
+        assert len(text.splitlines()) >= 1
+        assert not session.screen.styles
+        assert not session.screen.modes

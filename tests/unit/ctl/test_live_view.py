@@ -1,0 +1,287 @@
+"""The live view beside its frames: what is known of the fleet, and what keys do."""
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.events import CommandEvent, Event, EventBody, StepEvent, WaitEvent
+from libs.contracts.identities import Writer
+from libs.contracts.message import encode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
+    SKIP_LABEL,
+    STATE_LABEL,
+    NodeRecord,
+    WaitCode,
+)
+from libs.contracts.rollout import Counts, RolloutStatus
+from libs.ctl.answers import EventLine
+from libs.ctl.cluster import Rollout
+from libs.ctl.failures import Failure
+from libs.ctl.watching.actions import planned_write
+from libs.ctl.watching.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
+from libs.ctl.watching.keys import Action, keys_of, press
+from libs.ctl.watching.screen import Layout, Panel, Screen
+from libs.kube.views import Metadata
+from tests.unit.ctl.test_frames import MANY, TWELVE
+
+NOW: Final = 1_800_000_000.0
+TARGET: Final = "2" * 32
+SIZE: Final = {"width": 80, "height": 24}
+
+
+def metadata(
+    name: str, state: str = "upgrade-done", *, pool: str = "gpus", **changes: Any
+) -> Metadata:
+    record = NodeRecord(
+        node_uid=name, epoch=1, token=1, pool=pool, since=NOW - 60, deadline=NOW + 60
+    )
+    return replace(
+        Metadata(
+            name=name,
+            uid=name,
+            labels={STATE_LABEL: state} if state else {},
+            annotations={RECORD_ANNOTATION: encode(record).decode()},
+        ),
+        **changes,
+    )
+
+
+def rollout(name: str = "gpus", **status: Any) -> Rollout:
+    counts = Counts(total=2, limit=1)
+    made = RolloutStatus(version="580.95.05", target=TARGET, counts=counts, **status)
+    return Rollout(metadata=Metadata(name=name, uid=name, resource_version="1"), status=made)
+
+
+def event(body: EventBody, node: str = "node-1", *, at: float = NOW, message: str = "it") -> Event:
+    return Event.of(body, id=f"{at}", at=at, writer=Writer.SCHEDULER, message=message, node=node)
+
+
+def fleet(pool: str = "") -> FleetState:
+    state = FleetState(address="https://api", pool=pool, versions={})
+    state.rollout_changed(None, rollout())
+    return state
+
+
+JOBS: Final = WaitEvent(
+    pool="gpus", code=WaitCode.JOBS, detail=f"a pod of {TARGET}", since=NOW - 5, who="its owner"
+)
+
+
+def test_nodes_are_in_the_order_of_their_numbers() -> None:
+    state = fleet()
+    for name in ("node-10", "node-2", "a-1", "node-1"):
+        state.node_changed(None, metadata(name))
+    assert [node.row.name for node in state.watched([]).nodes] == [
+        "a-1",
+        "node-1",
+        "node-2",
+        "node-10",
+    ]
+    state.node_changed(metadata("node-2"), None)
+    assert [node.row.name for node in state.watched([]).nodes] == ["a-1", "node-1", "node-10"]
+
+
+@pytest.mark.parametrize(
+    ("state", "changes", "kind"),
+    [
+        ("upgrade-done", {}, Kind.DONE),
+        ("upgrade-failed", {}, Kind.FAILED),
+        ("upgrade-required", {}, Kind.WAITING),
+        ("validation-required", {}, Kind.IN_FLIGHT),
+        ("of-another-tool", {}, Kind.IN_FLIGHT),
+        ("", {}, Kind.NONE),
+        ("", {"annotations": {LEASE_ANNOTATION: "{}"}}, Kind.IN_FLIGHT),
+        (
+            "upgrade-required",
+            {"labels": {SKIP_LABEL: "true", STATE_LABEL: "upgrade-required"}},
+            Kind.SKIPPED,
+        ),
+    ],
+)
+def test_a_node_is_of_one_kind(state: str, changes: dict[str, Any], kind: Kind) -> None:
+    known = fleet()
+    known.node_changed(None, metadata("node-1", state, **changes))
+    (node,) = known.watched([]).nodes
+    assert node.kind is kind
+
+
+def test_a_wait_is_known_until_it_ends_whether_it_or_the_node_is_heard_of_first() -> None:
+    state = fleet()
+    state.event_received(event(JOBS))
+    state.node_changed(None, metadata("node-1", "wait-for-jobs-required"))
+    watched = state.watched([])
+    (node,) = watched.nodes
+    assert node.wait is not None
+    assert (node.wait.code, node.wait.detail) == ("jobs", "a pod of 580.95.05")
+    assert node.deadline == NOW + 60
+    assert watched.pools[0].waits == {"jobs": 1}
+    state.event_received(event(WaitEvent(pool="gpus")))
+    watched = state.watched([])
+    assert watched.nodes[0].wait is None
+    assert watched.pools[0].waits == {}
+
+
+def test_commands_are_shown_at_their_node_and_not_listed() -> None:
+    state = fleet()
+    state.node_changed(None, metadata("node-1", "pod-restart-required"))
+    command = CommandEvent(epoch=1, token=1, op=1, command="swap", phase="started")
+    state.event_received(event(command, message="swap 1/1 started"))
+    watched = state.watched([])
+    assert watched.nodes[0].command == "swap 1/1 started"
+    assert watched.events == ()
+
+
+def test_events_are_in_the_order_of_their_times_and_forgotten_when_read_anew() -> None:
+    state = fleet()
+    state.node_changed(None, metadata("node-1"))
+    step = StepEvent(pool="gpus", token=1, before="", after="")
+    for at in (5.0, 1.0, 9.0, 3.0):
+        state.event_received(event(step, at=at))
+    assert [each.at for each in state.watched([]).events] == [1.0, 3.0, 5.0, 9.0]
+    for at in range(10, 10 + KEPT_EVENTS):
+        state.event_received(event(step, at=float(at)))
+    assert len(state.watched([]).events) == KEPT_EVENTS
+    state.event_received(event(JOBS))
+    state.events_begin()
+    watched = state.watched([])
+    assert watched.events == ()
+    assert watched.nodes[0].wait is None
+
+
+def test_an_event_that_cannot_be_read_changes_nothing() -> None:
+    state = fleet()
+    state.node_changed(None, metadata("node-1"))
+    before = state.watched([])
+    state.event_received(replace(event(JOBS), body=msgspec.Raw(b'{"code": 7}')))
+    assert not state.is_changed
+    assert state.watched([]) == before
+
+
+def test_one_pool_has_its_own_nodes_alone() -> None:
+    state = fleet(pool="gpus")
+    state.rollout_changed(None, rollout("other"))
+    state.node_changed(None, metadata("node-1"))
+    state.node_changed(None, metadata("node-2", pool="other"))
+    watched = state.watched([])
+    assert [pool.name for pool in watched.pools] == ["gpus"]
+    assert [node.row.name for node in watched.nodes] == ["node-1"]
+    state.rollout_changed(rollout(), None)
+    assert state.watched([]).pools == []
+
+
+def test_only_a_change_asks_for_a_new_frame() -> None:
+    state = fleet()
+    state.watched([])
+    assert not state.is_changed
+    state.event_listed(EventLine(at=NOW, writer="", node="", kind="", message=""))
+    assert state.is_changed
+    state.watched([])
+    state.gpus_measured({"node-1": GpuUse(1, 8)})
+    assert state.is_changed
+
+
+# Keys.
+
+
+def test_bytes_of_a_terminal_are_keys() -> None:
+    data = b"q\x1b[A\x1bOB\x1b[5~\x1b[99;5~\x1b\xc3\xa9"
+    assert list(keys_of(data)) == ["q", "up", "down", "page-up", "escape", "é"]
+
+
+def test_arrows_move_among_rows_and_end_at_the_ends() -> None:
+    screen = Screen()
+    for key, selected in (
+        ("down", "node-2"),
+        ("j", "node-3"),
+        ("k", "node-2"),
+        ("G", "node-12"),
+        ("down", "node-12"),
+        ("g", "node-1"),
+        ("up", "node-1"),
+    ):
+        screen, action = press(key, TWELVE, screen, **SIZE)
+        assert (screen.selected, action) == (selected, None), key
+
+
+def test_arrows_move_on_the_map_by_a_node_and_by_a_line() -> None:
+    screen, _ = press("right", MANY, Screen(), **SIZE)
+    assert screen.selected == "node-2"
+    screen, _ = press("down", MANY, screen, **SIZE)
+    assert screen.selected == f"node-{2 + 4 * 80}"  # four nodes to a letter
+    screen, _ = press("h", MANY, screen, **SIZE)
+    assert screen.selected == "node-321"
+    rows, _ = press("m", MANY, screen, **SIZE)
+    assert rows.layout is Layout.ROWS
+    rows, _ = press("page-down", MANY, rows, **SIZE)
+    assert rows.selected == "node-332"
+    assert press("m", MANY, rows, **SIZE)[0].layout is Layout.MAP
+
+
+@pytest.mark.parametrize(
+    ("key", "action"),
+    [
+        ("q", Action.QUIT),
+        ("w", Action.WHY),
+        ("\r", Action.WHY),
+        ("p", Action.PAUSE),
+        ("r", Action.RESUME),
+        ("l", Action.RELEASE),
+        ("x", None),
+    ],
+)
+def test_a_key_asks_for_an_action_and_ends_the_message_of_the_last(
+    key: str, action: Action | None
+) -> None:
+    screen, asked = press(key, TWELVE, Screen(message="gpus is paused"), **SIZE)
+    assert (screen.message, asked) == ("", action)
+
+
+@pytest.mark.parametrize("key", ["n", "q", "Y", "\r", "escape", " "])
+def test_only_y_affirms_a_question(key: str) -> None:
+    asked = Screen(panel=Panel(title="?", lines=("",), asks=True))
+    expected = None if key == " " else Action.DENY  # scrolls
+    assert press(key, TWELVE, asked, **SIZE)[1] is expected
+    screen, action = press("y", TWELVE, asked, **SIZE)
+    assert (screen.panel, action) == (None, Action.CONFIRM)
+
+
+def test_a_panel_scrolls_to_its_last_line_and_is_closed() -> None:
+    text = "a line that is longer than the terminal is wide, which makes two of it in this panel "
+    screen = Screen(panel=Panel(title="why", lines=(text * 2,) * 10))
+    for _ in range(99):
+        screen, action = press("down", TWELVE, screen, **SIZE)
+        assert action is None
+    assert screen.panel is not None
+    end = screen.panel.top
+    assert end > 10  # folded lines are counted
+    screen, _ = press("page-down", TWELVE, screen, **SIZE)
+    assert screen.panel is not None
+    assert screen.panel.top == end
+    assert press("q", TWELVE, screen, **SIZE) == (Screen(), None)
+
+
+def test_help_lists_the_keys_and_the_sources() -> None:
+    screen, _ = press("?", TWELVE, Screen(), **SIZE)
+    assert screen.panel is not None
+    text = "\n".join(screen.panel.lines)
+    assert "pause: start no more nodes" in text
+    assert "waits: from events: NATS does not answer" in text
+
+
+def test_a_write_is_for_the_only_pool_or_that_of_the_selected_node() -> None:
+    state = fleet()
+    state.node_changed(None, metadata("node-1"))
+    state.node_changed(None, metadata("node-2", pool="other"))
+    write = planned_write(Action.PAUSE, state.watched([]), Screen(), state)
+    assert (write.pool, write.planned.risk) == ("gpus", "")
+    state.rollout_changed(None, rollout("other"))
+    watched = state.watched([])
+    write = planned_write(Action.PAUSE, watched, Screen(selected="node-2"), state)
+    assert write.pool == "other"
+    state.node_changed(None, replace(metadata("node-0"), annotations={}))
+    with pytest.raises(Failure, match="select a node of the pool"):
+        planned_write(Action.PAUSE, state.watched([]), Screen(), state)
