@@ -108,10 +108,10 @@ def _print_event(event: EventLine, output: Format | None) -> None:
         print_view(event_line(event))
 
 
-def show_live(access: Access, pool: str) -> None:
+def show_live(access: Access, pool: str, telemetry: str) -> None:
     from libs.ctl.watching.program import watch
 
-    if code := asyncio.run(watch(access, pool)):
+    if code := asyncio.run(watch(access, pool, telemetry)):
         raise SystemExit(code)
 
 

@@ -112,6 +112,14 @@ def events(
 def watch(
     access: Access,
     pool: Annotated[str, typer.Argument(metavar="[POOL]", help="By default all.")] = "",
+    telemetry: Annotated[
+        str,
+        typer.Option(
+            envvar="SLUICE_TELEMETRY_URL",
+            metavar="URL",
+            help="Page of the fleet's GPUs, for how many are busy, and how hot.",
+        ),
+    ] = "",
 ) -> None:
     """Show the fleet live in this terminal; keys pause, resume, release and ask why.
 
@@ -120,7 +128,7 @@ def watch(
     """
     from libs.ctl.running import show_live
 
-    show_live(access, pool)
+    show_live(access, pool, telemetry)
 
 
 def gpus(

@@ -7,8 +7,9 @@ from typing import Final
 
 import msgspec
 
-from libs.ctl.views.frame.compose import last_top, page_rows, rooms, shows_map
+from libs.ctl.views.frame.compose import page_rows, rooms, shows_map
 from libs.ctl.views.frame.heat import map_shape
+from libs.ctl.views.frame.panel import last_top
 from libs.ctl.watching.fleet import Watched
 from libs.ctl.watching.screen import Layout, Panel, Screen, move, scroll
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.ctl.answers import Source
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
@@ -20,6 +21,7 @@ from libs.ctl.watching.fleet import FleetState
 from libs.ctl.watching.keys import Action, keys_of, press
 from libs.ctl.watching.screen import Panel, Screen, arrange, selected_index
 from libs.ctl.watching.sources import EventSource, KubernetesSource, make_env
+from libs.ctl.watching.telemetry import TelemetrySource, require_address
 from libs.ctl.watching.terminal import Terminal, require_terminal
 
 DRAW_EVERY: Final = 0.5
@@ -28,28 +30,34 @@ CLOCK_EVERY: Final = 1.0
 """Seconds between two frames while it does not: ages are in seconds."""
 
 
-async def watch(access: Access, pool: str) -> int:
+async def watch(access: Access, pool: str, telemetry: str) -> int:
     """Show the live view until a key or a signal ends it; return the exit code."""
     require_terminal()
+    if telemetry:
+        require_address(telemetry)
     async with open_cluster(access) as cluster:
         rollouts = await cluster.rollouts()
         if pool:
             chosen_pools(rollouts, pool, every=False)
         versions = await cluster.versions(rollouts)
         state = FleetState(address=cluster.address, pool=pool, versions=versions)
-        return await LiveView(access, cluster, state).run()
+        return await LiveView(access, cluster, state, telemetry).run()
 
 
 class LiveView:
     """One run of the live view."""
 
-    def __init__(self, access: Access, cluster: Cluster, state: FleetState) -> None:
+    def __init__(self, access: Access, cluster: Cluster, state: FleetState, telemetry: str) -> None:
         self._access = access
         self._cluster = cluster
         self._state = state
         env = make_env()
-        self._kubernetes = KubernetesSource(cluster, state, env=env)
-        self._events = EventSource(access, cluster, state, env=env)
+        self._followed: list[KubernetesSource | EventSource | TelemetrySource] = [
+            KubernetesSource(cluster, state, env=env),
+            EventSource(access, cluster, state, env=env),
+        ]
+        if telemetry:
+            self._followed.append(TelemetrySource(telemetry, state, clock=env.clock))
         self._terminal = Terminal(on_keys=self._keys_pressed, on_resize=self._wake)
         self._screen = Screen()
         self._watched = state.watched(self._sources())
@@ -61,9 +69,7 @@ class LiveView:
 
     async def run(self) -> int:
         with _without_logs(), self._terminal.open(), self._stop_on_signals():
-            followed = [
-                asyncio.create_task(each.run()) for each in (self._kubernetes, self._events)
-            ]
+            followed = [asyncio.create_task(each.run()) for each in self._followed]
             draw = asyncio.create_task(self._draw())
             try:
                 await asyncio.wait({draw, *followed}, return_when=asyncio.FIRST_COMPLETED)
@@ -105,8 +111,8 @@ class LiveView:
             frame(self._watched, self._screen, now=time.time(), width=width, height=height)
         )
 
-    def _sources(self) -> list[Any]:
-        return [self._kubernetes.source(), self._events.source()]
+    def _sources(self) -> list[Source]:
+        return [each.source() for each in self._followed]
 
     def _wake(self) -> None:
         self._woken.set()

@@ -182,8 +182,8 @@ def _set_size(terminal: int, width: int, height: int) -> None:
 if __name__ == "__main__":
     from libs.ctl.command import main
 
-    # The terminal sends its signals to the processes that it controls. Ctrl-C is as in a shell, even
-    # if the tests run in the background, where it is ignored.
+    # The terminal sends its signals to the processes that it controls. Ctrl-C is as in a shell,
+    # also where the tests run in the background and ignore it.
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code = main(sys.argv[1:])

@@ -18,6 +18,7 @@ from libs.contracts.node import (
     WaitCode,
 )
 from libs.contracts.rollout import Counts, RolloutStatus
+from libs.contracts.telemetry import GpuSample
 from libs.ctl.answers import EventLine
 from libs.ctl.cluster import Rollout
 from libs.ctl.failures import Failure
@@ -25,7 +26,10 @@ from libs.ctl.watching.actions import planned_write
 from libs.ctl.watching.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
 from libs.ctl.watching.keys import Action, keys_of, press
 from libs.ctl.watching.screen import Layout, Panel, Screen
+from libs.ctl.watching.telemetry import PageReader, require_address
 from libs.kube.views import Metadata
+from services.telemetry.cluster.page import fleet_page
+from services.telemetry.exposition import NodeSamples
 from tests.unit.ctl.test_frames import MANY, TWELVE
 
 NOW: Final = 1_800_000_000.0
@@ -285,3 +289,38 @@ def test_a_write_is_for_the_only_pool_or_that_of_the_selected_node() -> None:
     state.node_changed(None, replace(metadata("node-0"), annotations={}))
     with pytest.raises(Failure, match="select a node of the pool"):
         planned_write(Action.PAUSE, state.watched([]), Screen(), state)
+
+
+# Telemetry.
+
+
+@pytest.mark.parametrize("size", [1, 100, 1_000_000])
+def test_busy_and_hot_gpus_are_read_from_the_page_of_the_fleet_in_chunks(size: int) -> None:
+    nodes = [
+        NodeSamples(
+            node=node,
+            driver_version="580.95.05",
+            samples=tuple(
+                GpuSample(
+                    uuid=f"GPU-{node}-{index}",
+                    index=index,
+                    pci=f"00000000:{index:02X}:00.0",
+                    temperature_c=40 + index,
+                    gpu_utilization=None if node == "quiet.example" else index,
+                )
+                for index in range(4)
+            ),
+        )
+        for node in ("node-1", "quiet.example")
+    ]
+    page = fleet_page(nodes, hostname_label="Hostname")
+    reader = PageReader()
+    for start in range(0, len(page), size):
+        reader.feed(page[start : start + size])
+    assert reader.gpus() == {"node-1": GpuUse(3, 4, 43.0), "quiet.example": GpuUse(0, 4, 43.0)}
+
+
+@pytest.mark.parametrize("url", ["localhost:9400", "ftp://host", "http://"])
+def test_an_address_without_a_host_is_refused(url: str) -> None:
+    with pytest.raises(Failure, match="no address"):
+        require_address(url)

@@ -17,9 +17,10 @@ from libs.ctl.views.frame.nodes import (
     head_line,
     node_line,
 )
-from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, fold, sides, width_of
+from libs.ctl.views.frame.panel import panel_lines
+from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, sides, width_of
 from libs.ctl.watching.fleet import Watched, WatchedNode
-from libs.ctl.watching.screen import Layout, Panel, Screen, selected_index
+from libs.ctl.watching.screen import Layout, Screen, selected_index
 
 KEYS: Final = (
     ("q", "quit"),
@@ -214,38 +215,6 @@ def _rows(
 def page_rows(count: int, room: int) -> int:
     """Return how many rows are shown at once; a line tells of others."""
     return max(1, room - 1 if count <= room - 1 else room - 2)
-
-
-def panel_lines(panel: Panel, *, width: int, room: int) -> list[Line]:
-    """Return a panel's title, its lines from `top` on, and how many are not shown."""
-    lines = [fit([Span(panel.title, "bold")], width)]
-    texts = _panel_texts(panel, width)
-    left = room - 1
-    top = min(panel.top, max(0, len(texts) - 1))
-    if len(texts) - top <= left and not top:
-        return lines + [fit([Span(text)], width) for text in texts]
-    shown = texts[top : top + left - 1]
-    lines += [fit([Span(text)], width) for text in shown]
-    below = len(texts) - top - len(shown)
-    lines += [()] * (room - 1 - len(lines))
-    text = f"… {plural(top, 'line')} above, {below} below: arrows"
-    return [*lines, fit([Span(text, "dim")], width)]
-
-
-def last_top(panel: Panel, *, width: int, room: int) -> int:
-    """Return the line from which on the rest of a panel fits."""
-    count = len(_panel_texts(panel, width))
-    return 0 if count <= room - 1 else max(0, count - max(1, room - 2))
-
-
-def _panel_texts(panel: Panel, width: int) -> list[str]:
-    return [part for text in panel.lines for part in _folded(text, width)]
-
-
-def _folded(text: str, width: int) -> list[str]:
-    """Fold a line, its continuation as far indented as it begins."""
-    indent = " " * min(len(text) - len(text.lstrip()), width // 3)
-    return [f"{indent}{part}" for part in fold(text.strip(), width - len(indent))]
 
 
 def _events(events: Sequence[EventLine], room: int, width: int) -> list[Line]:
