@@ -4,9 +4,11 @@ import argparse
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import msgspec
@@ -15,9 +17,11 @@ from demo.admin import MAX_UNAVAILABLE, POOL
 from demo.environment import KILLABLE, DemoEnvironment, bus_client, demo_environment, kube_client
 from demo.output import ProcessCost, cost_lines, hint_lines, process_cost, total_cost
 from demo.scenario import DemoScenario
+from demo.screen import DemoScreen, wants_view
 from demo.simulator import SCALE
 from demo.verdict import (
     READER,
+    DemoVerdict,
     DriverlessNodes,
     events_of,
     judge_run,
@@ -27,12 +31,15 @@ from demo.verdict import (
 from libs.bus.port import BusError
 from libs.contracts.events import Event
 from libs.kube.errors import KubeError
+from libs.runtime.clock import SystemClock
 from libs.runtime.fatal import Fatal, describe_error
 from libs.testing.errors import SimError
 from libs.testing.nvml import NotBuilt, library
 
 FEWEST, MOST = 1, 8
-_USAGE = "make demo ARGS='[--nodes N] [--seed N] [--kill SERVICE] [--bad-driver] [--once]'"
+_USAGE = (
+    "make demo ARGS='[--nodes N] [--seed N] [--kill SERVICE] [--bad-driver] [--once] [--no-tty]'"
+)
 _WHAT = "Upgrade the driver of a small simulated fleet with all services, and audit the run."
 STOPPED = 130
 _REST_SECONDS = 5.0
@@ -47,6 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     kill: str
     bad_driver: bool
     once: bool
+    no_tty: bool
 
 
 def parse_options(arguments: Sequence[str]) -> Options:
@@ -80,13 +88,19 @@ def parse_options(arguments: Sequence[str]) -> Options:
     parser.add_argument(
         "--once", action="store_true", help="exit after the upgrade instead of staying up"
     )
+    parser.add_argument(
+        "--no-tty",
+        action="store_true",
+        help="print lines also on a terminal, in place of the live view",
+    )
     return msgspec.convert(vars(parser.parse_args(arguments)), Options)
 
 
 class StopSignal:
     """SIGINT and SIGTERM: cancel the demo, or end `wait` where the demo only stays up."""
 
-    def __init__(self) -> None:
+    def __init__(self, screen: DemoScreen) -> None:
+        self._screen = screen
         self._received = asyncio.Event()
         self._waiting = False
         self._task = asyncio.current_task()
@@ -98,7 +112,7 @@ class StopSignal:
         await self._received.wait()
 
     def _handle(self) -> None:
-        print_line("\nStopping all processes.")
+        self._screen.line("\nStopping all processes.")
         self._received.set()
         if not self._waiting and self._task is not None:
             self._task.cancel()
@@ -107,20 +121,35 @@ class StopSignal:
 
 async def run_demo(options: Options) -> int:
     """Run the demo, and return its exit code."""
-    stop = StopSignal()
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    has_view = wants_view(os.environ, no_tty=options.no_tty, is_terminal=is_terminal)
+    width = shutil.get_terminal_size().columns
+    screen = DemoScreen(clock=SystemClock(), is_terminal=has_view, width=width)
+    stop = StopSignal(screen)
+    async with screen.kept_current():
+        return await _run_demo(options, screen, stop, has_view=has_view)
+
+
+async def _run_demo(
+    options: Options, screen: DemoScreen, stop: StopSignal, *, has_view: bool
+) -> int:
     nodes = [f"node-{number + 1}" for number in range(options.nodes)]
     duration = 35 * options.nodes + 45 + (60 if options.bad_driver else 0)
     machines = "machine" if options.nodes == 1 else "machines"
-    print_line(
+    screen.line(
         f"Sluice demo: the real services on {options.nodes} simulated {machines} with 8 GPUs each."
         f"\n{SCALE}\nThe demo takes about {duration} seconds."
     )
+    screen.busy("building the stand-in for NVIDIA's library")
     nvml, gpus = await asyncio.to_thread(stand_in_library)
-    print_line(f"{gpus}\n")
+    screen.line(f"{gpus}\n")
+    screen.busy("starting NATS and the API server")
     async with demo_environment(nodes, seed=options.seed, nvml=nvml) as up:
         started = up.clock.monotonic()
         driverless = DriverlessNodes(pool=POOL, max_unavailable=MAX_UNAVAILABLE)
-        events, cpu_at_rest = await _run_scenario(up, options, nodes, stop, driverless)
+        run = _Run(up, options, nodes, screen, stop, driverless)
+        events, cpu_at_rest = await run.scenario(has_view=has_view)
+        screen.busy("stopping all processes and reading their journals")
         costs = await asyncio.to_thread(process_costs, up)
         seconds = up.clock.monotonic() - started
         await up.processes.end()
@@ -131,16 +160,28 @@ async def run_demo(options: Options) -> int:
             pool_facts=driverless.pool_facts,
             faults=bool(options.kill),
         )
-    print_line("\nMemory and CPU used:")
+    screen.busy("")
+    _print_result(screen, result, costs, seconds=seconds, cpu_at_rest=cpu_at_rest)
+    return 0 if result.is_ok else 1
+
+
+def _print_result(
+    screen: DemoScreen,
+    result: DemoVerdict,
+    costs: Mapping[str, ProcessCost],
+    *,
+    seconds: float,
+    cpu_at_rest: float,
+) -> None:
+    screen.line("\nMemory and CPU used:")
     for line in cost_lines(costs, seconds=seconds):
-        print_line(line)
-    print_line(f"  at rest after the upgrade: {cpu_at_rest:.2f} of a core")
-    print_line(
+        screen.line(line)
+    screen.line(f"  at rest after the upgrade: {cpu_at_rest:.2f} of a core")
+    screen.line(
         "\nAudit of the run, over the journals of the API server and the agents, and the events:"
     )
     for line in verdict_lines(result):
-        print_line(line)
-    return 0 if result.is_ok else 1
+        screen.line(line)
 
 
 def stand_in_library() -> tuple[str, str]:
@@ -153,37 +194,51 @@ def stand_in_library() -> tuple[str, str]:
     return str(folder), "Agents read the GPUs through pynvml, from a stand-in for NVIDIA's library."
 
 
-async def _run_scenario(
-    up: DemoEnvironment,
-    options: Options,
-    nodes: Sequence[str],
-    stop: StopSignal,
-    driverless: DriverlessNodes,
-) -> tuple[tuple[Event, ...], float]:
-    """Run the scenario; return all events on the bus and the CPU use at rest."""
-    async with kube_client(up) as kube:
-        scenario = DemoScenario(
-            up,
-            kube=kube,
-            nodes=nodes,
-            kill=options.kill,
-            bad_driver=options.bad_driver,
-            print_line=print_line,
-        )
-        await _while_processes_run(up, scenario.install())
-        for line in hint_lines(up, nodes):
-            print_line(line)
-        print_line("\nThe nodes start; none has a driver yet.")
-        async with bus_client(up) as bus, bus_client(up, READER) as reader:
-            observed = observe_reports(driverless, bus=reader, clock=up.clock)
-            async with scenario.print_events(bus), observed:
-                await _while_processes_run(up, scenario.wait_until_ready())
-                await _while_processes_run(up, scenario.upgrade())
-                cpu_at_rest = await _cpu_at_rest(up)
-                if not options.once:
-                    print_line("\nThe upgrade is complete. Everything stays up until Ctrl-C.")
-                    await _while_processes_run(up, stop.wait())
-            return await events_of(bus), cpu_at_rest
+class _Run(msgspec.Struct, frozen=True):
+    """One run of the scenario, and who sees it."""
+
+    up: DemoEnvironment
+    options: Options
+    nodes: Sequence[str]
+    screen: DemoScreen
+    stop: StopSignal
+    driverless: DriverlessNodes
+
+    async def scenario(self, *, has_view: bool) -> tuple[tuple[Event, ...], float]:
+        """Run the scenario; return all events on the bus and the CPU use at rest."""
+        up, screen = self.up, self.screen
+        async with kube_client(up) as kube:
+            scenario = DemoScenario(
+                up,
+                kube=kube,
+                nodes=self.nodes,
+                kill=self.options.kill,
+                bad_driver=self.options.bad_driver,
+                screen=screen,
+            )
+            await _while_processes_run(up, scenario.install())
+            for line in hint_lines(up, self.nodes):
+                screen.line(line)
+            screen.line("\nThe nodes start; none has a driver yet.")
+            async with bus_client(up) as bus, bus_client(up, READER) as reader:
+                observed = observe_reports(self.driverless, bus=reader, clock=up.clock)
+                view = screen.live(up) if has_view else nullcontext()
+                async with view, scenario.print_events(bus), observed:
+                    cpu_at_rest = await self._play(scenario)
+                return await events_of(bus), cpu_at_rest
+
+    async def _play(self, scenario: DemoScenario) -> float:
+        """Play the scenes; return the CPU use at rest."""
+        up, screen = self.up, self.screen
+        await _while_processes_run(up, scenario.wait_until_ready())
+        await _while_processes_run(up, scenario.upgrade())
+        screen.busy("measuring the CPU use at rest")
+        cpu_at_rest = await _cpu_at_rest(up)
+        screen.busy("")
+        if not self.options.once:
+            screen.line("\nThe upgrade is complete. Everything stays up until Ctrl-C.")
+            await _while_processes_run(up, self.stop.wait())
+        return cpu_at_rest
 
 
 async def _while_processes_run(up: DemoEnvironment, coroutine: Coroutine[Any, Any, None]) -> None:

@@ -125,6 +125,8 @@ def _sluice(up: DemoEnvironment, node: str) -> Iterator[str]:
     yield f"  export SLUICE_NATS_URL={up.nats.url} SLUICE_NATS_NKEY_SEED_FILE={key}"
     command = Path(sys.executable).with_name("sluice")
     yield f"  {command} status  # the fleet, and the nodes that are not done"
+    page = up.processes.processes[Writer.TELEMETRY_CLUSTER].exporter_url
+    yield f"  {command} watch --telemetry {page}  # the same, as it happens"
     yield f"  {command} why {node}  # what this node waits for"
     yield f"  {command} plan --version 590.48.01  # when each node would start and end"
     yield f"  {command} upgrade pause  # start no more nodes, until: upgrade resume"

@@ -15,6 +15,7 @@ from demo.environment import SERVICES, DemoEnvironment
 from demo.node_agents import AGENT_KINDS
 from demo.output import EventFormatter, VersionNames
 from demo.paths import NAMESPACE
+from demo.screen import DemoScreen
 from libs.bus.events import RecordedEvent, read_events
 from libs.bus.port import Bus
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
@@ -47,7 +48,7 @@ class DemoScenario:
         nodes: Sequence[str],
         kill: str,
         bad_driver: bool,
-        print_line: Callable[[str], None],
+        screen: DemoScreen,
     ) -> None:
         self._up = up
         self._admin = DemoAdmin(kube)
@@ -57,21 +58,24 @@ class DemoScenario:
         self._bad_driver = bad_driver
         self._must_break_driver = bad_driver
         """Whether the new driver must still be marked as bad, as soon as its label is known."""
-        self._print_line = print_line
+        self._screen = screen
         self._clock = up.clock
         self._names = VersionNames()
         self._formatter = EventFormatter(self._names, began=up.clock.now())
 
     async def install(self) -> None:
         """Install, apply the policy, and start services and machines."""
+        self._screen.busy("installing the definitions")
         await self._admin.install()
         self._print_action(f"kubectl apply: ClusterPolicy with driver.version {OLD}")
         self._formatter.wanted = OLD
         await self._admin.apply_policy(OLD)
         self._print_action("start Sluice's services")
-        await _start_all(partial(self._up.start_service, service) for service in SERVICES)
+        self._screen.busy("starting services", total=len(SERVICES))
+        await self._start_all(partial(self._up.start_service, service) for service in SERVICES)
         self._print_action(f"power on {', '.join(self._nodes)}")
-        await _start_all(partial(self._up.start_machine, node) for node in self._nodes)
+        self._screen.busy("starting machines", total=len(self._nodes))
+        await self._start_all(partial(self._up.start_machine, node) for node in self._nodes)
 
     async def wait_until_ready(self) -> None:
         """Wait until the first driver is validated on every node."""
@@ -79,7 +83,7 @@ class DemoScenario:
 
     async def upgrade(self) -> None:
         """Start workloads, change the version, and wait until all nodes are upgraded."""
-        self._print_line(
+        self._screen.line(
             "\nUpgrade: users run workloads, and the administrator sets another driver version."
         )
         self._print_action(
@@ -87,6 +91,7 @@ class DemoScenario:
         )
         await self._admin.create_service("serve", self._nodes[0], gpus=2)
         await self._admin.create_job("train", self._nodes[1 % len(self._nodes)], gpus=4)
+        self._screen.busy("starting the workloads")
         await self._clock.sleep(_WORKLOAD_START_SECONDS)
         self._print_action(f"kubectl patch clusterpolicy: driver.version {OLD} -> {NEW}")
         self._formatter.wanted = NEW
@@ -121,14 +126,14 @@ class DemoScenario:
             async for entry in entries:
                 if isinstance(entry, RecordedEvent):
                     for line in self._formatter.lines_for(entry.event):
-                        self._print_line(line)
+                        self._screen.event(line)
 
     async def _print_waits(self) -> None:
         while True:
             await self._clock.sleep(POLL_INTERVAL)
             await self._learn_names()
             for line in self._formatter.overdue_lines(self._clock.now()):
-                self._print_line(line)
+                self._screen.event(line)
 
     async def _learn_names(self) -> None:
         """Learn versions from the DaemonSets, and mark the new driver as bad if it must be."""
@@ -151,6 +156,8 @@ class DemoScenario:
         """Wait for a condition of the Rollout; raise `Fatal` with the problem after a timeout."""
         until = self._clock.monotonic() + _SECONDS_PER_NODE * len(self._nodes)
         while not condition(status := await self._status()):
+            if self._screen.is_silent:
+                self._screen.busy(await self._progress(status))
             if self._clock.monotonic() > until:
                 raise Fatal(f"{problem} in time: {msgspec.json.encode(status).decode()}")
             await self._clock.sleep(POLL_INTERVAL)
@@ -188,6 +195,30 @@ class DemoScenario:
         problem = f"driver {version} did not reach all {len(self._nodes)} nodes"
         await self._wait_for(is_complete, problem)
 
+    async def _progress(self, status: RolloutStatus) -> str:
+        """Return how far the rollout is, and what its nodes in flight do."""
+        counts = status.counts
+        moving = [each.node for each in status.in_flight.values()]
+        states = [
+            f"{name} {labels[STATE_LABEL]}"
+            for node in await self._list("/api/v1/nodes")
+            if (name := node["metadata"]["name"]) in moving
+            and STATE_LABEL in (labels := node["metadata"].get("labels", {}))
+        ]
+        return ", ".join([f"{counts.done} of {len(self._nodes)} nodes are done", *states])
+
+    async def _start_all(self, starts: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        limit = asyncio.Semaphore(_CONCURRENT_STARTS)
+
+        async def start_limited(start: Callable[[], Awaitable[None]]) -> None:
+            async with limit:
+                await start()
+            self._screen.step()
+
+        async with asyncio.TaskGroup() as group:
+            for start in starts:
+                group.create_task(start_limited(start), name="start")
+
     async def _status(self) -> RolloutStatus:
         path = path_of("sluice.dev/v1alpha1", "Rollout", name=POOL)
         try:
@@ -211,16 +242,4 @@ class DemoScenario:
         await self._up.kill(self._kill, node=node)
 
     def _print_action(self, action: str) -> None:
-        self._print_line(self._formatter.line("administrator", action, at=self._clock.now()))
-
-
-async def _start_all(starts: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    limit = asyncio.Semaphore(_CONCURRENT_STARTS)
-
-    async def start_limited(start: Callable[[], Awaitable[None]]) -> None:
-        async with limit:
-            await start()
-
-    async with asyncio.TaskGroup() as group:
-        for start in starts:
-            group.create_task(start_limited(start), name="start")
+        self._screen.line(self._formatter.line("administrator", action, at=self._clock.now()))

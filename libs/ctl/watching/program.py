@@ -4,13 +4,13 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any, Final
 
 import msgspec
 
-from libs.ctl.answers import Source
+from libs.ctl.answers import EventLine, Source
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
@@ -33,6 +33,13 @@ CLOCK_EVERY: Final = 1.0
 async def watch(access: Access, pool: str, telemetry: str) -> int:
     """Show the live view until a key or a signal ends it; return the exit code."""
     require_terminal()
+    async with open_view(access, pool=pool, telemetry=telemetry) as view:
+        return await view.run()
+
+
+@asynccontextmanager
+async def open_view(access: Access, *, pool: str, telemetry: str) -> AsyncGenerator["LiveView"]:
+    """Connect, and fail before anything is drawn if there is nothing to show."""
     if telemetry:
         require_address(telemetry)
     async with open_cluster(access) as cluster:
@@ -41,7 +48,7 @@ async def watch(access: Access, pool: str, telemetry: str) -> int:
             chosen_pools(rollouts, pool, every=False)
         versions = await cluster.versions(rollouts)
         state = FleetState(address=cluster.address, pool=pool, versions=versions)
-        return await LiveView(access, cluster, state, telemetry).run()
+        yield LiveView(access, cluster, state, telemetry)
 
 
 class LiveView:
@@ -67,8 +74,15 @@ class LiveView:
         """What the question on the screen is about."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def run(self) -> int:
-        with _without_logs(), self._terminal.open(), self._stop_on_signals():
+    def tell(self, message: str) -> None:
+        """List a sentence of the caller's among the events."""
+        line = EventLine(at=time.time(), writer="", node="", kind="", message=message)
+        self._state.event_listed(line)
+
+    async def run(self, *, owns_process: bool = True) -> int:
+        """Run until a key or a signal ends it; the signals are those of a process of its own."""
+        signals = self._stop_on_signals() if owns_process else nullcontext()
+        with _without_logs(), self._terminal.open(), signals:
             followed = [asyncio.create_task(each.run()) for each in self._followed]
             draw = asyncio.create_task(self._draw())
             try:

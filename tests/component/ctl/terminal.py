@@ -26,12 +26,14 @@ class ScreenText:
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
-        self.modes: set[str] = set()
-        """Private modes that are set, such as `?1049`: the other screen."""
+        self.modes = {"?7", "?25"}
+        """Private modes that are set: lines wrap, there is a cursor, `?1049`: the other screen."""
         self.styles: set[str] = set()
         """Parameters of all colours and attributes that were set."""
         self._rows = [[" "] * width for _ in range(height)]
         self._at = [0, 0]
+        self._kept = self._rows, self._at
+        """What is shown again when the other screen is left."""
         self._rest = ""
 
     @property
@@ -57,11 +59,17 @@ class ScreenText:
     def _put(self, character: str) -> None:
         row, column = self._at
         if character == "\n":
+            if row == self.height - 1:
+                self._rows = [*self._rows[1:], [" "] * self.width]
             self._at[0] = min(row + 1, self.height - 1)
         elif character == "\r":
             self._at[1] = 0
         else:
-            assert column < self.width, f"a line is longer than the terminal: {self.lines[row]}"
+            if column == self.width:
+                assert "?7" in self.modes, f"a line is longer than the terminal: {self.text}"
+                self._put("\n")
+                self._at[1] = 0
+                row, column = self._at
             self._rows[row][column] = character
             self._at[1] += 1
 
@@ -75,12 +83,18 @@ class ScreenText:
         elif final == "J":
             for number in range(row, self.height):
                 self._rows[number] = [" "] * self.width
-        elif final == "h":
-            self.modes.add(parameters)
-        elif final == "l":
-            self.modes.discard(parameters)
+        elif final in "hl":
+            self._set_mode(parameters, is_set=final == "h")
         elif final == "m":
             self.styles.update(parameters.split(";"))
+
+    def _set_mode(self, mode: str, *, is_set: bool) -> None:
+        if mode == "?1049" and is_set:
+            self._kept = self._rows, self._at
+            self._rows = [[" "] * self.width for _ in range(self.height)]
+        elif mode == "?1049":
+            self._rows, self._at = self._kept
+        (self.modes.add if is_set else self.modes.discard)(mode)
 
 
 class Session:
@@ -101,7 +115,9 @@ class Session:
         os.write(self._terminal, keys.encode())
 
     def resize(self, width: int, height: int) -> None:
+        modes = self.screen.modes
         self.screen = ScreenText(width, height)
+        self.screen.modes = modes
         _set_size(self._terminal, width, height)
 
     @property
@@ -110,18 +126,24 @@ class Session:
         flags: int = termios.tcgetattr(self._terminal)[3]
         return bool(flags & termios.ECHO) and bool(flags & termios.ICANON)
 
-    async def wait_for(self, condition: Callable[[ScreenText], Any]) -> str:
+    async def wait_for(
+        self, condition: Callable[[ScreenText], Any], *, within: float = _SECONDS
+    ) -> str:
         """Return the screen's text once the condition holds."""
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(within):
             while not condition(self.screen):
                 self._changed.clear()
                 await self._changed.wait()
         return self.screen.text
 
-    async def shows(self, *texts: str) -> str:
+    async def shows(self, *texts: str, within: float = _SECONDS) -> str:
         """Return the screen's text once it shows all of these."""
+
+        def has_all(screen: ScreenText) -> bool:
+            return all(each in screen.text for each in texts)
+
         try:
-            return await self.wait_for(lambda screen: all(each in screen.text for each in texts))
+            return await self.wait_for(has_all, within=within)
         except TimeoutError:
             raise AssertionError(f"the screen does not show {texts}:\n{self.screen.text}") from None
 
@@ -150,17 +172,21 @@ class Session:
 
 @asynccontextmanager
 async def in_terminal(
-    *arguments: str, environ: Mapping[str, str], width: int = 80, height: int = 24
+    *arguments: str,
+    environ: Mapping[str, str],
+    width: int = 80,
+    height: int = 24,
+    program: str = "tests.component.ctl.terminal",
 ) -> AsyncGenerator[Session]:
-    """Run the command in a pseudo-terminal of this size.
+    """Run the command, or another program, in a pseudo-terminal of this size.
 
-    It writes the names of the modules that it loaded to the file $LOADED, if that is set.
+    The command writes the names of the modules that it loaded to the file $LOADED, if that is set.
     """
     ours, theirs = pty.openpty()
     _set_size(ours, width, height)
     process = await asyncio.to_thread(
         subprocess.Popen,
-        [sys.executable, "-m", "tests.component.ctl.terminal", *arguments],
+        [sys.executable, "-m", program, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -8,7 +8,9 @@ from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
 
 
 def test_default_options() -> None:
-    assert parse_options([]) == Options(nodes=3, seed=0, kill="", bad_driver=False, once=False)
+    assert parse_options([]) == Options(
+        nodes=3, seed=0, kill="", bad_driver=False, once=False, no_tty=False
+    )
 
 
 def test_all_options_are_parsed() -> None:
@@ -21,9 +23,10 @@ def test_all_options_are_parsed() -> None:
         "driver-cluster",
         "--bad-driver",
         "--once",
+        "--no-tty",
     ]
     assert parse_options(arguments) == Options(
-        nodes=2, seed=7, kill="driver-cluster", bad_driver=True, once=True
+        nodes=2, seed=7, kill="driver-cluster", bad_driver=True, once=True, no_tty=True
     )
 
 
