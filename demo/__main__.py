@@ -3,8 +3,10 @@
 import sys
 
 if __name__ == "__main__":
+    if not {"-h", "--help"} & set(sys.argv):
+        print("Loading the demo.", flush=True)  # the import takes seconds on a busy machine
     try:
         from demo.cli import main
-    except KeyboardInterrupt:  # the import takes a second or two
+    except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(main())

@@ -113,6 +113,7 @@ class StopSignal:
 
     def _handle(self) -> None:
         self._screen.line("\nStopping all processes.")
+        self._screen.busy("stopping all processes")
         self._received.set()
         if not self._waiting and self._task is not None:
             self._task.cancel()

@@ -115,6 +115,8 @@ class DemoScreen:
             finally:
                 task.cancel()
                 await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
     async def _show(self, view: LiveView) -> None:
         try:

@@ -241,11 +241,11 @@ def _sources(sources: Sequence[Source], width: int) -> Line:
 def _source(source: Source) -> Span:
     if source.problem:
         old = "" if source.age is None else f", {duration(source.age)} old"
-        return Span(f"{source.gives}: {source.problem}{old}", "yellow")
+        return Span(f"{source.gives}: {source.problem}{old}", "bold yellow")
     if source.age is None:
-        return Span(f"{source.gives}: not read yet", "yellow")
+        return Span(f"{source.gives}: not read yet", "bold yellow")
     old = "current" if source.age < _CURRENT else f"{duration(source.age)} old"
-    return Span(f"{source.gives}: {old}", "yellow" if source.age > _BEHIND else "dim")
+    return Span(f"{source.gives}: {old}", "bold yellow" if source.age > _BEHIND else "dim")
 
 
 def _footer(screen: Screen, width: int) -> Line:

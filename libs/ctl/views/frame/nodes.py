@@ -18,8 +18,8 @@ NARROW: Final = 60
 """Columns below which less is shown."""
 STYLES: Final[Mapping[Kind, str]] = {
     Kind.DONE: "green",
-    Kind.WAITING: "yellow",
-    Kind.IN_FLIGHT: "cyan",
+    Kind.WAITING: "",
+    Kind.IN_FLIGHT: "bold cyan",
     Kind.FAILED: "bold red",
     Kind.SKIPPED: "dim",
     Kind.NONE: "dim",
@@ -114,7 +114,7 @@ def _cells(node: WatchedNode, since: str, now: float) -> dict[str, tuple[str, st
     row, gpus = node.row, node.gpus
     hot = "" if gpus is None or gpus.hottest is None else f"{gpus.hottest:.0f}"
     return {
-        "NODE": (row.name, "bold" if node.kind is Kind.IN_FLIGHT else ""),
+        "NODE": (row.name, ""),
         "STATE": (state_name(row.state), STYLES[node.kind]),
         "SINCE": (since, ""),
         "DRIVER": (row.driver, ""),
