@@ -5,6 +5,7 @@ after a short silence.
 """
 
 import asyncio
+import re
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ SILENT_SECONDS = 2.0
 """Seconds without a line after which a line says what is going on."""
 _TICK_SECONDS = 0.5
 _BAR_CELLS = 24
+_WHEN = re.compile(r"^\d+\.\d s (\S+) ")
+"""The time before an action, which the live view shows by itself."""
 _CLOSED = "The live view is closed; the demo goes on in lines."
 
 
@@ -50,7 +53,7 @@ class DemoScreen:
     def line(self, text: str) -> None:
         """Print a line; while the live view is shown, list it among the events."""
         if self._view is not None:
-            self._view.tell(" ".join(text.split()))
+            self._view.tell(_WHEN.sub(r"\1: ", " ".join(text.split())))
             return
         self._erase()
         print(text, file=self._out, flush=True)

@@ -78,8 +78,8 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     events: Sequence[EventLine]
     """The oldest first."""
     sources: Sequence[Source]
-    hidden_pools: int = 0
-    """Pools whose nodes were not asked for."""
+    is_measured: bool = False
+    """Whether telemetry is read, which fills two columns once it answers."""
 
 
 def kind_of(row: NodeRow) -> Kind:
@@ -106,10 +106,13 @@ def natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
 class FleetState:
     """Nodes, rollouts, waits and events, each as last heard of."""
 
-    def __init__(self, *, address: str, pool: str, versions: Mapping[str, str]) -> None:
+    def __init__(
+        self, *, address: str, pool: str, versions: Mapping[str, str], is_measured: bool = False
+    ) -> None:
         self._address = address
         self._pool = pool
         self._versions = dict(versions)
+        self._is_measured = is_measured
         self._metadata: dict[str, Metadata] = {}
         self._nodes: dict[str, WatchedNode] = {}
         self._waits: dict[str, tuple[str, Wait | None]] = {}
@@ -209,7 +212,7 @@ class FleetState:
             nodes=nodes,
             events=tuple(self._events),
             sources=tuple(sources),
-            hidden_pools=len(self.rollouts) - len(pools),
+            is_measured=self._is_measured,
         )
 
     def _pool_view(self, name: str, waits: Mapping[str, int]) -> Pool:

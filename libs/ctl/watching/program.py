@@ -47,7 +47,9 @@ async def open_view(access: Access, *, pool: str, telemetry: str) -> AsyncGenera
         if pool:
             chosen_pools(rollouts, pool, every=False)
         versions = await cluster.versions(rollouts)
-        state = FleetState(address=cluster.address, pool=pool, versions=versions)
+        state = FleetState(
+            address=cluster.address, pool=pool, versions=versions, is_measured=bool(telemetry)
+        )
         yield LiveView(access, cluster, state, telemetry)
 
 

@@ -204,7 +204,7 @@ async def test_waits_and_who_can_end_them_come_from_the_scheduler(world: World) 
         assert "waits: 1 jobs" in text
         assert "node-2: validation-required" in text
         session.press("j")
-        await session.shows("can be ended by its owner", "waits for jobs for")
+        await session.shows("ended by: its owner", "waits for jobs for")
         session.press("w")
         text = await session.shows("why node-2", "node-2 waits: jobs", "can be ended by: its owner")
         assert "validation-required" in text

@@ -98,6 +98,7 @@ def watched(states: Sequence[str], *, gpus: bool = False, **changes: Any) -> Wat
         address="https://10.0.0.1:6443",
         pools=[pool()],
         nodes=[node(number, state, gpus=gpus) for number, state in enumerate(states, 1)],
+        is_measured=gpus,
         events=events,
         sources=[
             Source(name="Kubernetes", gives="Kubernetes", age=0.3),

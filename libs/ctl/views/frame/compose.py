@@ -19,7 +19,7 @@ from libs.ctl.views.frame.nodes import (
 )
 from libs.ctl.views.frame.panel import panel_lines
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, sides, width_of
-from libs.ctl.watching.fleet import Watched, WatchedNode
+from libs.ctl.watching.fleet import Watched
 from libs.ctl.watching.screen import Layout, Screen, selected_index
 
 KEYS: Final = (
@@ -190,15 +190,14 @@ def _body(watched: Watched, screen: Screen, *, now: float, width: int, room: int
     if not nodes:
         return [(), fit([Span("  There is no node with GPUs yet.")], width)]
     if _is_map(watched, screen, room=room):
-        return map_lines(nodes, screen, now=now, width=width, room=room)
-    return _rows(nodes, screen, now=now, width=width, room=room)
+        return map_lines(watched, screen, now=now, width=width, room=room)
+    return _rows(watched, screen, now=now, width=width, room=room)
 
 
-def _rows(
-    nodes: Sequence[WatchedNode], screen: Screen, *, now: float, width: int, room: int
-) -> list[Line]:
+def _rows(watched: Watched, screen: Screen, *, now: float, width: int, room: int) -> list[Line]:
     """Return the page of rows that has the selected node, and how many are above and below."""
-    chosen = columns(nodes, width)
+    nodes = watched.nodes
+    chosen = columns(nodes, width, is_measured=watched.is_measured)
     page = page_rows(len(nodes), room)
     index = selected_index(nodes, screen)
     start = index // page * page

@@ -7,7 +7,7 @@ from typing import Final
 from libs.ctl.text import plural
 from libs.ctl.views.frame.nodes import STYLES, Column, columns, head_line, node_line
 from libs.ctl.views.frame.text import Line, Span, fit
-from libs.ctl.watching.fleet import Kind, WatchedNode
+from libs.ctl.watching.fleet import Kind, Watched, WatchedNode
 from libs.ctl.watching.screen import Screen, selected_index
 
 LETTERS: Final[Mapping[Kind, str]] = {
@@ -39,12 +39,11 @@ def places_below(count: int, *, width: int, room: int) -> int:
     return max(0, room - _LEGEND - lines - _HEAD - 1)
 
 
-def map_lines(
-    nodes: Sequence[WatchedNode], screen: Screen, *, now: float, width: int, room: int
-) -> list[Line]:
+def map_lines(watched: Watched, screen: Screen, *, now: float, width: int, room: int) -> list[Line]:
     """Return legend, map, and the nodes at their places below it: `room` lines at most."""
+    nodes = watched.nodes
     per_cell, _ = map_shape(len(nodes), width=width, room=room)
-    chosen = columns(nodes, width)
+    chosen = columns(nodes, width, is_measured=watched.is_measured)
     lines = [_legend(nodes, width), *_cells(nodes, screen, per_cell, width)]
     lines.append(head_line(chosen, width))
     lines += _listed(nodes, screen, chosen, now=now, width=width)

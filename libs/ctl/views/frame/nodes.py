@@ -42,7 +42,7 @@ _GPU_COLUMNS: Final = (Column("GPUS", 5, right=True), Column("°C", 3, right=Tru
 """Shown where telemetry is read."""
 
 
-def columns(nodes: Sequence[WatchedNode], width: int) -> tuple[Column, ...]:
+def columns(nodes: Sequence[WatchedNode], width: int, *, is_measured: bool) -> tuple[Column, ...]:
     """Return the columns that fit. Widths depend on the terminal and the names alone: a state that
     changes moves nothing.
     """
@@ -61,7 +61,7 @@ def columns(nodes: Sequence[WatchedNode], width: int) -> tuple[Column, ...]:
         Column("WAITS FOR", 18),
         Column("DRIVER", 11),
         Column("STEP", _BAR),
-        *(_GPU_COLUMNS if any(node.gpus is not None for node in nodes) else ()),
+        *(_GPU_COLUMNS if is_measured else ()),
         Column("ENDED BY", 20),
     )
     chosen: list[Column] = []
@@ -169,6 +169,8 @@ def detail_lines(node: WatchedNode | None, *, now: float, width: int) -> list[Li
     if node.gpus is not None:
         hot = "" if node.gpus.hottest is None else f", {node.gpus.hottest:.0f} °C at most"
         facts.append(f"{node.gpus.busy} of {node.gpus.total} GPUs busy{hot}")
+    if row.pool:
+        facts.append(f"pool {row.pool}")
     head = f"  {row.state or 'no upgrade state'}{since}{limit}"
     first = [Span(row.name, "bold"), Span("; ".join(filter(None, (head, *facts))))]
     if wait is None:
@@ -176,7 +178,7 @@ def detail_lines(node: WatchedNode | None, *, now: float, width: int) -> list[Li
         second, third = (done if node.command else "", "")
     else:
         second = f"waits for {wait.code} for {duration(now - wait.since)}: {wait.detail}"
-        until = "" if wait.until is None else f", in {duration(wait.until - now)} by itself"
-        third = f"can be ended by {wait.who or 'time alone'}{until}"
+        until = "" if wait.until is None else f"; at the latest in {duration(wait.until - now)}"
+        third = f"ended by: {wait.who or 'time alone'}{until}"
     texts = ([Span(f"  {each}" if each else "")] for each in (second, third))
     return [fit(first, width), *(fit(each, width) for each in texts)]
