@@ -70,11 +70,14 @@ kube: $(READY) ## build a real Kubernetes control plane for tests, once, into a 
 node: $(READY) ## build kubelet, containerd and runc for tests on real nodes, once, into a cache (needs Go)
 	@$(BIN)/python -m libs.testing.realnodes.build
 
-image: $(READY) ## build the image of all services and agents, by docker, podman, buildah or none of them
+image: $(READY) ## build the image of all services and agents, and its SBOM (ARCH=arm64 for another machine)
 	@$(BIN)/python -m libs.testing.image.build
 
 helm: $(READY) ## build Helm for tests of the chart, once, into a cache (needs Go)
 	@$(BIN)/python -m libs.testing.helm
+
+manifests: $(READY) ## write what the chart installs as files for kubectl (ARGS='--values FILE')
+	@$(BIN)/python tools/manifests.py $(ARGS)
 
 prometheus: $(READY) ## fetch Prometheus for tests of dashboards and alerts, once, into a cache (apt)
 	@$(BIN)/python -m libs.testing.prometheus
@@ -98,4 +101,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check .types .units fix lock kube node image helm prometheus guest gpu demo bench soak clean
+.PHONY: help test check .types .units fix lock kube node image helm manifests prometheus guest gpu demo bench soak clean

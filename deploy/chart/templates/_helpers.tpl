@@ -8,6 +8,11 @@ telemetry: {role: cluster, account: telemetry-cluster, leads: false}
 signin: {role: server, account: sign-in, leads: false}
 {{- end }}
 
+{{- /* The label `app` of the agents' pods. */}}
+{{- define "sluice.agents" -}}
+["gpu-feature-discovery", "nvidia-container-toolkit-daemonset", "nvidia-device-plugin-daemonset", "nvidia-operator-validator", "nvidia-dcgm-exporter", "nvidia-dra-driver-kubelet-plugin"]
+{{- end }}
+
 {{- define "sluice.labels" -}}
 app.kubernetes.io/name: sluice
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -26,7 +31,45 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "sluice.natsUrl" -}}
+{{- if .Values.nats.enabled -}}
 tls://sluice-nats.{{ .Release.Namespace }}.svc:4222
+{{- else -}}
+{{ required "nats.enabled is false: nats.url must name the existing NATS" .Values.nats.url }}
+{{- end -}}
+{{- end }}
+
+{{- /* The ConfigMap with the CA of NATS's certificate; empty where the CAs of the image are meant. */}}
+{{- define "sluice.natsCa" -}}
+{{- if and .Values.nats.enabled (not .Values.nats.certManager.enabled) -}}
+sluice-nats-ca
+{{- else -}}
+{{ .Values.nats.caConfigMap }}
+{{- end -}}
+{{- end }}
+
+{{- /* What a client of NATS mounts of the CA, as a source of a projected volume. */}}
+{{- define "sluice.natsCaSource" -}}
+{{- with include "sluice.natsCa" . }}
+- configMap: {name: {{ . }}, items: [{key: ca.crt, path: ca.crt}]}
+{{- end }}
+{{- end }}
+
+{{- define "sluice.natsSettings" -}}
+- {name: SLUICE_NATS_URL, value: {{ include "sluice.natsUrl" . | quote }}}
+{{- if include "sluice.natsCa" . }}
+- {name: SLUICE_NATS_CA_FILE, value: /run/sluice/bus/ca.crt}
+{{- end }}
+{{- end }}
+
+{{- /* The names in the certificate of NATS's servers, as those of the setup. */}}
+{{- define "sluice.natsNames" -}}
+{{- $namespace := .Release.Namespace -}}
+- sluice-nats
+- sluice-nats.{{ $namespace }}
+- sluice-nats.{{ $namespace }}.svc
+{{- range $index := until (int .Values.nats.replicas) }}
+- sluice-nats-{{ $index }}.sluice-nats-servers.{{ $namespace }}.svc
+{{- end }}
 {{- end }}
 
 {{- define "sluice.pullSecrets" -}}

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,17 @@ def render(helm: Path) -> Render:
     """Return a function that renders the chart, as `helm template`."""
 
     def render(*arguments: str, namespace: str = "gpu-operator") -> list[Object]:
-        output = run(helm, "template", "sluice", str(CHART), "--namespace", namespace, *arguments)
-        return [each for each in yaml.safe_load_all(output) if each]
+        return json.loads(_template(helm, namespace, arguments))
 
     return render
+
+
+@cache
+def _template(helm: Path, namespace: str, arguments: tuple[str, ...]) -> str:
+    """Return the rendered objects as JSON; many tests look at the same ones."""
+    output = run(helm, "template", "sluice", str(CHART), "--namespace", namespace, *arguments)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return json.dumps([each for each in yaml.load_all(output, loader) if each])
 
 
 @pytest.fixture(scope="session")

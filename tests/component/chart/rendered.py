@@ -12,6 +12,9 @@ Object = dict[str, Any]
 
 HOOK: Final = "helm.sh/hook"
 
+FOREIGN: Final = {"Certificate", "PodMonitor", "PrometheusRule", "ServiceMonitor"}
+"""Kinds of others, of which the API server of the tests has no definitions."""
+
 
 def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
     """Return the objects of a kind by name."""
@@ -23,9 +26,10 @@ def is_hook(obj: Object) -> bool:
 
 
 def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
-    """Yield name and pod template of each workload."""
+    """Yield name and pod template of each workload, and each pod that has none."""
     for each in objects:
-        if template := each.get("spec", {}).get("template"):
+        template = each if each["kind"] == "Pod" else each.get("spec", {}).get("template")
+        if template:
             yield f"{each['kind']}/{each['metadata']['name']}", template
 
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from libs.policy.crds import crd_manifests
@@ -29,7 +28,10 @@ from tests.component.chart.rendered import (
 )
 
 NAMESPACE = "gpu-operator"
-OF_THE_CHART = {"sluice-nats", "sluice-setup", "sluice-uninstall"}
+OF_THE_CHART = {
+    *("sluice-nats", "sluice-setup", "sluice-uninstall"),
+    *("sluice-test", "sluice-test-people"),
+}
 ADMISSION = {"sluice-node-keys", "sluice-agents"}
 RBAC = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
 RIGHTS = {*RBAC, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
@@ -216,19 +218,37 @@ def test_values_without_effect_are_named(helm: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("nats.replicas=2", "/nats/replicas"),
-        ("image.tagg=x", "tagg"),
-        ("services.validator.replicas=2", "/services/validator/replicas"),
-        ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
-    ],
-)
-def test_wrong_values_are_refused(render: Render, setting: str, says: str) -> None:
-    with pytest.raises(AssertionError, match=says):
-        render("--set", setting)
+def test_pods_are_ordinary_users_on_a_root_they_cannot_write(render: Render) -> None:
+    """Agents are not among them: they are rendered by the driver service."""
+    seen: list[str] = []
+    for file in VALUES:
+        for name, pod in pods(render("--values", str(file))):
+            spec = pod["spec"]
+            assert spec["securityContext"]["runAsNonRoot"] is True, name
+            assert spec["securityContext"]["runAsUser"] > 0, name
+            assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+            assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys(), name
+            assert not any("hostPath" in volume for volume in spec.get("volumes", [])), name
+            for container in spec["containers"]:
+                assert container["securityContext"] == {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                }, name
+            seen.append(name)
+    assert len(set(seen)) == 11
 
 
-def test_there_are_ten_files_of_values() -> None:
-    assert len(VALUES) >= 10
+def test_the_test_of_helm_reads_only(render: Render) -> None:
+    hooks = [
+        each for each in render() if each["metadata"].get("annotations", {}).get(HOOK) == "test"
+    ]
+    bindings = [each for each in hooks if each["kind"].endswith("RoleBinding")]
+    assert all(
+        [each["name"] for each in binding["subjects"]] == ["sluice-test"] for binding in bindings
+    )
+    roles = sorted(binding["roleRef"]["name"] for binding in bindings)
+    assert roles == [f"{NAMESPACE}:sluice-test", "sluice-people", "sluice-test"]
+    rules = [rule for each in hooks for rule in each.get("rules", ())]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
+    assert {each["kind"] for each in hooks} == {*RBAC, "Pod"}
