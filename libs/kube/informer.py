@@ -64,8 +64,9 @@ class Informer(Generic[V]):
         reported_at = -math.inf
         while not await self._is_served():
             now = self._clock.monotonic()
-            if self.missing and now - reported_at >= REPORT_INTERVAL:
-                log.error("%s", missing_definitions([self]))
+            problem = missing_definitions([self]) or self._problem
+            if problem and now - reported_at >= REPORT_INTERVAL:
+                log.error("%s", problem)
                 reported_at = now
             await self._clock.sleep(jittered(SERVED_POLL_INTERVAL, self._random))
 
