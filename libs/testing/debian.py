@@ -10,15 +10,18 @@ from pathlib import Path
 from libs.testing.go_build import NotBuilt
 
 
-def unpack(packages: Sequence[str], into: Path) -> None:
-    """Download packages, of the release that this machine has, and unpack them into a folder."""
+def unpack(packages: Sequence[str], into: Path, *, options: Sequence[str] = ()) -> None:
+    """Download packages, of the release that this machine has, and unpack them into a folder.
+
+    `options` are those of apt-get.
+    """
     names = ", ".join(packages)
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
         raise NotBuilt(
             f"these come as Debian packages, and this machine has no apt-get and dpkg: {names}"
         )
     with tempfile.TemporaryDirectory(prefix="sluice-packages-") as folder:
-        fetched = _run("apt-get", "download", *packages, folder=Path(folder))
+        fetched = _run("apt-get", *options, "download", *packages, folder=Path(folder))
         files = sorted(Path(folder).glob("*.deb"))
         if len(files) != len(packages):
             raise NotBuilt(

@@ -25,6 +25,7 @@ class ImageConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal", om
     env: Sequence[str] = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",)
     user: str = ""
     working_dir: str = ""
+    labels: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

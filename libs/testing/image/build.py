@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from libs.testing.go_build import NotBuilt, run_command
+from libs.testing.go_build import NotBuilt, go_target, run_command
 from libs.testing.image.assemble import are_cached, assemble
 from libs.testing.image.context import CHECKOUT, digest, digest_of_product, write_context
+from libs.testing.image.sbom import write_sbom
 
 COMMAND: Final = "make image"
 IMAGE: Final = "localhost/sluice:dev"
@@ -22,23 +23,29 @@ _BUILDERS: Final = ("docker", "podman", "buildah")
 def build(environ: Mapping[str, str], *, report: Callable[[str], None]) -> Path:
     """Return the archive with the image of the code as it is now, building it if needed.
 
-    `BASE` in the environment is the base of the Dockerfile, for a builder.
+    `BASE` in the environment is the base of the Dockerfile, for a builder; `ARCH` is an
+    architecture, by default this machine's. For another one no builder is asked, because it would
+    have to run programs of that one. Beside the archive is its SBOM.
     """
-    builder = _find_builder(report)
+    native = go_target()[1]
+    architecture = environ.get("ARCH") or native
+    builder = _find_builder(report) if architecture == native else ""
     base = environ.get("BASE", "")
-    wanted = digest(digest_of_product().encode(), f"{builder} {base}".encode())
-    stamp = _ARCHIVE.with_suffix(".digest")
-    if not (_ARCHIVE.is_file() and stamp.is_file() and stamp.read_text() == wanted):
-        _ARCHIVE.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="new-", dir=_ARCHIVE.parent) as folder:
+    archive = _ARCHIVE if architecture == native else _ARCHIVE.with_stem(f"sluice-{architecture}")
+    wanted = digest(digest_of_product().encode(), f"{builder} {base} {architecture}".encode())
+    stamp = archive.with_suffix(".digest")
+    if not (archive.is_file() and stamp.is_file() and stamp.read_text() == wanted):
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="new-", dir=archive.parent) as folder:
             new = Path(folder) / "sluice.tar"
             if builder:
                 _build_with(builder, base, new)
             else:
-                assemble(new, IMAGE, environ, report=report)
-            new.rename(_ARCHIVE)
+                assemble(new, IMAGE, environ, architecture=architecture, report=report)
+            write_sbom(new, archive.with_suffix(".cdx.json"))
+            new.rename(archive)
         stamp.write_text(wanted)
-    return _ARCHIVE
+    return archive
 
 
 def is_quick(environ: Mapping[str, str]) -> bool:

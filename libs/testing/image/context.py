@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -79,6 +80,7 @@ def config() -> ImageConfig:
         env=(*ImageConfig().env, *words["ENV"].split()),
         user=words["USER"],
         working_dir=words["WORKDIR"],
+        labels=dict(pair.split("=", 1) for pair in shlex.split(words["LABEL"])),
     )
 
 

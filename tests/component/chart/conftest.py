@@ -40,16 +40,18 @@ def helm() -> Path:
 def render(helm: Path) -> Render:
     """Return a function that renders the chart, as `helm template`."""
 
-    def render(*arguments: str, namespace: str = "gpu-operator") -> list[Object]:
-        return json.loads(_template(helm, namespace, arguments))
+    def render(
+        *arguments: str, namespace: str = "gpu-operator", chart: Path = CHART
+    ) -> list[Object]:
+        return json.loads(_template(helm, chart, namespace, arguments))
 
     return render
 
 
 @cache
-def _template(helm: Path, namespace: str, arguments: tuple[str, ...]) -> str:
+def _template(helm: Path, chart: Path, namespace: str, arguments: tuple[str, ...]) -> str:
     """Return the rendered objects as JSON; many tests look at the same ones."""
-    output = run(helm, "template", "sluice", str(CHART), "--namespace", namespace, *arguments)
+    output = run(helm, "template", "sluice", str(chart), "--namespace", namespace, *arguments)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return json.dumps([each for each in yaml.load_all(output, loader) if each])
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -252,3 +253,15 @@ def test_the_test_of_helm_reads_only(render: Render) -> None:
     rules = [rule for each in hooks for rule in each.get("rules", ())]
     assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
     assert {each["kind"] for each in hooks} == {*RBAC, "Pod"}
+
+
+def test_another_version_restarts_what_runs_its_image(render: Render, tmp_path: Path) -> None:
+    """NATS goes on, with every connection."""
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    text = (chart / "Chart.yaml").read_text()
+    (chart / "Chart.yaml").write_text(text.replace("ersion: 0.1.0", "ersion: 0.2.0"))
+    earlier = dict(pods(render()))
+    later = dict(pods(render("--set", "image.tag=later", chart=chart)))
+    same = {name for name, pod in later.items() if pod == earlier[name]}
+    assert same == {f"StatefulSet/{SERVICE}"}

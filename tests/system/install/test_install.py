@@ -1,4 +1,4 @@
-"""`helm install` on a real node: services, NATS and agents are Ready."""
+"""`helm install` on a real node: services, NATS and agents are Ready, and `helm test` says so."""
 
 import pytest
 
@@ -27,3 +27,8 @@ async def test_helm_installs_sluice(world: World) -> None:
         "sluice-validator-cluster",
     ]
     await world.until_agents_are_ready(AGENTS, within=240)
+    await world.kubectl.wait("jsonpath={.status.state}=ready", "clusterpolicy/cluster-policy")
+    said = await world.test()
+    assert "signed in at tls://sluice-nats.gpu-operator.svc:4222" in said
+    assert "fault" not in said
+    assert await world.pods("app.kubernetes.io/component=test") == {}

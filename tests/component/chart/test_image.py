@@ -1,0 +1,150 @@
+"""The image that is shipped: small, the same each time, without rights, and its SBOM."""
+
+import gzip
+import io
+import json
+import os
+import re
+import tarfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from libs.testing.image.assemble import assemble, foreign_libraries
+from libs.testing.image.build import IMAGE, is_quick
+from libs.testing.image.context import CHECKOUT, DOCKERFILE, write_requirements
+from libs.testing.image.sbom import sbom
+from tests.component.chart.rendered import CHART
+
+LARGEST = 150 * 1024 * 1024
+PINNED = re.compile(r"^([a-z0-9-]+)==([^ ;]+)(?: ; (.*?))? \\$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not is_quick(os.environ):
+        pytest.skip("no image: run `make image`")
+    target = tmp_path_factory.mktemp("image") / "image.tar"
+    assemble(target, IMAGE, os.environ, report=lambda _: None)
+    return target
+
+
+def blobs(archive: Path) -> dict[str, bytes]:
+    with tarfile.open(archive) as tar:
+        return {each.name: file.read() for each in tar if (file := tar.extractfile(each))}
+
+
+def described(archive: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return manifest and configuration."""
+    found = blobs(archive)
+
+    def blob(digest: str) -> Any:
+        return json.loads(found[f"blobs/{digest.replace(':', '/')}"])
+
+    (only,) = json.loads(found["index.json"])["manifests"]
+    manifest = blob(only["digest"])
+    return manifest, blob(manifest["config"]["digest"])
+
+
+def entries(archive: Path) -> Iterator[tarfile.TarInfo]:
+    manifest, _ = described(archive)
+    found = blobs(archive)
+    for layer in manifest["layers"]:
+        data = gzip.decompress(found[f"blobs/{layer['digest'].replace(':', '/')}"])
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            yield from tar
+
+
+def test_it_is_small(archive: Path) -> None:
+    manifest, _ = described(archive)
+    assert sum(layer["size"] for layer in manifest["layers"]) <= LARGEST
+
+
+def test_two_builds_are_the_same(archive: Path, tmp_path: Path) -> None:
+    """Our code is packed and compiled anew."""
+    again = tmp_path / "again.tar"
+    assemble(again, IMAGE, os.environ, report=lambda _: None)
+    assert again.read_bytes() == archive.read_bytes()
+
+
+def test_it_runs_as_nobody(archive: Path) -> None:
+    _, config = described(archive)
+    assert config["config"]["User"] == "65532:65532"
+    privileged = [each.name for each in entries(archive) if each.isfile() and each.mode & 0o6000]
+    assert privileged == []
+
+
+def test_it_has_neither_shell_nor_installer(archive: Path) -> None:
+    names = {each.name for each in entries(archive)}
+    assert "opt/sluice/services/driver/__main__.py" in names
+    assert not names & {"usr/bin/sh", "usr/bin/bash", "usr/bin/pip", "usr/bin/apt-get"}
+    assert not [name for name in names if "/pip/" in name]
+
+
+def test_labels_say_what_it_is(archive: Path) -> None:
+    _, config = described(archive)
+    version = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    labels = config["config"]["Labels"]
+    assert labels["org.opencontainers.image.title"] == chart["name"]
+    assert labels["org.opencontainers.image.version"] == version == chart["appVersion"]
+    assert labels["org.opencontainers.image.description"] == chart["description"]
+
+
+def test_the_dockerfile_ships_no_builder() -> None:
+    stages = re.split(r"^FROM .*$", DOCKERFILE.read_text(), flags=re.MULTILINE)[1:]
+    assert len(stages) == 2
+    assert "RUN" not in stages[-1]
+
+
+def test_the_sbom_has_every_locked_distribution_and_no_other(archive: Path, tmp_path: Path) -> None:
+    write_requirements(tmp_path / "requirements.txt")
+    locked = {
+        name: (version, condition)
+        for name, version, condition in PINNED.findall((tmp_path / "requirements.txt").read_text())
+    }
+    found = {
+        each["name"]: each["version"]
+        for each in sbom(archive)["components"]
+        if each["purl"].startswith("pkg:pypi/")
+    }
+    assert found.pop("sluice")
+    assert {name: locked[name][0] for name in found} == found
+    # What is locked and not there is for another system or Python.
+    assert all(condition for name, (_, condition) in locked.items() if name not in found)
+    assert len(found) > 20
+
+
+def test_the_sbom_has_the_packages_of_the_base(archive: Path) -> None:
+    document = sbom(archive)
+    packages = {
+        each["name"]: each["purl"]
+        for each in document["components"]
+        if each["purl"].startswith("pkg:deb/")
+    }
+    assert {"libc6", "libssl3", "python3.11-minimal", "ca-certificates"} <= packages.keys()
+    assert all("distro=debian-12" in purl for purl in packages.values())
+
+
+def test_the_sbom_is_of_cyclonedx_and_depends_on_the_image_alone(archive: Path) -> None:
+    document = sbom(archive)
+    assert document == sbom(archive)
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    references = [each["bom-ref"] for each in document["components"]]
+    assert len(references) == len(set(references))
+    (whole,) = document["dependencies"]
+    assert whole == {"ref": document["metadata"]["component"]["bom-ref"], "dependsOn": references}
+    assert "timestamp" not in document["metadata"]
+
+
+def test_a_library_of_another_architecture_is_found(tmp_path: Path) -> None:
+    """A dependency without a wheel is built here, for this machine."""
+    for name, machine in (("x86.so", 62), ("arm.so.1", 183)):
+        (tmp_path / name).write_bytes(b"\x7fELF".ljust(18, b"\0") + machine.to_bytes(2, "little"))
+    (tmp_path / "linker.so").write_text("GROUP ( libc.so.6 )")
+    assert foreign_libraries(tmp_path, "arm64") == ["x86.so"]
+    assert foreign_libraries(tmp_path, "amd64") == ["arm.so.1"]
