@@ -26,10 +26,9 @@ def is_hook(obj: Object) -> bool:
 
 
 def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
-    """Yield name and pod template of each workload, and each pod that has none."""
+    """Yield name and pod template of each workload."""
     for each in objects:
-        template = each if each["kind"] == "Pod" else each.get("spec", {}).get("template")
-        if template:
+        if template := each.get("spec", {}).get("template"):
             yield f"{each['kind']}/{each['metadata']['name']}", template
 
 

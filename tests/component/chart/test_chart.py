@@ -252,7 +252,7 @@ def test_the_test_of_helm_reads_only(render: Render) -> None:
     assert roles == [f"{NAMESPACE}:sluice-test", "sluice-people", "sluice-test"]
     rules = [rule for each in hooks for rule in each.get("rules", ())]
     assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
-    assert {each["kind"] for each in hooks} == {*RBAC, "Pod"}
+    assert {each["kind"] for each in hooks} == {*RBAC, "Job"}
 
 
 def test_another_version_restarts_what_runs_its_image(render: Render, tmp_path: Path) -> None:
