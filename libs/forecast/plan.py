@@ -109,6 +109,7 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
     pods = PodEffects(fleet)
     nodes = [_node(fleet, pods, results, name) for name in aggregate.node_names(results)]
     timed = aggregate.timed(results)
+    members = [node for node in fleet.nodes.values() if node.pool == pool]
     drained = [
         (node.drained, node.pulling)
         for result in timed
@@ -122,6 +123,9 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
         nodes=tuple(sorted(nodes, key=_start_order)),
         makespan=aggregate.makespan(timed),
         loss=aggregate.largest_loss(results),
+        pool_nodes=len(members),
+        pool_gpus=sum(node.gpus for node in members),
+        losses=aggregate.typical_losses(timed),
         gpu_hours_lost=upper_median(result.gpu_seconds for result in results) / 3600.0,
         drained_seconds=upper_median(total for total, _ in drained) if drained else None,
         pulling_seconds=upper_median(pulling for _, pulling in drained) if drained else None,

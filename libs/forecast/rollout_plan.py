@@ -11,7 +11,7 @@ from statistics import mean, stdev
 
 import msgspec
 
-from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason
+from libs.contracts.queries import CapacityPoint, PlanAnswer, PlannedNode, WaitReason
 from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.rollout.decision import Wait
 
@@ -126,6 +126,10 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Until the last node that can move is upgraded or has failed."""
     loss: CapacityLoss = CapacityLoss(nodes=0, gpus=0, at=0.0)
     """The largest loss of all plays, including nodes that are unavailable already."""
+    pool_nodes: int = 0
+    pool_gpus: int = 0
+    losses: tuple[CapacityLoss, ...] = ()
+    """The unavailable nodes over time, in a play of median duration."""
     gpu_hours_lost: float = 0.0
     drained_seconds: float | None = None
     """For which a node is out of service, in the median; None: none is, or none is upgraded."""
@@ -153,6 +157,11 @@ def plan_response(plan: RolloutPlan) -> PlanAnswer:
         pulling_seconds=plan.pulling_seconds,
         largest_loss=plan.loss.nodes,
         largest_loss_at=plan.loss.at,
+        pool_nodes=plan.pool_nodes,
+        pool_gpus=plan.pool_gpus,
+        capacity=tuple(
+            CapacityPoint(at=loss.at, nodes=loss.nodes, gpus=loss.gpus) for loss in plan.losses
+        ),
         needed_max_unavailable=None if needed is None else needed.max_unavailable,
         remarks=plan.remarks,
     )
