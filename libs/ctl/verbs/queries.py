@@ -6,11 +6,20 @@ import typer
 
 from libs.ctl.command import verb
 from libs.ctl.options import Access
-from libs.ctl.output import Format
+from libs.ctl.output import Format, PictureFormat
 
 Output = Annotated[
     Format | None,
     typer.Option("--output", "-o", help="For programs, or with more columns.", show_default=False),
+]
+PictureOutput = Annotated[
+    PictureFormat | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="For programs, with more columns, or as a picture in one file.",
+        show_default=False,
+    ),
 ]
 Node = Annotated[str, typer.Argument(metavar="NODE", help="Full name of a Node.")]
 
@@ -66,7 +75,7 @@ def plan(
     finish_by: Annotated[
         str, typer.Option(metavar="TIME", help="Find the limit that ends by then: 2h, or a time.")
     ] = "",
-    output: Output = None,
+    output: PictureOutput = None,
 ) -> None:
     """Forecast a rollout: when each node starts and ends, and what it costs. Nothing is changed.
 
@@ -74,6 +83,7 @@ def plan(
     sluice plan
     sluice plan --version 580.95.05 --max-unavailable 3
     sluice plan --version 580.95.05 --finish-by 6h
+    sluice plan -o html > plan.html
     """
     from libs.ctl.running import show_plan
 

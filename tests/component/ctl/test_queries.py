@@ -76,6 +76,17 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
     ] == [(POOL, "590.1", "20%", None), (POOL, "", "", 2)]
 
 
+async def test_a_plan_is_a_page_or_a_picture_in_one_file(world: World) -> None:
+    scheduler = Scheduler(POOL)
+    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
+    page = await world.run("plan", POOL, "-o", "html")
+    assert (page.code, page.err) == (ExitCode.DONE, "")
+    assert page.out.startswith("<!doctype html>\n")
+    picture = await world.run("plan", POOL, "-o", "svg")
+    assert picture.out.startswith("<svg ")
+    assert NEW_VERSION in picture.out
+
+
 async def test_plan_passes_on_what_the_scheduler_refuses(world: World) -> None:
     scheduler = Scheduler(POOL, "other")
     await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
