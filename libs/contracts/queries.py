@@ -156,6 +156,8 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     capacity: tuple[CapacityPoint, ...] = ()
     """The unavailable nodes over time, in a play of median duration."""
     needed_max_unavailable: Count | None = None
+    measured_nodes: Count = 0
+    """Nodes of the pool whose last upgrade was measured, from which durations are predicted."""
     remarks: tuple[str, ...] = ()
 
 

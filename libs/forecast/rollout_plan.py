@@ -140,6 +140,8 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Number of plays in which the target is halted in the end."""
     required_limits: RequiredLimits | None = None
     """None: not requested."""
+    measured_nodes: int = 0
+    """Number of nodes whose last upgrade was measured: durations are theirs."""
     remarks: tuple[str, ...] = ()
 
 
@@ -163,6 +165,7 @@ def plan_response(plan: RolloutPlan) -> PlanAnswer:
             CapacityPoint(at=loss.at, nodes=loss.nodes, gpus=loss.gpus) for loss in plan.losses
         ),
         needed_max_unavailable=None if needed is None else needed.max_unavailable,
+        measured_nodes=plan.measured_nodes,
         remarks=plan.remarks,
     )
 
