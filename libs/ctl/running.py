@@ -84,6 +84,25 @@ def show_plan(
         )
 
 
+def show_comparison(
+    access: Access, *, pool: str, version: str, output: PictureFormat | None
+) -> None:
+    from libs.ctl.reading import gather_comparison
+    from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
+
+    found = asyncio.run(gather_comparison(access, pool=pool, version=version))
+    if output is PictureFormat.HTML:
+        sys.stdout.write(comparison_html(found))
+    elif output is PictureFormat.SVG:
+        sys.stdout.write(comparison_svg(found))
+    else:
+        show(
+            {**msgspec.structs.asdict(found), "error": found.error},
+            lambda width, wide: comparison_view(found, width=width, wide=wide),
+            format=None if output is None else Format(output.value),
+        )
+
+
 def show_gpus(access: Access, node: str, output: Format | None) -> None:
     from libs.ctl.reading import gather_gpus
     from libs.ctl.views.gpus import gpus_view

@@ -132,6 +132,7 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
                 absent_agents=lambda: tracker.pool_snapshot.absent_agents,
             ),
             plan_runner=plan_runner,
+            on_plan=events.planned,
         )
         await stack.enter_async_context(_serve_queries(inputs, queries.handlers()))
         inputs.metrics.set_leading(True)

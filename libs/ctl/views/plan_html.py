@@ -47,13 +47,13 @@ def plan_svg(view: PlanView) -> str:
 def plan_html(view: PlanView, *, now: float) -> str:
     """Return the page of a forecast that was made now."""
     plan = view.plan
-    parts = [_pairs(summary(view))]
+    parts = [pairs(summary(view))]
     timeline = _timeline(view)
     if timeline.rows:
         parts.append(timeline_svg(timeline, title=""))
     ways = list(obstacles(view, most=0))
     if ways:
-        parts.append(f"<h2>In the way</h2>{_pairs(ways, kind='tall')}")
+        parts.append(f"<h2>In the way</h2>{pairs(ways, kind='tall')}")
     if plan.nodes:
         parts.append(f"<h2>Nodes</h2>{_table(ordered(plan.nodes))}")
     if plan.remarks:
@@ -84,8 +84,9 @@ def _timeline(view: PlanView) -> Timeline:
     return plan_timeline(view.plan, most_rows=_ROWS)
 
 
-def _pairs(pairs: Iterable[tuple[str, str]], *, kind: str = "") -> str:
-    items = "".join(f"<dt>{marked(name)}</dt><dd>{marked(text)}</dd>" for name, text in pairs)
+def pairs(found: Iterable[tuple[str, str]], *, kind: str = "") -> str:
+    """Return names with their texts."""
+    items = "".join(f"<dt>{marked(name)}</dt><dd>{marked(text)}</dd>" for name, text in found)
     return f'<dl class="{kind}">{items}</dl>'
 
 
