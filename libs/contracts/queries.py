@@ -133,6 +133,8 @@ class PlannedNode(Data, frozen=True, kw_only=True):
     lost: tuple[str, ...] = ()
     blocked_by: tuple[str, ...] = ()
     wait: WaitReason | None = None
+    without_place: tuple[str, ...] = ()
+    """Evicted pods that would fit on no other node now, each with the reason."""
 
 
 class PlanAnswer(Message, frozen=True, kw_only=True):

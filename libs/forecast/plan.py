@@ -158,6 +158,7 @@ def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: s
         end=end,
         evicted=pods.evicted(evicted),
         lost_pods=pods.lost(evicted),
+        without_place=pods.without_place(evicted),
         blocked_by=pods.blocked_by(fleet.nodes[name]),
         wait=aggregate.final_wait(counted, end),
         failed_plays=sum(node.failed is not None for node in found),

@@ -90,6 +90,8 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that are evicted in at least one play."""
     lost_pods: tuple[str, ...] = ()
     """Evicted pods that lose data or work, each with the loss."""
+    without_place: tuple[str, ...] = ()
+    """Evicted pods that would fit on no other node now, each with the reason."""
     blocked_by: tuple[str, ...] = ()
     """Disruption budgets that currently refuse an eviction."""
     wait: Wait | None = None
@@ -179,6 +181,7 @@ def _node(node: NodeForecast) -> PlannedNode:
         end_p95=node.end.p95,
         evicted=node.evicted,
         lost=node.lost_pods,
+        without_place=node.without_place,
         blocked_by=node.blocked_by,
         wait=None if node.wait is None else _reason(node.wait),
     )

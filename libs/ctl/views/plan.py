@@ -6,6 +6,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from libs.contracts.queries import PlannedNode
 from libs.ctl.answers import PlanView
 from libs.ctl.text import clock_time, duration, plural
 from libs.ctl.views.bars import picture
@@ -80,17 +81,25 @@ def obstacles(view: PlanView, *, most: int) -> Iterator[tuple[str, str]]:
             still.setdefault(reason, []).append(node.node)
     for budget, names in sorted(blocked.items()):
         yield f"disruption budget {budget} blocks", _some(names, most)
-    losing = [node for node in nodes if node.lost]
-    for node in losing[: most or None]:
-        shown = _some(node.lost, 0 if not most else 3)
-        yield f"{node.node} loses {plural(len(node.lost), 'pod')}", shown
-    if most and len(losing) > most:
-        rest = sum(len(node.lost) for node in losing[most:])
-        text = f"on {plural(len(losing) - most, 'node')}; -o wide names them"
-        yield f"{plural(rest, 'more pod')} lost", text
+    displaced = "that fit on no other node now"
+    yield from _of_pods(nodes, "without_place", "displaces", displaced, most)
+    yield from _of_pods(nodes, "lost", "loses", "", most)
     for reason, names in still.items():
         verb = "does" if len(names) == 1 else "do"
         yield f"{_some(names, most)} {verb} not start", reason
+
+
+def _of_pods(
+    nodes: Sequence[PlannedNode], field: str, verb: str, which: str, most: int
+) -> Iterator[tuple[str, str]]:
+    """Yield the pods of each node that are in this field, and how many more there are."""
+    found = [(node.node, pods) for node in nodes if (pods := getattr(node, field))]
+    for name, pods in found[: most or None]:
+        yield f"{name} {verb} {plural(len(pods), 'pod')} {which}".rstrip(), _some(pods, most and 3)
+    if most and len(found) > most:
+        rest = sum(len(pods) for _, pods in found[most:])
+        where = f"on {plural(len(found) - most, 'more node')}"
+        yield f"{plural(rest, 'more pod')} {which}".rstrip(), f"{where}; -o wide names them"
 
 
 def _some(names: Sequence[str], most: int) -> str:

@@ -123,5 +123,7 @@ def _notes(node: PlannedNode) -> Iterator[str]:
         yield f"{node.wait.code.value}: {node.wait.detail}"
     for lost in node.lost:
         yield f"lost: {lost}"
+    for pod in node.without_place:
+        yield f"fits on no other node now: {pod}"
     for budget in node.blocked_by:
         yield f"blocked by {budget}"

@@ -153,3 +153,17 @@ def test_a_scale_has_no_more_marks_than_fit() -> None:
     assert timeline.seconds == 1500.0
     assert timeline.marks(5) == (0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0)
     assert timeline.marks(1) == (0.0,)
+
+
+def test_pods_that_fit_nowhere_else_are_named_and_of_many_nodes_counted() -> None:
+    nodes = tuple(
+        planned(f"n-{number:02}", 0.0, 60.0, 90.0, without_place=("ml/a (4 nvidia.com/gpu: full)",))
+        for number in range(12)
+    )
+    view = PlanView(version="1", plan=PlanAnswer(pool="gpus", target="", nodes=nodes))
+    shown = text(plan_view(view, width=160), 160)
+    first = "n-00 displaces 1 pod that fit on no other node now: ml/a (4 nvidia.com/gpu: full)"
+    assert first in shown
+    assert "2 more pods that fit on no other node now: on 2 more nodes" in shown
+    assert shown.count("displaces") == 10
+    assert text(plan_view(view, width=160, wide=True), 160).count("displaces") == 12
