@@ -11,8 +11,6 @@ from libs.contracts.events import (
     EvictionEvent,
     GrantEvent,
     LeaderEvent,
-    PlanEvent,
-    PlannedTime,
     RolloutEvent,
     StepEvent,
     WaitEvent,
@@ -30,15 +28,13 @@ from libs.rollout.wait_reasons import RESOLVED_BY
 from services.scheduler.drained import drained_seconds
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
+from services.scheduler.plan_events import plan_events
 from services.scheduler.resources import ROLLOUTS, Rollout
 
 REASON: Final = "GPUDriverUpgrade"
 MIG_REASON: Final = "MIGConfig"
 NODES_PER_EVENT: Final = 50
 """Nodes in one event of a grant, so that it is never too large for the stream."""
-PLANNED_PER_EVENT: Final = 100
-MOST_PLANNED: Final = 1_000
-"""Nodes of a plan that are kept among the events, in the order of their starts."""
 HISTORY_LENGTH: Final = 20
 """Entries of each node's history, which the query `why` returns."""
 
@@ -218,24 +214,8 @@ class UpgradeEvents:
 
     def planned(self, answer: PlanAnswer) -> None:
         """Keep a plan among the events, for a comparison with what happens then."""
-        plan = self._next_id("plan")
-        moving = [
-            PlannedTime(node=node.node, start=node.start_p50, end=node.end_p50)
-            for node in answer.nodes
-            if node.start_p50 is not None
-        ]
-        took = "an unknown time" if answer.makespan_p50 is None else f"{answer.makespan_p50:.0f} s"
-        message = f"{answer.pool}: planned to take {took} to {answer.target}"
-        for start in range(0, max(1, min(len(moving), MOST_PLANNED)), PLANNED_PER_EVENT):
-            event = PlanEvent(
-                pool=answer.pool,
-                target=answer.target,
-                plan=plan,
-                nodes=tuple(moving[start : start + PLANNED_PER_EVENT]),
-                makespan_p50=answer.makespan_p50,
-                makespan_p95=answer.makespan_p95,
-            )
-            self._publisher.publish(event, id=f"{plan}/{start}", message=message)
+        for event, event_id, message in plan_events(answer, self._next_id("plan")):
+            self._publisher.publish(event, id=event_id, message=message)
 
     def rollout_written(self, write: WriteRollout, before: PoolView | None, revision: str) -> None:
         """Report the granted starts, and a change of phase or target."""
