@@ -99,7 +99,8 @@ def _proof(plan: RolloutPlan) -> list[str]:
     if proof is None:
         return []
     nodes = format_count(proof.threshold, "node")
-    phase = f"Until {nodes} have proven the driver, only a few nodes start at a time"
+    have = "has" if proof.threshold == 1 else "have"
+    phase = f"Until {nodes} {have} proven the driver, only a few nodes start at a time"
     lines = [f"{phase}: that takes {_about(proof.after)}."]
     if proof.delay is not None:
         delay = proof.delay

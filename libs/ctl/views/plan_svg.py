@@ -171,6 +171,9 @@ def _curve(timeline: Timeline, top: float) -> Iterator[str]:
 
 
 def _legend(timeline: Timeline, y: float) -> Iterator[str]:
+    together = max(row.nodes for row in timeline.rows)
+    if together > 1:
+        yield _text(_WIDTH - _EDGE - 4, y, f"up to {together} nodes in a row", "dim end")
     if timeline.is_comparison:
         yield _rect(_LEFT, y - 10, 26, 12, "planned") + _text(_LEFT + 34, y, "planned (p50)", "dim")
         yield _rect(_LEFT + 150, y - 10, 26, 12, "bar")
