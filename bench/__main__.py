@@ -22,6 +22,7 @@ BENCHES = (
     "decide",
     "plan",
     "prediction",
+    "second_upgrade",
     "prefetch",
     "upgrade",
     "incumbent",

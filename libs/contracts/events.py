@@ -18,6 +18,7 @@ class EventKind(OpenEnum):
     EVICTION = "eviction"
     EDIT = "edit"
     LEADER = "leader"
+    PLAN = "plan"
     # written by components and cluster roles
     COMMAND = "command"
     FACTS = "facts"
@@ -95,6 +96,26 @@ class EditEvent(Data, frozen=True, kw_only=True):
     done: str = ""
 
 
+class PlannedTime(Data, frozen=True, kw_only=True):
+    """When a node was expected to be upgraded, in seconds from the plan; None: not known."""
+
+    node: str
+    start: float
+    end: float | None = None
+
+
+class PlanEvent(Data, frozen=True, kw_only=True):
+    """The plan of a rollout was asked for; `sluice plan --compare` sets it beside what happened."""
+
+    pool: str
+    target: str
+    plan: str
+    """Names the plan: one with many nodes is several events."""
+    nodes: tuple[PlannedTime, ...] = ()
+    makespan_p50: float | None = None
+    makespan_p95: float | None = None
+
+
 class LeaderEvent(Data, frozen=True, kw_only=True):
     """A new leader took over."""
 
@@ -156,6 +177,7 @@ EventBody = (
     | EvictionEvent
     | EditEvent
     | LeaderEvent
+    | PlanEvent
     | CommandEvent
     | FactsEvent
     | HealthEvent
@@ -173,6 +195,7 @@ EVENTS: Bodies[EventKind, EventBody] = Bodies(
         EventKind.EVICTION: EvictionEvent,
         EventKind.EDIT: EditEvent,
         EventKind.LEADER: LeaderEvent,
+        EventKind.PLAN: PlanEvent,
         EventKind.COMMAND: CommandEvent,
         EventKind.FACTS: FactsEvent,
         EventKind.HEALTH: HealthEvent,

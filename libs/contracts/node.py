@@ -154,6 +154,9 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     evidence: Evidence | None = None
     validation_pod: str = ""
     """The order of the validation that a pod with a GPU has to confirm: token and op."""
+    took: dict[str, float] = {}
+    """Seconds that the node's last upgrade spent in each state, for forecasts: nothing is decided
+    from them."""
     seen: dict[str, str] = {}
     """The revision of each source that the last write lowering availability was based on."""
 

@@ -112,6 +112,15 @@ class PlanQuery(Message, frozen=True, kw_only=True):
     seed: Integer = 0
 
 
+class CapacityPoint(Data, frozen=True, kw_only=True):
+    """How many nodes of a pool are unavailable from a time on, with how many GPUs."""
+
+    at: float
+    """Seconds from now."""
+    nodes: Count
+    gpus: Count
+
+
 class PlannedNode(Data, frozen=True, kw_only=True):
     """The forecast for one node. Times are seconds from now; None means unknown."""
 
@@ -124,6 +133,8 @@ class PlannedNode(Data, frozen=True, kw_only=True):
     lost: tuple[str, ...] = ()
     blocked_by: tuple[str, ...] = ()
     wait: WaitReason | None = None
+    without_place: tuple[str, ...] = ()
+    """Evicted pods that would fit on no other node now, each with the reason."""
 
 
 class PlanAnswer(Message, frozen=True, kw_only=True):
@@ -141,7 +152,14 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """Of those, in the median: while the driver's image is pulled."""
     largest_loss: Count = 0
     largest_loss_at: float = 0.0
+    pool_nodes: Count = 0
+    pool_gpus: Count = 0
+    """All of the pool, with those that need no upgrade."""
+    capacity: tuple[CapacityPoint, ...] = ()
+    """The unavailable nodes over time, in a play of median duration."""
     needed_max_unavailable: Count | None = None
+    measured_nodes: Count = 0
+    """Nodes of the pool whose last upgrade was measured, from which durations are predicted."""
     remarks: tuple[str, ...] = ()
 
 

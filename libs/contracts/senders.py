@@ -38,6 +38,7 @@ EVENT_WRITERS: Final[Mapping[EventKind, tuple[Writer, ...]]] = {
     EventKind.EVICTION: (Writer.SCHEDULER,),
     EventKind.EDIT: (Writer.SCHEDULER,),
     EventKind.LEADER: (Writer.SCHEDULER,),
+    EventKind.PLAN: (Writer.SCHEDULER,),
     EventKind.COMMAND: COMPONENTS,
     EventKind.FACTS: (Writer.DISCOVERY,),
     EventKind.HEALTH: (Writer.TELEMETRY_CLUSTER,),

@@ -25,6 +25,16 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
+class PictureFormat(StrEnum):
+    """How a plan is written; without one, as text."""
+
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    HTML = "html"
+    SVG = "svg"
+
+
 def show(
     answer: Any, view: "Callable[[int, bool], RenderableType]", *, format: Format | None
 ) -> None:

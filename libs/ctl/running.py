@@ -1,13 +1,14 @@
 """Run the verbs that only read: gather, then show. Each imports what it needs."""
 
 import asyncio
+import sys
 import time
 
 import msgspec
 
 from libs.ctl.answers import EventLine, NodeAnswer, Status
 from libs.ctl.options import Access
-from libs.ctl.output import Format, show
+from libs.ctl.output import Format, PictureFormat, show
 
 
 def show_status(access: Access, name: str, output: Format | None) -> None:
@@ -52,11 +53,10 @@ def show_plan(
     max_unavailable: str,
     max_parallel: int | None,
     finish_by: str,
-    output: Format | None,
+    output: PictureFormat | None,
 ) -> None:
     from libs.contracts.queries import PlanQuery
     from libs.ctl.reading import gather_plan, parse_finish
-    from libs.ctl.views.plan import plan_view
 
     query = PlanQuery(
         pool=pool,
@@ -66,7 +66,41 @@ def show_plan(
         finish_by=parse_finish(finish_by),
     )
     answer = asyncio.run(gather_plan(access, query))
-    show(answer, lambda width, wide: plan_view(answer, width=width, wide=wide), format=output)
+    if output is PictureFormat.HTML:
+        from libs.ctl.views.plan_html import plan_html
+
+        sys.stdout.write(plan_html(answer, now=time.time()))
+    elif output is PictureFormat.SVG:
+        from libs.ctl.views.plan_html import plan_svg
+
+        sys.stdout.write(plan_svg(answer))
+    else:
+        from libs.ctl.views.plan import plan_view
+
+        show(
+            answer,
+            lambda width, wide: plan_view(answer, width=width, wide=wide),
+            format=None if output is None else Format(output.value),
+        )
+
+
+def show_comparison(
+    access: Access, *, pool: str, version: str, output: PictureFormat | None
+) -> None:
+    from libs.ctl.reading import gather_comparison
+    from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
+
+    found = asyncio.run(gather_comparison(access, pool=pool, version=version))
+    if output is PictureFormat.HTML:
+        sys.stdout.write(comparison_html(found))
+    elif output is PictureFormat.SVG:
+        sys.stdout.write(comparison_svg(found))
+    else:
+        show(
+            {**msgspec.structs.asdict(found), "error": found.error},
+            lambda width, wide: comparison_view(found, width=width, wide=wide),
+            format=None if output is None else Format(output.value),
+        )
 
 
 def show_gpus(access: Access, node: str, output: Format | None) -> None:

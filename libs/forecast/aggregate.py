@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from math import inf
 
+from msgspec.structs import replace
+
 from libs.contracts.node import WaitCode
 from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay
 from libs.forecast.rollout_plan import (
@@ -29,6 +31,9 @@ OWN_WAITS = frozenset(
     }
 )
 """Waits that only concern the node itself: the rollout of the other nodes completes without it."""
+
+_MOST_LOSSES = 240
+"""Changes of the unavailable nodes that a plan has at most."""
 
 _NOTABLE_SECONDS = 600.0
 """Minimum seconds of a wait during the proof phase to be reported."""
@@ -91,6 +96,25 @@ def largest_loss(results: Iterable[PlayResult]) -> CapacityLoss:
     """Return the largest loss of all plays; among equal ones, the earliest."""
     losses = (result.loss for result in results)
     return max(losses, key=lambda loss: (loss.nodes, loss.gpus, -loss.at))
+
+
+def typical_losses(results: Sequence[PlayResult]) -> tuple[CapacityLoss, ...]:
+    """Return the changes of the unavailable nodes in the play of median duration.
+
+    Of many changes, those of a short time are one: the largest of them.
+    """
+    typical = sorted(results, key=lambda result: result.duration)[len(results) // 2]
+    losses = [loss for loss in typical.losses if loss.at <= typical.duration]
+    if len(losses) <= _MOST_LOSSES:
+        return tuple(losses)
+    by_time: dict[int, list[CapacityLoss]] = {}
+    for loss in losses:
+        part = int(_MOST_LOSSES * loss.at / (typical.duration + 1.0))
+        by_time.setdefault(part, []).append(loss)
+    return tuple(
+        replace(max(some, key=lambda loss: (loss.nodes, loss.gpus)), at=some[0].at)
+        for some in by_time.values()
+    )
 
 
 def proof_forecast(results: Sequence[PlayResult]) -> ProofForecast | None:

@@ -1,11 +1,14 @@
 """Plan a rollout: play it several times and summarize the results."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil, inf
 
 from msgspec.structs import replace
 
 from libs.forecast import aggregate
+from libs.forecast.history import NOTHING, History
+from libs.forecast.learned_world import LearnedWorld, fleet_history
 from libs.forecast.options import PlanOptions, apply_options
 from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult
@@ -18,7 +21,6 @@ from libs.forecast.rollout_plan import (
     percentiles_of,
     upper_median,
 )
-from libs.forecast.seeded_world import SeededWorld
 from libs.forecast.world import WorldModel
 from libs.rollout.views.fleet import Fleet, Instant
 
@@ -38,19 +40,23 @@ def plan(
     finish_by: float | None = None,
     plays: int | None = None,
     seed: int = 0,
-    world_of: Callable[[int], WorldModel] = SeededWorld,
+    world_of: Callable[[int], WorldModel] | None = None,
 ) -> RolloutPlan:
     """Forecast the rollout of a pool from `now` on.
 
     With `finish_by` (unix seconds) also search the limits that complete it in time. `world_of`
-    returns the world of a seed. The same arguments give the same plan, in whatever
-    order nodes and pools come.
+    returns the world of a seed; by default things take as long as they took this fleet before, as
+    far as its nodes' records say, and otherwise as long as is usual. The same arguments give the
+    same plan, in whatever order nodes and pools come.
     """
     played_fleet = apply_options(fleet, pool, options)
     if plays is None:
         plays = max(_MIN_PLAYS, min(_MAX_PLAYS, _NODES // max(1, len(played_fleet.nodes))))
     if plays < 1:
         raise ValueError(f"cannot forecast with {plays} plays: use at least one")
+    history = fleet_history(played_fleet, pool) if world_of is None else NOTHING
+    if world_of is None:
+        world_of = _learned_worlds(history, played_fleet, pool)
     worlds = [world_of(seed + number) for number in range(plays)]
     results = [play(played_fleet, now, pool=pool, world=world) for world in worlds]
     forecast = _summarize(played_fleet, pool, results)
@@ -58,7 +64,14 @@ def plan(
         search = _Search(played_fleet, now, pool, worlds[:_SEARCH_PLAYS])
         limits = search.required_limits(results, finish_by - now.at)
         forecast = replace(forecast, required_limits=limits)
-    return replace(forecast, remarks=remarks(forecast, fleet, played_fleet, now))
+    told = remarks(forecast, fleet, played_fleet, now, history=history)
+    return replace(forecast, measured_nodes=history.nodes, remarks=told)
+
+
+def _learned_worlds(history: History, fleet: Fleet, pool: str) -> Callable[[int], WorldModel]:
+    view = fleet.pools[pool]
+    brings = any(build.image for build in view.builds.get(view.target, {}).values())
+    return partial(LearnedWorld, history=history, brings_images=brings)
 
 
 class _Search:
@@ -109,6 +122,7 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
     pods = PodEffects(fleet)
     nodes = [_node(fleet, pods, results, name) for name in aggregate.node_names(results)]
     timed = aggregate.timed(results)
+    members = [node for node in fleet.nodes.values() if node.pool == pool]
     drained = [
         (node.drained, node.pulling)
         for result in timed
@@ -122,6 +136,9 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
         nodes=tuple(sorted(nodes, key=_start_order)),
         makespan=aggregate.makespan(timed),
         loss=aggregate.largest_loss(results),
+        pool_nodes=len(members),
+        pool_gpus=sum(node.gpus for node in members),
+        losses=aggregate.typical_losses(timed),
         gpu_hours_lost=upper_median(result.gpu_seconds for result in results) / 3600.0,
         drained_seconds=upper_median(total for total, _ in drained) if drained else None,
         pulling_seconds=upper_median(pulling for _, pulling in drained) if drained else None,
@@ -141,6 +158,7 @@ def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: s
         end=end,
         evicted=pods.evicted(evicted),
         lost_pods=pods.lost(evicted),
+        without_place=pods.without_place(evicted),
         blocked_by=pods.blocked_by(fleet.nodes[name]),
         wait=aggregate.final_wait(counted, end),
         failed_plays=sum(node.failed is not None for node in found),

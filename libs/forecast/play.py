@@ -1,5 +1,7 @@
 """Play a rollout: the engine decides, and a stage carries the decisions out in virtual time."""
 
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
 from libs.contracts.node import UpgradeState
@@ -32,6 +34,20 @@ def play(
     return _Play(fleet, now, pool, world, fast_forward=fast_forward).run()
 
 
+class PlayedFleet(NamedTuple):
+    """A rollout that was played, and what it left."""
+
+    result: PlayResult
+    fleet: Fleet
+    instant: Instant
+
+
+def play_to_end(fleet: Fleet, now: Instant, *, pool: str, world: WorldModel) -> PlayedFleet:
+    """Play a rollout step by step and return the fleet as it leaves it too."""
+    played = _Play(fleet, now, pool, world, fast_forward=False)
+    return PlayedFleet(played.run(), *played.left())
+
+
 class _Play:
     def __init__(
         self, fleet: Fleet, now: Instant, pool: str, world: WorldModel, *, fast_forward: bool
@@ -58,6 +74,9 @@ class _Play:
             recorder.observe(stage.now, changes.nodes, changes.pools)
             decider.update(changes.nodes, changes.nodes_gone, changes.pools)
             considered = changes.nodes
+
+    def left(self) -> tuple[Fleet, Instant]:
+        return self._stage.fleet(), self._stage.instant()
 
     def _next(self) -> ViewUpdate | None:
         """Advance to the next change to decide about; None: no event is left."""

@@ -109,6 +109,7 @@ class PlayRecorder:
             nodes=self._results,
             duration=duration,
             loss=self._capacity.loss,
+            losses=tuple(self._capacity.losses),
             gpu_seconds=self._capacity.gpu_seconds(duration),
             proof=self._proof.result(),
             halted_because=self._proof.halted,

@@ -69,6 +69,8 @@ class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, NodeResult]
     """The nodes that were not up to date at the beginning, by name."""
     loss: CapacityLoss
+    losses: tuple[CapacityLoss, ...] = ()
+    """Each change of the unavailable nodes, in order."""
     gpu_seconds: float
     """Lost until the last node was done, by nodes that were available before."""
     proof: ProofResult | None
@@ -85,6 +87,8 @@ class CapacityTracker:
     def __init__(self) -> None:
         self.loss = CapacityLoss(nodes=0, gpus=0, at=0.0)
         """The largest loss so far; the earliest of several."""
+        self.losses: list[CapacityLoss] = []
+        """Each change so far."""
         self._unavailable: dict[str, tuple[float | None, int]] = {}
         """Unavailable nodes: since when (None: from the beginning) and GPUs."""
         self._gpus = 0
@@ -109,9 +113,13 @@ class CapacityTracker:
             self._gpus += gpus
 
     def update(self, at: float) -> None:
-        """Update the largest loss once all changes of this moment are observed."""
-        if len(self._unavailable) > self.loss.nodes:
-            self.loss = CapacityLoss(nodes=len(self._unavailable), gpus=self._gpus, at=at)
+        """Update the losses once all changes of this moment are observed."""
+        current = CapacityLoss(nodes=len(self._unavailable), gpus=self._gpus, at=at)
+        last = self.losses[-1] if self.losses else None
+        if last is None or (last.nodes, last.gpus) != (current.nodes, current.gpus):
+            self.losses.append(current)
+        if current.nodes > self.loss.nodes:
+            self.loss = current
 
     def gpu_seconds(self, until: float) -> float:
         """Return the GPU-seconds lost by nodes that became unavailable during the play."""

@@ -47,6 +47,13 @@ class PodEffects:
         ]
         return tuple(sorted(f"{name} ({loss})" for name, loss in found if loss))
 
+    def without_place(self, uids: Iterable[str]) -> tuple[str, ...]:
+        """Return the pods that would fit on no other node now, each with the reason."""
+        found = [self._pods[uid] for uid in uids if uid in self._pods]
+        return tuple(
+            sorted(f"{pod.display_name} ({pod.no_place})" for pod in found if pod.no_place)
+        )
+
     def blocked_by(self, node: NodeView) -> tuple[str, ...]:
         """Return the disruption budgets that refuse evictions on the node, or would."""
         budgets = {f"{pod.budget} (keeps {pod.display_name})" for pod in self._guarded(node)}

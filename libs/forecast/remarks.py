@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from math import inf
 
 from libs.contracts.node import WaitCode
+from libs.forecast.history import NOTHING, History
 from libs.forecast.options import pause_reason
 from libs.forecast.pods import PodEffects
 from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan
@@ -21,7 +22,14 @@ _PREDICTING_PLAYS = 19
 """Minimum number of plays of which one is a 95 % figure."""
 
 
-def remarks(plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet, now: Instant) -> tuple[str, ...]:
+def remarks(
+    plan: RolloutPlan,
+    fleet: Fleet,
+    played_fleet: Fleet,
+    now: Instant,
+    *,
+    history: History = NOTHING,
+) -> tuple[str, ...]:
     """Return all remarks, the most important first."""
     if not plan.nodes:
         lines = ["Every node is already up to date: there is nothing to do."]
@@ -39,7 +47,7 @@ def remarks(plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet, now: Instant) 
         lines.append(f"{source} is out of date: the rollout may begin differently.")
     if now.visibility.bus_down_since is not None:
         lines.append("NATS is unreachable: the plan starts when it is back.")
-    return (*lines, _number_of_plays(plan), *_assumptions())
+    return (*lines, _number_of_plays(plan), *_seen(history), *_assumptions(history))
 
 
 # Nodes that do not start or do not end.
@@ -91,7 +99,8 @@ def _proof(plan: RolloutPlan) -> list[str]:
     if proof is None:
         return []
     nodes = format_count(proof.threshold, "node")
-    phase = f"Until {nodes} have proven the driver, only a few nodes start at a time"
+    have = "has" if proof.threshold == 1 else "have"
+    phase = f"Until {nodes} {have} proven the driver, only a few nodes start at a time"
     lines = [f"{phase}: that takes {_about(proof.after)}."]
     if proof.delay is not None:
         delay = proof.delay
@@ -196,12 +205,31 @@ def _number_of_plays(plan: RolloutPlan) -> str:
     return f"{text}; the 95 % figure of a node is the worst of them."
 
 
-def _assumptions() -> tuple[str, str]:
+def _seen(history: History) -> list[str]:
+    """Describe the durations that were measured in this fleet."""
+    parts = (
+        ("a driver restarts", history.restart),
+        ("a validation", history.validation),
+        ("pods and devices leave", history.eviction),
+    )
+    durations = "; ".join(
+        f"{label} {format_duration(each.quantile(0.5))}"
+        f" (95 %: {format_duration(each.quantile(0.95))})"
+        for label, each in parts
+        if each is not None
+    )
+    if not durations:
+        return []
+    nodes = format_count(history.nodes, "node")
+    return [f"As the last upgrades of {nodes} of this pool took: {durations}."]
+
+
+def _assumptions(history: History) -> tuple[str, str]:
     """Describe the assumed durations and failure rates."""
-    profile = FleetProfile()
     durations = "; ".join(
         f"{label} {format_duration(span.quantile(0.5))} (95 %: {format_duration(span.p95)})"
-        for label, span in _labelled(profile)
+        for label, span, is_seen in _labelled(FleetProfile(), history)
+        if not is_seen
     )
     return (
         f"Assumed, not seen in this fleet: {durations}.",
@@ -209,15 +237,19 @@ def _assumptions() -> tuple[str, str]:
     )
 
 
-def _labelled(profile: FleetProfile) -> tuple[tuple[str, Lognormal], ...]:
+def _labelled(profile: FleetProfile, history: History) -> tuple[tuple[str, Lognormal, bool], ...]:
+    """Return what takes how long, and whether that was seen in this fleet."""
+    restart, validation, eviction = (
+        each is not None for each in (history.restart, history.validation, history.eviction)
+    )
     return (
-        ("a driver loads", profile.load),
-        ("a validation", profile.validation),
-        ("an unload", profile.unload),
-        ("a pull of the driver's image", profile.pull),
-        ("a pod ends", profile.stop),
-        ("a job", profile.job),
-        ("a disruption budget refuses", profile.refusal),
+        ("a driver loads", profile.load, restart),
+        ("a validation", profile.validation, validation),
+        ("an unload", profile.unload, restart),
+        ("a pull of the driver's image", profile.pull, False),
+        ("a pod ends", profile.stop, eviction),
+        ("a job", profile.job, False),
+        ("a disruption budget refuses", profile.refusal, False),
     )
 
 

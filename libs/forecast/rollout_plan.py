@@ -11,7 +11,7 @@ from statistics import mean, stdev
 
 import msgspec
 
-from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason
+from libs.contracts.queries import CapacityPoint, PlanAnswer, PlannedNode, WaitReason
 from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.rollout.decision import Wait
 
@@ -90,6 +90,8 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that are evicted in at least one play."""
     lost_pods: tuple[str, ...] = ()
     """Evicted pods that lose data or work, each with the loss."""
+    without_place: tuple[str, ...] = ()
+    """Evicted pods that would fit on no other node now, each with the reason."""
     blocked_by: tuple[str, ...] = ()
     """Disruption budgets that currently refuse an eviction."""
     wait: Wait | None = None
@@ -126,6 +128,10 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Until the last node that can move is upgraded or has failed."""
     loss: CapacityLoss = CapacityLoss(nodes=0, gpus=0, at=0.0)
     """The largest loss of all plays, including nodes that are unavailable already."""
+    pool_nodes: int = 0
+    pool_gpus: int = 0
+    losses: tuple[CapacityLoss, ...] = ()
+    """The unavailable nodes over time, in a play of median duration."""
     gpu_hours_lost: float = 0.0
     drained_seconds: float | None = None
     """For which a node is out of service, in the median; None: none is, or none is upgraded."""
@@ -136,6 +142,8 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Number of plays in which the target is halted in the end."""
     required_limits: RequiredLimits | None = None
     """None: not requested."""
+    measured_nodes: int = 0
+    """Number of nodes whose last upgrade was measured: durations are theirs."""
     remarks: tuple[str, ...] = ()
 
 
@@ -153,7 +161,13 @@ def plan_response(plan: RolloutPlan) -> PlanAnswer:
         pulling_seconds=plan.pulling_seconds,
         largest_loss=plan.loss.nodes,
         largest_loss_at=plan.loss.at,
+        pool_nodes=plan.pool_nodes,
+        pool_gpus=plan.pool_gpus,
+        capacity=tuple(
+            CapacityPoint(at=loss.at, nodes=loss.nodes, gpus=loss.gpus) for loss in plan.losses
+        ),
         needed_max_unavailable=None if needed is None else needed.max_unavailable,
+        measured_nodes=plan.measured_nodes,
         remarks=plan.remarks,
     )
 
@@ -167,6 +181,7 @@ def _node(node: NodeForecast) -> PlannedNode:
         end_p95=node.end.p95,
         evicted=node.evicted,
         lost=node.lost_pods,
+        without_place=node.without_place,
         blocked_by=node.blocked_by,
         wait=None if node.wait is None else _reason(node.wait),
     )

@@ -174,7 +174,11 @@ def write_step(
     """
     previous = current_record(node)
     if record is not None and previous is not None:
-        record = msgspec.structs.replace(record, cordon_adopted=has_adopted_cordon(node, record))
+        record = msgspec.structs.replace(
+            record,
+            cordon_adopted=has_adopted_cordon(node, record),
+            took=_time_taken(previous, record, now),
+        )
     removed = overwritten_keys(node, *_removed_fields(node, record, lease, driver_label))
     if lowers_capacity and record is not None:
         seen = {name: source.revision for name, source in now.visibility.sources.items()}
@@ -195,6 +199,22 @@ def write_step(
         uid=node.uid, revision=node.revision, applied=applied, lowers_capacity=lowers_capacity
     )
     return Step(actions=(*before, write, *notes), because=because)
+
+
+_NOT_PASSED: Final = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED})
+
+
+def _time_taken(previous: NodeRecord, record: NodeRecord, now: Instant) -> dict[str, float]:
+    """Return the seconds by state of the last upgrade, with a state that is passed by this write.
+
+    They outlive the upgrade: the next one is forecast from them.
+    """
+    passes = previous.state not in ("", record.state) and record.state not in _NOT_PASSED
+    if previous.operation is not Operation.UPGRADE or not passes:
+        return previous.took
+    frozen = max(0.0, record.frozen_seconds - previous.frozen_seconds)
+    seconds = round(max(0.0, now.at - previous.since - frozen), 1)
+    return {**previous.took, str(previous.state): seconds}
 
 
 def _kept_label(node: NodeView, record: NodeRecord | None, lease: NodeLease | None) -> str:

@@ -16,6 +16,7 @@ from libs.contracts.events import (
     WaitEvent,
 )
 from libs.contracts.node import MigState, NodeRecord, WaitCode
+from libs.contracts.queries import PlanAnswer
 from libs.contracts.rollout import RolloutPhase
 from libs.kube.events import InvolvedObject
 from libs.rollout.decide import DecisionDelta
@@ -27,6 +28,7 @@ from libs.rollout.wait_reasons import RESOLVED_BY
 from services.scheduler.drained import drained_seconds
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
+from services.scheduler.plan_events import plan_events
 from services.scheduler.resources import ROLLOUTS, Rollout
 
 REASON: Final = "GPUDriverUpgrade"
@@ -209,6 +211,11 @@ class UpgradeEvents:
         if event.answer != "evicted":
             event_id = self._next_id(event_id)
         self._publish(name, event, message, id=event_id)
+
+    def planned(self, answer: PlanAnswer) -> None:
+        """Keep a plan among the events, for a comparison with what happens then."""
+        for event, event_id, message in plan_events(answer, self._next_id("plan")):
+            self._publisher.publish(event, id=event_id, message=message)
 
     def rollout_written(self, write: WriteRollout, before: PoolView | None, revision: str) -> None:
         """Report the granted starts, and a change of phase or target."""

@@ -5,7 +5,7 @@ come in pages, and only those that concern an upgrade are kept.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -20,7 +20,8 @@ from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
 from services.scheduler import resources
 from services.scheduler.budgets import BUDGETS, DisruptionBudget
-from services.scheduler.resources import Pod
+from services.scheduler.placement import Displaced, Placement, displaced
+from services.scheduler.resources import Node, Pod
 from services.scheduler.snapshot.claims import ClaimOf
 from services.scheduler.snapshot.pod_view import is_workload, workload_pod
 
@@ -43,8 +44,13 @@ async def with_pods(
     namespace: str,
     claim_of: ClaimOf,
     absent_agents: Callable[[], frozenset[Writer]] = frozenset,
+    nodes: Callable[[], Iterable[Node]] = tuple,
 ) -> Fleet:
-    """Return the fleet with the pods of all nodes of a pool, and all disruption budgets."""
+    """Return the fleet with the pods of all nodes of a pool, and all disruption budgets.
+
+    With all nodes of the cluster, each pod that would fit on no other one says why.
+    """
+    placement, needs = Placement(nodes()), defaultdict[str, list[Displaced]](list)
     absent = absent_agents()
     budgets = defaultdict[str, list[DisruptionBudget]](list)
     async for page in _pages(kube, BUDGETS):
@@ -56,6 +62,8 @@ async def with_pods(
     async for page in _pages(kube, resources.PODS, fields="spec.nodeName!="):
         for pod in page:
             on_node = pods.get(pod.spec.node_name)
+            if is_workload(pod):
+                placement.hold(pod)
             if on_node is None or not is_workload(pod):
                 continue
             view = workload_pod(
@@ -64,9 +72,15 @@ async def with_pods(
             if _is_concerned(view):
                 kept += 1
                 on_node.append(replace(view, budget=_budget_of(pod, budgets)))
+                if view.exemption is EvictionExemption.NONE and (need := displaced(pod)):
+                    needs[pod.spec.node_name].append(need)
         if kept > MAX_PODS:
             raise TooManyPods(f"pool {pool} has more than {MAX_PODS} pods to plan for")
-    planned = {name: replace(fleet.nodes[name], pods=tuple(found)) for name, found in pods.items()}
+    planned: dict[str, NodeView] = {}
+    for name, found in pods.items():
+        without = placement.without_place(name, needs[name])
+        told = (replace(pod, no_place=without.get(pod.uid, "")) for pod in found)
+        planned[name] = replace(fleet.nodes[name], pods=tuple(told))
     allowed = {
         each.metadata.key: each.status.disruptions_allowed
         for found in budgets.values()

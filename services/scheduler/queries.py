@@ -58,6 +58,7 @@ class SchedulerQueries:
         holder: str,
         plan_pods: PlanPods,
         plan_runner: PlanRunner,
+        on_plan: Callable[[PlanAnswer], None],
     ) -> None:
         self._tracker = tracker
         self._waits = waits
@@ -67,6 +68,7 @@ class SchedulerQueries:
         self._holder = holder
         self._plan_pods = plan_pods
         self._plan_runner = plan_runner
+        self._on_plan = on_plan
         self._is_planning = False
 
     def handlers(self) -> QueryHandlers:
@@ -163,7 +165,9 @@ class SchedulerQueries:
             finish_by=query.finish_by,
             seed=query.seed,
         )
-        return await self._plan_runner(request)
+        answer = await self._plan_runner(request)
+        self._on_plan(answer)
+        return answer
 
     def _plan_options(self, pool: PoolView, query: PlanQuery) -> "PlanOptions":
         from libs.forecast.options import PlanOptions

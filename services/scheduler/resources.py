@@ -192,9 +192,18 @@ class PodClaim(views.View, frozen=True, kw_only=True):
     resource_claim_name: str | None = None
 
 
+class Toleration(views.View, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
 class PodSpec(views.PodSpec, frozen=True, kw_only=True):
     volumes: tuple[Volume, ...] = ()
     node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: dict[str, Any] | None = None
     resource_claims: tuple[PodClaim, ...] = ()
 
 

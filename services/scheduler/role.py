@@ -130,8 +130,10 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
                 namespace=inputs.namespace,
                 claim_of=inputs.informers.resource_claims.cache.get,
                 absent_agents=lambda: tracker.pool_snapshot.absent_agents,
+                nodes=lambda: inputs.informers.nodes.cache,
             ),
             plan_runner=plan_runner,
+            on_plan=events.planned,
         )
         await stack.enter_async_context(_serve_queries(inputs, queries.handlers()))
         inputs.metrics.set_leading(True)

@@ -6,11 +6,20 @@ import typer
 
 from libs.ctl.command import verb
 from libs.ctl.options import Access
-from libs.ctl.output import Format
+from libs.ctl.output import Format, PictureFormat
 
 Output = Annotated[
     Format | None,
     typer.Option("--output", "-o", help="For programs, or with more columns.", show_default=False),
+]
+PictureOutput = Annotated[
+    PictureFormat | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="For programs, with more columns, or as a picture in one file.",
+        show_default=False,
+    ),
 ]
 Node = Annotated[str, typer.Argument(metavar="NODE", help="Full name of a Node.")]
 
@@ -67,7 +76,10 @@ def plan(
     finish_by: Annotated[
         str, typer.Option(metavar="TIME", help="Find the limit that ends by then: 2h, or a time.")
     ] = "",
-    output: Output = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Set the last rollout beside its plan.")
+    ] = False,
+    output: PictureOutput = None,
 ) -> None:
     """Forecast a rollout: when each node starts and ends, and what it costs. Nothing is changed.
 
@@ -75,9 +87,16 @@ def plan(
     sluice plan
     sluice plan --version 580.95.05 --max-unavailable 3
     sluice plan --version 580.95.05 --finish-by 6h
+    sluice plan -o html > plan.html
+    sluice plan --compare
     """
-    from libs.ctl.running import show_plan
+    from libs.ctl.running import show_comparison, show_plan
 
+    if compare:
+        if max_unavailable or finish_by or max_parallel is not None:
+            raise typer.BadParameter("--compare looks back: no other limit can be given with it")
+        show_comparison(access, pool=pool, version=version, output=output)
+        return
     show_plan(
         access,
         pool=pool,

@@ -71,7 +71,7 @@ def _block(columns: Sequence[Column], row: Row) -> RenderableType:
 
 def fact(name: str, text: str) -> RenderableType:
     """Return an indented line `name: text`, continued below the text."""
-    return Padding(Text(f"{name}: {printable(text)}", overflow="fold"), (0, 0, 0, 2), expand=False)
+    return Padding(Text(printable(f"{name}: {text}"), overflow="fold"), (0, 0, 0, 2), expand=False)
 
 
 def heading(text: str) -> Text:

@@ -118,6 +118,8 @@ class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     """The group that ends together, and stops as a whole when one member is lost; empty: none."""
     budget: str = ""
     """The disruption budget that protects it; empty: none known."""
+    no_place: str = ""
+    """Why it would fit on no other node now, for plans; empty: it would, or that is not known."""
 
     @property
     def display_name(self) -> str:

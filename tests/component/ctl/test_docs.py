@@ -5,19 +5,20 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from libs.contracts.events import GrantEvent
 from libs.contracts.queries import QueryVerb
 from libs.ctl.failures import ExitCode
 from libs.ctl.options import ACCESS_OPTIONS
 from tests.component.ctl.terminal import in_terminal
 from tests.component.ctl.test_queries import Scheduler
-from tests.component.ctl.world import OLD_VERSION, POOL, halted, make_world
+from tests.component.ctl.world import NEW, OLD_VERSION, POOL, halted, make_world
 
 PAGE = Path("docs/cli.md").read_text()
 COMMANDS = re.findall(r"\| `sluice ([^`]+)` \|", PAGE)
 
 
 async def test_each_command_of_the_page_runs(tmp_path: Path) -> None:
-    assert len(COMMANDS) == 20
+    assert len(COMMANDS) == 22
     async with make_world(tmp_path, nats=True) as world:
         await world.add_rollout(**halted("u1", "u2"))
         for name, state in (("node-2", ""), ("node-3", "upgrade-failed")):
@@ -26,6 +27,8 @@ async def test_each_command_of_the_page_runs(tmp_path: Path) -> None:
         await world.add_node("node-4")
         scheduler = Scheduler(POOL)
         await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
+        grant = GrantEvent(pool=POOL, target=NEW, epoch=1, nodes=("node-2",))
+        await world.publish((grant, "granted", ""))
         for command in COMMANDS:
             if command == "watch":
                 await _watch_and_quit(world.environ)

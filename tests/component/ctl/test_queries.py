@@ -12,7 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.contracts.events import LeaderEvent, StepEvent
+from libs.contracts.events import (
+    GrantEvent,
+    LeaderEvent,
+    PlanEvent,
+    PlannedTime,
+    RolloutEvent,
+    StepEvent,
+)
 from libs.contracts.queries import (
     PlanAnswer,
     PlannedNode,
@@ -74,6 +81,46 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
         (query.pool, query.driver_version, query.max_unavailable, query.max_parallel)
         for query in scheduler.asked
     ] == [(POOL, "590.1", "20%", None), (POOL, "", "", 2)]
+
+
+async def test_a_plan_is_a_page_or_a_picture_in_one_file(world: World) -> None:
+    scheduler = Scheduler(POOL)
+    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
+    page = await world.run("plan", POOL, "-o", "html")
+    assert (page.code, page.err) == (ExitCode.DONE, "")
+    assert page.out.startswith("<!doctype html>\n")
+    picture = await world.run("plan", POOL, "-o", "svg")
+    assert picture.out.startswith("<svg ")
+    assert NEW_VERSION in picture.out
+
+
+async def test_a_rollout_is_set_beside_its_plan(world: World) -> None:
+    nothing = await world.run("plan", "--compare")
+    assert nothing.code == ExitCode.NOT_FOUND
+    assert "there is no rollout among the events" in nothing.err
+    planned = PlannedTime(node="node-1", start=0.0, end=1.0)
+    plan = PlanEvent(pool=POOL, target=NEW, plan="p", nodes=(planned,), makespan_p50=1.0)
+    grant = GrantEvent(pool=POOL, target=NEW, epoch=1, nodes=("node-1",))
+    done = StepEvent(pool=POOL, token=1, before="x", after="upgrade-done", target=NEW)
+    complete = RolloutEvent(pool=POOL, target=NEW, before="Proven", after="Complete")
+    await world.publish(
+        (plan, "planned", ""),
+        (grant, "granted", ""),
+        (LeaderEvent(holder="s", epoch=1), "leads", ""),
+        (done, "done", "node-1"),
+        (complete, "complete", ""),
+    )
+    found = (await world.run("plan", "--compare", "-o", "json")).json
+    assert (found["version"], found["makespan"], found["error"]) == (NEW_VERSION, 2.0, 0.5)
+    shown = await world.run("plan", POOL, "--compare")
+    assert "error of the plan: 50% of the makespan" in shown.out
+    page = await world.run("plan", POOL, "--compare", "--version", NEW_VERSION, "-o", "html")
+    assert page.out.startswith("<!doctype html>")
+    other = await world.run("plan", POOL, "--compare", "--version", "1.2.3")
+    assert other.code == ExitCode.NOT_FOUND
+    assert NEW_VERSION in other.err
+    wrong = await world.run("plan", "--compare", "--finish-by", "2h")
+    assert wrong.code == ExitCode.WRONG_ARGUMENTS
 
 
 async def test_plan_passes_on_what_the_scheduler_refuses(world: World) -> None:

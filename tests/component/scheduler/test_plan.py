@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from libs.contracts.events import PlanEvent
 from libs.contracts.queries import PlanAnswer, PlanQuery, QueryError
 from libs.forecast.plan import plan
 from libs.forecast.rollout_plan import RolloutPlan
@@ -62,6 +63,13 @@ async def test_a_plan_knows_the_jobs_of_nodes_that_are_not_followed(world: World
     answer = await world.ask(PlanQuery(pool=POOL, driver_version=NEW))
     assert isinstance(answer, PlanAnswer)
     assert all(node.pods for node in world.plans[-1].fleet.nodes.values())
+    (kept,) = [
+        body for event in await world.bus_events() if isinstance(body := event.open(), PlanEvent)
+    ]
+    assert [each.node for each in kept.nodes] == [
+        node.node for node in answer.nodes if node.start_p50 is not None
+    ]
+    assert (kept.pool, kept.makespan_p50) == (POOL, answer.makespan_p50)
     planned = paired_plan(world)
     began = world.sim.clock.monotonic()
     await world.apply_policy(NEW, waitForCompletion=JOBS, maxParallelUpgrades=0)

@@ -7,7 +7,7 @@ from rich.console import Console, RenderableType
 
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.node import WaitCode
-from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason, WhyAnswer
+from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
 from libs.ctl.answers import (
     EventLine,
@@ -15,7 +15,6 @@ from libs.ctl.answers import (
     NodeAnswer,
     NodeFact,
     NodeRow,
-    PlanView,
     Pool,
     Source,
     Status,
@@ -23,7 +22,6 @@ from libs.ctl.answers import (
 from libs.ctl.views.events import event_line
 from libs.ctl.views.gpus import gpus_view
 from libs.ctl.views.node import node_view
-from libs.ctl.views.plan import bar, plan_view
 from libs.ctl.views.status import status_view
 
 NOW = 1_800_000_000.0
@@ -201,80 +199,6 @@ Events:
   2027-01-15 Upgrade: drain begins
 
 pools and nodes: from Kubernetes (https://api), 0 s old"""
-    )
-
-
-def planned(name: str, start: float, end: float, late: float, **more: object) -> PlannedNode:
-    return PlannedNode(node=name, start_p50=start, end_p50=end, end_p95=late, **more)  # pyright: ignore[reportArgumentType]
-
-
-PLAN = PlanView(
-    version="580.95.05",
-    finish_by=NOW + 3600,
-    plan=PlanAnswer(
-        pool="gpus",
-        target="2" * 32,
-        nodes=(
-            planned("node-2", 600.0, 1200.0, 1500.0, blocked_by=("web/frontend",)),
-            planned("node-1", 0.0, 600.0, 700.0, evicted=("a/b", "a/c"), lost=("a/c",)),
-            PlannedNode(
-                node="node-3", wait=WaitReason(code=WaitCode.SKIPPED, detail="cordoned", since=0.0)
-            ),
-        ),
-        makespan_p50=1200.0,
-        makespan_p95=1500.0,
-        gpu_hours_lost=2.66,
-        needed_max_unavailable=2,
-        remarks=("One node is skipped.",),
-    ),
-)
-
-PLAN_HEAD = """\
-gpus to 580.95.05
-  nodes: 2 of 3 are upgraded
-  takes: 20 min, at the latest 25 min (p50, p95)
-  GPU-hours lost: 2.7
-  pods: 2 evicted, 1 of them not replaced
-  needed to end by 2027-01-15 09:00:00 UTC: maxUnavailable 2"""
-
-
-def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
-    lines = text(plan_view(PLAN, width=80), 80).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[:6] == PLAN_HEAD.splitlines()
-    first, second = lines[7:9]
-    assert first.startswith("node-1  █")
-    assert second.startswith("node-2   ")
-    assert first.endswith("0 s to 10 min")
-    assert second.index("█") == first.index("█") + first.count("█")
-    assert lines[-5:] == [
-        "  disruption budget web/frontend blocks: node-2",
-        "  node-1 loses 1 pod: a/c",
-        "  node-3 does not start: skipped: cordoned",
-        "",
-        "One node is skipped.",
-    ]
-
-
-def test_a_narrow_plan_has_its_bars_below_the_names() -> None:
-    lines = text(plan_view(PLAN, width=30), 30).splitlines()
-    assert max(map(len, lines)) <= 30
-    start = lines.index("node-1")
-    assert lines[start + 1] == "  0 s to 10 min"
-    assert lines[start + 2] == "  " + "█" * 11 + "░" * 2
-    assert lines[start + 5] == "  " + " " * 11 + "█" * 11 + "░" * 6
-
-
-def test_a_bar_is_never_empty_and_never_too_long() -> None:
-    last = planned("n", 1000.0, 1000.0, 1000.0)
-    assert bar(last, scale=1000.0, cells=10) == " " * 9 + "█"
-    assert bar(planned("n", 0.0, 1.0, 5000.0), scale=1000.0, cells=10) == "█" + "░" * 9
-
-
-def test_a_plan_that_cannot_end_says_so() -> None:
-    plan = PlanAnswer(pool="gpus", target="", nodes=(PlannedNode(node="n"),))
-    assert "ends: not, as things are" in text(
-        plan_view(PlanView(version="", plan=plan), width=80), 80
     )
 
 

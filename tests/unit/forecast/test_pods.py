@@ -85,3 +85,8 @@ def test_a_refusal_is_listed_once() -> None:
         "ml/b: not yet",
         "the pod with uid uid-d: never",
     )
+
+
+def test_pods_without_a_place_are_named_with_the_reason() -> None:
+    known = pods(old_node("node-1", gpu_pod("a", no_place="8 GPUs: none free"), gpu_pod("b")))
+    assert known.without_place(("uid-a", "uid-b", "uid-else")) == ("ml/a (8 GPUs: none free)",)

@@ -69,7 +69,7 @@ def snapshot_of(node_stage: EvictingNode) -> dict[str, Any]:
             (agent.holds_devices, agent.proven, agent.epoch, agent.running, agent.current_op),
         )
     return {
-        "record": replace(record, since=0.0, evidence=as_proof(record.evidence)),
+        "record": replace(record, since=0.0, took={}, evidence=as_proof(record.evidence)),
         "fields": {path: api.value(node_stage.node, path) for path in (STATE, DRIVER, LEASE)},
         "owners": {path: held.managers for path, held in node_stage.node.fields.items()},
         "taint": node_stage.node.taint,

@@ -386,3 +386,39 @@ def test_an_unproven_driver_is_validated_once_and_then_brought_up_again(
     view = replace(view, driver_pods=(pod,), components=idle_components())
     outcome = candidate_of(step_at_rest(view, pool(), instant()))
     assert (outcome.operation is Operation.VALIDATE) is validated
+
+
+def passed(state: UpgradeState, before: NodeRecord, seconds: float, **changes: Any) -> NodeRecord:
+    """Return the record that is written when a state has lasted this long."""
+    view = replace(done(), record=before)
+    after = replace(before, state=state, since=NOW + seconds, **changes)
+    step = node_writes.write_step(
+        view, after, instant(NOW + seconds), because="so", lease=lease(), cordon=True
+    )
+    written = only_action(step, WriteNode).applied.record
+    assert written is not None
+    return written
+
+
+def test_a_record_keeps_how_long_each_state_of_an_upgrade_lasted() -> None:
+    upgrading = record(
+        state=S.POD_RESTART_REQUIRED, operation=Operation.UPGRADE, since=NOW, took={"x": 1.0}
+    )
+    moved = passed(S.VALIDATION_REQUIRED, upgrading, 200.04)
+    assert moved.took == {"x": 1.0, "pod-restart-required": 200.0}
+    assert passed(S.POD_RESTART_REQUIRED, upgrading, 9.0).took == {"x": 1.0}
+    frozen = passed(S.VALIDATION_REQUIRED, upgrading, 200.0, frozen_seconds=150.0)
+    assert frozen.took["pod-restart-required"] == 50.0
+
+
+@pytest.mark.parametrize("state", [S.UPGRADE_FAILED, S.UPGRADE_REQUIRED])
+def test_a_state_that_ends_otherwise_is_not_measured(state: UpgradeState) -> None:
+    upgrading = record(state=S.POD_RESTART_REQUIRED, operation=Operation.UPGRADE, since=NOW)
+    assert passed(state, upgrading, 1_800.0).took == {}
+
+
+def test_other_operations_keep_what_the_upgrade_took() -> None:
+    validating = record(
+        state=S.VALIDATION_REQUIRED, operation=Operation.VALIDATE, since=NOW, took={"x": 1.0}
+    )
+    assert passed(S.UPGRADE_DONE, validating, 60.0, operation=None, took={}).took == {"x": 1.0}

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from libs.testing.simulation import Sim
 from services.scheduler import plan_pods
 from services.scheduler.budgets import BUDGETS
 from services.scheduler.plan_pods import TooManyPods, with_pods
+from services.scheduler.resources import Node
 from services.scheduler.snapshot.pod_view import no_claims
 from tests.unit.kube.world import SimWorld, in_virtual_time
 
@@ -53,7 +55,7 @@ class World(SimWorld):
             content_type="application/merge-patch+json",
         )
 
-    async def planned(self, *nodes: str) -> Fleet:
+    async def planned(self, *nodes: str, gpus: int | None = None) -> Fleet:
         upgrade = UpgradePolicy(wait_for_completion=WaitForCompletion(pod_selector="kind=job"))
         pool = PoolView(key=POOL, uid="u", upgrade=upgrade)
         views = [NodeView(name=name, uid=name, revision="1", boot_id="b") for name in nodes]
@@ -62,7 +64,23 @@ class World(SimWorld):
         )
         other = NodeView(name="other", uid="other", revision="1", boot_id="b", pool="another")
         fleet = replace(fleet, nodes={**fleet.nodes, "other": other})
-        return await with_pods(fleet, POOL, kube=self.kube, namespace=NAMESPACE, claim_of=no_claims)
+        known = () if gpus is None else tuple(open_node(name, gpus) for name in nodes)
+        return await with_pods(
+            fleet,
+            POOL,
+            kube=self.kube,
+            namespace=NAMESPACE,
+            claim_of=no_claims,
+            nodes=lambda: known,
+        )
+
+
+def open_node(name: str, gpus: int) -> Node:
+    status = {
+        "allocatable": {"nvidia.com/gpu": str(gpus)},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    return msgspec.convert({"metadata": {"name": name}, "status": status}, Node)
 
 
 @in_virtual_time(World)
@@ -118,3 +136,15 @@ async def test_the_pods_of_a_plan_are_limited(world: World) -> None:
             await world.planned("a")
     finally:
         plan_pods.MAX_PODS = most
+
+
+@in_virtual_time(World)
+async def test_pods_that_fit_on_no_other_node_say_why(world: World) -> None:
+    await world.start_pod("large", "a", gpus=8)
+    await world.start_pod("small", "b", gpus=2)
+    fleet = await world.planned("a", "b", gpus=8)
+    places = {pod.name: pod.no_place for node in fleet.nodes.values() for pod in node.pods or ()}
+    assert "at most 6 nvidia.com/gpu are free" in places["large"]
+    assert "at most 0 nvidia.com/gpu are free" in places["small"]
+    fleet = await world.planned("a", "b", "c", gpus=8)
+    assert not any(pod.no_place for node in fleet.nodes.values() for pod in node.pods or ())

@@ -30,12 +30,12 @@ _LEFT_OUT_OF_STATE = frozenset(
 )  # fmt: skip
 """Attributes of a stage's state that do not change what follows; timers are hashed apart."""
 
-_LEFT_OUT: dict[type[msgspec.Struct], str] = {
-    NodeMemory: "waiting",
-    NodeRecord: "seen",
-    StageNode: "writers",
-    StageMachine: "counts",
-    RolloutStatus: "counts",
+_LEFT_OUT: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    NodeMemory: ("waiting",),
+    NodeRecord: ("seen", "took"),
+    StageNode: ("writers",),
+    StageMachine: ("counts",),
+    RolloutStatus: ("counts",),
 }
 """Fields that record how a state was reached, not what follows."""
 
@@ -43,8 +43,9 @@ _UNCHANGED = (bool, Enum, Build, StrategySpec, UpgradePolicy)
 """Types without times and generated numbers."""
 
 # A renamed field must not be hashed unnoticed: that would split equal states.
-for _struct, _field in _LEFT_OUT.items():
-    assert _field in _struct.__struct_fields__, f"{_struct.__name__} has no field {_field}"
+for _struct, _fields in _LEFT_OUT.items():
+    for _field in _fields:
+        assert _field in _struct.__struct_fields__, f"{_struct.__name__} has no field {_field}"
 
 
 def state_hash(stage: SimulatedStage) -> int:
@@ -78,11 +79,11 @@ class _Canonical:
         if isinstance(value, msgspec.Raw):
             return self.form(msgspec.json.decode(value))
         if isinstance(value, msgspec.Struct):
-            left_out = _LEFT_OUT.get(type(value))
+            left_out = _LEFT_OUT.get(type(value), ())
             return tuple(
                 self.form(getattr(value, name))
                 for name in value.__struct_fields__
-                if name != left_out
+                if name not in left_out
             )
         if isinstance(value, Mapping):
             items = sorted(value.items(), key=_key_text)

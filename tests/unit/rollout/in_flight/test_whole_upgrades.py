@@ -154,7 +154,14 @@ def test_a_done_node_keeps_a_minimal_record() -> None:
         since=record.since,
         boot_id="boot-1",
         evidence=record.evidence,
+        took=record.took,
     )
+    assert record.took.keys() == {
+        S.WAIT_FOR_JOBS_REQUIRED,
+        S.POD_DELETION_REQUIRED,
+        S.POD_RESTART_REQUIRED,
+        S.VALIDATION_REQUIRED,
+    }
 
 
 def test_the_rest_after_an_upgrade_belongs_to_its_attempt() -> None:

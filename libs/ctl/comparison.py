@@ -1,0 +1,192 @@
+"""A rollout beside its plan, from the events of both. Pure.
+
+The plan is the last one that was asked for before the rollout began. Times are seconds from the
+beginning: of the rollout its first grant, of the plan its first start.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from libs.contracts.events import (
+    Event,
+    EventBody,
+    GrantEvent,
+    PlanEvent,
+    PlannedTime,
+    RolloutEvent,
+    StepEvent,
+)
+from libs.contracts.node import UpgradeState
+from libs.contracts.rollout import RolloutPhase
+
+_ENDS: Final = {UpgradeState.UPGRADE_DONE: False, UpgradeState.UPGRADE_FAILED: True}
+"""States in which a node's upgrade has ended, and whether it failed."""
+
+
+class ComparedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """When a node was upgraded, and when it was expected to be; None: not, or not known."""
+
+    node: str
+    planned_start: float | None = None
+    planned_end: float | None = None
+    start: float | None = None
+    end: float | None = None
+    failed: bool = False
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollout and its plan."""
+
+    pool: str
+    target: str
+    version: str = ""
+    began: float
+    """Unix seconds."""
+    complete: bool
+    nodes: tuple[ComparedNode, ...]
+    """In the order in which they were upgraded."""
+    makespan: float
+    """Until the last node that has ended; of a rollout that goes on, so far."""
+    planned_at: float | None = None
+    """Unix seconds; None: no plan was asked for before."""
+    planned_makespan: float | None = None
+    planned_makespan_p95: float | None = None
+
+    @property
+    def error(self) -> float | None:
+        """Return how much later than planned the rollout ended, as a share of what it took."""
+        if not self.complete or self.planned_makespan is None or not self.makespan:
+            return None
+        return (self.makespan - self.planned_makespan) / self.makespan
+
+
+class _Plan(msgspec.Struct, kw_only=True):
+    name: str
+    at: float
+    makespan: float | None
+    late: float | None
+    nodes: list[PlannedTime]
+
+
+class _Rollout(msgspec.Struct, kw_only=True):
+    target: str
+    began: float
+    plan: _Plan | None
+    starts: dict[str, float] = {}
+    ends: dict[str, tuple[float, bool]] = {}
+    complete: bool = False
+
+
+class RolloutHistory:
+    """The last rollout of each pool to each target, from events in their order."""
+
+    def __init__(self) -> None:
+        self._plans: dict[tuple[str, str], _Plan] = {}
+        self._rollouts: dict[str, dict[str, _Rollout]] = {}
+        """By pool and target; the last one that was granted is the last."""
+
+    def add(self, event: Event, body: EventBody) -> None:
+        match body:
+            case PlanEvent():
+                self._planned(body, event.at)
+            case GrantEvent():
+                self._granted(body, event.at)
+            case StepEvent():
+                self._stepped(body, event)
+            case RolloutEvent(after=RolloutPhase.COMPLETE):
+                rollout = self._rollouts.get(body.pool, {}).get(body.target)
+                if rollout is not None:
+                    rollout.complete = True
+            case _:
+                pass
+
+    def _planned(self, body: PlanEvent, at: float) -> None:
+        key = body.pool, body.target
+        plan = self._plans.get(key)
+        if plan is None or plan.name != body.plan:
+            plan = _Plan(
+                name=body.plan,
+                at=at,
+                makespan=body.makespan_p50,
+                late=body.makespan_p95,
+                nodes=[],
+            )
+            self._plans[key] = plan
+        plan.nodes += body.nodes
+
+    def _granted(self, body: GrantEvent, at: float) -> None:
+        of_pool = self._rollouts.setdefault(body.pool, {})
+        last = next(reversed(of_pool), None)
+        if last != body.target:  # another target was granted since: this is a rollout of its own
+            plan = self._plans.get((body.pool, body.target))
+            of_pool.pop(body.target, None)
+            of_pool[body.target] = _Rollout(target=body.target, began=at, plan=plan)
+        rollout = of_pool[body.target]
+        if rollout.complete:  # a later node is no part of it
+            return
+        for node in body.nodes:
+            rollout.starts.setdefault(node, at)
+
+    def _stepped(self, body: StepEvent, event: Event) -> None:
+        rollout = self._rollouts.get(body.pool, {}).get(body.target)
+        if (
+            rollout is None
+            or rollout.complete
+            or event.node not in rollout.starts
+            or body.after not in _ENDS
+        ):
+            return
+        if body.before != body.after:
+            rollout.ends[event.node] = event.at, _ENDS[UpgradeState(body.after)]
+
+    def pools(self) -> list[str]:
+        return sorted(self._rollouts)
+
+    def targets(self, pool: str) -> list[str]:
+        """Return the targets of a pool's rollouts, the last one first."""
+        return list(reversed(self._rollouts.get(pool, {})))
+
+    def comparison(self, pool: str, target: str) -> Comparison:
+        rollout = self._rollouts[pool][target]
+        ends = [end for end, _ in rollout.ends.values()]
+        plan = rollout.plan
+        return Comparison(
+            pool=pool,
+            target=target,
+            began=rollout.began,
+            complete=rollout.complete or _is_over(rollout),
+            nodes=tuple(_nodes(rollout)),
+            makespan=max(ends, default=rollout.began) - rollout.began,
+            planned_at=None if plan is None else plan.at,
+            planned_makespan=None if plan is None else plan.makespan,
+            planned_makespan_p95=None if plan is None else plan.late,
+        )
+
+
+def _is_over(rollout: _Rollout) -> bool:
+    """Return whether every planned and every started node has ended, though some failed."""
+    planned = {each.node for each in rollout.plan.nodes} if rollout.plan is not None else set[str]()
+    return bool(planned) and not (planned | rollout.starts.keys()) - rollout.ends.keys()
+
+
+def _nodes(rollout: _Rollout) -> Iterable[ComparedNode]:
+    planned: Mapping[str, PlannedTime] = (
+        {} if rollout.plan is None else {each.node: each for each in rollout.plan.nodes}
+    )
+    first = min((each.start for each in planned.values()), default=0.0)
+    for name in sorted(
+        planned.keys() | rollout.starts.keys(),
+        key=lambda name: (rollout.starts.get(name, float("inf")), name),
+    ):
+        start, plan = rollout.starts.get(name), planned.get(name)
+        end, failed = rollout.ends.get(name, (None, False))
+        yield ComparedNode(
+            node=name,
+            planned_start=None if plan is None else plan.start - first,
+            planned_end=None if plan is None or plan.end is None else plan.end - first,
+            start=None if start is None else start - rollout.began,
+            end=None if end is None else end - rollout.began,
+            failed=failed,
+        )

@@ -1,0 +1,119 @@
+"""A rollout beside its plan: the error of the plan, and both times of each node. Pure."""
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from libs.ctl.comparison import ComparedNode, Comparison
+from libs.ctl.text import clock_time, duration, plural
+from libs.ctl.views.bars import picture
+from libs.ctl.views.layout import fact, heading
+from libs.ctl.views.plan_html import page, pairs, table
+from libs.ctl.views.plan_svg import timeline_svg
+from libs.ctl.views.timeline import Row, Span, Timeline
+
+_ROWS: Final = 40
+_SVG_ROWS: Final = 120
+
+
+def comparison_view(comparison: Comparison, *, width: int, wide: bool = False) -> RenderableType:
+    """Return the error of the plan, and a bar of each node as planned and as it happened."""
+    parts: list[RenderableType] = [heading(_title(comparison))]
+    parts += (fact(name, text) for name, text in _summary(comparison))
+    timeline = comparison_timeline(comparison, most_rows=0 if wide else _ROWS)
+    if timeline.rows:
+        parts += [Text(""), *picture(timeline, width=width)]
+    return Group(*parts)
+
+
+def comparison_svg(comparison: Comparison) -> str:
+    facts = (f"{name}: {text}" for name, text in _summary(comparison))
+    timeline = comparison_timeline(comparison, most_rows=_SVG_ROWS)
+    return timeline_svg(timeline, title=_title(comparison), facts=facts)
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Return a page with the picture, and each node in a table."""
+    parts = [pairs(_summary(comparison))]
+    timeline = comparison_timeline(comparison, most_rows=_SVG_ROWS)
+    if timeline.rows:
+        parts.append(timeline_svg(timeline, title=""))
+    heads = ("Node", "Planned start", "Started", "Planned end", "Ended", "Later by", "Result")
+    parts.append(f"<h2>Nodes</h2>{table(heads, map(_cells, comparison.nodes), times=5)}")
+    footer = f"Times count from {clock_time(comparison.began)} UTC, when the first node started."
+    return page(_title(comparison), parts, footer=footer)
+
+
+def comparison_timeline(comparison: Comparison, *, most_rows: int) -> Timeline:
+    """Return the picture of both, in which nodes share rows if there are too many."""
+    nodes = comparison.nodes
+    rows = tuple(_rows(nodes, max(1, ceil(len(nodes) / most_rows)) if most_rows else 1))
+    ends = (span.end for row in rows for span in row.spans)
+    return Timeline(
+        rows=rows,
+        seconds=max([comparison.planned_makespan or 0.0, *ends, 1.0]),
+        origin="start",
+    )
+
+
+def _rows(nodes: Sequence[ComparedNode], share: int) -> Iterator[Row]:
+    for first in range(0, len(nodes), share):
+        some = nodes[first : first + share]
+        name = some[0].node if len(some) == 1 else f"{some[0].node} and {len(some) - 1} more"
+        yield Row(
+            name=name,
+            nodes=len(some),
+            plan=_joined([(each.planned_start, each.planned_end) for each in some]),
+            happened=_joined([(each.start, each.end) for each in some]),
+        )
+
+
+def _joined(times: Sequence[tuple[float | None, float | None]]) -> Span | None:
+    starts = [start for start, _ in times if start is not None]
+    if not starts:
+        return None
+    ends = [end for _, end in times if end is not None]
+    is_open = any(start is not None and end is None for start, end in times)
+    last = max([*ends, *starts])
+    return Span(min(starts), last, last, is_open=is_open)
+
+
+def _title(comparison: Comparison) -> str:
+    return f"{comparison.pool} to {comparison.version or comparison.target}: plan and rollout"
+
+
+def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    ended = [node for node in comparison.nodes if node.end is not None]
+    failed = sum(node.failed for node in ended)
+    started = sum(node.start is not None for node in comparison.nodes)
+    yield "began", f"{clock_time(comparison.began)} UTC"
+    more = f", {failed} of them failed" if failed else ""
+    yield "nodes", f"{len(ended)} of {plural(started, 'started node')} have ended{more}"
+    word = "took" if comparison.complete else "has taken so far"
+    yield word, duration(comparison.makespan)
+    if comparison.planned_at is None:
+        text = "none was asked for before it began; ask with `sluice plan` before the next one"
+        yield "plan", text
+        return
+    late = comparison.planned_makespan_p95
+    at_the_latest = "" if late is None else f", at the latest {duration(late)} (p50, p95)"
+    yield "was planned to take", f"{duration(comparison.planned_makespan)}{at_the_latest}"
+    yield "planned at", f"{clock_time(comparison.planned_at)} UTC"
+    error = comparison.error
+    if error is not None:
+        side = "longer" if error > 0 else "less"
+        yield "error of the plan", f"{abs(error):.0%} of the makespan: it took {side} than planned"
+
+
+def _cells(node: ComparedNode) -> tuple[str, ...]:
+    times = (node.planned_start, node.start, node.planned_end, node.end)
+    later = ""
+    if node.end is not None and node.planned_end is not None:
+        difference = node.end - node.planned_end
+        later = f"{'-' if difference < 0 else ''}{duration(abs(difference))}"
+    result = "failed" if node.failed else "done" if node.end is not None else "not ended"
+    shown = ("" if each is None else duration(each) for each in times)
+    return (node.node, *shown, later, result)

@@ -1,0 +1,151 @@
+"""What a picture of a rollout shows, whatever draws it: rows of spans, a scale, a curve. Pure.
+
+Times are seconds from the beginning of the picture.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import ceil
+from typing import Final
+
+import msgspec
+
+from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.ctl.text import duration
+
+_MINUTE: Final = 60.0
+_HOUR: Final = 3_600.0
+_STEPS: Final = (
+    *(10.0, 30.0),
+    *(minutes * _MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * _HOUR for hours in (1, 2, 3, 6, 12, 24, 48, 96, 168)),
+)
+"""Seconds between two marks on the scale that people can add up."""
+_NEVER: Final = float("inf")
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A time in which a node is upgraded: its likely start and end, and the latest end."""
+
+    start: float
+    end: float
+    late: float
+    is_open: bool = False
+    """The end is not known; `end` is where the known part ends."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A node, or several that follow one another, where there are too many for a row each."""
+
+    name: str
+    nodes: int = 1
+    plan: Span | None = None
+    happened: Span | None = None
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return tuple(span for span in (self.plan, self.happened) if span is not None)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """From a time on, this much is available."""
+
+    at: float
+    available: int
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture of a rollout."""
+
+    rows: tuple[Row, ...]
+    seconds: float
+    """The time that its full width stands for."""
+    total: int = 0
+    """The pool's GPUs, or its nodes where their GPUs are not known; 0: no curve."""
+    unit: str = "GPUs"
+    curve: tuple[Step, ...] = ()
+    origin: str = "now"
+    """What the beginning of the picture is."""
+
+    def marks(self, most: int) -> tuple[float, ...]:
+        """Return times to mark on the scale, from 0 on, at equal distances."""
+        fitting = (step for step in _STEPS if self.seconds / step <= max(1, most))
+        step = next(fitting, self.seconds)
+        return tuple(step * number for number in range(int(self.seconds / step) + 1))
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether what happened is shown beside the plan."""
+        return any(row.happened is not None for row in self.rows)
+
+    def mark_name(self, seconds: float) -> str:
+        return duration(seconds) if seconds else self.origin
+
+    def available_within(self, start: float, end: float) -> int:
+        """Return the least that is available at any moment of a time."""
+        before = [step.available for step in self.curve if step.at <= start]
+        within = [step.available for step in self.curve if start < step.at < end]
+        return min([before[-1] if before else self.total, *within])
+
+
+def ordered(nodes: Iterable[PlannedNode]) -> list[PlannedNode]:
+    """Return the nodes as they start; those that do not are last."""
+    return sorted(nodes, key=lambda node: (_known(node.start_p50), node.node))
+
+
+def plan_timeline(plan: PlanAnswer, *, most_rows: int) -> Timeline:
+    """Return the picture of a forecast, in which nodes share rows if there are too many."""
+    spans = [(node.node, _span(node)) for node in ordered(plan.nodes) if node.start_p50 is not None]
+    ends = (span.late for _, span in spans)
+    seconds = max([plan.makespan_p95 or plan.makespan_p50 or 0.0, *ends, 1.0])
+    total, unit = (plan.pool_gpus, "GPUs") if plan.pool_gpus else (plan.pool_nodes, "nodes")
+    return Timeline(
+        rows=tuple(_rows(spans, most_rows)),
+        seconds=seconds,
+        total=total if plan.capacity else 0,
+        unit=unit,
+        curve=tuple(
+            Step(point.at, max(0, total - (point.gpus if plan.pool_gpus else point.nodes)))
+            for point in plan.capacity
+        ),
+    )
+
+
+def _known(seconds: float | None) -> float:
+    return _NEVER if seconds is None else seconds
+
+
+def _span(node: PlannedNode) -> Span:
+    start = node.start_p50 or 0.0
+    end = node.end_p50
+    if end is None:
+        return Span(start, start, max(start, node.start_p95 or start), is_open=True)
+    return Span(start, end, max(end, node.end_p95 or end))
+
+
+def _rows(spans: Sequence[tuple[str, Span]], most: int) -> Iterator[Row]:
+    share = ceil(len(spans) / most) if most else 1
+    for first in range(0, len(spans), max(1, share)):
+        some = spans[first : first + share]
+        name = some[0][0]
+        if len(some) > 1:
+            name = f"{name} and {len(some) - 1} more"
+        yield Row(name=name, nodes=len(some), plan=_joined([span for _, span in some]))
+
+
+def _joined(spans: Sequence[Span]) -> Span:
+    return Span(
+        min(span.start for span in spans),
+        max(span.end for span in spans),
+        max(span.late for span in spans),
+        is_open=any(span.is_open for span in spans),
+    )
+
+
+def brief(seconds: float) -> str:
+    """Return a duration as precise as a plan is: from ten minutes on without seconds."""
+    return duration(seconds if seconds < 10 * _MINUTE else round(seconds / _MINUTE) * _MINUTE)
+
+
+def times(span: Span) -> str:
+    """Return the start and the end of a time."""
+    return f"{brief(span.start)} to {'?' if span.is_open else brief(span.end)}"

@@ -1,0 +1,192 @@
+"""A rollout beside its plan, from events."""
+
+import io
+from xml.etree import ElementTree
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from libs.contracts.events import (
+    Event,
+    EventBody,
+    GrantEvent,
+    PlanEvent,
+    PlannedTime,
+    RolloutEvent,
+    StepEvent,
+)
+from libs.contracts.identities import Writer
+from libs.ctl.comparison import Comparison, RolloutHistory
+from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
+from tests.unit.ctl.test_plan_html import HOSTILE, Elements, rectangles
+
+POOL, OLD, NEW = "gpus", "1" * 32, "2" * 32
+NOW = 1_800_000_000.0
+
+
+class Stream:
+    """Events in their order, at seconds from NOW."""
+
+    def __init__(self) -> None:
+        self.history = RolloutHistory()
+
+    def add(self, at: float, body: EventBody, node: str = "") -> None:
+        event = Event.of(
+            body, id=f"{at}", at=NOW + at, writer=Writer.SCHEDULER, message="", node=node
+        )
+        self.history.add(event, event.open())
+
+    def plan(self, at: float, *nodes: PlannedTime, name: str = "p", took: float = 600.0) -> None:
+        self.add(
+            at,
+            PlanEvent(
+                pool=POOL,
+                target=NEW,
+                plan=name,
+                nodes=nodes,
+                makespan_p50=took,
+                makespan_p95=took * 1.5,
+            ),
+        )
+
+    def grant(self, at: float, *nodes: str, target: str = NEW) -> None:
+        self.add(at, GrantEvent(pool=POOL, target=target, epoch=1, nodes=nodes))
+
+    def step(self, at: float, node: str, before: str, after: str, target: str = NEW) -> None:
+        body = StepEvent(pool=POOL, token=1, before=before, after=after, target=target)
+        self.add(at, body, node)
+
+    def done(self, at: float, node: str, target: str = NEW) -> None:
+        self.step(at, node, "uncordon-required", "upgrade-done", target)
+
+    def complete(self, at: float, target: str = NEW) -> None:
+        self.add(at, RolloutEvent(pool=POOL, target=target, before="Proven", after="Complete"))
+
+    def compared(self, target: str = NEW) -> Comparison:
+        return self.history.comparison(POOL, target)
+
+
+def planned(node: str, start: float, end: float | None) -> PlannedTime:
+    return PlannedTime(node=node, start=start, end=end)
+
+
+def rollout() -> Stream:
+    """Two nodes, one after the other, a quarter slower than planned."""
+    stream = Stream()
+    stream.plan(-900.0, planned("n-1", 20.0, 320.0), planned("n-2", 320.0, 620.0))
+    stream.grant(0.0, "n-1")
+    stream.step(10.0, "n-1", "upgrade-required", "pod-deletion-required")
+    stream.done(350.0, "n-1")
+    stream.grant(360.0, "n-2")
+    stream.done(750.0, "n-2")
+    stream.complete(751.0)
+    return stream
+
+
+def text(comparison: Comparison, width: int) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False, color_system=None).print(
+        comparison_view(comparison, width=width)
+    )
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def test_the_error_is_a_share_of_what_the_rollout_took() -> None:
+    found = rollout().compared()
+    assert (found.complete, found.began, found.planned_at) == (True, NOW, NOW - 900.0)
+    assert (found.makespan, found.planned_makespan) == (750.0, 600.0)
+    assert found.error == pytest.approx(0.2)
+    first, second = found.nodes
+    assert (first.planned_start, first.planned_end, first.start, first.end) == (0, 300, 0, 350)
+    assert (second.planned_start, second.planned_end) == (300.0, 600.0)
+    assert (second.start, second.end) == (360.0, 750.0)
+
+
+def test_only_a_plan_from_before_the_rollout_counts_and_the_last_of_those() -> None:
+    stream = Stream()
+    stream.plan(-900.0, planned("n-1", 0.0, 10.0), name="first", took=10.0)
+    stream.plan(-800.0, planned("n-1", 0.0, 300.0), name="second", took=300.0)
+    stream.plan(-800.0, planned("n-2", 0.0, 300.0), name="second", took=300.0)
+    stream.grant(0.0, "n-1", "n-2")
+    stream.plan(50.0, planned("n-1", 0.0, 1.0), name="late", took=1.0)
+    found = stream.compared()
+    assert (found.planned_at, found.planned_makespan) == (NOW - 800.0, 300.0)
+    assert [node.planned_end for node in found.nodes] == [300.0, 300.0]
+
+
+def test_a_rollout_that_goes_on_has_no_error_yet() -> None:
+    stream = Stream()
+    stream.plan(-1.0, planned("n-1", 0.0, 300.0), planned("n-2", 300.0, None))
+    stream.grant(0.0, "n-1")
+    stream.done(350.0, "n-1")
+    found = stream.compared()
+    assert (found.complete, found.error, found.makespan) == (False, None, 350.0)
+    shown = text(found, 80)
+    assert "has taken so far: 5 min 50 s" in shown
+    assert "? the end is not known" in shown
+
+
+def test_nodes_that_failed_end_a_rollout_too() -> None:
+    stream = Stream()
+    stream.plan(-1.0, planned("n-1", 0.0, 300.0))
+    stream.grant(0.0, "n-1")
+    stream.step(1800.0, "n-1", "pod-restart-required", "upgrade-failed")
+    found = stream.compared()
+    assert found.complete
+    assert found.nodes[0].failed
+    assert "1 of 1 started node have ended, 1 of them failed" in text(found, 80)
+
+
+def test_what_happens_after_a_rollout_or_to_other_targets_is_no_part_of_it() -> None:
+    stream = rollout()
+    stream.step(800.0, "n-1", "upgrade-required", "upgrade-done", target=OLD)
+    stream.grant(90_000.0, "n-3")
+    stream.done(90_500.0, "n-3")
+    stream.done(90_500.0, "n-1")
+    assert stream.compared() == rollout().compared()
+
+
+def test_a_return_to_a_target_is_a_rollout_of_its_own() -> None:
+    stream = rollout()
+    stream.grant(5_000.0, "n-1", target=OLD)
+    stream.grant(9_000.0, "n-1")
+    found = stream.compared()
+    assert (found.began, found.complete) == (NOW + 9_000.0, False)
+    assert stream.history.targets(POOL) == [NEW, OLD]
+
+
+def test_the_picture_has_a_line_for_the_plan_and_one_for_what_happened() -> None:
+    lines = text(replace(rollout().compared(), version="580.1"), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "gpus to 580.1: plan and rollout"
+    assert "  error of the plan: 20% of the makespan: it took longer than planned" in lines
+    first = next(number for number, line in enumerate(lines) if line.startswith("n-1"))
+    plan, happened, second = lines[first : first + 3]
+    assert plan.count("▒") < happened.count("█")
+    assert plan.index("▒") == happened.index("█")
+    assert second.startswith("n-2")
+    assert "▒ planned (p50)  █ happened" in lines
+
+
+def test_without_a_plan_what_happened_is_shown_alone() -> None:
+    stream = Stream()
+    stream.grant(0.0, "n-1")
+    stream.done(60.0, "n-1")
+    shown = text(stream.compared(), 80)
+    assert "none was asked for before it began" in shown
+    assert "n-1  █" in shown
+
+
+def test_page_and_picture_have_both_and_stay_text() -> None:
+    found = rollout().compared()
+    svg = ElementTree.fromstring(comparison_svg(found))
+    assert len(rectangles(svg, "planned")) == len(rectangles(svg, "bar")) == 2
+    assert (rectangles(svg, "planned")[0][1]) < rectangles(svg, "bar")[0][1]
+    page = Elements(comparison_html(found))
+    assert "2 min 30 s" in page.text
+    nodes = (replace(found.nodes[0], node=HOSTILE),)
+    hostile = replace(found, pool=HOSTILE, version=HOSTILE, nodes=nodes)
+    ElementTree.fromstring(comparison_svg(hostile))
+    for made in (comparison_svg(hostile), comparison_html(hostile)):
+        assert "script" not in Elements(made).tags

@@ -1,0 +1,169 @@
+"""A plan as text, at 160, 80 and 30 columns."""
+
+import io
+
+from msgspec.structs import replace
+from rich.console import Console, RenderableType
+
+from libs.contracts.node import WaitCode
+from libs.contracts.queries import CapacityPoint, PlanAnswer, PlannedNode, WaitReason
+from libs.ctl.answers import PlanView
+from libs.ctl.views.bars import bar
+from libs.ctl.views.plan import plan_view
+from libs.ctl.views.timeline import Span, plan_timeline
+
+NOW = 1_800_000_000.0
+
+
+def text(view: RenderableType, width: int) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False, color_system=None).print(view)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def planned(name: str, start: float, end: float, late: float, **more: object) -> PlannedNode:
+    return PlannedNode(node=name, start_p50=start, end_p50=end, end_p95=late, **more)  # pyright: ignore[reportArgumentType]
+
+
+PLAN = PlanView(
+    version="580.95.05",
+    finish_by=NOW + 3600,
+    plan=PlanAnswer(
+        pool="gpus",
+        target="2" * 32,
+        nodes=(
+            planned("node-2", 600.0, 1200.0, 1500.0, blocked_by=("web/frontend",)),
+            planned("node-1", 0.0, 600.0, 700.0, evicted=("a/b", "a/c"), lost=("a/c",)),
+            PlannedNode(
+                node="node-3", wait=WaitReason(code=WaitCode.SKIPPED, detail="cordoned", since=0.0)
+            ),
+        ),
+        makespan_p50=1200.0,
+        makespan_p95=1500.0,
+        gpu_hours_lost=2.66,
+        needed_max_unavailable=2,
+        remarks=("One node is skipped.",),
+    ),
+)
+
+PLAN_HEAD = """\
+gpus to 580.95.05
+  nodes: 2 of 3 are upgraded
+  takes: 20 min, at the latest 25 min (p50, p95)
+  GPU-hours lost: 2.7
+  pods: 2 evicted, 1 of them with a loss
+  needed to end by 2027-01-15 09:00:00 UTC: maxUnavailable 2"""
+
+
+def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
+    lines = text(plan_view(PLAN, width=80), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[:6] == PLAN_HEAD.splitlines()
+    first, second = lines[7:9]
+    assert first.startswith("node-1  █")
+    assert second.startswith("node-2   ")
+    assert first.endswith(" 0 s to 10 min")
+    assert second.index("█") == first.index("█") + first.count("█")
+    assert lines[-5:] == [
+        "  disruption budget web/frontend blocks: node-2",
+        "  node-1 loses 1 pod: a/c",
+        "  node-3 does not start: skipped: cordoned",
+        "",
+        "One node is skipped.",
+    ]
+
+
+def test_a_narrow_plan_has_its_bars_below_the_names() -> None:
+    lines = text(plan_view(PLAN, width=30), 30).splitlines()
+    assert max(map(len, lines)) <= 30
+    start = lines.index("node-1")
+    assert lines[start + 1] == "  0 s to 10 min"
+    assert lines[start + 2] == "  " + "█" * 11 + "░" * 2
+    assert lines[start + 5] == "  " + " " * 11 + "█" * 11 + "░" * 6
+
+
+def test_a_bar_is_never_empty_and_never_too_long() -> None:
+    assert bar(Span(1000.0, 1000.0, 1000.0), seconds=1000.0, cells=10) == " " * 9 + "█"
+    assert bar(Span(0.0, 1.0, 5000.0), seconds=1000.0, cells=10) == "█" + "░" * 9
+    assert bar(Span(500.0, 500.0, 500.0, is_open=True), seconds=1000.0, cells=10) == (
+        " " * 5 + "█?"
+    )
+
+
+def test_a_plan_that_cannot_end_says_so() -> None:
+    plan = PlanAnswer(pool="gpus", target="", nodes=(PlannedNode(node="n"),))
+    assert "ends: not, as things are" in text(
+        plan_view(PlanView(version="", plan=plan), width=80), 80
+    )
+
+
+CAPACITY = (
+    CapacityPoint(at=0.0, nodes=1, gpus=8),
+    CapacityPoint(at=600.0, nodes=2, gpus=16),
+    CapacityPoint(at=1200.0, nodes=0, gpus=0),
+)
+
+
+def with_capacity() -> PlanView:
+    plan = replace(PLAN.plan, pool_nodes=4, pool_gpus=32, capacity=CAPACITY, largest_loss=2)
+    return replace(PLAN, plan=plan)
+
+
+def test_the_capacity_is_a_curve_on_the_scale_of_the_bars() -> None:
+    lines = text(plan_view(with_capacity(), width=80), 80).splitlines()
+    first = next(line for line in lines if line.startswith("node-1"))
+    left = first.index("█")
+    scale = next(line for line in lines if "┬" in line)
+    assert scale.index("┬") == left
+    names = lines[lines.index(scale) + 1]
+    assert names.split() == ["now", "10", "min", "20", "min"]
+    top = next(line for line in lines if line.startswith("32 GPUs"))
+    assert top.endswith("  at least 16")
+    curve = top[left:].split("  at least")[0]
+    cells = len(curve)
+    assert curve.strip()[-1] == "█"  # all is available at the end
+    middle = curve[round(0.45 * cells)]
+    assert middle == " "  # half is missing, which is in the lowest lines alone
+    assert "  unavailable at once: at most 2 of 4 nodes" in lines
+
+
+def test_many_nodes_share_rows_unless_each_is_asked_for() -> None:
+    nodes = tuple(planned(f"n-{n:03}", n * 10.0, n * 10.0 + 60, n * 10.0 + 90) for n in range(100))
+    many = PlanView(version="1", plan=PlanAnswer(pool="gpus", target="", nodes=nodes))
+    lines = text(plan_view(many, width=80), 80).splitlines()
+    assert lines[5].startswith("n-000 and 2 more  █")
+    assert "up to 3 nodes in a row; -o wide has a row for each" in lines
+    wide = text(plan_view(many, width=160, wide=True), 160)
+    assert wide.count("\nn-") == 100
+    assert max(map(len, wide.splitlines())) <= 160
+
+
+def test_names_of_nodes_and_budgets_harm_no_terminal() -> None:
+    hostile = "n\x1b[2J\u202e"
+    node = planned(hostile, 0.0, 60.0, 60.0, blocked_by=(hostile,), lost=(hostile,))
+    plan = PlanAnswer(pool=hostile, target="", nodes=(node,), remarks=(hostile,))
+    for width in (30, 80):
+        shown = text(plan_view(PlanView(version=hostile, plan=plan), width=width), width)
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+
+
+def test_a_scale_has_no_more_marks_than_fit() -> None:
+    timeline = plan_timeline(PLAN.plan, most_rows=40)
+    assert timeline.seconds == 1500.0
+    assert timeline.marks(5) == (0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0)
+    assert timeline.marks(1) == (0.0,)
+
+
+def test_pods_that_fit_nowhere_else_are_named_and_of_many_nodes_counted() -> None:
+    nodes = tuple(
+        planned(f"n-{number:02}", 0.0, 60.0, 90.0, without_place=("ml/a (4 nvidia.com/gpu: full)",))
+        for number in range(12)
+    )
+    view = PlanView(version="1", plan=PlanAnswer(pool="gpus", target="", nodes=nodes))
+    shown = text(plan_view(view, width=160), 160)
+    first = "n-00 displaces 1 pod that fit on no other node now: ml/a (4 nvidia.com/gpu: full)"
+    assert first in shown
+    assert "2 more pods that fit on no other node now: on 2 more nodes" in shown
+    assert shown.count("displaces") == 10
+    assert text(plan_view(view, width=160, wide=True), 160).count("displaces") == 12

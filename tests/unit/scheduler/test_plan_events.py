@@ -1,0 +1,42 @@
+"""A plan among the events: in parts that the stream takes, and not without end."""
+
+from libs.contracts.events import Event
+from libs.contracts.identities import Writer
+from libs.contracts.message import encode
+from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.contracts.subjects import EVENTS
+from services.scheduler.plan_events import MOST_NODES, NODES_PER_EVENT, plan_events
+
+LONGEST_NAME = 253
+
+
+def answer(count: int) -> PlanAnswer:
+    nodes = tuple(
+        PlannedNode(node=f"{number:0{LONGEST_NAME}}", start_p50=1 / 3, end_p50=1000 / 3)
+        for number in range(count)
+    )
+    return PlanAnswer(pool="p" * 63, target="2" * 32, nodes=nodes, makespan_p50=100 / 3)
+
+
+def test_each_part_fits_into_the_stream() -> None:
+    parts = list(plan_events(answer(2 * NODES_PER_EVENT + 5), "plan/x/1"))
+    assert [len(part.event.nodes) for part in parts] == [NODES_PER_EVENT, NODES_PER_EVENT, 5]
+    assert len({part.id for part in parts}) == 3
+    for part in parts:
+        event = Event.of(
+            part.event, id=part.id, at=1.8e9, writer=Writer.SCHEDULER, message=part.message
+        )
+        assert EVENTS.max_message is not None
+        assert len(encode(event)) <= EVENTS.max_message
+
+
+def test_a_large_plan_keeps_the_nodes_that_start_first() -> None:
+    parts = list(plan_events(answer(MOST_NODES + 500), "plan/x/1"))
+    kept = [node.node for part in parts for node in part.event.nodes]
+    assert kept == [node.node for node in answer(MOST_NODES).nodes]
+
+
+def test_a_plan_without_nodes_is_kept_too() -> None:
+    nothing = PlanAnswer(pool="p", target="t", nodes=(PlannedNode(node="n"),))
+    (part,) = plan_events(nothing, "plan/x/1")
+    assert (part.event.nodes, part.message) == ((), "p: planned to take an unknown time to t")
