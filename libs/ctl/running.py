@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -106,6 +107,12 @@ def _print_event(event: EventLine, output: Format | None) -> None:
         show([event], lambda _width, _wide: "", format=output)
     else:
         print_view(event_line(event))
+
+
+def serve_web(access: Access, *, host: str, port: int, hosts: Sequence[str]) -> None:
+    from libs.ctl.web.run import run_web
+
+    asyncio.run(run_web(access, host=host, port=port, hosts=hosts))
 
 
 def show_doctor(access: Access, output: Format | None) -> None:

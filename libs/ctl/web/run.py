@@ -1,0 +1,91 @@
+"""Run the page until it is interrupted."""
+
+import asyncio
+import random
+import signal
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Final
+
+from libs.ctl.cluster import open_cluster
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.web.board import Board, Encoder
+from libs.ctl.web.bus_feed import BusFeed
+from libs.ctl.web.cluster_feed import ClusterFeed
+from libs.ctl.web.server import PageServer, is_loopback, serve
+from libs.ctl.web.story import encode_story, gather_story
+from libs.runtime.clock import SystemClock
+from libs.runtime.env import Env, RandomIds
+from libs.runtime.metrics import Metrics
+
+_STORIES_AT_ONCE: Final = 4
+
+
+async def run_web(access: Access, *, host: str, port: int, hosts: Sequence[str]) -> None:
+    """Serve the page until SIGTERM or Ctrl-C."""
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    async with serve_page(access, host=host, port=port, hosts=hosts) as address:
+        print(f"The page is at {address} until Ctrl-C.", flush=True)
+        if not is_loopback(host):
+            print(
+                "It has no sign-in: whoever reaches this address can read it.",
+                file=sys.stderr,
+                flush=True,
+            )
+        await stopped.wait()
+
+
+@asynccontextmanager
+async def serve_page(
+    access: Access, *, host: str, port: int, hosts: Sequence[str]
+) -> AsyncGenerator[str]:
+    """Follow the cluster and serve the page; yield its address. Fail if there is no cluster."""
+    env = Env(
+        clock=SystemClock(),
+        random=random.Random(),
+        ids=RandomIds(),
+        metrics=Metrics(version=version("sluice")),
+    )
+    board = Board()
+    encoder = Encoder(board)
+    stories = asyncio.Semaphore(_STORIES_AT_ONCE)
+    async with open_cluster(access) as cluster:
+        await cluster.rollouts()  # one clear line if it is not reachable, or Sluice is not there
+        bus = BusFeed(access, board, clock=env.clock, versions=lambda: kube.versions)
+        kube = ClusterFeed(cluster, board, bus, env=env)
+        bus.pools_to_plan, bus.started = kube.pools_to_plan, kube.started
+
+        def push(revision: int) -> tuple[int, bytes]:
+            sources = (*kube.sources(), *bus.sources())
+            data = encoder.since(revision, at=env.clock.now(), sources=sources)
+            return board.revision, data
+
+        async def tell(name: str) -> bytes:
+            if not kube.is_known(name):
+                raise Failure(ExitCode.NOT_FOUND, f"there is no Node {name!r}")
+            async with stories:
+                story = await gather_story(
+                    cluster,
+                    name,
+                    now=env.clock.now(),
+                    devices=kube.devices_of(name),
+                    scheduler=bus.scheduler,
+                    why_away=bus.why_away,
+                    versions=kube.versions,
+                    happened=[each for _, each in board.events if each.node == name],
+                )
+            return encode_story(story)
+
+        names = hosts if is_loopback(host) or host in ("0.0.0.0", "::") else (*hosts, host)
+        server = PageServer(push=push, tell=tell, on_change=board.on_change, hosts=frozenset(names))
+        async with serve(server, host, port) as address, asyncio.TaskGroup() as tasks:
+            feeds = [tasks.create_task(kube.run()), tasks.create_task(bus.run())]
+            try:
+                yield address
+            finally:
+                for feed in feeds:
+                    feed.cancel()
