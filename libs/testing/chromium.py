@@ -32,6 +32,7 @@ _FLAGS: Final = (
     "--hide-scrollbars",
     "--remote-debugging-port=0",
 )
+_BLANK: Final = "about:blank"
 _LISTENS: Final = "DevTools listening on "
 _KEYS: Final = {
     "Tab": 9,
@@ -43,7 +44,10 @@ _KEYS: Final = {
     "ArrowRight": 39,
     "ArrowDown": 40,
 }
-_POLL_SECONDS: Final = 0.05
+_WAIT: Final = """(async () => {
+  const holds = () => { try { return %s; } catch { return false; } };
+  while (!holds()) await new Promise((again) => setTimeout(again, 50));
+})()"""
 
 
 def find_chromium() -> Path | None:
@@ -59,6 +63,7 @@ class Page:
         self._browser = browser
         self._session = session
         self.errors: list[str] = []
+        self._shown = asyncio.Event()
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol for this page."""
@@ -76,9 +81,7 @@ class Page:
     async def until(self, expression: str) -> None:
         """Wait until an expression holds."""
         try:
-            async with asyncio.timeout(WITHIN):
-                while not await self.evaluate(expression):
-                    await asyncio.sleep(_POLL_SECONDS)
+            await self.evaluate(_WAIT % expression)
         except TimeoutError:
             text = await self.evaluate("document.body.innerText")
             raise AssertionError(
@@ -91,6 +94,13 @@ class Page:
         text = {"text": "\r"} if key == "Enter" else {}
         await self.call("Input.dispatchKeyEvent", type="keyDown", **of_key, **text)
         await self.call("Input.dispatchKeyEvent", type="keyUp", **of_key)
+
+    async def go(self, url: str) -> None:
+        """Go to an address; its scripts may not have run when this returns."""
+        self._shown.clear()
+        await self.call("Page.navigate", url=url)
+        async with asyncio.timeout(WITHIN):
+            await self._shown.wait()
 
     async def resize(self, width: int, height: int) -> None:
         await self.call(
@@ -117,8 +127,10 @@ class Page:
         return base64.b64decode((await self.call("Page.printToPDF", printBackground=False))["data"])
 
     def take(self, message: dict[str, Any]) -> None:
-        """Keep an error that the browser reports."""
+        """Keep an error that the browser reports, and learn that an address is shown."""
         parameters = message.get("params", {})
+        if message["method"] == "Page.frameNavigated" and parameters["frame"]["url"] != _BLANK:
+            self._shown.set()
         if message["method"] == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description", details["text"]))
@@ -161,13 +173,13 @@ class Browser:
 
     async def open(self, url: str, *, width: int = 1280, height: int = 800) -> Page:
         """Open a page in a new tab."""
-        target = (await self.call("Target.createTarget", url="about:blank"))["targetId"]
+        target = (await self.call("Target.createTarget", url=_BLANK))["targetId"]
         attached = await self.call("Target.attachToTarget", targetId=target, flatten=True)
         page = self._pages[attached["sessionId"]] = Page(self, attached["sessionId"])
         for domain in ("Runtime", "Log", "Page"):
             await page.call(f"{domain}.enable")
         await page.resize(width, height)
-        await page.call("Page.navigate", url=url)
+        await page.go(url)
         return page
 
 
@@ -176,7 +188,7 @@ async def running(program: Path) -> AsyncGenerator[Browser]:
     """Run a browser without any history."""
     with tempfile.TemporaryDirectory(prefix="sluice-", ignore_cleanup_errors=True) as folder:
         process = await ChildProcess.start(
-            "chromium", str(program), *_FLAGS, f"--user-data-dir={folder}", "about:blank"
+            "chromium", str(program), *_FLAGS, f"--user-data-dir={folder}", _BLANK
         )
         try:
             await process.wait_for_log(_LISTENS)

@@ -20,7 +20,7 @@ from libs.ctl.options import Access
 from libs.ctl.text import printable
 from libs.ctl.web import history, model
 from libs.ctl.web.board import Board
-from libs.ctl.web.history import Move
+from libs.ctl.web.history import Move, Planned
 from libs.ctl.web.model import Wait
 from libs.runtime.clock import Clock
 
@@ -53,7 +53,7 @@ class BusFeed:
         self._moves: dict[str, tuple[str, Move]] = {}
         """By node, with the uid of the Node that moved."""
         self._waits: dict[str, tuple[str, Wait]] = {}
-        self._plans: dict[str, tuple[str, float, dict[str, tuple[float, float]]]] = {}
+        self._plans: dict[str, tuple[str, float, dict[str, Planned]]] = {}
         """By pool: the target, when it was planned, and start and end by node."""
         self._last: tuple[int, float] = (0, 0.0)
         """Sequence and time of the last event that was read."""
@@ -122,7 +122,7 @@ class BusFeed:
         of, move = self._moves.get(node, ("", None))
         return move if of in ("", uid) else None
 
-    def planned(self, pool: str, target: str, node: str) -> tuple[float, float] | None:
+    def planned(self, pool: str, target: str, node: str) -> Planned | None:
         planned_for, _, nodes = self._plans.get(pool, ("", 0.0, {}))
         return nodes.get(node) if planned_for == target else None
 
@@ -212,4 +212,3 @@ class BusFeed:
             kept = {name: times for name, times in kept.items() if name in started} | new
         self._plans[pool] = (target, self._clock.monotonic(), kept)
         self._changed |= set(kept) | set(nodes)
-

@@ -40,6 +40,14 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[tuple[str, float], ...] = ()
 
 
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """Start and end of a node by a plan, and when that was made."""
+
+    start: float
+    end: float
+    at: float
+
+
 def advance(move: Move | None, event: StepEvent, at: float) -> Move | None:
     """Return a node's move after a step: begun, gone on, or ended."""
     if event.after in _AT_REST:
@@ -101,10 +109,15 @@ def bar_of(
     node: str,
     pool: str,
     move: Move | None,
-    planned: tuple[float, float] | None,
+    planned: Planned | None,
     versions: Mapping[str, str],
 ) -> Bar | None:
-    """Return a node on the timeline; None if neither move nor plan is known."""
+    """Return a node on the timeline; None if neither move nor plan is known.
+
+    What was planned after the node had started is no plan.
+    """
+    if planned is not None and move is not None and planned.at > _first_known(move):
+        planned = None
     if move is None and planned is None:
         return None
     return Bar(
@@ -115,17 +128,19 @@ def bar_of(
         end=move.end if move else None,
         outcome=move.outcome if move else "",
         steps=move.steps if move else (),
-        planned=planned,
+        planned=(planned.start, planned.end) if planned else None,
     )
 
 
-def planned_times(
-    answer: PlanAnswer, *, at: float, started: Iterable[str]
-) -> dict[str, tuple[float, float]]:
+def _first_known(move: Move) -> float:
+    return move.start or move.end or 0.0
+
+
+def planned_times(answer: PlanAnswer, *, at: float, started: Iterable[str]) -> dict[str, Planned]:
     """Return start and end by node, of those that have not started and whose end is known."""
     begun = frozenset(started)
     return {
-        each.node: (at + each.start_p50, at + each.end_p50)
+        each.node: Planned(start=at + each.start_p50, end=at + each.end_p50, at=at)
         for each in answer.nodes
         if each.node not in begun and each.start_p50 is not None and each.end_p50 is not None
     }

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Final
 
+import msgspec
+
 from libs.ctl.cluster import open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
@@ -24,26 +26,40 @@ from libs.runtime.metrics import Metrics
 _STORIES_AT_ONCE: Final = 4
 
 
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """A page that is served."""
+
+    address: str
+    feed: asyncio.Task[None]
+    """Follows the cluster; it ends only by an error that nothing expects."""
+
+
 async def run_web(access: Access, *, host: str, port: int, hosts: Sequence[str]) -> None:
     """Serve the page until SIGTERM or Ctrl-C."""
-    stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    async with serve_page(access, host=host, port=port, hosts=hosts) as address:
-        print(f"The page is at {address} until Ctrl-C.", flush=True)
+    async with serve_page(access, host=host, port=port, hosts=hosts) as served:
+        stopped = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+        print(f"The page is at {served.address} until Ctrl-C.", flush=True)
         if not is_loopback(host):
             print(
                 "It has no sign-in: whoever reaches this address can read it.",
                 file=sys.stderr,
                 flush=True,
             )
-        await stopped.wait()
+        waiting = asyncio.create_task(stopped.wait())
+        try:
+            await asyncio.wait({waiting, served.feed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if served.feed.done():
+            served.feed.result()
 
 
 @asynccontextmanager
 async def serve_page(
     access: Access, *, host: str, port: int, hosts: Sequence[str]
-) -> AsyncGenerator[str]:
-    """Follow the cluster and serve the page; yield its address. Fail if there is no cluster."""
+) -> AsyncGenerator[Served]:
+    """Follow the cluster and serve the page. Fail if there is no cluster."""
     env = Env(
         clock=SystemClock(),
         random=random.Random(),
@@ -82,10 +98,16 @@ async def serve_page(
 
         names = hosts if is_loopback(host) or host in ("0.0.0.0", "::") else (*hosts, host)
         server = PageServer(push=push, tell=tell, on_change=board.on_change, hosts=frozenset(names))
-        async with serve(server, host, port) as address, asyncio.TaskGroup() as tasks:
-            feeds = [tasks.create_task(kube.run()), tasks.create_task(bus.run())]
+        async with serve(server, host, port) as address:
+            feed = asyncio.create_task(_follow(kube, bus))
             try:
-                yield address
+                yield Served(address=address, feed=feed)
             finally:
-                for feed in feeds:
-                    feed.cancel()
+                feed.cancel()
+                await asyncio.wait({feed})
+
+
+async def _follow(kube: ClusterFeed, bus: BusFeed) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(kube.run())
+        tasks.create_task(bus.run())

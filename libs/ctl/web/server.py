@@ -34,7 +34,12 @@ PUSH_SECONDS: Final = 0.5
 """Changes are collected for this long before they are pushed."""
 BEAT_SECONDS: Final = 5.0
 """The ages of the sources are pushed at least this often."""
-_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_TYPES: Final = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 Push = Callable[[int], tuple[int, bytes]]

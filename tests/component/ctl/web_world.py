@@ -138,7 +138,15 @@ def step(node: str, uid: str, after: str, at: float, *, token: int = 1, before: 
     return event(body, f"{node} is {after}", node=node, uid=uid, at=at)
 
 
-def waits(node: str, uid: str, at: float, code: WaitCode | None, detail: str, who: str) -> Event:
+def waits(
+    node: str,
+    uid: str,
+    at: float,
+    code: WaitCode | None,
+    detail: str = "",
+    *,
+    who: str = "a person",
+) -> Event:
     body = WaitEvent(pool=POOL, code=code, detail=detail, since=at, who=who)
     return event(body, f"{node} waits: {detail}", node=node, uid=uid, at=at)
 
@@ -191,8 +199,10 @@ async def page_of(world: World, *hosts: str) -> AsyncGenerator[str]:
     """Serve the page of a world; yield its address."""
     # What the command reads of its environment must not be that of the tests.
     with mock.patch.dict("os.environ", world.environ):
-        async with serve_page(access_of(world), host="127.0.0.1", port=0, hosts=hosts) as address:
-            yield address
+        access = access_of(world)
+        async with serve_page(access, host="127.0.0.1", port=0, hosts=hosts) as served:
+            yield served.address
+            assert not served.feed.done(), served.feed
 
 
 class Stream:

@@ -18,8 +18,9 @@ export function timelineView() {
   const pools = el("div");
   const empty = el("p");
   const key = el("p", { class: "note key" },
-    swatch("s1"), "waiting for jobs ", swatch("s2"), "evicting pods ", swatch("s3"),
-    "changing the driver ", swatch("s4"), "validating ", swatch("plan"), "as planned before");
+    swatch("s1", "waiting for jobs"), swatch("s2", "evicting pods"),
+    swatch("s3", "changing the driver"), swatch("s4", "validating"),
+    swatch("plan", "as planned before"));
   const root = el("section", { "aria-label": "Timeline" }, el("h1", { text: "Timeline" }), empty,
     key, pools);
   const all = new Set();
@@ -115,8 +116,9 @@ function chosen(sorted) {
   const next = sorted.filter((bar) => bar.start === undefined && bar.end === undefined);
   const first = sorted.filter((bar) => moves(bar) || (bar.end && bar.outcome !== "done"));
   const left = Math.max(10, MOST_ROWS - first.length);
-  const kept = new Set([...first.slice(0, MOST_ROWS), ...next.slice(0, Math.ceil(left / 2)),
-    ...ended.slice(0, Math.floor(left / 2))]);
+  const soon = next.slice(0, Math.max(Math.ceil(left / 2), left - ended.length));
+  const kept = new Set([...first.slice(0, MOST_ROWS), ...soon,
+    ...ended.slice(0, left - soon.length)]);
   return sorted.filter((bar) => kept.has(bar));
 }
 
@@ -227,7 +229,7 @@ function drawBar(picture, bar, range, now) {
   });
 }
 
-function swatch(name) {
-  return svg("svg", { class: "swatch bar", viewBox: "0 0 24 12", "aria-hidden": "true" },
-    svg("rect", { class: name, x: 1, y: 1, width: 22, height: 10 }));
+function swatch(name, text) {
+  return el("span", {}, svg("svg", { class: "swatch bar", viewBox: "0 0 24 12",
+    "aria-hidden": "true" }, svg("rect", { class: name, x: 1, y: 1, width: 22, height: 10 })), text);
 }
