@@ -23,7 +23,7 @@ code = main(sys.argv[1:])
 print(*(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)
 sys.exit(code)
 """
-VERBS = ["status", "why", "plan", "events", "gpus", "version", "upgrade"]
+VERBS = ["status", "why", "plan", "events", "gpus", "web", "version", "upgrade"]
 STEERING = ["pause", "resume", "freeze", "release", "retry", "skip", "unskip", "adopt", "forget"]
 
 

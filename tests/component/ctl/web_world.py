@@ -240,7 +240,7 @@ class Stream:
 
     async def until(self, holds: Any) -> None:
         """Read changes until a condition holds."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not holds():
                 await self.next()
 
