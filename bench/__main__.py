@@ -28,6 +28,7 @@ BENCHES = (
     "starts",
     "signin",
     "scheduler",
+    "web",
 )
 
 

@@ -18,7 +18,7 @@ from libs.ctl.edits import record_of
 from libs.ctl.text import name_versions, version_name
 from libs.kube import views
 
-_VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
+VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +218,7 @@ def node_row(metadata: views.Metadata) -> NodeRow:
         name=metadata.name,
         pool=record.pool if record else "",
         state=labels.get(STATE_LABEL, ""),
-        driver=labels.get(_VERSION_LABEL, ""),
+        driver=labels.get(VERSION_LABEL, ""),
         since=record.since or None if record else None,
         attempt=record.attempt if record else 0,
         in_flight=LEASE_ANNOTATION in metadata.annotations,

@@ -6,11 +6,14 @@ Changes only mark rows; a round twice a second computes each marked row once.
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from sys import intern
 from typing import Final
 
 import msgspec
 
 from libs.contracts.device import UNKNOWN, DeviceHealth, DeviceSpec
+from libs.contracts.health import HealthState
+from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, SKIP_LABEL, STATE_LABEL
 from libs.contracts.rollout import RolloutStatus
 from libs.ctl import answers
 from libs.ctl.answers import Source
@@ -30,6 +33,12 @@ ROUND_SECONDS: Final = 0.5
 VERSIONS_SECONDS: Final = 30.0
 
 
+_LABELS: Final = (model.GPU_LABEL, STATE_LABEL, SKIP_LABEL, answers.VERSION_LABEL)
+_ANNOTATIONS: Final = (RECORD_ANNOTATION, LEASE_ANNOTATION)
+_READY: Final = views.NodeStatus(conditions=(views.Condition(type="Ready", status="True"),))
+_SPECS: Final = {each: views.NodeSpec(unschedulable=each) for each in (True, False)}
+
+
 class _Node(views.Object, frozen=True, kw_only=True, gc=False):
     """A Node without what the page does not show."""
 
@@ -37,15 +46,24 @@ class _Node(views.Object, frozen=True, kw_only=True, gc=False):
     status: views.NodeStatus = views.NodeStatus()
 
     def __post_init__(self) -> None:
-        metadata, status = self.metadata, self.status
-        ready = tuple(each for each in status.conditions if each.type == "Ready")
-        lean = msgspec.structs.replace(metadata, managed_fields=())
+        own, ready = self.metadata, _READY if self.is_ready else views.NodeStatus()
+        lean = views.Metadata(
+            name=own.name,
+            uid=own.uid,
+            resource_version=own.resource_version,
+            labels={key: own.labels[key] for key in _LABELS if key in own.labels},
+            annotations={
+                key: own.annotations[key] for key in _ANNOTATIONS if key in own.annotations
+            },
+        )
         msgspec.structs.force_setattr(self, "metadata", lean)
-        msgspec.structs.force_setattr(self, "status", views.NodeStatus(conditions=ready))
+        msgspec.structs.force_setattr(self, "spec", _SPECS[self.spec.unschedulable])
+        msgspec.structs.force_setattr(self, "status", ready)
 
     @property
     def is_ready(self) -> bool:
-        return any(each.status == "True" for each in self.status.conditions)
+        conditions = self.status.conditions
+        return any((each.type, each.status) == ("Ready", "True") for each in conditions)
 
 
 class _DeviceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -57,15 +75,21 @@ class _Device(views.Object, frozen=True, kw_only=True, gc=False):
     status: _DeviceStatus = _DeviceStatus()
 
     def __post_init__(self) -> None:
-        own = self.metadata
+        own, spec = self.metadata, self.spec
         lean = views.Metadata(name=own.name, uid=own.uid, resource_version=own.resource_version)
         msgspec.structs.force_setattr(self, "metadata", lean)
+        shared = DeviceSpec(node=intern(spec.node), index=spec.index, product=intern(spec.product))
+        msgspec.structs.force_setattr(self, "spec", shared)
+        if self.health == _OK:
+            msgspec.structs.force_setattr(self, "status", _OK_STATUS)
 
     @property
     def health(self) -> str:
         return printable(self.status.health.state) if self.status.health else UNKNOWN
 
 
+_OK: Final = HealthState.OK.value
+_OK_STATUS: Final = _DeviceStatus(health=DeviceHealth(state=_OK))
 _NODES: Final = Resource(
     plural=NODES.plural, kind=NODES.kind, namespaced=False, creatable=False, view=_Node
 )

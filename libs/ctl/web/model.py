@@ -12,6 +12,7 @@ import msgspec
 
 from libs.contracts.device import UNKNOWN
 from libs.contracts.events import WaitEvent
+from libs.contracts.health import HealthState
 from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.ctl.answers import EventLine, NodeRow, Pool, Source
 from libs.ctl.text import name_versions, printable
@@ -192,4 +193,4 @@ def clean_pool(pool: Pool) -> Pool:
 
 def is_sick(health: str) -> bool:
     """Whether a person should look at a GPU; one without a verdict is only counted."""
-    return health not in ("healthy", UNKNOWN)
+    return health not in (HealthState.OK, UNKNOWN)

@@ -58,7 +58,12 @@ class GivenPage:
         return msgspec.json.encode(self.story)
 
     def add(self, name: str, kind: Kind = Kind.DONE, **changes: Any) -> None:
-        fields: dict[str, Any] = {"pool": "gpus", "state": f"upgrade-{kind}", "since": T0 - 60, **changes}
+        fields: dict[str, Any] = {
+            "pool": "gpus",
+            "state": f"upgrade-{kind}",
+            "since": T0 - 60,
+            **changes,
+        }
         self.board.put_cell(name, Cell(name=name, kind=kind, **fields))
 
 

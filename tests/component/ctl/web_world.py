@@ -101,7 +101,7 @@ async def add_device(
     world: World, node: str, index: int, health: DeviceHealth | None = None
 ) -> None:
     spec = {"node": node, "index": index, "product": "NVIDIA H100 80GB HBM3", "memory": 81_559}
-    health = health or DeviceHealth(state="healthy")
+    health = health or DeviceHealth(state="ok")
     await world.apply(
         {
             "apiVersion": "gpu.nvidia.com/v1",

@@ -3,7 +3,7 @@
 import { el, fillRow, heading, keep, nodeLink, set, table } from "./dom.js";
 import { byName } from "./words.js";
 
-const HEALTHS = ["healthy", "degraded", "failed", "unknown"];
+const HEALTHS = ["ok", "degraded", "failed", "unknown"];
 
 export function gpusView() {
   const counts = table("GPUs by product and health", ["Product", ...HEALTHS, "All"]);

@@ -44,7 +44,7 @@ export function plural(count, noun) {
 /** Return what else is to be known of a node, in a few words. */
 export function notes(cell) {
   const sick = Object.entries(cell.gpus || {})
-    .filter(([health]) => health !== "healthy" && health !== "unknown")
+    .filter(([health]) => health !== "ok" && health !== "unknown")
     .map(([health, count]) => `${plural(count, "GPU")} ${health}`);
   return [
     cell.unready ? "Node not Ready" : "",
