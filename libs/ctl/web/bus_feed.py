@@ -1,6 +1,7 @@
 """Follow events on the bus, and ask the scheduler for status and plans. The bus may be away."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -27,6 +28,8 @@ from libs.runtime.clock import Clock
 STATUS_SECONDS: Final = 5.0
 PLAN_SECONDS: Final = 600.0
 """A plan is made again this often: what has not started is drawn as it is expected now."""
+EVENTS_OF_NODE: Final = 12
+"""Events that are kept of each node; `sluice events --node` has all."""
 RETRY_SECONDS: Final = 5.0
 SESSION_SECONDS: Final = 0.8 * TOKEN_SECONDS
 """A connection is opened anew before its token ends."""
@@ -53,6 +56,7 @@ class BusFeed:
         self._moves: dict[str, tuple[str, Move]] = {}
         """By node, with the uid of the Node that moved."""
         self._waits: dict[str, tuple[str, Wait]] = {}
+        self._happened: dict[str, deque[EventLine]] = {}
         self._plans: dict[str, tuple[str, float, dict[str, Planned]]] = {}
         """By pool: the target, when it was planned, and start and end by node."""
         self._last: tuple[int, float] = (0, 0.0)
@@ -122,6 +126,15 @@ class BusFeed:
         of, move = self._moves.get(node, ("", None))
         return move if of in ("", uid) else None
 
+    def happened(self, node: str) -> tuple[EventLine, ...]:
+        """Return the last events of a node, the oldest first."""
+        return tuple(self._happened.get(node, ()))
+
+    def forget(self, node: str) -> None:
+        """Drop what is known of a Node that was deleted."""
+        for known in (self._moves, self._waits, self._happened):
+            known.pop(node, None)
+
     def planned(self, pool: str, target: str, node: str) -> Planned | None:
         planned_for, _, nodes = self._plans.get(pool, ("", 0.0, {}))
         return nodes.get(node) if planned_for == target else None
@@ -161,8 +174,10 @@ class BusFeed:
 
     def take(self, event: Event) -> None:
         """Show an event, and learn of a node's move or wait if the scheduler says so."""
-        line = EventLine.of(event, self._versions())
-        self._board.add_event(model.clean_event(line))
+        line = model.clean_event(EventLine.of(event, self._versions()))
+        self._board.add_event(line)
+        if event.node:
+            self._happened.setdefault(event.node, deque(maxlen=EVENTS_OF_NODE)).append(line)
         if event.writer != Writer.SCHEDULER or not event.node:
             return
         try:

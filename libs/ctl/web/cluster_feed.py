@@ -244,6 +244,8 @@ class ClusterFeed:
         node = new or old
         if node is not None:
             self._dirty.add(node.metadata.name)
+        if old is not None and new is None:
+            self._bus.forget(old.metadata.name)
 
     def _rollout_changed(self, old: Rollout | None, new: Rollout | None) -> None:
         before, after = (each.status if each else RolloutStatus() for each in (old, new))

@@ -92,7 +92,7 @@ async def serve_page(
                     scheduler=bus.scheduler,
                     why_away=bus.why_away,
                     versions=kube.versions,
-                    happened=[each for _, each in board.events if each.node == name],
+                    happened=bus.happened(name),
                 )
             return encode_story(story)
 

@@ -59,7 +59,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     diagnoses: tuple[Diagnosed, ...]
     gpus: tuple[Gpu, ...]
     happened: tuple[EventLine, ...]
-    """Its events on the bus, as far as the page has them."""
+    """Its last events on the bus."""
 
 
 async def gather_story(

@@ -268,6 +268,9 @@ def test_steps_and_waits_are_believed_of_the_scheduler_alone() -> None:
         assert (feed.wait("n1", "u1") is not None) is believed
         assert feed.take_changed() == ({"n1"} if believed else set())
     assert feed.wait("n1", "u2") is None, "another Node of this name"
+    assert [each.writer for each in feed.happened("n1")] == ["driver", "scheduler"]
+    feed.forget("n1")
+    assert (feed.wait("n1", "u1"), feed.happened("n1")) == (None, ())
     assert [event.writer for _, event in board.events] == ["driver", "scheduler"]
 
 

@@ -71,7 +71,7 @@ function parts(story, at) {
         gpu.memory_mib ? `${Math.round(gpu.memory_mib / 1024)} GiB` : "?", gpu.health, gpu.because,
         gpu.remedy, gpu.mig])),
     ...history(answer.why?.history || []),
-    ...listing("Events of Sluice", ["Time", "By", "What happened"], story.happened.slice()
+    ...listing("Last events of Sluice", ["Time", "By", "What happened"], story.happened.slice()
       .reverse().map((event) => [dateTime(event.at), event.writer, event.message])),
     ...listing("Events of Kubernetes", ["Time", "Reason", "Message"], answer.events.slice()
       .reverse().map((event) => [event.at, event.name, event.text])),
