@@ -80,14 +80,14 @@ class BusFeed:
                 await self._session()
             except* (Failure, BusError) as failed:
                 self._problem = printable("; ".join(map(str, failed.exceptions)))
+                await self._clock.sleep(RETRY_SECONDS)
             except* TimeoutError:
                 pass  # the token is renewed
-            await self._clock.sleep(RETRY_SECONDS)
 
     @property
     def why_away(self) -> str:
         """Why the scheduler cannot be asked; empty if it can."""
-        return self._problem
+        return self._problem or "the connection to NATS is being opened"
 
     def sources(self) -> tuple[Source, ...]:
         """Return what the bus gives, how old it is, and what it does not give, and why."""

@@ -7,16 +7,20 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from libs.bus.nats.bus import NatsBus
 from libs.contracts.device import DeviceHealth
 from libs.contracts.node import STATE_LABEL, WaitCode
 from libs.contracts.reports import Evidence, ValidationStep
+from libs.ctl.asking import open_bus
 from libs.ctl.failures import ExitCode
+from libs.ctl.options import Access
 from libs.ctl.web import bus_feed, server
 from tests.component.ctl.web_world import (
     DONE,
@@ -172,6 +176,26 @@ async def test_the_page_lives_through_an_outage_of_nats(
             await stream.until(lambda: not stream.sources[1]["problem"])
             await world.store(waits("node-1", uid, 2.0, WaitCode.FAILED, "second"))
             await stream.until(lambda: stream.nodes["node-1"]["wait"]["detail"] == "second")
+
+
+async def test_a_renewed_connection_repeats_no_event(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Access] = []
+
+    def count(access: Access) -> AbstractAsyncContextManager[NatsBus]:
+        opened.append(access)
+        return open_bus(access)
+
+    monkeypatch.setattr(bus_feed, "SESSION_SECONDS", 0.5)
+    monkeypatch.setattr(bus_feed, "open_bus", count)
+    uid = await add_gpu_node(world, "node-1", state=REQUIRED, target="")
+    await world.store(waits("node-1", uid, 1.0, WaitCode.BUDGET, "first"))
+    async with page_of(world) as address, stream_of(address) as stream:
+        await stream.until(lambda: stream.events and len(opened) >= 4)
+        await world.store(waits("node-1", uid, 2.0, WaitCode.BUDGET, "second"))
+        await stream.until(lambda: len(stream.events) >= 2 and len(opened) >= 6)
+        assert [each["at"] for each in stream.events] == [1.0, 2.0]
 
 
 async def test_a_node_has_its_story(world: World) -> None:
