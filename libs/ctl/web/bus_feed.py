@@ -1,7 +1,6 @@
 """Follow events on the bus, and ask the scheduler for status and plans. The bus may be away."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -56,7 +55,7 @@ class BusFeed:
         self._moves: dict[str, tuple[str, Move]] = {}
         """By node, with the uid of the Node that moved."""
         self._waits: dict[str, tuple[str, Wait]] = {}
-        self._happened: dict[str, deque[EventLine]] = {}
+        self._happened: dict[str, tuple[EventLine, ...]] = {}
         self._plans: dict[str, tuple[str, float, dict[str, Planned]]] = {}
         """By pool: the target, when it was planned, and start and end by node."""
         self._last: tuple[int, float] = (0, 0.0)
@@ -128,7 +127,7 @@ class BusFeed:
 
     def happened(self, node: str) -> tuple[EventLine, ...]:
         """Return the last events of a node, the oldest first."""
-        return tuple(self._happened.get(node, ()))
+        return self._happened.get(node, ())
 
     def forget(self, node: str) -> None:
         """Drop what is known of a Node that was deleted."""
@@ -177,7 +176,7 @@ class BusFeed:
         line = model.clean_event(EventLine.of(event, self._versions()))
         self._board.add_event(line)
         if event.node:
-            self._happened.setdefault(event.node, deque(maxlen=EVENTS_OF_NODE)).append(line)
+            self._happened[event.node] = (*self.happened(event.node), line)[-EVENTS_OF_NODE:]
         if event.writer != Writer.SCHEDULER or not event.node:
             return
         try:
