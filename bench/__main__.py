@@ -30,6 +30,7 @@ BENCHES = (
     "signin",
     "scheduler",
     "live_view",
+    "web",
 )
 
 

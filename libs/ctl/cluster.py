@@ -114,6 +114,11 @@ class Cluster:
         """The server, without a path, which may hold a secret."""
         self._namespace = namespace
 
+    @property
+    def kube(self) -> Kube:
+        """The client, for caches; its errors are not failures of the command yet."""
+        return self._kube
+
     async def namespace(self) -> str:
         """Return the namespace of Sluice: as given, where its account is, or the usual one."""
         if not self._namespace:

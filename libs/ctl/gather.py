@@ -112,13 +112,13 @@ async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
         why = answers.with_versions(why, await cluster.versions(await cluster.rollouts()))
     return answers.node_answer(
         node,
-        [_event_fact(each) for each in events[-_LAST_EVENTS:]],
+        [event_fact(each) for each in events[-_LAST_EVENTS:]],
         why=why,
         sources=(_kubernetes(cluster, "labels, conditions and Events"), _scheduler(answer, "why")),
     )
 
 
-def _event_fact(event: NodeEvent) -> NodeFact:
+def event_fact(event: NodeEvent) -> NodeFact:
     at = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
     return NodeFact(name=event.reason, text=event.message, at=at)
 

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -147,6 +148,12 @@ def show_live(access: Access, pool: str, telemetry: str) -> None:
 
     if code := asyncio.run(watch(access, pool, telemetry)):
         raise SystemExit(code)
+
+
+def serve_web(access: Access, *, host: str, port: int, hosts: Sequence[str]) -> None:
+    from libs.ctl.web.run import run_web
+
+    asyncio.run(run_web(access, host=host, port=port, hosts=hosts))
 
 
 def show_doctor(access: Access, output: Format | None) -> None:

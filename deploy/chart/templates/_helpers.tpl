@@ -176,7 +176,7 @@ capabilities:
 {{- /* The paths of values without effect, one a line. */}}
 {{- define "sluice.withoutEffect" -}}
 {{- $fields := .Files.Get "files/cluster-policy-fields.json" | fromJson -}}
-{{- range list "image" "nats" "signIn" "services" "admission" "networkPolicies" "monitoring" "global" -}}
+{{- range list "image" "nats" "signIn" "services" "admission" "networkPolicies" "monitoring" "web" "global" -}}
 {{- $_ := set $fields . true -}}
 {{- end -}}
 {{- $_ := set $fields "clusterPolicy" (dict "deployCR" true) -}}

@@ -121,8 +121,8 @@ async def connect(
         failures=failures or ConnectFailures(env.clock),
     )
     if patience is None:
-        await connection.open(wait=wait)
         try:
+            await connection.open(wait=wait)
             yield NatsBus(connection=connection, env=env)
         finally:
             await connection.close()

@@ -1,4 +1,4 @@
-"""Verbs that only read: status, why, plan, events, watch, gpus, doctor and version."""
+"""Verbs that only read: status, why, plan, events, watch, gpus, web, doctor and version."""
 
 from typing import Annotated
 
@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
     verb(app, "events")(events)
     verb(app, "watch")(watch)
     verb(app, "gpus")(gpus)
+    verb(app, "web")(web)
     verb(app, "doctor")(doctor)
     app.command("version")(version)
 
@@ -164,6 +165,27 @@ def gpus(
     from libs.ctl.running import show_gpus
 
     show_gpus(access, node, output)
+
+
+def web(
+    access: Access,
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8090,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name by which browsers reach the page."),
+    ] = None,
+) -> None:
+    """Serve a page about the fleet for a browser, until Ctrl-C. Nothing can be changed by it.
+
+    \b
+    sluice web
+    sluice web --port 9000
+    """
+    from libs.ctl.running import serve_web
+
+    serve_web(access, host=host, port=port, hosts=allow_host or ())
 
 
 def doctor(access: Access, output: Output = None) -> None:

@@ -24,7 +24,7 @@ heavy = [name for name in {HEAVY!r} if name in sys.modules]
 print(*heavy, *(name for name in sys.modules if name == "libs.ctl.watching"), file=sys.stderr)
 sys.exit(code)
 """
-VERBS = ["status", "why", "plan", "events", "watch", "gpus", "version", "upgrade"]
+VERBS = ["status", "why", "plan", "events", "watch", "gpus", "web", "version", "upgrade"]
 STEERING = ["pause", "resume", "freeze", "release", "retry", "skip", "unskip", "adopt", "forget"]
 
 

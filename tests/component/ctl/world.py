@@ -124,8 +124,13 @@ class World:
                 message=message,
                 node=node,
             )
+            await self.store(event)
+
+    async def store(self, *events: Event) -> None:
+        """Store events in the stream, as their writers would."""
+        for event in events:
             subject = subjects.Event(
-                cluster="default", node=node, writer=Writer.SCHEDULER, kind=event.kind
+                cluster="default", node=event.node, writer=event.writer, kind=event.kind
             )
             await self._bus.store(subjects.EVENTS, str(subject), encode(event), id=event.id)
 

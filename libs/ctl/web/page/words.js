@@ -1,0 +1,59 @@
+// Words for people: durations, times, and the sign and name of each kind of node.
+
+/** The kinds of node, those to look at first. The signs tell them apart without colour. */
+export const KINDS = {
+  failed: { sign: "✕", name: "failed" },
+  moving: { sign: "▶", name: "moving" },
+  waiting: { sign: "◌", name: "waiting" },
+  skipped: { sign: "–", name: "skipped" },
+  unmanaged: { sign: "?", name: "not managed" },
+  done: { sign: "✓", name: "done" },
+};
+
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
+/** Return `45 s`, `12 min`, `2 h 5 min`: two units at most. */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "unknown";
+  let left = Math.max(0, Math.round(seconds));
+  const parts = [];
+  for (const [unit, size] of UNITS) {
+    const count = Math.floor(left / size);
+    left -= count * size;
+    if (count) parts.push(`${count} ${unit}`);
+    else if (parts.length) break;
+  }
+  return parts.slice(0, 2).join(" ") || "0 s";
+}
+
+/** Return the date and time of day of Unix seconds. */
+export function dateTime(at) {
+  return new Date(at * 1000).toISOString().slice(0, 19).replace("T", " ");
+}
+
+/** Return the time of day; with its date if it is on another day than `beside`. */
+export function clock(at, beside = at) {
+  const [day, time] = dateTime(at).split(" ");
+  return day === dateTime(beside).split(" ")[0] ? time.slice(0, 5) : `${day} ${time.slice(0, 5)}`;
+}
+
+export function plural(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** Return what else is to be known of a node, in a few words. */
+export function notes(cell) {
+  const sick = Object.entries(cell.gpus || {})
+    .filter(([health]) => health !== "ok" && health !== "unknown")
+    .map(([health, count]) => `${plural(count, "GPU")} ${health}`);
+  return [
+    cell.unready ? "Node not Ready" : "",
+    cell.cordoned ? "cordoned" : "",
+    ...sick,
+    cell.attempt > 1 ? `attempt ${cell.attempt}` : "",
+    cell.cause || "",
+  ].filter(Boolean).join("; ");
+}
+
+/** Compare names so that node-9 is before node-10. */
+export const byName = new Intl.Collator("en", { numeric: true }).compare;

@@ -1,0 +1,113 @@
+"""Run the page until it is interrupted."""
+
+import asyncio
+import random
+import signal
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Final
+
+import msgspec
+
+from libs.ctl.cluster import open_cluster
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.web.board import Board, Encoder
+from libs.ctl.web.bus_feed import BusFeed
+from libs.ctl.web.cluster_feed import ClusterFeed
+from libs.ctl.web.server import PageServer, is_loopback, serve
+from libs.ctl.web.story import encode_story, gather_story
+from libs.runtime.clock import SystemClock
+from libs.runtime.env import Env, RandomIds
+from libs.runtime.metrics import Metrics
+
+_STORIES_AT_ONCE: Final = 4
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """A page that is served."""
+
+    address: str
+    feed: asyncio.Task[None]
+    """Follows the cluster; it ends only by an error that nothing expects."""
+
+
+async def run_web(access: Access, *, host: str, port: int, hosts: Sequence[str]) -> None:
+    """Serve the page until SIGTERM or Ctrl-C."""
+    async with serve_page(access, host=host, port=port, hosts=hosts) as served:
+        stopped = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+        print(f"The page is at {served.address} until Ctrl-C.", flush=True)
+        if not is_loopback(host):
+            print(
+                "It has no sign-in: whoever reaches this address can read it.",
+                file=sys.stderr,
+                flush=True,
+            )
+        waiting = asyncio.create_task(stopped.wait())
+        try:
+            await asyncio.wait({waiting, served.feed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        if served.feed.done():
+            served.feed.result()
+
+
+@asynccontextmanager
+async def serve_page(
+    access: Access, *, host: str, port: int, hosts: Sequence[str]
+) -> AsyncGenerator[Served]:
+    """Follow the cluster and serve the page. Fail if there is no cluster."""
+    env = Env(
+        clock=SystemClock(),
+        random=random.Random(),
+        ids=RandomIds(),
+        metrics=Metrics(version=version("sluice")),
+    )
+    board = Board()
+    encoder = Encoder(board)
+    stories = asyncio.Semaphore(_STORIES_AT_ONCE)
+    async with open_cluster(access) as cluster:
+        await cluster.rollouts()  # one clear line if it is not reachable, or Sluice is not there
+        bus = BusFeed(access, board, clock=env.clock, versions=lambda: kube.versions)
+        kube = ClusterFeed(cluster, board, bus, env=env)
+        bus.pools_to_plan, bus.started = kube.pools_to_plan, kube.started
+
+        def push(revision: int) -> tuple[int, bytes]:
+            sources = (*kube.sources(), *bus.sources())
+            data = encoder.since(revision, at=env.clock.now(), sources=sources)
+            return board.revision, data
+
+        async def tell(name: str) -> bytes:
+            if not kube.is_known(name):
+                raise Failure(ExitCode.NOT_FOUND, f"there is no Node {name!r}")
+            async with stories:
+                story = await gather_story(
+                    cluster,
+                    name,
+                    now=env.clock.now(),
+                    devices=kube.devices_of(name),
+                    scheduler=bus.scheduler,
+                    why_away=bus.why_away,
+                    versions=kube.versions,
+                    happened=bus.happened(name),
+                )
+            return encode_story(story)
+
+        names = hosts if is_loopback(host) or host in ("0.0.0.0", "::") else (*hosts, host)
+        server = PageServer(push=push, tell=tell, on_change=board.on_change, hosts=frozenset(names))
+        async with serve(server, host, port) as address:
+            feed = asyncio.create_task(_follow(kube, bus))
+            try:
+                yield Served(address=address, feed=feed)
+            finally:
+                feed.cancel()
+                await asyncio.wait({feed})
+
+
+async def _follow(kube: ClusterFeed, bus: BusFeed) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(kube.run())
+        tasks.create_task(bus.run())

@@ -1,0 +1,340 @@
+"""What the page shows, as data: kinds of nodes, moves, plans, stories, and what changed."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.contracts.diagnoses import Diagnosis
+from libs.contracts.events import Event, StepEvent, WaitEvent
+from libs.contracts.identities import Writer
+from libs.contracts.message import encode
+from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
+from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason, WhyAnswer
+from libs.contracts.reports import Evidence, ValidationStep
+from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.ctl.answers import EventLine, NodeFact, NodeRow
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.web import history, model
+from libs.ctl.web.board import MOST_EVENTS, Board, Encoder
+from libs.ctl.web.bus_feed import BusFeed
+from libs.ctl.web.history import Move, Planned
+from libs.ctl.web.model import Cell, Kind, Wait
+from libs.ctl.web.story import encode_story, story_of
+from libs.kube import views
+from libs.runtime.clock import SystemClock
+
+T0 = 1_800_000_000.0
+OLD, NEW = "1" * 32, "2" * 32
+VERSIONS = {OLD: "570.86.15", NEW: "580.95.05"}
+POOL = "gpus"
+BUDGET = Wait(code="budget", detail="1 of 1 nodes", since=T0, who="the other nodes")
+
+
+def row(name: str = "n1", **changes: Any) -> NodeRow:
+    fields: dict[str, Any] = {
+        "name": name,
+        "pool": POOL,
+        "state": "upgrade-done",
+        "driver": "570.86.15",
+        "since": T0,
+        "attempt": 1,
+        "in_flight": False,
+        "skipped": False,
+        "cause": "",
+    }
+    return NodeRow(**{**fields, **changes})
+
+
+def cell(name: str = "n1", **changes: Any) -> Cell:
+    wait = changes.pop("wait", None)
+    return model.cell_of(row(name, **changes), wait=wait, ready=True, cordoned=False, gpus={})
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({}, Kind.DONE),
+        ({"wait": BUDGET}, Kind.WAITING),
+        ({"state": "upgrade-required"}, Kind.WAITING),
+        ({"state": "upgrade-required", "skipped": True, "wait": BUDGET}, Kind.SKIPPED),
+        ({"state": "pod-deletion-required", "in_flight": True, "wait": BUDGET}, Kind.MOVING),
+        ({"state": "upgrade-failed", "in_flight": True, "skipped": True}, Kind.FAILED),
+        ({"state": ""}, Kind.UNMANAGED),
+    ],
+)
+def test_a_node_is_of_the_kind_that_a_person_looks_at_first(
+    changes: dict[str, Any], kind: Kind
+) -> None:
+    assert cell(**changes).kind is kind
+
+
+def test_texts_of_nodes_lose_what_is_not_printable() -> None:
+    hostile = cell("n1\x1b[2J", cause="a\u202eb\nc", state="x\x00")
+    assert "\x1b" not in hostile.name
+    assert (hostile.cause, hostile.state) == ("a\ufffdb\ufffdc", "x\ufffd")
+    event = EventLine(at=T0, writer="driver", node="n1\x07", kind="facts", message="\u2028")
+    assert model.clean_event(event).node == "n1\ufffd"
+    assert model.clean_event(event).message == "\ufffd"
+
+
+def test_a_wait_names_versions_and_ends_with_an_event_without_a_code() -> None:
+    event = WaitEvent(
+        pool=POOL, code=WaitCode.HALTED, detail=f"{NEW} failed", since=T0, who="a person\x1b"
+    )
+    assert model.wait_of(event, VERSIONS) == Wait(
+        code="halted", detail="580.95.05 failed", since=T0, who="a person\ufffd"
+    )
+    assert model.wait_of(WaitEvent(pool=POOL), VERSIONS) is None
+
+
+def test_only_nodes_with_gpus_or_a_state_are_on_the_map() -> None:
+    def shown(**labels: str) -> bool:
+        return model.is_shown(views.Metadata(name="n", labels=labels))
+
+    assert shown(**{"nvidia.com/gpu.present": "true"})
+    assert shown(**{"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
+    assert not shown(**{"nvidia.com/gpu.present": "false"})
+
+
+def step(after: str, *, token: int = 1, target: str = NEW) -> StepEvent:
+    return StepEvent(pool=POOL, token=token, before="", after=after, target=target)
+
+
+def moved(*steps: tuple[str, float]) -> Move | None:
+    move = None
+    for after, at in steps:
+        move = history.advance(move, step(after), at)
+    return move
+
+
+def test_a_move_lasts_from_its_first_step_to_its_outcome() -> None:
+    assert moved(("upgrade-required", 1.0)) is None
+    states = (("wait-for-jobs-required", 2.0), ("validation-required", 5.0))
+    begun = moved(("upgrade-required", 1.0), *states)
+    assert begun is not None
+    assert (begun.start, begun.end, begun.steps) == (2.0, None, states)
+    for state, outcome in (
+        ("upgrade-done", "done"),
+        ("upgrade-failed", "failed"),
+        ("upgrade-required", "given up"),
+    ):
+        ended = history.advance(begun, step(state), 9.0)
+        assert ended is not None
+        assert (ended.end, ended.outcome) == (9.0, outcome)
+        assert history.advance(ended, step("upgrade-done"), 20.0) == ended
+
+
+def test_another_attempt_is_another_move() -> None:
+    begun = moved(("validation-required", 2.0))
+    again = history.advance(begun, step("wait-for-jobs-required", token=2), 30.0)
+    assert again is not None
+    assert (again.start, again.steps) == (30.0, (("wait-for-jobs-required", 30.0),))
+
+
+def record(**changes: Any) -> NodeRecord:
+    fields: dict[str, Any] = {"node_uid": "u1", "epoch": 1, "token": 1, "pool": POOL, "target": NEW}
+    return NodeRecord(**{**fields, **changes})
+
+
+def test_kubernetes_alone_shows_what_moves_and_when_it_ended() -> None:
+    flight = InFlight(node="n1", token=1, target=NEW, since=T0)
+    status = RolloutStatus(target=NEW, in_flight={"u1": flight})
+    moving = history.move_from_kubernetes(
+        status, "u1", record(state="validation-required", since=T0 + 9)
+    )
+    assert moving is not None
+    assert (moving.start, moving.end) == (T0, None)
+    assert moving.steps == (("validation-required", T0 + 9),)
+    done = record(state="upgrade-done", since=T0 + 20)
+    ended = history.move_from_kubernetes(RolloutStatus(target=NEW), "u1", done)
+    assert ended is not None
+    assert (ended.start, ended.end, ended.outcome) == (None, T0 + 20, "done")
+    assert history.move_from_kubernetes(RolloutStatus(target=OLD), "u1", done) is None
+    assert history.move_from_kubernetes(status, "u2", None) is None
+
+
+def test_events_are_preferred_unless_kubernetes_knows_more() -> None:
+    told = moved(("validation-required", 2.0))
+    ended = Move(pool=POOL, target=NEW, start=None, token=1, end=9.0, outcome="done")
+    assert told is not None
+    assert history.best(told, None, target=NEW) == told
+    completed = history.best(told, ended, target=NEW)
+    assert completed is not None
+    assert (completed.start, completed.end, completed.outcome) == (2.0, 9.0, "done")
+    later = msgspec.structs.replace(ended, token=2)
+    assert history.best(told, later, target=NEW) == later
+    assert history.best(told, None, target=OLD) is None
+
+
+def test_a_bar_has_the_version_and_the_plan() -> None:
+    move, planned = moved(("validation-required", 2.0)), Planned(start=1.0, end=5.0, at=0.5)
+    bar = history.bar_of("n1", POOL, move, planned, VERSIONS)
+    assert bar is not None
+    assert (bar.target, bar.planned) == ("580.95.05", (1.0, 5.0))
+    late = msgspec.structs.replace(planned, at=3.0)
+    after = history.bar_of("n1", POOL, move, late, VERSIONS)
+    assert after is not None
+    assert after.planned is None, "it had started when it was planned"
+    assert history.bar_of("n1", POOL, None, None, VERSIONS) is None
+
+
+def test_only_what_has_not_started_is_planned_anew() -> None:
+    nodes = (
+        PlannedNode(node="n1", start_p50=0.0, end_p50=60.0),
+        PlannedNode(node="n2", start_p50=60.0, end_p50=120.0),
+        PlannedNode(node="n3", start_p50=60.0),
+    )
+    plan = PlanAnswer(pool=POOL, target=NEW, nodes=nodes)
+    assert history.planned_times(plan, at=T0, started=["n1"]) == {
+        "n2": Planned(start=T0 + 60, end=T0 + 120, at=T0)
+    }
+
+
+def event(number: int) -> EventLine:
+    return EventLine(at=T0 + number, writer="scheduler", node="n1", kind="step", message="x")
+
+
+def test_a_reader_gets_everything_once_and_then_what_changed() -> None:
+    board = Board()
+    board.put_cell("n1", cell("n1"))
+    board.put_cell("n2", cell("n2"))
+    board.add_event(event(1))
+    first = board.change_since(0, at=T0, sources=())
+    assert first.whole
+    assert [each.name for each in first.nodes] == ["n1", "n2"]
+    board.put_cell("n1", cell("n1"))
+    assert board.revision == first.revision, "an equal row is no change"
+    board.put_cell("n2", cell("n2", state="upgrade-failed"))
+    board.put_cell("n1", None)
+    board.add_event(event(2))
+    second = board.change_since(first.revision, at=T0, sources=())
+    assert not second.whole
+    assert [each.name for each in second.nodes] == ["n2"]
+    assert (second.gone, second.events) == (("n1",), (event(2),))
+    assert second.pools is None
+    third = board.change_since(second.revision, at=T0, sources=())
+    assert (third.nodes, third.gone, third.events) == ((), (), ())
+
+
+def test_a_reader_of_another_process_gets_everything() -> None:
+    board = Board()
+    board.put_cell("n1", cell("n1"))
+    assert board.change_since(board.revision + 5, at=T0, sources=()).whole
+
+
+def test_removed_rows_are_forgotten_and_a_late_reader_starts_over() -> None:
+    board = Board()
+    board.put_cell("kept", cell("kept"))
+    late = board.revision
+    for number in range(1500):
+        board.put_cell(f"n{number}", cell(f"n{number}"))
+        board.put_cell(f"n{number}", None)
+    assert board.change_since(late, at=T0, sources=()).whole
+    current = board.revision
+    board.put_cell("kept", cell("kept", state="upgrade-failed"))
+    assert not board.change_since(current, at=T0, sources=()).whole
+
+
+def test_no_more_events_are_kept_than_are_shown() -> None:
+    board = Board()
+    for number in range(MOST_EVENTS + 7):
+        board.add_event(event(number))
+    assert board.change_since(0, at=T0, sources=()).events[0].at == T0 + 7
+
+
+def test_readers_that_are_equally_far_share_the_bytes() -> None:
+    board = Board()
+    encoder = Encoder(board)
+    board.put_cell("n1", cell("n1"))
+    one = encoder.since(0, at=T0, sources=())
+    assert encoder.since(0, at=T0 + 0.2, sources=()) is one
+    assert encoder.since(0, at=T0 + 5.0, sources=()) is not one
+    board.put_cell("n1", cell("n1", state="upgrade-failed"))
+    assert b"upgrade-failed" in encoder.since(0, at=T0 + 5.0, sources=())
+    assert b"\n" not in one
+
+
+def test_steps_and_waits_are_believed_of_the_scheduler_alone() -> None:
+    board = Board()
+    feed = BusFeed(Access(), board, clock=SystemClock(), versions=lambda: VERSIONS)
+    wait = WaitEvent(pool=POOL, code=WaitCode.FAILED, detail="forged", since=T0)
+    for writer, believed in ((Writer.DRIVER, False), (Writer.SCHEDULER, True)):
+        told = Event.of(
+            wait, id=writer, at=T0, writer=writer, message="m", node="n1", node_uid="u1"
+        )
+        feed.take(told)
+        assert (feed.wait("n1", "u1") is not None) is believed
+        assert feed.take_changed() == ({"n1"} if believed else set())
+    assert feed.wait("n1", "u2") is None, "another Node of this name"
+    assert [each.writer for each in feed.happened("n1")] == ["driver", "scheduler"]
+    feed.forget("n1")
+    assert (feed.wait("n1", "u1"), feed.happened("n1")) == (None, ())
+    assert [event.writer for _, event in board.events] == ["driver", "scheduler"]
+
+
+def test_a_change_calls_readers_until_they_leave() -> None:
+    board, called = Board(), list[int]()
+    leave = board.on_change(lambda: called.append(1))
+    board.put_cell("n1", cell("n1"))
+    leave()
+    board.put_cell("n2", cell("n2"))
+    assert called == [1]
+
+
+def node(*, boot: str = "b1", evidence: Evidence | None = None) -> views.Node:
+    held = record(state="upgrade-done", since=T0, evidence=evidence)
+    metadata = views.Metadata(
+        name="n1", uid="u1", annotations={RECORD_ANNOTATION: encode(held).decode()}
+    )
+    info = views.NodeInfo(boot_id=boot)
+    return views.Node(metadata=metadata, status=views.NodeStatus(node_info=info))
+
+
+def story(node: views.Node, told: WhyAnswer | Failure, *events: NodeFact) -> dict[str, Any]:
+    found = story_of(
+        node, told, events, (), now=T0, address="https://api", versions=VERSIONS, happened=()
+    )
+    return msgspec.json.decode(encode_story(found))
+
+
+EVIDENCE = Evidence(
+    epoch=1,
+    token=1,
+    op=1,
+    passed=False,
+    label="x",
+    node_uid="u1",
+    boot_id="b1",
+    kernel="6.1",
+    driver_version="580.95.05",
+    at=T0,
+    steps=(
+        ValidationStep(name="driver", passed=True),
+        ValidationStep(name="cuda", passed=False, message="Xid 79", diagnosis=Diagnosis.NOUVEAU),
+    ),
+)
+
+
+def test_a_story_has_the_wait_in_versions_the_proof_and_named_diagnoses() -> None:
+    wait = WaitReason(code=WaitCode.HALTED, detail=f"{NEW} is halted", since=T0, who="a person")
+    why = WhyAnswer(node="n1", wait=wait, diagnoses=(Diagnosis.IOMMU,))
+    told = story(node(evidence=EVIDENCE), why)
+    assert told["node"]["why"]["wait"]["detail"] == "580.95.05 is halted"
+    assert told["proof"]["of_this_boot"] is True
+    assert told["proof"]["checks"][1]["text"].startswith("Xid 79: the open driver nouveau")
+    assert told["diagnoses"][0]["is_note"] is True
+
+
+def test_a_proof_of_an_earlier_boot_is_said_to_be_one() -> None:
+    told = story(node(boot="b2", evidence=EVIDENCE), WhyAnswer(node="n1"))
+    assert told["proof"]["of_this_boot"] is False
+
+
+def test_without_the_scheduler_a_story_says_so_and_has_the_rest() -> None:
+    away = Failure(ExitCode.NOT_REACHABLE, "NATS: away")
+    told = story(node(), away, NodeFact(name="Reason\x1b", text="a\x00b"))
+    assert told["node"]["why"] is None
+    assert [each["problem"] for each in told["node"]["sources"]] == ["", "NATS: away"]
+    assert told["node"]["events"][0] == {"name": "Reason\ufffd", "text": "a\ufffdb", "at": ""}
