@@ -22,7 +22,8 @@ ACCOUNTS = sorted(
     for each in installation_objects("any")
     if each["kind"] == "ServiceAccount"
 )
-OF_THE_CHART = ["sluice-nats", "sluice-setup", "sluice-test", "sluice-uninstall"]
+OF_THE_CHART = ["sluice-nats", "sluice-setup", "sluice-test", "sluice-uninstall", "sluice-web"]
+EVERYTHING = ("--set", "operator.cleanupCRD=true", "--set", "web.enabled=true")
 
 
 class Accounts:
@@ -51,7 +52,7 @@ async def accounts(cluster: Kubectl, render: Render) -> Accounts:
     """Install accounts, roles and bindings, hooks too, in a namespace of this test."""
     namespace = f"rights-{secrets.token_hex(4)}"
     await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    objects = render("--set", "operator.cleanupCRD=true", namespace=namespace)
+    objects = render(*EVERYTHING, namespace=namespace)
     kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
     await cluster.apply(*(each for each in objects if each["kind"] in kinds))
     return Accounts(cluster, namespace)
@@ -88,7 +89,7 @@ async def test_rights_are_as_recorded(accounts: Accounts) -> None:
 
 
 def test_no_right_is_a_wildcard(render: Render) -> None:
-    objects = render("--set", "operator.cleanupCRD=true")
+    objects = render(*EVERYTHING)
     roles: list[Object] = [each for each in objects if each["kind"] in ("Role", "ClusterRole")]
     assert any(is_hook(each) for each in roles)
     assert [each["metadata"]["name"] for each in roles if "*" in str(each["rules"])] == []
