@@ -7,6 +7,7 @@ from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlannedNode
 from libs.ctl.answers import PlanView
 from libs.ctl.text import clock_time, duration, plural, printable
@@ -116,7 +117,10 @@ def _obstacles(nodes: Sequence[PlannedNode], *, wide: bool) -> Iterator[Renderab
         yield fact(f"disruption budget {budget} blocks", ", ".join(names))
     for node in nodes:
         if node.start_p50 is None and node.wait is not None:
-            yield fact(f"{node.node} does not start", f"{node.wait.code.value}: {node.wait.detail}")
+            is_known = node.wait.code is WaitCode.SKIPPED and node.wait.who
+            who = f"; ended by {node.wait.who}" if is_known else ""
+            text = f"{node.wait.code.value}: {node.wait.detail}{who}"
+            yield fact(f"{node.node} does not start", text)
         if node.lost:
             shown = node.lost if wide else node.lost[:3]
             more = (
