@@ -120,6 +120,31 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     mig: str
 
 
+class AuditedInvariant(msgspec.Struct, frozen=True, kw_only=True):
+    """One promise, and whether it was kept."""
+
+    name: str
+    judged: bool
+    """Whether some check of it had its sources."""
+    violations: int
+    first: tuple[str, ...] = ()
+    """The first violations."""
+    not_judged: str = ""
+    """What was missing, for all of it or a part."""
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on each promise."""
+
+    invariants: tuple[AuditedInvariant, ...]
+    sources: tuple[Source, ...]
+    since: float | None = None
+    until: float | None = None
+    """The time of the first and the last write that was judged."""
+    unjudged_nodes: tuple[str, ...] = ()
+    """Nodes on which no operation began within the log: what they were before is not known."""
+
+
 class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     """An event for people."""
 

@@ -34,8 +34,8 @@ from libs.contracts.node import (
     WaitCode,
 )
 from libs.contracts.reports import Evidence, Outcome, Result
+from libs.kube.changes import Changes, changed_paths
 from libs.policy.shapes import IntOrString
-from libs.testing.changes import Changes, changed_paths
 
 POOL = "clusterpolicy-main"
 TARGET = "t2"
