@@ -27,6 +27,7 @@ from libs.audit.nodes import ENGINE_OWNERS, NodeHistory, ReplayedNode
 from libs.audit.timeline import OURS, NodeChange
 from libs.contracts.commands import CommandKind, Order
 from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.node import LeaseOwner
 
 READ_SECONDS: Final = 5.0
 """The longest time between a read of a slot at the bus and the entry of the agent that read it."""
@@ -52,7 +53,9 @@ def leases(case: AuditCase) -> Iterator[AuditFinding]:
 
 
 def _token(node: ReplayedNode) -> int:
-    return max((part.token for part in (node.lease, node.record) if part), default=0)
+    """Return the last token of an operation; a person's lease begins none."""
+    lease = None if node.lease and node.lease.owner is LeaseOwner.HUMAN else node.lease
+    return max((part.token for part in (lease, node.record) if part), default=0)
 
 
 def _journaled_token(case: AuditCase, change: NodeChange) -> int:
@@ -67,6 +70,8 @@ def _own_write(case: AuditCase, change: NodeChange, highest: int) -> Iterator[st
     if before != after:
         if before and before.owner not in ENGINE_OWNERS:
             yield f"the lease of {before.owner} with token {before.token} was changed by us"
+        elif after and change.before.held_by:
+            yield f"token {after.token} was taken although a person had claimed the node"
         elif before and after and (before.token, before.owner) != (after.token, after.owner):
             was_held = f"replaced token {before.token}, which was still held"
             yield f"token {after.token} of {after.owner} {was_held}"
@@ -74,6 +79,8 @@ def _own_write(case: AuditCase, change: NodeChange, highest: int) -> Iterator[st
         if after and is_new and after.token <= highest:
             used = f"although token {highest} was already used"
             yield f"a lease started with token {after.token}, {used}"
+    if change.before.claim != change.after.claim:
+        yield "a person's claim of the lease was changed by us"
     lease, record = change.after.upgrade, change.after.record
     if lease and record is None:
         yield f"it has a lease with token {lease.token} but no record"

@@ -27,6 +27,7 @@ from libs.contracts.paths import (
     KEEP_CORDONED,
     KERNEL,
     LEASE,
+    LEASE_CLAIM,
     READY,
     RECORD,
     REQUEST,
@@ -55,17 +56,22 @@ class ReplayedNode(msgspec.Struct, frozen=True, kw_only=True):
     driver: str = ""
     lease: NodeLease | None = None
     has_malformed_lease: bool = False
+    claim: NodeLease | None = None
+    """The lease that a person waits for; from the end of another on, it is the node's."""
+    has_malformed_claim: bool = False
     record: NodeRecord | None = None
     request: str = ""
     keeps_cordon: bool = False
     initially_cordoned: bool = False
 
+    held_by: NodeLease | None = None
+    """The lease of another owner: of a person, also a claim that no operation holds up."""
     upgrade: NodeLease | None = None
     """The lease, where its owner is an upgrade."""
     operation: Operation | None = None
     """The operation under that lease."""
     leased_away: bool = False
-    """Whether a lease makes the node unavailable; a malformed one does."""
+    """Whether a lease makes the node unavailable; a malformed one and a claim do."""
     failed: bool = False
     """From the state in the record, if there is a record: people may edit the label."""
     unavailable: bool = False
@@ -95,7 +101,7 @@ _SIMPLE_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     KEEP_CORDONED: ("keeps_cordon", lambda value: value == "true"),
     INITIALLY_CORDONED: ("initially_cordoned", lambda value: value == "true"),
 }
-TRACKED_PATHS: Final = frozenset({*_SIMPLE_FIELDS, LEASE, RECORD})
+TRACKED_PATHS: Final = frozenset({*_SIMPLE_FIELDS, LEASE, LEASE_CLAIM, RECORD})
 """The paths of the values that make up a `ReplayedNode`."""
 
 
@@ -110,6 +116,10 @@ def state_after(before: ReplayedNode, uid: str, changed: dict[str, Any]) -> Repl
             lease = _decode(NodeLease, value)
             updates["lease"] = lease if lease and lease.node_uid == uid else None
             updates["has_malformed_lease"] = bool(value) and lease is None
+        elif path == LEASE_CLAIM:
+            claim = _decode(NodeLease, value)
+            updates["claim"] = claim if claim and claim.node_uid == uid else None
+            updates["has_malformed_claim"] = bool(value) and claim is None
         elif path == RECORD:
             record = _decode(NodeRecord, value)
             updates["record"] = record if record and record.node_uid == uid else None
@@ -123,10 +133,15 @@ def _derive(node: ReplayedNode) -> ReplayedNode:
     upgrade = lease if lease and lease.owner in ENGINE_OWNERS else None
     operation = record.operation if upgrade and record else None
     state = record.state if record and record.state else node.state
-    leased_away = node.has_malformed_lease or (lease is not None and operation not in FREE)
+    foreign = lease if lease is not upgrade else node.claim if upgrade is None else None
+    claimed = node.claim is not None or node.has_malformed_claim
+    leased_away = bool(
+        node.has_malformed_lease or foreign or claimed or (upgrade and operation not in FREE)
+    )
     failed = UpgradeState.UPGRADE_FAILED
     return msgspec.structs.replace(
         node,
+        held_by=foreign,
         upgrade=upgrade,
         operation=operation,
         leased_away=leased_away,

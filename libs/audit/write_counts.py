@@ -20,6 +20,11 @@ WRITES: Final = 8
 CONFLICTS: Final = 4
 WRITES_OF_OTHERS: Final = 6
 
+WAITS: Final = "GPUDriverUpgradeWaits"
+"""The reason of an Event about a wait, whose message begins with the code."""
+WAIT_SECONDS: Final = 3500.0
+"""An hour, less the time for which an Event may have waited to be written."""
+
 REPEATS: Final = 20
 REPEAT_SECONDS: Final = 10.0
 """At most so many equal requests in so many seconds."""
@@ -147,20 +152,28 @@ def repeats(case: AuditCase) -> Iterator[AuditFinding]:
 def kubernetes_events(case: AuditCase) -> Iterator[AuditFinding]:
     """Check that there is at most one Kubernetes Event for each state of a Node.
 
-    Its MIG state is one, too.
+    Its MIG state is one, too. Of a wait there is one per cause and hour, under each leader.
     """
     states: Counter[str] = Counter()
     for change in case.writes:
         is_divided = bool(change.labels.get(MIG_STATE_LABEL))
         states[change.node.name] += (change.new_state is not None) + is_divided
     events: Counter[str] = Counter()
+    told: dict[tuple[str, str], float] = {}
     for revision in case.revisions:
-        about, name = (
-            revision.changed.get(f"involvedObject.{field}", (None, ""))[1]
-            for field in ("kind", "name")
+        about, name, reason, text = (
+            str(revision.changed.get(path, (None, ""))[1])
+            for path in ("involvedObject.kind", "involvedObject.name", "reason", "message")
         )
         created = revision.kind == "Event" and revision.code == 201
-        ours = about == "Node" and revision.manager == MANAGER
-        if created and ours and _exceeds(events, str(name), states[str(name)]):
-            message = f"{name} had {states[str(name)]} states, but has more Kubernetes Events"
-            yield revision_violation("I10", revision, message, node=str(name))
+        if not created or about != "Node" or revision.manager != MANAGER:
+            continue
+        if reason == WAITS:
+            key = name, text.partition(":")[0]
+            if revision.time - told.get(key, float("-inf")) < WAIT_SECONDS:
+                message = f"{name} has more than one Kubernetes Event within an hour about {key[1]}"
+                yield revision_violation("I10", revision, message, node=name)
+            told[key] = revision.time
+        elif _exceeds(events, name, states[name]):
+            message = f"{name} had {states[name]} states, but has more Kubernetes Events"
+            yield revision_violation("I10", revision, message, node=name)

@@ -20,6 +20,8 @@ DRAIN_SKIP_LABEL = "nvidia.com/gpu-driver-upgrade-drain.skip"
 DRIVER_LABEL = "sluice.dev/driver"
 KEEP_CORDONED_LABEL = "sluice.dev/keep-cordoned"
 LEASE_ANNOTATION = "sluice.dev/lease"
+LEASE_CLAIM_ANNOTATION = "sluice.dev/lease-claim"
+"""The lease of a person who waits for an operation to end; from then on it is the node's lease."""
 RECORD_ANNOTATION = "sluice.dev/upgrade"
 REQUEST_ANNOTATION = "sluice.dev/request"
 REQUESTED_ANNOTATION = "nvidia.com/gpu-driver-upgrade-requested"
@@ -73,7 +75,12 @@ class NodeLease(Message, frozen=True, kw_only=True):
     node_uid: str
     owner: LeaseOwner
     token: Token
+    """That of the operation; a person's lease begins none, and repeats the last."""
     since: float
+    who: str = ""
+    """The person, as the API server knows them; a claim of theirs, which the audit log proves."""
+    reason: str = ""
+    """Why the person took it."""
 
 
 class Operation(OpenEnum):

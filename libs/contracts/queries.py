@@ -39,6 +39,16 @@ class StatusQuery(Message, frozen=True, kw_only=True):
     pool: str = ""
 
 
+class HeldNode(Data, frozen=True, kw_only=True):
+    """A node whose lease a person has, or waits for while an operation has it."""
+
+    node: str
+    who: str = ""
+    since: float = 0.0
+    reason: str = ""
+    waits: bool = False
+
+
 class PoolStatus(Data, frozen=True, kw_only=True):
     """The status of one pool."""
 
@@ -52,6 +62,8 @@ class PoolStatus(Data, frozen=True, kw_only=True):
     """The number of waiting nodes by wait code."""
     without_gpus: Count = 0
     """The number of nodes with a GPU that no container can have: `WhyAnswer.no_gpus` says why."""
+    held: tuple[HeldNode, ...] = ()
+    """Nodes that people have, or wait for; the first 100 by name."""
 
 
 class StatusAnswer(Message, frozen=True, kw_only=True):

@@ -141,7 +141,13 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     short_target: str = ""
     """The first digits of the target, for people."""
     phase: RolloutPhase = RolloutPhase.PROVING
+    progress: str = ""
+    """How many nodes are done of how many, such as `3/12`, for people."""
+    eta: str = ""
+    """When the rollout ends at its pace so far; empty: not known, or it does not go on by itself.
+    It does not change a decision, and is written with other changes only."""
     because: str = ""
+    """Why nothing starts; empty: nodes may start."""
     epoch: Epoch = 0
     base: Count = 0
     """The pool's number of nodes at the first grant, to which percentages refer."""

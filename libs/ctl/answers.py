@@ -7,14 +7,14 @@ import msgspec
 from libs.contracts.events import Event
 from libs.contracts.node import (
     DRIVER_LABEL,
-    LEASE_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
     UpgradeState,
 )
-from libs.contracts.queries import PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
+from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
-from libs.ctl.edits import record_of
+from libs.ctl.edits import is_in_flight, record_of
+from libs.ctl.leases import held_of
 from libs.ctl.text import name_versions, version_name
 from libs.kube import views
 
@@ -63,6 +63,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: bool
     skipped: bool
     cause: str
+    held: HeldNode | None = None
+    """The lease that a person has on it, or waits for."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeRow, ...]
     """Of all pools, the nodes that are not done; of one pool, all its nodes."""
     sources: tuple[Source, ...]
+    held: tuple[HeldNode, ...] = ()
+    """Nodes that people have; without the scheduler, of the nodes above only."""
 
 
 class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +118,31 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     driver: str
     mig: str
+
+
+class AuditedInvariant(msgspec.Struct, frozen=True, kw_only=True):
+    """One promise, and whether it was kept."""
+
+    name: str
+    judged: bool
+    """Whether some check of it had its sources."""
+    violations: int
+    first: tuple[str, ...] = ()
+    """The first violations."""
+    not_judged: str = ""
+    """What was missing, for all of it or a part."""
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on each promise."""
+
+    invariants: tuple[AuditedInvariant, ...]
+    sources: tuple[Source, ...]
+    since: float | None = None
+    until: float | None = None
+    """The time of the first and the last write that was judged."""
+    unjudged_nodes: tuple[str, ...] = ()
+    """Nodes on which no operation began within the log: what they were before is not known."""
 
 
 class EventLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,10 +250,21 @@ def node_row(metadata: views.Metadata) -> NodeRow:
         driver=labels.get(VERSION_LABEL, ""),
         since=record.since or None if record else None,
         attempt=record.attempt if record else 0,
-        in_flight=LEASE_ANNOTATION in metadata.annotations,
+        in_flight=is_in_flight(metadata),
+        held=held_of(metadata),
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",
     )
+
+
+def held_nodes(
+    rows: Iterable[NodeRow], answer: StatusAnswer | None, pool: str
+) -> tuple[HeldNode, ...]:
+    """Return the nodes that people have: of one pool, or of all."""
+    told = answer.pools if answer is not None else ()
+    found = {held.node: held for each in told if pool in ("", each.pool) for held in each.held}
+    found |= {row.name: row.held for row in rows if row.held is not None}
+    return tuple(found[name] for name in sorted(found))
 
 
 def is_settled(node: NodeRow) -> bool:

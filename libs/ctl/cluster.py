@@ -70,6 +70,18 @@ class _VersionAnswer(views.View, frozen=True):
     git_version: str
 
 
+class _UserInfo(msgspec.Struct):
+    username: str = ""
+
+
+class _SelfStatus(msgspec.Struct, rename="camel"):
+    user_info: _UserInfo
+
+
+class _SelfAnswer(msgspec.Struct):
+    status: _SelfStatus
+
+
 class _ReviewStatus(msgspec.Struct):
     allowed: bool
 
@@ -80,6 +92,8 @@ class _ReviewAnswer(msgspec.Struct):
 
 _ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _ACCESS_REVIEW: Final = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+_SELF_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_SELF_REVIEW: Final = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 ROLLOUTS: Final = Resource(
     group=rollout.GROUP,
     version=rollout.VERSION,
@@ -161,6 +175,15 @@ class Cluster:
         except KubeError as error:
             raise kube_failure(error) from error
         return True
+
+    async def user(self) -> str:
+        """Return the user's name as the API server knows it, otherwise as the shell does."""
+        try:
+            answer = await self._kube.request("POST", _SELF_REVIEWS, body=_SELF_REVIEW)
+            name = msgspec.json.decode(answer, type=_SelfAnswer).status.user_info.username
+        except (KubeError, msgspec.DecodeError):  # a server before 1.28 does not say
+            name = ""
+        return name or os.environ.get("USER") or "a person"
 
     async def may(self, right: Right, namespace: str) -> bool:
         """Report whether the user has a right."""

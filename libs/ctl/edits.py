@@ -21,6 +21,9 @@ from libs.contracts.rollout import Brake, RolloutPhase, RolloutSpec, RolloutStat
 from libs.ctl.failures import ExitCode, Failure
 from libs.kube.views import Metadata
 
+OPERATIONS = frozenset({LeaseOwner.UPGRADE, LeaseOwner.MIG})
+"""The owners of leases that the engine takes and ends."""
+
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """A merge patch, what it means, and what it can do to nodes."""
@@ -97,7 +100,7 @@ def skip(metadata: Metadata) -> Edit:
     name = metadata.name
     if metadata.labels.get(SKIP_LABEL) == "true":
         return Edit(done=f"{name} is already skipped; unchanged")
-    in_flight = "; the upgrade in flight still finishes" if _is_in_flight(metadata) else ""
+    in_flight = "; the upgrade in flight still finishes" if is_in_flight(metadata) else ""
     return Edit(
         done=f"{name} is skipped: no upgrade starts on it{in_flight}",
         patch={"metadata": {"labels": {SKIP_LABEL: "true"}}},
@@ -133,7 +136,7 @@ def adopt(metadata: Metadata) -> Edit:
 def forget(metadata: Metadata) -> Edit:
     """Request that what Sluice wrote on a node is removed; refused for one in flight."""
     name = metadata.name
-    if _is_in_flight(metadata):
+    if is_in_flight(metadata):
         raise Failure(
             ExitCode.REFUSED,
             f"{name} is in flight: it cannot be forgotten before its upgrade has ended",
@@ -168,17 +171,14 @@ def _request(metadata: Metadata, request: NodeRequest, *, risk: str) -> Edit:
     )
 
 
-def _is_in_flight(metadata: Metadata) -> bool:
+def is_in_flight(metadata: Metadata) -> bool:
+    """Whether an operation has the lease of the node."""
     text = metadata.annotations.get(LEASE_ANNOTATION, "")
     try:
         lease = decode(NodeLease, text.encode()) if text else None
     except MalformedMessage:
         return True  # the scheduler does not touch it either
-    return (
-        lease is not None
-        and lease.node_uid == metadata.uid
-        and lease.owner in (LeaseOwner.UPGRADE, LeaseOwner.MIG)
-    )
+    return lease is not None and lease.node_uid == metadata.uid and lease.owner in OPERATIONS
 
 
 def record_of(metadata: Metadata) -> NodeRecord | None:

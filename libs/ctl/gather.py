@@ -67,6 +67,7 @@ async def _status(
         pools=tuple(pool for pool in pools if name in ("", pool.name)),
         nodes=tuple(row for row in chosen if name or not answers.is_settled(row)),
         sources=(_kubernetes(cluster, "pools and nodes"), _scheduler(answer)),
+        held=answers.held_nodes(chosen, told, name),
     )
 
 
@@ -82,7 +83,12 @@ def _status_without_cluster(
     if name and not pools:
         raise failure
     problem = Source(name=f"Kubernetes ({url})", gives="nodes", problem=str(failure))
-    return Status(pools=pools, nodes=(), sources=(_scheduler(answer, "pools and waits"), problem))
+    return Status(
+        pools=pools,
+        nodes=(),
+        sources=(_scheduler(answer, "pools and waits"), problem),
+        held=answers.held_nodes((), answer, name),
+    )
 
 
 async def _node_or_fail(

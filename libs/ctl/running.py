@@ -168,6 +168,19 @@ def show_doctor(access: Access, output: Format | None) -> None:
         raise SystemExit(ExitCode.FAULT_FOUND)
 
 
+def show_audit(access: Access, logs: list[str], output: Format | None) -> None:
+    from pathlib import Path
+
+    from libs.ctl.auditing import audit
+    from libs.ctl.failures import ExitCode
+    from libs.ctl.views.audit import audit_view
+
+    found = asyncio.run(audit(access, [Path(log) for log in logs]))
+    show(found, lambda width, wide: audit_view(found, width=width, wide=wide), format=output)
+    if any(each.violations for each in found.invariants):
+        raise SystemExit(ExitCode.FAULT_FOUND)
+
+
 def show_version(output: Format | None) -> None:
     from importlib.metadata import version
 

@@ -2,7 +2,7 @@
 
 from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
 from libs.policy.wanted import InstallMethod
-from libs.rollout.decision import NodeOutcome, Wait
+from libs.rollout.decision import NodeOutcome, Step, Wait
 from libs.rollout.eligibility import (
     is_broken,
     removal_candidate,
@@ -23,6 +23,7 @@ from libs.rollout.node_driver import (
     target_of,
 )
 from libs.rollout.node_writes import (
+    RESTING_STATES,
     cordon_at_release,
     current_lease,
     current_record,
@@ -30,6 +31,7 @@ from libs.rollout.node_writes import (
     unmark_required,
     write_step,
 )
+from libs.rollout.persons_lease import describe_lease, has_persons_lease, lease_ended_by
 from libs.rollout.revalidation import driver_absent_wait, revalidate
 from libs.rollout.slots import idle_step
 from libs.rollout.views.fleet import Instant
@@ -57,7 +59,9 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
             and build.readiness is _SETTLED
             and is_in_place(node, record, build.label, pool.method)
         ):
-            if lease_holder(node):
+            if is_leased(node):
+                if step := _idle_under_persons_lease(node, record, now):
+                    return step
                 divides = divide_at_rest(node, record, pool, now, proven=True) is not None
                 return _leased_wait(node, now) if divides else None
             return idle_step(node, record, now) or divide_at_rest(
@@ -66,25 +70,33 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
     return _step_not_in_place(node, record, pool, now)
 
 
-def lease_holder(node: NodeView) -> str:
-    """Return the owner of the lease, which controls the slots and the state of the node."""
-    if isinstance(node.lease, MalformedAnnotation):
-        return "an unknown owner (the lease annotation cannot be read)"
-    lease = current_lease(node)
-    return "" if lease is None else lease.owner.value
+def is_leased(node: NodeView) -> bool:
+    """Whether another owner has the node: nothing of ours starts on it."""
+    return isinstance(node.lease, MalformedAnnotation) or current_lease(node) is not None
+
+
+def _idle_under_persons_lease(
+    node: NodeView, record: NodeRecord | None, now: Instant
+) -> Step | None:
+    """Correct the slots of a node that a person has: what ended before may not have sent `idle`.
+
+    `idle` needs no lease. The slots of a node whose lease a person replaced are left alone.
+    """
+    if not has_persons_lease(node) or record is None or record.state not in RESTING_STATES:
+        return None
+    return idle_step(node, record, now)
 
 
 def _leased_wait(node: NodeView, now: Instant) -> Wait:
-    who = "the owner of the lease, or an administrator, by removing it"
-    return wait(WaitCode.SKIPPED, f"the node is leased by {lease_holder(node)}", now, who=who)
+    return wait(WaitCode.SKIPPED, describe_lease(node), now, who=lease_ended_by(node))
 
 
 def _step_not_in_place(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> NodeOutcome:
     """Decide a node that is not in place, by its state."""
-    if lease_holder(node):
-        return _leased_wait(node, now)
+    if is_leased(node):
+        return _idle_under_persons_lease(node, record, now) or _leased_wait(node, now)
     if idle := idle_step(node, record, now):
         return idle
     if is_unmanaged(node, record, pool):

@@ -22,13 +22,13 @@ from libs.rollout.at_rest import is_unwanted
 from libs.rollout.decision import Notice, Step, Wait
 from libs.rollout.limits import next_back_off
 from libs.rollout.lost_record import (
-    RESTING_STATES,
     adopt_from_operator,
     handle_lost_record,
     loss_reason,
 )
 from libs.rollout.node_writes import (
     ENGINE_OWNERS,
+    RESTING_STATES,
     current_lease,
     current_record,
     mark_required,

@@ -17,6 +17,7 @@ from libs.contracts.node import (
 from libs.rollout.at_rest import is_unwanted
 from libs.rollout.decision import Step, Wait
 from libs.rollout.node_writes import (
+    RESTING_STATES,
     current_lease,
     overwritten_keys,
     unchanged_cordon,
@@ -29,11 +30,6 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import wait
-
-RESTING_STATES = frozenset(
-    {UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED, UpgradeState.UPGRADE_REQUIRED}
-)
-"""States of a node at rest."""
 
 _STARTED = frozenset(
     {

@@ -46,6 +46,11 @@ ENGINE_OWNERS: Final = frozenset({LeaseOwner.UPGRADE, LeaseOwner.MIG})
 NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
 """A lease for one of these operations does not make its node unavailable."""
 
+RESTING_STATES: Final = frozenset(
+    {UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED, UpgradeState.UPGRADE_REQUIRED}
+)
+"""States of a node at rest."""
+
 
 def current_record(node: NodeView) -> NodeRecord | None:
     """Return the record, unless it belongs to an earlier Node of the same name."""

@@ -1,6 +1,7 @@
 """Report upgrades: Kubernetes Events, events on the bus, metrics. No decision depends on them.
 
-A Kubernetes Event is recorded for each new state label, in the words of the GPU Operator.
+A Kubernetes Event is recorded for each new state label, in the words of the GPU Operator, and for
+waits that somebody can end (`wait_events.py`).
 """
 
 from collections.abc import Iterable
@@ -30,6 +31,7 @@ from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
 from services.scheduler.plan_events import plan_events
 from services.scheduler.resources import ROLLOUTS, Rollout
+from services.scheduler.wait_events import WaitEvents
 
 REASON: Final = "GPUDriverUpgrade"
 MIG_REASON: Final = "MIGConfig"
@@ -51,6 +53,7 @@ class UpgradeEvents:
         self._epoch = epoch
         self._term = inputs.env.ids.new()[:12]
         self._count = 0
+        self._wait_events = WaitEvents(inputs.kube_events, started_at=inputs.env.clock.now())
         self._uids: dict[str, str] = {}
         self._pools: dict[str, str] = {}
         self.history: dict[str, list[str]] = {}
@@ -73,6 +76,7 @@ class UpgradeEvents:
 
     def _forget(self, name: str) -> None:
         self._metrics.set_wait(name, None)
+        self._wait_events.forget(name)
         for by_name in (self._uids, self._pools, self.history):
             by_name.pop(name, None)
 
@@ -120,6 +124,7 @@ class UpgradeEvents:
                 who=wait.who,
             )
             message = f"{name}: {wait.detail}"
+            self._wait_events.began(name, self._uids.get(name, ""), wait, self._clock.now())
         self._publish(name, event, message, id=self._next_id("wait"))
 
     # Effects.

@@ -1,14 +1,16 @@
 """Answer the queries status, why and plan. Read-only."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from libs.bus.queries import QueryHandlers
+from libs.contracts.node import NodeLease
 from libs.contracts.numbers import parse_count
 from libs.contracts.queries import (
+    HeldNode,
     PlanAnswer,
     PlanQuery,
     PoolStatus,
@@ -24,10 +26,13 @@ from libs.contracts.queries import (
 from libs.contracts.reports import named_diagnoses
 from libs.kube.errors import KubeError
 from libs.policy.digest import target_digest
+from libs.policy.findings import printable
 from libs.policy.wanted import WantedDriver
 from libs.rollout.decision import Wait
 from libs.rollout.node_writes import current_record
+from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView
 from libs.runtime.logs import logger
 from services.scheduler.plan_pods import TooManyPods
@@ -39,6 +44,10 @@ if TYPE_CHECKING:
     from libs.forecast.options import PlanOptions
 
 _log = logger()
+
+_MOST_HELD: Final = 100
+_MAX_TEXT: Final = 200
+"""Characters of what a person wrote that are repeated."""
 
 PlanPods = Callable[[Fleet, str], Awaitable[Fleet]]
 """Returns the fleet with all pods of a pool, which are listed for a plan."""
@@ -82,9 +91,12 @@ class SchedulerQueries:
         now = self._instant()
         waits_by_pool: dict[str, Counter[str]] = {key: Counter() for key in pools}
         without_gpus = Counter[str]()
+        held_by_pool: dict[str, list[HeldNode]] = {key: [] for key in pools}
         waits = self._waits()
         for node in self._tracker.nodes.values():
             without_gpus[node.pool] += bool(node.no_gpus)
+            if (held := held_node(node)) is not None and node.pool in held_by_pool:
+                held_by_pool[node.pool].append(held)
             wait = waits.get(node.name, node.last_wait)
             if wait is not None and node.pool in waits_by_pool:
                 waits_by_pool[node.pool][wait.code.value] += 1
@@ -98,6 +110,7 @@ class SchedulerQueries:
                 replace(
                     _pool_status(pool, waits_by_pool[key], self._rollout_error(key, now)),
                     without_gpus=without_gpus[key],
+                    held=first_by_name(held_by_pool[key]),
                 )
                 for key, pool in sorted(pools.items())
                 if query.pool in ("", key)
@@ -122,7 +135,7 @@ class SchedulerQueries:
             pool=node.pool,
             state=node.state,
             target=record.target if record is not None else pool.target if pool else "",
-            in_place=wait is None and node.lease is None and not node.write_pending,
+            in_place=wait is None and is_free(node) and not node.write_pending,
             wait=None if wait is None else _wait_reason(wait),
             history=tuple(self._history.get(node.name, ())),
             no_gpus=node.no_gpus,
@@ -218,6 +231,29 @@ def _pool_status(pool: PoolView, waits: Mapping[str, int], rollout_error: str) -
         counts=status.counts,
         waits=dict(waits),
     )
+
+
+def is_free(node: NodeView) -> bool:
+    """Whether no operation has the lease of the node."""
+    return node.lease is None or has_persons_lease(node)
+
+
+def held_node(node: NodeView) -> HeldNode | None:
+    """Return the lease that a person has on the node, or waits for."""
+    lease = node.lease if has_persons_lease(node) else node.claim
+    if not isinstance(lease, NodeLease):
+        return None
+    return HeldNode(
+        node=node.name,
+        who=printable(lease.who, _MAX_TEXT),
+        since=lease.since,
+        reason=printable(lease.reason, _MAX_TEXT),
+        waits=lease is node.claim,
+    )
+
+
+def first_by_name(held: Sequence[HeldNode]) -> tuple[HeldNode, ...]:
+    return tuple(sorted(held, key=lambda each: each.node)[:_MOST_HELD])
 
 
 def _wait_reason(wait: Wait) -> WaitReason:

@@ -25,6 +25,7 @@ M = TypeVar("M", bound=Message)
 ANNOTATIONS: Final = frozenset(
     {
         keys.LEASE_ANNOTATION,
+        keys.LEASE_CLAIM_ANNOTATION,
         keys.RECORD_ANNOTATION,
         keys.REQUEST_ANNOTATION,
         keys.REQUESTED_ANNOTATION,
@@ -107,6 +108,10 @@ class Node(views.Object, frozen=True, kw_only=True):
     @property
     def lease(self) -> NodeLease | MalformedAnnotation | None:
         return _decode_annotation(NodeLease, self.annotation(keys.LEASE_ANNOTATION))
+
+    @property
+    def lease_claim(self) -> NodeLease | MalformedAnnotation | None:
+        return _decode_annotation(NodeLease, self.annotation(keys.LEASE_CLAIM_ANNOTATION))
 
     @property
     def record(self) -> NodeRecord | MalformedAnnotation | None:

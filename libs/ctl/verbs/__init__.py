@@ -2,7 +2,7 @@
 
 import typer
 
-from libs.ctl.verbs import people, queries
+from libs.ctl.verbs import mig, people, queries
 
 
 def register(app: typer.Typer) -> None:
@@ -11,3 +11,4 @@ def register(app: typer.Typer) -> None:
         return
     queries.register(app)
     people.register(app)
+    mig.register(app)

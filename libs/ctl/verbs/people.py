@@ -1,4 +1,4 @@
-"""Verbs by which people steer upgrades. They write to Kubernetes with the user's rights."""
+"""Verbs by which people steer upgrades and take nodes, written to Kubernetes with their rights."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ Nodes = Annotated[list[str], typer.Argument(metavar="NODE…", help="Full names 
 
 
 def register(app: typer.Typer) -> None:
-    """Add `sluice upgrade` to the command."""
+    """Add `sluice upgrade` and `sluice lease` to the command."""
     upgrade = typer.Typer(
         help="Start, pause, resume, release and repair upgrades, through Kubernetes alone.",
         no_args_is_help=True,
@@ -31,6 +31,14 @@ def register(app: typer.Typer) -> None:
     verb(upgrade, "adopt")(adopt)
     verb(upgrade, "forget")(forget)
     app.add_typer(upgrade, name="upgrade")
+    lease = typer.Typer(
+        help="Take a node for work on its machine, and return it; through Kubernetes alone.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    verb(lease, "take")(take)
+    verb(lease, "return")(give_back)
+    app.add_typer(lease, name="lease")
 
 
 def start(
@@ -152,6 +160,34 @@ def forget(access: Access, nodes: Nodes, yes: Yes = False) -> None:
     sluice upgrade forget node-7
     """
     _edit(access, "forget", nodes, yes=yes)
+
+
+def take(
+    access: Access,
+    nodes: Nodes,
+    reason: Annotated[str, typer.Option(help="What you do on the nodes, for others to read.")],
+) -> None:
+    """Keep nodes free of operations while you work on them; one in flight ends first.
+
+    Until they are returned, they count as unavailable. Pods stay on them.
+
+    \b
+    sluice lease take node-9 --reason "swap a riser"
+    """
+    from libs.ctl import leasing
+
+    leasing.take(access, nodes, reason=reason)
+
+
+def give_back(access: Access, nodes: Nodes, yes: Yes = False) -> None:
+    """Let operations start again on nodes that a person took.
+
+    \b
+    sluice lease return node-9 --yes
+    """
+    from libs.ctl import leasing
+
+    leasing.give_back(access, nodes, yes=yes)
 
 
 def _edit(access: Access, action: str, nodes: list[str], *, yes: bool) -> None:

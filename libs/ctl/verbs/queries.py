@@ -1,4 +1,4 @@
-"""Verbs that only read: status, why, plan, events, watch, gpus, web, doctor and version."""
+"""Verbs that only read: status, why, plan, events, watch, gpus, web, doctor, audit and version."""
 
 from typing import Annotated
 
@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     verb(app, "gpus")(gpus)
     verb(app, "web")(web)
     verb(app, "doctor")(doctor)
+    verb(app, "audit")(audit)
     app.command("version")(version)
 
 
@@ -197,6 +198,28 @@ def doctor(access: Access, output: Output = None) -> None:
     from libs.ctl.running import show_doctor
 
     show_doctor(access, output)
+
+
+def audit(
+    access: Access,
+    audit_log: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--audit-log", metavar="FILE", help="Log of an API server; once for each file."
+        ),
+    ] = None,
+    output: Output = None,
+) -> None:
+    """Judge whether Sluice kept its promises, from the audit log and the events.
+
+    Promises that cannot be judged are named, with what is missing.
+
+    \b
+    sluice audit --audit-log audit.log
+    """
+    from libs.ctl.running import show_audit
+
+    show_audit(access, audit_log or [], output)
 
 
 def version(output: Output = None) -> None:

@@ -9,6 +9,7 @@ from rich.text import Text
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import WhyAnswer
 from libs.ctl.answers import NodeAnswer, NodeFact
+from libs.ctl.leases import describe as describe_lease
 from libs.ctl.text import clock_time, duration
 from libs.ctl.views.layout import fact, heading, line
 from libs.ctl.views.status import node_note, sources_view
@@ -72,6 +73,8 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
         yield fact("driver", node.driver)
     if answer.ready is False:
         yield fact("kubelet", "the Node is not Ready")
+    if node.held is not None:
+        yield fact("lease", describe_lease(node.held))
     if answer.cordoned:
         yield fact("cordon", "no new pods are scheduled on the node")
     if note := node_note(node):

@@ -6,6 +6,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlannedNode
 from libs.ctl.answers import PlanView
 from libs.ctl.text import clock_time, duration, plural
@@ -77,7 +78,9 @@ def obstacles(view: PlanView, *, most: int) -> Iterator[tuple[str, str]]:
         for budget in node.blocked_by:
             blocked.setdefault(budget, []).append(node.node)
         if node.start_p50 is None and node.wait is not None:
-            reason = f"{node.wait.code.value}: {node.wait.detail}"
+            is_known = node.wait.code is WaitCode.SKIPPED and node.wait.who
+            who = f"; ended by {node.wait.who}" if is_known else ""
+            reason = f"{node.wait.code.value}: {node.wait.detail}{who}"
             still.setdefault(reason, []).append(node.node)
     for budget, names in sorted(blocked.items()):
         yield f"disruption budget {budget} blocks", _some(names, most)

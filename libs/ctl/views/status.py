@@ -1,15 +1,19 @@
 """Pools, nodes and the sources of their figures, for people. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from libs.contracts.queries import HeldNode
 from libs.contracts.rollout import Brake
 from libs.ctl.answers import NodeRow, Pool, Source, Status
+from libs.ctl.leases import describe
 from libs.ctl.text import duration
 from libs.ctl.views.layout import Column, fact, line, listing
 
+_MOST_HELD: Final = 20
 _POOLS = (
     Column("POOL"),
     Column("DRIVER"),
@@ -38,6 +42,7 @@ def status_view(status: Status, *, now: float, width: int, wide: bool = False) -
         parts.append(line("There is no pool: no policy selects a node with GPUs."))
     parts.append(listing(_POOLS, map(_pool_row, status.pools), width=width, wide=wide))
     parts += (remark for pool in status.pools for remark in _remarks(pool))
+    parts += held_view(status.held)
     if status.nodes:
         rows = (_node_row(node, now) for node in status.nodes)
         parts += [Text(""), listing(_NODES, rows, width=width, wide=wide)]
@@ -74,6 +79,14 @@ def _remarks(pool: Pool) -> Iterator[RenderableType]:
     if any(count for _, count in others):
         text = ", ".join(f"{count} {word}" for word, count in others if count)
         yield fact(f"{pool.name} left out", text)
+
+
+def held_view(held: Sequence[HeldNode]) -> Iterator[RenderableType]:
+    """Yield who has which node, since when, why, and how that ends."""
+    for each in held[:_MOST_HELD]:
+        yield fact(f"{each.node} lease", describe(each))
+    if len(held) > _MOST_HELD:
+        yield line(f"and {len(held) - _MOST_HELD} more nodes that people have")
 
 
 def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from libs.contracts.paths import (
     INITIALLY_CORDONED,
     KEEP_CORDONED,
     LEASE,
+    LEASE_CLAIM,
     MIG_STATE,
     RECORD,
     REQUEST,
@@ -43,7 +44,7 @@ from libs.rollout.views.machine import (
     PodEviction,
     WorkloadPod,
 )
-from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView, lease_and_claim
 from libs.rollout.views.pool import PoolView, RolloutView
 
 SOURCES = ("nodes", "pods", "rollouts", "policies", "daemonsets")
@@ -125,11 +126,17 @@ def node_part(state: StageState, name: str) -> Part | None:
 
 def _field_values(node: StageNode) -> Part:
     request = api.value(node, REQUEST)
+    lease, claim = lease_and_claim(
+        _decode(NodeLease, api.value(node, LEASE)),
+        _decode(NodeLease, api.value(node, LEASE_CLAIM)),
+        node.uid,
+    )
     return {
         "state": api.value(node, STATE) or "",
         "mig_state": api.value(node, MIG_STATE) or "",
         "driver_label": api.driver_label_of(node),
-        "lease": _decode(NodeLease, api.value(node, LEASE)),
+        "lease": lease,
+        "claim": claim,
         "record": _decode(NodeRecord, api.value(node, RECORD)),
         "initially_cordoned": api.value(node, INITIALLY_CORDONED) == "true",
         "skip": api.value(node, SKIP) == "true",

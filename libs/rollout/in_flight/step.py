@@ -25,6 +25,7 @@ from libs.rollout.in_flight.lease_end import (
 )
 from libs.rollout.in_flight.validation import validation
 from libs.rollout.node_writes import current_record, record_in_state, upgrade_lease
+from libs.rollout.persons_lease import claimed_by
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, Readiness
@@ -79,6 +80,8 @@ def handle_interruption(f: InFlightNode) -> NodeOutcome:
 
 def _unwanted_reason(f: InFlightNode) -> str:
     """Return why the operation is no longer wanted, though nothing failed; empty: it is wanted."""
+    if owner := claimed_by(f.node):
+        return f"{owner} takes the node"
     if f.record.operation is Operation.MIG:
         return _undivided_reason(f)
     if f.record.operation is not Operation.REMOVE:

@@ -89,6 +89,13 @@ def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
     return None
 
 
+def pause_detail(pool: PoolView, pause: Pause | None) -> str:
+    """Return why nothing starts, as far as the target is not halted; empty: nodes may start."""
+    if spec_of(pool).brake is Brake.FREEZE:
+        return f"Rollout {pool.key} is frozen (spec.brake: Freeze)"
+    return "" if pause is None else pause.block.detail
+
+
 def is_rebuilt(pool: PoolView, tally: PoolTally) -> bool:
     """Whether the Rollout was rebuilt from the Nodes, and its brake not released since."""
     rollout = pool.rollout
@@ -139,9 +146,8 @@ def _facts(
     else:
         yield ConditionType.HALTED, False, "NotHalted", ""
     if spec_of(pool).brake is Brake.FREEZE:
-        message = f"Rollout {pool.key} is frozen (spec.brake: Freeze)"
-        yield ConditionType.PAUSED, True, PauseReason.BRAKE.value, message
+        yield ConditionType.PAUSED, True, PauseReason.BRAKE.value, pause_detail(pool, pause)
     elif pause is not None:
-        yield ConditionType.PAUSED, True, pause.reason.value, pause.block.detail
+        yield ConditionType.PAUSED, True, pause.reason.value, pause_detail(pool, pause)
     else:
         yield ConditionType.PAUSED, False, "NotPaused", ""

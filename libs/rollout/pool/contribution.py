@@ -255,6 +255,8 @@ def _targets(entry: InFlight) -> tuple[str, ...]:
 
 def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
     """Return why the node counts as unavailable; empty: it is available."""
+    if node.claim is not None and node.lease is not None:
+        return "claimed by a person"
     if node.lease is not None and _lowered_by_lease(node, record):
         owner = node.lease.owner if isinstance(node.lease, NodeLease) else None
         return "in an upgrade" if owner in ENGINE_OWNERS else "leased"

@@ -17,7 +17,7 @@ from libs.rollout.decision import WriteRollout
 from libs.rollout.limits import stale_source
 from libs.rollout.pool import harm
 from libs.rollout.pool.allocation import Allocation
-from libs.rollout.pool.conditions import is_rebuilt, rollout_conditions
+from libs.rollout.pool.conditions import is_rebuilt, pause_detail, rollout_conditions
 from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
@@ -97,14 +97,15 @@ def rollout_status(
     complete = not in_flight and counts.done + counts.skipped + counts.excluded == counts.total
     phase = _phase(pool, records.get(target), complete=complete)
     last_good = evaluation.constraints.last_good
-    because = records[target].halted_because if phase is RolloutPhase.HALTED else ""
+    halted = records[target].halted_because if phase is RolloutPhase.HALTED else ""
     since, seconds = _frozen(evaluation, now.at)
     return RolloutStatus(
         version=evaluation.version,
         target=target,
         short_target=target[:SHORT_TARGET],
         phase=phase,
-        because=because,
+        progress=f"{counts.done}/{counts.total}",
+        because=halted or pause_detail(pool, evaluation.pause),
         epoch=now.epoch,
         base=_base(tally, evaluation, in_flight, phase),
         last_good=last_good,
@@ -118,7 +119,7 @@ def rollout_status(
             unavailable=len(tally.unavailable),
             limit=evaluation.limit,
         ),
-        conditions=rollout_conditions(pool, evaluation.pause, phase, because, now),
+        conditions=rollout_conditions(pool, evaluation.pause, phase, halted, now),
         observed_generation=pool.rollout.generation if pool.rollout is not None else 0,
     )
 
@@ -127,7 +128,8 @@ def is_worth_writing(status: RolloutStatus, stored: RolloutStatus) -> bool:
     """Whether to write; while nodes are in flight, changed counts alone wait for the next write."""
     if status.counts != stored.counts and not status.in_flight:
         return True
-    return status != replace(stored, counts=status.counts)
+    shown = {"counts": status.counts, "progress": status.progress, "eta": status.eta}
+    return status != replace(stored, **shown)
 
 
 def is_open(pool: PoolView, status: RolloutStatus) -> bool:

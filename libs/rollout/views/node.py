@@ -8,7 +8,14 @@ import msgspec
 from libs.contracts.commands import Order
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod
+from libs.contracts.node import (
+    MANAGER,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    NodeRequest,
+    ValidationPod,
+)
 from libs.contracts.reports import Evidence, Usage
 from libs.rollout.decision import Wait
 from libs.rollout.views.machine import (
@@ -81,6 +88,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     driver_label: str = ""
     lease: NodeLease | MalformedAnnotation | None = None
+    """The claim, where there is no other: from then on the lease is the person's."""
+    claim: NodeLease | MalformedAnnotation | None = None
+    """The lease that a person waits for until the one of an operation ends."""
     record: NodeRecord | MalformedAnnotation | None = None
     initially_cordoned: bool = False
     mig_state: str = ""
@@ -187,3 +197,22 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
             or any(MANAGER in managers for managers in self.field_managers.values())
             or self.has_damaged_record
         )
+
+
+Lease = NodeLease | MalformedAnnotation | None
+
+
+def lease_and_claim(lease: Lease, claim: Lease, uid: str) -> tuple[Lease, Lease]:
+    """Return the lease that holds now, and the claim that waits for its end.
+
+    A claim holds as soon as no other lease does. It can be a person's only.
+    """
+    if isinstance(claim, NodeLease):
+        if claim.node_uid != uid:
+            return lease, None
+        if claim.owner is not LeaseOwner.HUMAN:
+            claim = MalformedAnnotation(f"a claim of the owner {claim.owner.value}")
+    void = isinstance(lease, NodeLease) and lease.node_uid != uid
+    if claim is not None and (lease is None or void):
+        return claim, None
+    return lease, claim

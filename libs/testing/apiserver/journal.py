@@ -11,9 +11,9 @@ from typing import Any, Self, cast
 import msgspec
 
 from libs.contracts.journal import Revision, Verb
+from libs.kube.changes import changed_paths
 from libs.testing.apiserver.requests import ApiCall
 from libs.testing.apiserver.writes.admission import WriteOutcome
-from libs.testing.changes import changed_paths
 
 _BLOCK = 1_000
 """Records that are packed together."""

@@ -6,11 +6,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from libs.contracts.journal import Verb
+from libs.contracts.message import encode
+from libs.contracts.node import LeaseOwner, NodeLease
 from libs.contracts.paths import (
     CORDON,
     DRIVER,
     KEEP_CORDONED,
     LEASE,
+    LEASE_CLAIM,
     RECORD,
     REQUEST,
     REQUESTED,
@@ -26,6 +29,8 @@ from libs.forecast.stage.objects import OwnedField, StageDriverPod, StageNode, T
 from libs.forecast.stage.state import ObjectRef, Requester, StageState
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.rollout.node_writes import current_record
+from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import Build, Readiness
 from libs.testing.stage import faults, specs
@@ -76,6 +81,34 @@ class UserActions:
 
     def set_lease(self, node: str, text: str | None) -> None:
         self.edit(node, {LEASE: text})
+
+    def take_lease(self, node: str) -> None:
+        """Take the lease, as `sluice lease take` does: of a node in flight, claim it."""
+        current = self._state.nodes.get(node)
+        view = self._state.node_view(node)
+        if current is None or view is None or view.claim is not None:
+            return
+        record = current_record(view)
+        if has_persons_lease(view):
+            return
+        taken = NodeLease(
+            node_uid=current.uid,
+            owner=LeaseOwner.HUMAN,
+            token=record.token if record is not None else 0,
+            since=self._state.now,
+            who=PERSON,
+            reason="swap a riser",
+        )
+        path = LEASE if view.lease is None else LEASE_CLAIM
+        self.edit(node, {path: encode(taken).decode()})
+
+    def return_lease(self, node: str) -> None:
+        """Give a lease or a claim back, as `sluice lease return` does."""
+        view = self._state.node_view(node)
+        if view is None:
+            return
+        ended = (LEASE, LEASE_CLAIM) if has_persons_lease(view) else (LEASE_CLAIM,)
+        self.edit(node, dict.fromkeys(ended))
 
     def set_request(self, node: str, what: str) -> None:
         self.edit(node, {REQUEST: what})

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from msgspec.structs import replace
+
 from libs.bus.port import BusError
 from libs.bus.slots import SlotOutranked, SlotWriter
 from libs.contracts import subjects
@@ -39,6 +41,7 @@ from services.scheduler.effects.writes import Writes
 from services.scheduler.events import UpgradeEvents
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import NodeStates, PreflightRequest, UnconfirmedWrite
+from services.scheduler.pace import Pace
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
 _log = logger()
@@ -72,6 +75,7 @@ class Executor:
             on_change=tracker.mark_node,
             on_answer=events.eviction_answered,
         )
+        self._pace = Pace()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._probing: set[str] = set()
 
@@ -253,6 +257,11 @@ class Executor:
 
     async def _write_rollout(self, write: WriteRollout) -> None:
         before = self._tracker.pools.get(write.pool)
+        now = self._clock.now()
+        stored = before.rollout.status if before is not None and before.rollout else None
+        write = replace(
+            write, status=replace(write.status, eta=self._pace.eta(write.pool, write.status, now))
+        )
         try:
             rollout = await self._writes.write_rollout(write)
         except NotLeading:
@@ -263,6 +272,7 @@ class Executor:
         else:
             self._node_states.rollout_errors.pop(write.pool, None)
             self._node_states.rollout_retries.pop(write.pool, None)
+            self._pace.written(write.pool, stored, write.status, now)
             self._events.rollout_written(write, before, rollout.metadata.resource_version)
         finally:
             self._node_states.writing_rollouts.discard(write.pool)

@@ -19,7 +19,7 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.validation import PRESENT_LABEL
 from libs.rollout.views.machine import PodEviction, WantedMig
-from libs.rollout.views.node import NodeView
+from libs.rollout.views.node import NodeView, lease_and_claim
 from libs.rollout.views.pool import RolloutView
 from services.scheduler.node_state import NodeState
 from services.scheduler.resources import GPU, Node, Pod, Rollout
@@ -109,6 +109,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
     pods = _workload_pods(context)
     preflight = state.preflight
     unconfirmed = state.unconfirmed
+    lease, claim = lease_and_claim(node.lease, node.lease_claim, metadata.uid)
     runtime = facts.container_runtime if facts is not None else None
     return NodeView(
         name=metadata.name,
@@ -136,7 +137,8 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         else "",
         state=node.label(keys.STATE_LABEL),
         driver_label=node.label(DRIVER_LABEL),
-        lease=node.lease,
+        lease=lease,
+        claim=claim,
         record=node.record,
         mig_state=node.label(keys.MIG_STATE_LABEL),
         initially_cordoned=node.annotation(keys.INITIALLY_CORDONED_ANNOTATION) == "true",

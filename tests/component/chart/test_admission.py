@@ -16,6 +16,7 @@ from libs.contracts.node import (
     DRIVER_LABEL,
     KEEP_CORDONED_LABEL,
     LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
     RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
     SKIP_LABEL,
@@ -120,6 +121,8 @@ ALLOWED: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "a person ends a lease": (PERSON, {"annotations": {LEASE_ANNOTATION: None}}),
     "a person takes the lease": (PERSON, {"annotations": {LEASE_ANNOTATION: HUMAN}}),
     "a person writes it by hand": (PERSON, {"annotations": {LEASE_ANNOTATION: BY_HAND}}),
+    "a person claims the lease": (PERSON, {"annotations": {LEASE_CLAIM_ANNOTATION: HUMAN}}),
+    "a person withdraws the claim": (PERSON, {"annotations": {LEASE_CLAIM_ANNOTATION: None}}),
     "a service labels for others": (
         account("discovery-cluster"),
         {"labels": {"nvidia.com/gpu.count": "8"}},
@@ -168,6 +171,11 @@ REFUSED: Final[Mapping[str, tuple[str, dict[str, Any], str]]] = {
         PERSON,
         {"annotations": {LEASE_ANNOTATION: lease(LeaseOwner.UPGRADE)}},
         f"the annotation {LEASE_ANNOTATION}",
+    ),
+    "an upgrade's claim": (
+        PERSON,
+        {"annotations": {LEASE_CLAIM_ANNOTATION: lease(LeaseOwner.UPGRADE)}},
+        f"the annotation {LEASE_CLAIM_ANNOTATION}",
     ),
     "two owners": (
         PERSON,

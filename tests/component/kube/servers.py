@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from libs.contracts.journal import Revision
+from libs.kube.auditlog import AuditLogConverter
 from libs.kube.client import Kube
 from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.requests import Transport
@@ -15,7 +16,6 @@ from libs.runtime.clock import SystemClock
 from libs.runtime.env import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.auditlog import AuditLogConverter
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.realkube.cluster import RealKube

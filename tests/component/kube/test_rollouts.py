@@ -34,21 +34,27 @@ async def test_a_rollout_that_has_just_begun_shows_its_version_phase_and_zeros(
     sandbox: Sandbox, kube: Kube, rollout: str
 ) -> None:
     status = RolloutStatus(
-        version="580.95.05", target="3f2a9c1e" * 4, short_target="3f2a9c1e", counts=Counts(total=3)
+        version="580.95.05",
+        target="3f2a9c1e" * 4,
+        short_target="3f2a9c1e",
+        progress="0/3",
+        counts=Counts(total=3),
     )
     await put_status(kube, rollout, status)
     shown = {
         "Name": rollout,
-        "Version": "580.95.05",
+        "Target": "580.95.05",
         "Phase": "Proving",
-        "Done": 0,
-        "Total": 3,
+        "Done": "0/3",
+        "In flight": 0,
         "Failed": 0,
-        "Brake": "None",
+        "Waiting": 0,
+        "ETA": "",
+        "Because": "",
     }
     assert await columns(sandbox, rollout) == shown
     wide = await columns(sandbox, rollout, wide=True)
-    assert (wide["Target"], wide["In flight"]) == ("3f2a9c1e", 0)
+    assert (wide["Digest"], wide["Brake"]) == ("3f2a9c1e", "None")
     assert (await kube.get(ROLLOUTS, rollout)).status == status
 
 

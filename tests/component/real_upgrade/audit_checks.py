@@ -20,8 +20,8 @@ from demo.verdict import (
 )
 from libs.contracts.journal import Revision
 from libs.contracts.message import encode
+from libs.kube.auditlog import AuditLogConverter
 from libs.policy.installation import RBAC_RULES, service_account_of
-from libs.testing.auditlog import AuditLogConverter
 from tests.component.real_upgrade.admin import MAX_UNAVAILABLE
 from tests.component.real_upgrade.installation import OURS, Installation
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from libs.contracts.journal import Revision, Verb
-from libs.testing.auditlog import AuditLogConverter
-from libs.testing.changes import changed_paths
+from libs.kube.auditlog import AuditLogConverter
+from libs.kube.changes import changed_paths
 from libs.testing.child_process import ReservedPort
 from libs.testing.errors import ServerFailed
 from libs.testing.realkube.binaries import Binaries, find_binaries

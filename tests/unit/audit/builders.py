@@ -21,6 +21,7 @@ from libs.contracts.message import encode
 from libs.contracts.node import (
     DRIVER_LABEL,
     LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
     MANAGER,
     RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
@@ -33,8 +34,8 @@ from libs.contracts.node import (
     WaitCode,
 )
 from libs.contracts.reports import Evidence, Outcome, Result
+from libs.kube.changes import Changes, changed_paths
 from libs.policy.shapes import IntOrString
-from libs.testing.changes import Changes, changed_paths
 
 POOL = "clusterpolicy-main"
 TARGET = "t2"
@@ -220,6 +221,14 @@ class JournalBuilder:
         """Write a lease as a person."""
         lease = encode(self.lease_of(name, token, LeaseOwner(owner))).decode()
         self.annotate(name, LEASE_ANNOTATION, lease)
+
+    def claim(self, name: str = "n1") -> None:
+        """Claim the lease as a person."""
+        claim = encode(self.lease_of(name, 1, LeaseOwner.HUMAN)).decode()
+        self.annotate(name, LEASE_CLAIM_ANNOTATION, claim)
+
+    def drop_claim(self, name: str = "n1", *, by: str = "kubectl") -> None:
+        self.annotate(name, LEASE_CLAIM_ANNOTATION, None, by=by)
 
     def delete(self, kind: str, name: str = "n1", *, by: str = "kubectl") -> Revision:
         return self.write(kind, name, None, manager=by, verb=Verb.DELETE, shows=False)

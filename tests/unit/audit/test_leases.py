@@ -19,7 +19,7 @@ def i2_messages(builder: JournalBuilder) -> list[str]:
         ["n1: a lease started with token 1, although token 1 was already used"],
     ),
     a_token_of_another_owner_used_again=(
-        "give_lease token=7 owner=human; lose_lease; lease",
+        "give_lease token=7 owner=repair; lose_lease; lease",
         ["n1: a lease started with token 1, although token 7 was already used"],
     ),
     a_lease_replaced=(
@@ -36,6 +36,14 @@ def i2_messages(builder: JournalBuilder) -> list[str]:
     a_lease_of_a_person_changed=(
         "give_lease token=1 owner=human; lease token=2",
         ["n1: the lease of human with token 1 was changed by us"],
+    ),
+    a_lease_taken_where_a_person_had_claimed_the_node=(
+        "claim; lease",
+        ["n1: token 1 was taken although a person had claimed the node"],
+    ),
+    a_claim_dropped=(
+        "lease; claim; drop_claim by=sluice-scheduler",
+        ["n1: a person's claim of the lease was changed by us"],
     ),
     a_lease_of_a_repair_changed=(
         "give_lease token=1 owner=repair; lease token=2",
@@ -98,6 +106,8 @@ def test_a_change_of_a_lease_or_without_one_is_a_violation(story: str, texts: li
     a_person_may_end_a_lease="lease; lose_lease; lease",
     another_service_may_write_other_fields="lease; churn 1 by=sluice-discovery",
     the_lease_of_another_owner_stays="give_lease token=7 owner=human; require; require",
+    a_lease_of_a_person_uses_up_no_token="give_lease token=7 owner=human; lose_lease; lease",
+    a_person_claims_a_node_in_flight="lease; claim; release; drop_claim; lease",
     a_lease_rewritten_with_its_token="lease; advance 60; rewrite lease=1",
     a_node_deleted_with_its_lease="lease; delete Node n1 by=sluice-discovery",
     a_forget_request_drops_the_label="upgrade; ask forget; drop_record driver=None clears=True",

@@ -14,7 +14,7 @@ from libs.contracts.paths import (
     segments,
     set_path,
 )
-from libs.testing.changes import changed_paths
+from libs.kube.changes import changed_paths
 
 KEYS = st.sampled_from(["a", "b-c", "sluice.dev/x", 'say "hi"', "in[1]", "x=y", "p,q", "sp ace"])
 LEAVES = st.one_of(st.integers(0, 9), st.booleans(), st.text(max_size=3), st.just(["p", "q"]))

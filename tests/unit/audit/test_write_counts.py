@@ -6,6 +6,7 @@ import pytest
 
 from libs.contracts.journal import Revision, Verb
 from libs.contracts.node import MANAGER, MIG_STATE_LABEL
+from services.scheduler.wait_events import REASON
 from tests.unit.audit.builders import JournalBuilder, cases, labelled, messages, violations_of
 
 TOO_MANY = "n1: the scheduler wrote to it more than 8 times in attempt"
@@ -207,3 +208,30 @@ def test_a_mig_state_is_a_state_too() -> None:
     assert i10_messages(builder) == []
     record_event(builder)
     assert i10_messages(builder) == ["n1 had 4 states, but has more Kubernetes Events"]
+
+
+def record_wait(builder: JournalBuilder, message: str) -> None:
+    """Create a Kubernetes Event about a wait."""
+
+    def change(event: dict[str, Any]) -> None:
+        event["involvedObject"] = {"kind": "Node", "name": "n1"}
+        event["reason"], event["message"] = REASON, message
+
+    builder.write(
+        kind="Event", name=f"event-{len(builder.revisions)}", change=change, manager=MANAGER,
+        verb=Verb.CREATE, code=201,
+    )  # fmt: skip
+
+
+def test_a_wait_has_an_event_for_each_code_and_hour_beside_those_of_states() -> None:
+    builder = JournalBuilder("n1").play("require; lease")
+    record_event(builder)
+    record_event(builder)
+    record_wait(builder, "pdb: web/frontend refuses")
+    record_wait(builder, "jobs: a/b runs")
+    builder.play("advance 3600")
+    record_wait(builder, "pdb: web/frontend refuses")
+    assert i10_messages(builder) == []
+    record_wait(builder, "pdb: web/backend refuses")
+    told = "n1 has more than one Kubernetes Event within an hour about pdb"
+    assert i10_messages(builder) == [told]

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Command, CommandKind, Idle, Order, Proven, Quiesce, Swap
-from libs.contracts.node import LeaseOwner, NodeLease
+from libs.contracts.node import LeaseOwner, NodeLease, UpgradeState
 from libs.contracts.numbers import LIMIT
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.rollout import slots
@@ -35,6 +35,7 @@ from tests.unit.rollout.builders import (
     pool,
     proven_of,
     required,
+    with_record,
 )
 from tests.unit.rollout.outcomes import only_action, step_of
 
@@ -260,11 +261,21 @@ def test_a_node_that_was_never_ours_has_only_its_commands_ended() -> None:
     assert sent(step_at_rest(told_to, pool(), instant())) == {"plugin": Idle()}
 
 
-@pytest.mark.parametrize("owner", [LeaseOwner.HUMAN, LeaseOwner.REPAIR, LeaseOwner.MIG])
+@pytest.mark.parametrize("owner", [LeaseOwner.REPAIR, LeaseOwner.MIG])
 def test_slots_under_a_foreign_lease_are_left_alone(owner: LeaseOwner) -> None:
     held: NodeLease = lease(owner=owner)
     node = with_slot(done(lease=held), "driver", command(Swap(label="x")))
     assert step_at_rest(node, pool(), instant()) is None
+
+
+def test_idle_is_sent_to_a_node_that_a_person_has_unless_its_operation_was_cut_off() -> None:
+    held = lease(owner=LeaseOwner.HUMAN)
+    node = with_slot(done(lease=held), "driver", command(Swap(label="x")))
+    assert isinstance(sent(step_at_rest(node, pool(), instant()))["driver"], Idle)
+    waiting = with_slot(required(lease=held), "plugin", command(Quiesce(), order=(2, 1)))
+    assert sent(step_at_rest(waiting, pool(), instant())) == {"plugin": Idle()}
+    cut_off = with_record(node, state=UpgradeState.POD_RESTART_REQUIRED)
+    assert not isinstance(step_at_rest(cut_off, pool(), instant()), Step)
 
 
 def test_no_slot_is_written_during_a_bus_outage() -> None:

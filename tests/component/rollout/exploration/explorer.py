@@ -181,10 +181,13 @@ def _machine_failure(stage: SimulatedStage) -> str:
 
 
 def _failure_at_rest(stage: SimulatedStage) -> str:
+    last = decide(stage.fleet(), stage.instant())
+    if not _has_effects(last):
+        stage = stage.copy()
+        stage.carry_out(last)  # which reports the waits
     violations = judge(stage.journal(), faults=True).violations
     if violations:
         return f"{violations[0].invariant}: {violations[0].message}"
-    last = decide(stage.fleet(), stage.instant())
     try:
         checks.check_decision(stage.fleet(), stage.instant(), last)
         checks.check_at_rest(stage, last)

@@ -25,8 +25,7 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Seconds since the start of the scenario."""
     what: str
-    """A key of `NODE_DISTURBANCES`, `POOL_DISTURBANCES`, `UNSEEN_ENDS`, `MIG_ACTS` or `GPU_FAULTS`.
-    """
+    """A key of `NODE_DISTURBANCES`, `POOL_DISTURBANCES`, or of the tables below them."""
     node: str = ""
     pool: str = ""
     value: str = ""
@@ -355,6 +354,34 @@ SILENCE = 3600.0
 CUT_OFF: dict[str, Perform] = {"reboot_cut_off": _reboot_cut_off}
 """Drawn beside the tables above, so that their seeds stay as they are."""
 
+
+def _take_lease(context: DisturbanceContext, act: Disturbance) -> None:
+    """Take the lease of a node, and return it later or, with a value, when it is waited for."""
+    context.users.take_lease(act.node)
+    if not act.value:
+        context.call_after(act.seconds, lambda later: later.users.return_lease(act.node))
+
+
+LEASES: dict[str, Perform] = {
+    "take_lease": _take_lease,
+    "return_lease": lambda context, act: context.users.return_lease(act.node),
+}
+"""Drawn for their own seeds."""
+
+
+def random_leases(random: Random, nodes: Sequence[str], number: int) -> list[Disturbance]:
+    return [
+        Disturbance(
+            at=round(random.uniform(0.0, 5400.0), 2),
+            what="take_lease",
+            node=random.choice(nodes),
+            value=random.choice(VALUES["take_lease"]),
+            seconds=random.choice((1.0, 45.0, 400.0, 1500.0)),
+        )
+        for _ in range(number)
+    ]
+
+
 MIG_CONFIGS = ("seven", "mixed", "all-disabled", "fails", "reboots", "unknown", "")
 MIG_ACTS: dict[str, Perform] = {
     "set_mig_config": lambda context, act: context.users.set_mig_config(act.node, act.value)
@@ -428,6 +455,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "set_driver_label": ("", "p-A-u24", "p-B-u24", "no-such-label"),
     "set_record": ("", "garbled"),
     "set_lease": ("", "garbled"),
+    "take_lease": ("", "stays"),
     "set_mig_config": MIG_CONFIGS,
     "fail_gpus": GPU_FAILURES,
     "set_request": ("adopt", "forget", "without-preflight", "nonsense"),
@@ -452,6 +480,7 @@ _ACTIONS: dict[str, Perform] = {
     **{what: action for what, (_, action) in (NODE_DISTURBANCES | POOL_DISTURBANCES).items()},
     **UNSEEN_ENDS,
     **CUT_OFF,
+    **LEASES,
     **MIG_ACTS,
     **GPU_FAULTS,
 }

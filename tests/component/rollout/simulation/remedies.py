@@ -71,6 +71,7 @@ def _raise_budget(context: DisturbanceContext, name: str, _pool: str) -> None:
 def _end_skip(context: DisturbanceContext, name: str, _pool: str) -> None:
     context.users.set_skip(name, False)
     context.users.uncordon(name)
+    context.users.return_lease(name)
     node = context.state.node_view(name)
     if node is not None and isinstance(node.lease, MalformedAnnotation):
         context.users.set_lease(name, None)

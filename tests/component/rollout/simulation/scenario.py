@@ -15,6 +15,7 @@ from tests.component.rollout.simulation.disturbances import (
     Disturbance,
     random_disturbance,
     random_gpu_faults,
+    random_leases,
     random_mig_acts,
     random_unseen_end,
 )
@@ -39,6 +40,8 @@ GPUS = 3_000_000
 """In seeds from here on, GPUs fail too."""
 IMAGES = 4_000_000
 """In seeds from here on, images are brought before nodes are drained, and some cannot be pulled."""
+LEASES = 5_000_000
+"""In seeds from here on, people take the leases of nodes and return them."""
 SMALL_FLEET_SIZES = (1, 1, 2)
 DISTURBED_SECONDS = 5400.0
 """Seconds from the start within which disturbances begin."""
@@ -83,6 +86,8 @@ def scenario(seed: int) -> Scenario:
     added = random_mig_acts(random, names, 3) if seed >= MIG else []
     if seed >= GPUS:
         added = random_gpu_faults(random, names, 3) + added[: random.choice((0, 0, 1))]
+    if seed >= LEASES:
+        added += random_leases(random, names, 3)
     never_loads, never_validates = random_failing_drivers(random, pools)
     return Scenario(
         seed=seed,

@@ -8,9 +8,9 @@ from libs.contracts.journal import Verb
 from libs.contracts.node import MANAGER, REQUEST_ANNOTATION, NodeLease, NodeRequest
 from libs.contracts.paths import CORDON, set_path
 from libs.contracts.rollout import Brake, RolloutStatus
+from libs.kube.changes import changed_paths
 from libs.rollout.decision import Decision, WriteRollout
 from libs.rollout.views.node import NodeField
-from libs.testing.changes import changed_paths
 from libs.testing.stage.recorder import leaves_of_rollout
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, TOKEN, StageScenario
 from tests.unit.rollout.builders import POOL

@@ -98,6 +98,7 @@ def test_a_pool_gets_its_rollout_before_anything_else() -> None:
     assert write.status == RolloutStatus(
         target=NEW,
         short_target=NEW[:SHORT_TARGET],
+        progress="0/2",
         epoch=EPOCH,
         counts=replace(write.status.counts, total=2),
         conditions=write.status.conditions,

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import msgspec
 
 from libs.contracts.journal import Revision
-from libs.testing.auditlog.audit_event import AuditEvent
-from libs.testing.auditlog.object_history import ObjectHistory
+from libs.kube.auditlog.audit_event import AuditEvent
+from libs.kube.auditlog.object_history import ObjectHistory
 
 HOLD_SECONDS = 2.0
 """How long an event is held back, in the time of the log."""

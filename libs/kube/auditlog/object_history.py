@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from libs.contracts.journal import Revision
 from libs.kube import resources
+from libs.kube.auditlog.audit_event import AuditEvent, revision_of, uid_of
+from libs.kube.changes import Changes, changed_paths
 from libs.kube.resources import Resource
 from libs.kube.views import format_time
-from libs.testing.auditlog.audit_event import AuditEvent, revision_of, uid_of
-from libs.testing.changes import Changes, changed_paths
 
 Tree = Mapping[str, Any]
 

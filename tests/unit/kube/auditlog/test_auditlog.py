@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from libs.contracts.journal import Revision, Verb
-from libs.testing.auditlog import AuditLogConverter, CorruptAuditLog
-from tests.unit.testing.auditlog.audit_lines import (
+from libs.kube.auditlog import AuditLogConverter, CorruptAuditLog
+from tests.unit.kube.auditlog.audit_lines import (
     START,
     SUCCESS,
     UID,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from libs.testing.changes import changed_paths
+from libs.kube.changes import changed_paths
 
 READY = {"type": "Ready", "status": "True"}
 PRESSURE = {"type": "MemoryPressure", "status": "False"}

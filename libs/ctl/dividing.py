@@ -1,0 +1,52 @@
+"""Run `sluice mig`: through Kubernetes alone."""
+
+import asyncio
+from collections.abc import Sequence
+
+from libs.ctl import mig
+from libs.ctl.cluster import DEVICES, LABELLED_NODES, open_cluster
+from libs.ctl.edits import Edit
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.output import Format, show
+from libs.ctl.text import printable
+from libs.ctl.upgrading import as_confirmed, confirm
+from libs.kube import views
+
+
+def show_nodes(access: Access, name: str, output: Format | None) -> None:
+    """Show what labels ask for and what is there, of all nodes with GPUs or of one."""
+    from libs.ctl.views.mig import mig_view
+
+    found = asyncio.run(_gather(access, name))
+    show(found, lambda width, wide: mig_view(found, width=width, wide=wide), format=output)
+
+
+async def _gather(access: Access, name: str) -> tuple[mig.MigNode, ...]:
+    async with open_cluster(access) as cluster:
+        nodes = await cluster.list(LABELLED_NODES, labels=mig.PRESENT)
+        devices = await cluster.list(DEVICES)
+        found = mig.mig_nodes((each.metadata for each in nodes), devices)
+        if name and not any(each.node == name for each in found):
+            await cluster.node(name)
+            raise Failure(ExitCode.NOT_FOUND, f"Node {name!r} has no GPUs that Sluice knows of")
+    return tuple(each for each in found if name in ("", each.node))
+
+
+def ask_for(access: Access, config: str, names: Sequence[str], *, yes: bool) -> None:
+    """Set the label of nodes, or remove it where the configuration is empty."""
+
+    def decide(seen: views.Object) -> Edit:
+        return mig.ask_for(seen.metadata, config)
+
+    async def run() -> None:
+        async with open_cluster(access) as cluster:
+            planned = [decide(await cluster.node(name)) for name in names]
+            confirm([edit.risk for edit in planned], yes=yes)
+            for name, edit in zip(names, planned, strict=True):
+                written = await cluster.write(
+                    LABELLED_NODES, name, as_confirmed(decide, edit, yes=yes)
+                )
+                print(printable(written.done))
+
+    asyncio.run(run())

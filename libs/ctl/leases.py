@@ -1,0 +1,144 @@
+"""The lease of a person on a node: what shows it, and what takes it and returns it. Pure."""
+
+from typing import Any
+
+from libs.contracts.message import MalformedMessage, decode, encode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
+    LeaseOwner,
+    NodeLease,
+)
+from libs.contracts.queries import HeldNode
+from libs.ctl.edits import Edit, record_of
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.text import clock_time
+from libs.kube.views import Metadata
+
+_LONGEST = 200
+"""Characters of a name or a reason that are written."""
+_LATEST = 1e11
+"""A time that can still be shown; people may write any number."""
+_UNREADABLE = "cannot be read"
+
+
+def lease_of(metadata: Metadata, key: str = LEASE_ANNOTATION) -> NodeLease | str | None:
+    """Return the lease or the claim; text if it is unreadable; None for one of an earlier Node."""
+    text = metadata.annotations.get(key, "")
+    try:
+        lease = decode(NodeLease, text.encode()) if text else None
+    except MalformedMessage:
+        return _UNREADABLE
+    return lease if lease is not None and lease.node_uid == metadata.uid else None
+
+
+def held_of(metadata: Metadata) -> HeldNode | None:
+    """Return the lease that a person has on the node, or waits for."""
+    lease = lease_of(metadata)
+    claim = lease_of(metadata, LEASE_CLAIM_ANNOTATION)
+    if isinstance(lease, NodeLease) and lease.owner is LeaseOwner.HUMAN:
+        return _held(metadata.name, lease, waits=False)
+    if isinstance(claim, NodeLease):
+        return _held(metadata.name, claim, waits=lease is not None)
+    return None
+
+
+def _held(node: str, lease: NodeLease, *, waits: bool) -> HeldNode:
+    return HeldNode(node=node, who=lease.who, since=lease.since, reason=lease.reason, waits=waits)
+
+
+def describe(held: HeldNode) -> str:
+    """Return who has a node, since when, why, and how that ends."""
+    who = held.who or "a person"
+    since = f"since {clock_time(held.since)} UTC" if 0 < held.since < _LATEST else "for a while"
+    reason = f": {held.reason}" if held.reason else ""
+    if held.waits:
+        return (
+            f"{who} waits {since} for the operation on the node to end{reason}; withdrawn by"
+            f" `sluice lease return {held.node}`"
+        )
+    return f"{who} has the node {since}{reason}; ends with `sluice lease return {held.node}`"
+
+
+def take(metadata: Metadata, *, who: str, reason: str, at: float) -> Edit:
+    """Take the lease of a node at rest; of one in flight, claim it."""
+    name = metadata.name
+    lease = lease_of(metadata)
+    if _UNREADABLE in (lease, lease_of(metadata, LEASE_CLAIM_ANNOTATION)):
+        raise Failure(
+            ExitCode.REFUSED,
+            f"the lease of {name} cannot be read, so nobody can take it; end it first with"
+            f" `sluice lease return {name}`",
+        )
+    held = held_of(metadata)
+    if held is not None and held.who != _plain(who):
+        raise Failure(ExitCode.REFUSED, f"{name} is not free: {describe(held)}")
+    if held is not None:
+        return Edit(done=f"unchanged: {describe(held)}")
+    record = record_of(metadata)
+    taken = NodeLease(
+        node_uid=metadata.uid,
+        owner=LeaseOwner.HUMAN,
+        token=record.token if record is not None else 0,
+        since=at,
+        who=_plain(who),
+        reason=_plain(reason),
+    )
+    if lease is None:
+        return Edit(
+            done=f"{name} is yours: nothing starts on it, and it counts as unavailable, until"
+            f" `sluice lease return {name}`; its pods stay",
+            patch=_annotations({LEASE_ANNOTATION: encode(taken).decode()}),
+        )
+    return Edit(
+        done=f"{name} is in an operation, which ends first: the node is yours from then on, and"
+        f" `sluice why {name}` shows when",
+        patch=_annotations({LEASE_CLAIM_ANNOTATION: encode(taken).decode()}),
+    )
+
+
+def _plain(text: str) -> str:
+    """Return text that needs no escapes in JSON, by which the API server checks the owner."""
+    plain = text.replace("\\", "/").replace('"', "'")
+    return "".join(each if each.isprintable() else " " for each in plain)[:_LONGEST].strip()
+
+
+def give_back(metadata: Metadata, *, who: str) -> Edit:
+    """End the lease of a person on a node, or the claim of one."""
+    name, held = metadata.name, held_of(metadata)
+    lease = lease_of(metadata)
+    ended = [
+        key for key in (LEASE_ANNOTATION, LEASE_CLAIM_ANNOTATION) if _is_persons(metadata, key)
+    ]
+    if not ended:
+        if isinstance(lease, NodeLease):
+            raise Failure(
+                ExitCode.REFUSED,
+                f"the lease of {name} belongs to an operation ({lease.owner.value}), which ends it;"
+                f" `sluice why {name}` shows what it waits for",
+            )
+        return Edit(done=f"no person has {name}; unchanged")
+    risk = f"{name} is drained and upgraded if its pool wants another driver"
+    if held is None:
+        risk = f"the lease of {name} cannot be read, so nobody knows who has the node; {risk}"
+    elif held.who != _plain(who):
+        risk = f"{describe(held)}, and may be at work on it; {risk}"
+    elif held.waits:
+        risk = ""
+    return Edit(
+        done=f"{name} is returned: operations start on it again",
+        patch=_annotations(dict.fromkeys(ended)),
+        risk=risk,
+    )
+
+
+def _is_persons(metadata: Metadata, key: str) -> bool:
+    """Whether a person may end what is there: not the lease of an operation."""
+    lease = lease_of(metadata, key)
+    if isinstance(lease, NodeLease):
+        return key == LEASE_CLAIM_ANNOTATION or lease.owner is LeaseOwner.HUMAN
+    return lease is not None
+
+
+def _annotations(changes: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"annotations": changes}}

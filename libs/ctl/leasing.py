@@ -1,0 +1,50 @@
+"""Run `sluice lease take` and `return`: through Kubernetes alone, and so without NATS."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from libs.ctl import leases
+from libs.ctl.cluster import LABELLED_NODES, open_cluster
+from libs.ctl.edits import Edit
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.text import printable
+from libs.ctl.upgrading import as_confirmed, confirm
+from libs.kube import views
+
+
+def take(access: Access, names: Sequence[str], *, reason: str) -> None:
+    """Take the leases of nodes for the user."""
+    if not reason.strip():
+        raise Failure(ExitCode.WRONG_ARGUMENTS, "--reason is empty: say what you do on the node")
+    _write(access, names, reason=reason, yes=True)
+
+
+def give_back(access: Access, names: Sequence[str], *, yes: bool) -> None:
+    """End the leases that people have on nodes."""
+    _write(access, names, reason=None, yes=yes)
+
+
+def _write(access: Access, names: Sequence[str], *, reason: str | None, yes: bool) -> None:
+    """Write each node; without a reason, to return it."""
+
+    async def run() -> None:
+        async with open_cluster(access) as cluster:
+            who, at = await cluster.user(), time.time()
+
+            def decide(seen: views.Object) -> Edit:
+                if reason is None:
+                    return leases.give_back(seen.metadata, who=who)
+                return leases.take(seen.metadata, who=who, reason=reason, at=at)
+
+            found = [await cluster.node(name) for name in names]
+            planned = [decide(node) for node in found]
+            confirm([edit.risk for edit in planned], yes=yes)
+            for name, edit in zip(names, planned, strict=True):
+                written = await cluster.write(
+                    LABELLED_NODES, name, as_confirmed(decide, edit, yes=yes)
+                )
+                print(printable(written.done))
+
+    asyncio.run(run())

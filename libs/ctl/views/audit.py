@@ -1,0 +1,64 @@
+"""Whether each promise was kept, as far as it could be judged. Pure."""
+
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from libs.ctl.answers import Audit, AuditedInvariant
+from libs.ctl.text import clock_time, plural
+from libs.ctl.views.layout import Column, fact, heading, line, listing
+from libs.ctl.views.status import sources_view
+
+_TITLES: Final = {
+    "I1": "Budget",
+    "I2": "One owner",
+    "I3": "No return without proof",
+    "I4": "Not ours, not touched",
+    "I5": "Ask the kernel",
+    "I6": "Unseen is not absent",
+    "I7": "A sick node is one line of a report",
+    "I8": "Bounded harm",
+    "I9": "Nothing waits in silence",
+    "I10": "Frugal",
+    "I11": "Idempotent everywhere",
+    "I12": "Reversible host",
+}
+_COLUMNS: Final = (
+    Column("PROMISE"),
+    Column("", folds=True),
+    Column("VERDICT"),
+    Column("NOT JUDGED WITHOUT", folds=True),
+)
+_FIRST: Final = 5
+
+
+def audit_view(audit: Audit, *, width: int, wide: bool = False) -> RenderableType:
+    """Return a verdict for each promise, the violations, and the sources."""
+    parts: list[RenderableType] = []
+    if audit.since is not None and audit.until is not None:
+        parts.append(heading(f"{clock_time(audit.since)} to {clock_time(audit.until)} UTC"))
+    parts.append(listing(_COLUMNS, map(_row, audit.invariants), width=width, wide=wide))
+    for each in audit.invariants:
+        shown = each.first if wide else each.first[:_FIRST]
+        parts += (fact(f"{each.name} violated", message) for message in shown)
+        if each.violations > len(shown):
+            parts.append(line(f"  and {each.violations - len(shown)} more of {each.name}"))
+    if count := len(audit.unjudged_nodes):
+        names = ", ".join(audit.unjudged_nodes[:_FIRST]) + (", …" if count > _FIRST else "")
+        text = f"no operation began on {names} within the log, so that their writes are not judged"
+        parts.append(fact(plural(count, "node"), text))
+    return Group(*parts, Text(""), *sources_view(audit.sources))
+
+
+def _row(each: AuditedInvariant) -> tuple[str, ...]:
+    return (each.name, _TITLES[each.name], verdict(each), each.not_judged)
+
+
+def verdict(each: AuditedInvariant) -> str:
+    """Return the verdict in a few words; a part that was not judged is never kept."""
+    if each.violations:
+        return f"violated {each.violations} times" if each.violations > 1 else "violated once"
+    if not each.judged:
+        return "not judged"
+    return "kept, as far as judged" if each.not_judged else "kept"

@@ -1,0 +1,108 @@
+"""`sluice audit`: verdicts from an audit log file, what it cannot judge, and its exit codes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.contracts.message import encode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    MANAGER,
+    RECORD_ANNOTATION,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+)
+from libs.ctl.failures import ExitCode
+from tests.component.ctl.world import run_command
+from tests.unit.kube.auditlog.audit_lines import START, UID, audit_line, response_object
+
+
+def node_line(
+    revision: int, token: int | None, *, manager: str = MANAGER, time: float = 0.0
+) -> bytes:
+    """Return the line of a write to a Node that then has a lease and a record of this token."""
+    annotations: dict[str, str] = {}
+    if token is not None:
+        lease = NodeLease(node_uid=UID, owner=LeaseOwner.UPGRADE, token=token, since=START)
+        record = NodeRecord(node_uid=UID, epoch=1, token=token, pool="p")
+        annotations[LEASE_ANNOTATION] = encode(lease).decode()
+        annotations[RECORD_ANNOTATION] = encode(record).decode()
+    answer = response_object("Node", "n1", revision, metadata={"annotations": annotations})
+    query = {"fieldManager": manager}
+    return audit_line("patch", "nodes", "n1", asked={}, answer=answer, query=query, time=time)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "audit.log"
+
+
+BEFORE = node_line(1, None, manager="kubelet")
+TAKEN = node_line(2, 1, time=10.0)
+REPLACED = node_line(3, 2, time=20.0)
+
+
+def verdicts(*logs: Path, code: int) -> dict[str, dict[str, Any]]:
+    options = [part for log in logs for part in ("--audit-log", str(log))]
+    ended = run_command("audit", *options, "-o", "json")
+    assert (ended.code, ended.err) == (code, "")
+    return {each["name"]: each for each in json.loads(ended.out)["invariants"]}
+
+
+def test_a_violation_is_told_and_changes_the_exit_code(log: Path) -> None:
+    log.write_bytes(BEFORE + TAKEN + REPLACED)
+    found = verdicts(log, code=ExitCode.FAULT_FOUND)
+    (told,) = found["I2"]["first"]
+    assert told == "n1: token 2 of upgrade replaced token 1, which was still held"
+    ended = run_command("audit", "--audit-log", str(log))
+    assert f"I2 violated: {told}" in " ".join(ended.out.split())
+
+
+def test_what_lacks_a_source_is_never_kept(log: Path) -> None:
+    log.write_bytes(BEFORE)
+    found = verdicts(log, code=ExitCode.DONE)
+    assert list(found) == [f"I{number}" for number in range(1, 13)]
+    for name in ("I5", "I7", "I9", "I11", "I12"):
+        assert not found[name]["judged"]
+        assert found[name]["not_judged"]
+    assert found["I4"]["judged"]
+    assert "journals of the agents" in found["I2"]["not_judged"]
+    told = run_command("audit", "--audit-log", str(log)).out
+    assert "no operation began on n1 within the log" in " ".join(told.split())
+
+
+def test_the_logs_of_several_servers_are_one_in_the_order_of_time(
+    log: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.log"
+    log.write_bytes(BEFORE + REPLACED)
+    other.write_bytes(TAKEN.rstrip(b"\n"))
+    assert verdicts(log, other, code=ExitCode.FAULT_FOUND)["I2"]["violations"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        (b"no json\n", ExitCode.WRONG_ARGUMENTS, "line 1 of"),
+        (b"", ExitCode.WRONG_ARGUMENTS, "no write is logged"),
+        (None, ExitCode.NOT_FOUND, "cannot be read"),
+    ],
+)
+def test_a_log_that_is_of_no_use_is_one_clear_line(
+    log: Path, text: bytes | None, code: ExitCode, told: str
+) -> None:
+    if text is not None:
+        log.write_bytes(text)
+    ended = run_command("audit", "--audit-log", str(log))
+    assert ended.code == code
+    assert told in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_without_any_source_it_says_what_to_give() -> None:
+    ended = run_command("audit")
+    assert ended.code == ExitCode.WRONG_ARGUMENTS
+    assert "--audit-log FILE" in ended.err

@@ -1,0 +1,61 @@
+"""`sluice lease`: taken and returned through Kubernetes, and told by status and why."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from libs.contracts.message import encode
+from libs.contracts.node import LEASE_ANNOTATION, LEASE_CLAIM_ANNOTATION, LeaseOwner, NodeLease
+from libs.ctl.failures import ExitCode
+from tests.component.ctl.world import World, make_world, rollout_status
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with make_world(tmp_path) as made:
+        yield made
+
+
+async def test_a_node_is_taken_told_and_returned(world: World) -> None:
+    await world.add_rollout(**rollout_status())
+    await world.add_node("node-9", state="upgrade-required")
+    taken = await world.run("lease", "take", "node-9", "--reason", "swap a riser")
+    assert (taken.code, taken.err) == (ExitCode.DONE, "")
+    assert taken.out.startswith("node-9 is yours")
+    for question in (("status",), ("why", "node-9")):
+        told = await world.run(*question)
+        assert "swap a riser; ends with `sluice lease return node-9`" in " ".join(told.out.split())
+    row = (await world.run("status", "-o", "json")).json["nodes"][0]
+    assert not row["in_flight"]
+    unasked = await world.run("lease", "return", "node-9")
+    assert unasked.code == ExitCode.REFUSED
+    assert LEASE_ANNOTATION in await world.annotations("node-9")
+    returned = await world.run("lease", "return", "node-9", "--yes")
+    assert (returned.code, returned.err) == (ExitCode.DONE, "")
+    assert LEASE_ANNOTATION not in await world.annotations("node-9")
+
+
+async def test_a_node_in_flight_is_claimed(world: World) -> None:
+    uid = await world.add_node("node-9", state="pod-restart-required")
+    lease = encode(NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)).decode()
+    await world.annotate("node-9", **{LEASE_ANNOTATION: lease})
+    ended = await world.run("lease", "take", "node-9", "--reason", "move racks")
+    assert "which ends first" in ended.out
+    annotations = await world.annotations("node-9")
+    assert annotations[LEASE_ANNOTATION] == lease
+    assert '"human"' in annotations[LEASE_CLAIM_ANNOTATION]
+    assert "waits since" in (await world.run("why", "node-9")).out
+    await world.run("lease", "return", "node-9")
+    annotations = await world.annotations("node-9")
+    assert LEASE_CLAIM_ANNOTATION not in annotations
+    assert annotations[LEASE_ANNOTATION] == lease
+
+
+async def test_a_reason_and_a_node_are_needed(world: World) -> None:
+    await world.add_node("node-9")
+    assert (await world.run("lease", "take", "node-9")).code == ExitCode.WRONG_ARGUMENTS
+    empty = await world.run("lease", "take", "node-9", "--reason", " ")
+    assert empty.code == ExitCode.WRONG_ARGUMENTS
+    unknown = await world.run("lease", "take", "node-8", "--reason", "x")
+    assert unknown.code == ExitCode.NOT_FOUND

@@ -1,0 +1,60 @@
+"""When a rollout ends at its pace: from the nodes that ended, and empty where it is not known."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus
+from services.scheduler.pace import Pace
+
+START = 1_793_530_800.0
+"""2026-11-01 11:00 UTC"""
+
+
+def status(done: int, *nodes: str, since: float = START, **changes: object) -> RolloutStatus:
+    entries = {node: InFlight(node=node, token=1, target="t", since=since) for node in nodes}
+    counts = Counts(total=10, done=done, in_flight=len(nodes), waiting=10 - done - len(nodes))
+    result = RolloutStatus(target="t", phase=RolloutPhase.PROVEN, in_flight=entries, counts=counts)
+    return replace(result, **changes)
+
+
+def learned() -> Pace:
+    """Return the pace of a pool whose first two nodes took ten minutes each."""
+    pace = Pace()
+    pace.written("p", status(0, "a", "b"), status(2, "c", "d", since=START + 600), START + 600)
+    return pace
+
+
+def test_the_pace_of_the_nodes_that_ended_tells_when_the_others_have() -> None:
+    now = START + 600
+    # 8 nodes are left, two at a time, 10 minutes each
+    assert learned().eta("p", status(2, "c", "d", since=now), now) == "2026-11-01T11:50Z"
+    # half of the next two nodes' time has passed
+    assert learned().eta("p", status(2, "c", "d", since=now - 300), now) == "2026-11-01T11:45Z"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        status(2),
+        status(2, "c", because="Rollout p is paused (spec.brake: Pause)"),
+        status(2, "c", phase=RolloutPhase.HALTED),
+        status(2, "c", phase=RolloutPhase.COMPLETE),
+    ],
+)
+def test_a_rollout_that_does_not_go_on_has_no_end(given: RolloutStatus) -> None:
+    assert learned().eta("p", given, START) == ""
+
+
+def test_without_a_node_that_was_done_nothing_is_known() -> None:
+    pace = Pace()
+    assert pace.eta("p", status(0, "a"), START) == ""
+    pace.written("p", None, status(0, "a"), START)
+    released = status(0)
+    pace.written("p", status(0, "a"), released, START + 60)
+    assert pace.eta("p", status(0, "b"), START + 60) == ""
+
+
+def test_another_target_has_a_pace_of_its_own() -> None:
+    pace = learned()
+    pace.written("p", status(2, "c"), status(2, "c", target="u"), START + 700)
+    assert pace.eta("p", status(2, "c", target="u"), START + 700) == ""

@@ -1,0 +1,77 @@
+"""Kubernetes Events about waits: of one node, that somebody can end, one per code and hour."""
+
+from typing import Any
+
+import pytest
+
+from libs.contracts.node import WaitCode
+from libs.rollout.decision import Wait
+from libs.rollout.wait_reasons import RESOLVED_BY
+from services.scheduler.wait_events import OF_POOLS, QUIET, REASON, WINDOW, WaitEvents, is_told
+
+START = 1000.0
+LATER = START + QUIET
+
+
+class Recorder:
+    """Keeps what is recorded."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def record(self, about: Any, **event: Any) -> None:
+        self.events.append({"about": about.name, **event})
+
+
+def wait(code: WaitCode, who: str = "") -> Wait:
+    return Wait(code=code, detail="web/frontend refuses", since=START, who=who or RESOLVED_BY[code])
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def told(recorder: Recorder) -> WaitEvents:
+    return WaitEvents(recorder, started_at=START)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_event_names_the_code_the_cause_and_who_can_end_it(
+    told: WaitEvents, recorder: Recorder
+) -> None:
+    told.began("n1", "u1", wait(WaitCode.PDB), LATER)
+    (event,) = recorder.events
+    assert event["about"] == "n1"
+    assert event["reason"] == REASON
+    assert event["message"] == (
+        "pdb: web/frontend refuses. Can be ended by: the owner of the disruption budget"
+    )
+
+
+def test_a_code_is_told_once_an_hour_for_each_node(told: WaitEvents, recorder: Recorder) -> None:
+    times = (LATER, LATER + 60, LATER + WINDOW - 1, LATER + WINDOW)
+    for at in times:
+        told.began("n1", "u1", wait(WaitCode.PDB), at)
+    assert len(recorder.events) == 2
+    told.began("n1", "u1", wait(WaitCode.JOBS), LATER)
+    told.began("n2", "u2", wait(WaitCode.PDB), LATER)
+    assert len(recorder.events) == 4
+
+
+def test_a_new_leader_does_not_repeat_what_it_finds(told: WaitEvents, recorder: Recorder) -> None:
+    told.began("n1", "u1", wait(WaitCode.PDB), START)
+    told.began("n1", "u1", wait(WaitCode.PDB), LATER + 60)
+    assert recorder.events == []
+    told.forget("n1")
+    told.began("n1", "u3", wait(WaitCode.PDB), LATER + 60)
+    assert len(recorder.events) == 1
+
+
+def test_waits_of_pools_and_those_that_end_by_themselves_are_not_told() -> None:
+    told = {code for code in RESOLVED_BY if is_told(wait(code))}
+    assert not told & OF_POOLS
+    assert told.isdisjoint({WaitCode.BACK_OFF, WaitCode.VALIDATION, WaitCode.QUIESCE})
+    assert {WaitCode.PDB, WaitCode.JOBS, WaitCode.FAILED, WaitCode.PREFLIGHT} <= told
+    assert not is_told(wait(WaitCode.DRIVER_START))
+    assert is_told(wait(WaitCode.DRIVER_START, who="the administrator of the machine"))
