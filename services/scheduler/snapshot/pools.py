@@ -339,6 +339,8 @@ def hypothetical_builds(
             builds[key] = Build(
                 label=identity.label,
                 install_digest=identity.install_digest,
+                # Which artefact it will be is not known, only that there has to be one.
+                artefact=identity.install_digest if driver.method is InstallMethod.HOST else "",
                 image=image if has_image and isinstance(image, str) else "",
             )
     return builds
