@@ -13,6 +13,7 @@ from libs.policy.artefacts import CONFIG_MAP, Artefact, parse_artefacts
 from services.driver.node import undo
 from tests.component.driver.node.host_trees import content_of, make_host
 from tests.component.driver.node.test_host_installation import without_store
+from tests.component.driver.node.test_undo import undoing
 from tests.unit.driver.node.world import World, in_world
 from tests.unit.fake_machine import KERNEL
 from tests.unit.host.artefacts import packing
@@ -244,6 +245,26 @@ async def test_the_removal_of_sluice_takes_the_driver_back(world: World) -> None
     assert undo.remove_installation(machine.tree, machine) == ""
     undo.remove_files(machine.tree)
     assert host(world) == before
+    assert not machine.tree.exists("/var/lib/sluice")
+
+
+@in_world
+async def test_the_role_that_undoes_a_machine_waits_until_the_driver_is_free(world: World) -> None:
+    make_host(world.machine.root, "ubuntu")
+    artefacts, before = offer(world, NEW), host(world)
+    machine = world.machine
+    async with world.agent():
+        order = await world.send_command(command(artefacts[NEW], NEW))
+        await world.wait_for_result(order)
+    placed = host(world)
+    machine.add_process(4711, POD, "/dev/nvidia0", comm="train.py")
+    async with undoing(world) as running:
+        await world.until(lambda: "is in use" in running.problem)
+        assert host(world) == placed
+        machine.remove_process(4711)
+        await world.until(lambda: not running.problem)
+    assert host(world) == before
+    assert "nvidia" not in (machine.tree.text("/proc/modules") or "")
     assert not machine.tree.exists("/var/lib/sluice")
 
 
