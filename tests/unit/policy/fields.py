@@ -375,7 +375,6 @@ _WHOLE = {"repository": "r.example", "image": "i", "version": "1"}
 REQUIRED_BESIDE: dict[str, Object] = {
     "ClusterPolicy dra.enabled": {"devicePlugin.enabled": False},
     "GPUClusterPolicy dra.enabled": {"devicePlugin.enabled": False},
-    "GPUClusterPolicy cuda.enabled": {"cuda.version": "12.9"},
     "Rollout release.target": {"release.failures": 0},
     "Rollout release.failures": {"release.target": "x"},
     "NVIDIADriver manager.env": {"upgradePolicy.autoUpgrade": False},

@@ -93,7 +93,10 @@ def test_a_field_without_effect_changes_nothing(case: FieldCase) -> None:
 def policies(case: FieldCase) -> list[Object]:
     """Return policies with everything enabled except the field itself, which is in the last one."""
     if case.kind == "GPUClusterPolicy":
-        return [minimal_object(case.kind)]
+        policy = minimal_object(case.kind)
+        if case.path == "cuda.enabled":
+            put(policy["spec"], "cuda.version", "12.9")
+        return [policy]
     if case.kind == "RolloutStrategy":
         strategy = minimal_object(case.kind)
         strategy["spec"] |= {"pool": "clusterpolicy-cluster-policy", "retries": 3}
