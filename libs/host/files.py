@@ -6,6 +6,7 @@ need no undo.
 """
 
 import hashlib
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -16,8 +17,7 @@ STATE_ROOT: Final = "/var/lib/sluice"
 """Sluice's own folder on a machine."""
 
 UNDO_LOG: Final = f"{STATE_ROOT}/undo"
-_KEPT: Final = f"{UNDO_LOG}/before"
-_LIST: Final = f"{UNDO_LOG}/list"
+"""The log of what is changed for the container runtime."""
 
 
 class FileState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,22 +41,39 @@ class FileChange(
     """None: the file did not exist."""
     after: str = ""
     """Fingerprint of the written content; empty: the file was removed."""
+    link: str = ""
+    """The target of a symbolic link that was made where nothing was."""
 
 
 class CorruptUndoLog(Exception):
     """The undo log cannot be read, so that no further change may be made."""
 
 
+class PathTaken(Exception):
+    """Something is at a path already that only a new file may take."""
+
+
 class UndoableFiles:
     """Changes files below a tree, and takes all changes back."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, log: str = UNDO_LOG) -> None:
+        """`log` is the folder of the undo log, below Sluice's own."""
         self._tree = tree
+        self._folder = log
+        self._kept = f"{log}/before"
+        self._list = f"{log}/list"
+        self._logged: int | None = None
+        """Bytes of the log, once it was read; nobody else writes to it meanwhile."""
 
     @property
     def has_changes(self) -> bool:
         """Whether there is something to take back."""
-        return self._tree.exists(_LIST)
+        return self._tree.exists(self._list)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files and links that are logged as changed."""
+        return tuple(change.path for change in self._changes() if not change.folder)
 
     def write(self, path: str, data: bytes, *, mode: int = 0o644) -> bool:
         """Write a file; return False if it has this content and mode already."""
@@ -76,38 +93,71 @@ class UndoableFiles:
         self._tree.remove(path)
         return True
 
+    def create(
+        self, path: str, chunks: Callable[[], Iterable[bytes]], *, mode: int, digest: str
+    ) -> None:
+        """Create a file of any size with the content of this fingerprint.
+
+        Raise `PathTaken` where anything is already, be it a broken link.
+        """
+        self._prepare(path)
+        self._log(FileChange(path=path, after=digest))
+        self._tree.write_chunks(path, chunks(), mode=mode)
+
+    def create_link(self, path: str, target: str) -> None:
+        """Create a symbolic link; raise `PathTaken` where anything is already."""
+        self._prepare(path)
+        self._log(FileChange(path=path, link=target))
+        self._tree.make_link(path, target)
+
+    def _prepare(self, path: str) -> None:
+        if is_taken(self._tree, path):
+            raise PathTaken(f"{path} is on this machine already, and not from Sluice")
+        self._make_folders(path.rpartition("/")[0])
+
     def undo(self) -> tuple[str, ...]:
         """Take back all changes; return the paths left as they are, because others changed them."""
         left = [change.path for change in reversed(self._changes()) if not self._take_back(change)]
-        for name in self._tree.names(_KEPT):
-            self._tree.remove(f"{_KEPT}/{name}")
-        self._tree.remove(_LIST)
-        for folder in (_KEPT, UNDO_LOG, STATE_ROOT):
+        for name in self._tree.names(self._kept):
+            self._tree.remove(f"{self._kept}/{name}")
+        self._tree.remove(self._list)
+        self._logged = None
+        for folder in (self._kept, self._folder, STATE_ROOT):
             self._rmdir(folder)
         return tuple(dict.fromkeys(reversed(left)))
 
     def _take_back(self, change: FileChange) -> bool:
         if change.folder:
             return self._rmdir(change.path)
+        if change.link:
+            return self._take_back_link(change)
         self._tree.remove_unfinished(change.path)
         try:
-            data = self._tree.data(change.path)
+            found = fingerprint(self._tree, change.path)
         except Unreadable:
             return False  # others put something else there
-        if data is not None and (found := _fingerprint(data)) != change.after:
+        if found is not None and found != change.after:
             # The process may have been killed between the entry and the change.
             return change.before is not None and found == change.before.kept
         if change.before is None:
             self._tree.remove(change.path)
             return True
-        if data is None and change.after:
+        if found is None and change.after:
             return False  # the file that was written has been removed by others since
-        kept = self._tree.data(f"{_KEPT}/{change.before.kept}")
+        kept = self._tree.data(f"{self._kept}/{change.before.kept}")
         if kept is None:
             return False
         before = change.before
         self._tree.write(change.path, kept, mode=before.mode, owner=before.owner)
         return True
+
+    def _take_back_link(self, change: FileChange) -> bool:
+        target = self._tree.link(change.path)
+        if target is None:
+            return not is_taken(self._tree, change.path)
+        if target == change.link:
+            self._tree.remove(change.path)
+        return target == change.link
 
     def _rmdir(self, path: str) -> bool:
         try:
@@ -130,18 +180,21 @@ class UndoableFiles:
         if data is None or mode is None or owner is None:
             return None
         name = _fingerprint(data)
-        tree.write(f"{_KEPT}/{name}", data, mode=0o600)
+        tree.write(f"{self._kept}/{name}", data, mode=0o600)
         return FileState(kept=name, mode=mode, owner=owner)
 
     def _log(self, change: FileChange) -> None:
         """Append a change to the undo log, durably."""
-        self._changes()
+        if self._logged is None:
+            self._changes()
+            self._logged = len(self._complete_lines())
         line = msgspec.json.encode(change) + b"\n"
-        self._tree.append(_LIST, line, after=len(self._complete_lines()))
+        self._tree.append(self._list, line, after=self._logged)
+        self._logged += len(line)
 
     def _complete_lines(self) -> bytes:
         """Return the log without a truncated last line, whose change was never made."""
-        data = self._tree.data(_LIST) or b""
+        data = self._tree.data(self._list) or b""
         return data[: data.rfind(b"\n") + 1]
 
     def _changes(self) -> list[FileChange]:
@@ -150,10 +203,30 @@ class UndoableFiles:
             return [msgspec.json.decode(line, type=FileChange) for line in lines]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CorruptUndoLog(
-                f"{_LIST} on the host is not readable: {error}; a newer release may have"
+                f"{self._list} on the host is not readable: {error}; a newer release may have"
                 " written it: use that one, or move the folder away and take its changes back by"
                 " hand"
             ) from None
+
+
+def fingerprint(tree: Tree, path: str) -> str | None:
+    """Return the fingerprint of a file of any size; None if it is missing."""
+    digest = hashlib.sha256()
+    try:
+        for chunk in tree.chunks(path):
+            digest.update(chunk)
+    except FileNotFoundError:
+        return None
+    except Unreadable:
+        raise
+    except OSError as error:
+        raise Unreadable(path, error.strerror or str(error)) from error
+    return digest.hexdigest()
+
+
+def is_taken(tree: Tree, path: str) -> bool:
+    """Return whether anything is at a path, be it a broken link."""
+    return tree.link(path) is not None or tree.exists(path)
 
 
 def _fingerprint(data: bytes) -> str:

@@ -4,6 +4,7 @@ import stat
 from typing import Final
 
 from libs.host import driver_files, gate, modules
+from libs.host.artefacts import installation
 from libs.host.tree import Tree
 
 CODE: Final = "host-driver"
@@ -20,13 +21,15 @@ _FOLDERS: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib",
 def is_loaded(tree: Tree) -> bool:
     """Whether a driver is loaded which the machine came with.
 
-    None is if a container has been admitted or left its files in this boot: then the driver is its.
+    None is if a container has been admitted or left its files in this boot: then the driver is its;
+    nor if Sluice has installed one.
     """
     return (
         modules.DRIVER in modules.loaded(tree)
         and not driver_files.installed_digest(tree)
         and not tree.exists(f"{driver_files.ROOT}/usr")
         and not gate.list_answers(tree)
+        and not installation.has_traces(tree)
         and any(_is_program(tree, f"{folder}/nvidia-smi") for folder in _FOLDERS)
     )
 

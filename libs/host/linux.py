@@ -17,6 +17,11 @@ _WITHOUT_WAITING: Final = os.O_NONBLOCK
 """The only flag passed to `delete_module`: refuse at once if the module is in use."""
 _MNT_DETACH: Final = 2
 _DELETE_MODULE: Final = {"x86_64": 176, "aarch64": 106}
+_FINIT_MODULE: Final = {"x86_64": 313, "aarch64": 273}
+_COMPRESSED_FILE: Final = 4
+"""The flag of `finit_module` for a module that the kernel has to decompress."""
+_COMPRESSED: Final = (".xz", ".gz", ".zst")
+_KEY_REFUSED: Final = (errno.ENOKEY, errno.EKEYREJECTED, errno.EKEYREVOKED, errno.EKEYEXPIRED)
 
 
 class Unloaded(msgspec.Struct, frozen=True, tag=True):
@@ -39,6 +44,11 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
+class Loaded(msgspec.Struct, frozen=True, tag=True):
+    """The module is loaded."""
+
+
+LoadResult = Loaded | Refused
 UnloadResult = Unloaded | NotLoaded | InUse | Refused
 
 
@@ -47,6 +57,10 @@ class Linux(Protocol):
 
     def unload(self, module: str) -> UnloadResult:
         """Unload a module, if it is not in use."""
+        ...
+
+    def load(self, path: str) -> LoadResult:
+        """Load the module in this file of the machine, unless it is loaded already."""
         ...
 
     def unmount_below(self, path: str) -> str | None:
@@ -72,6 +86,7 @@ class RealLinux:
             raise RealKernelForbidden(f"unloading modules is not supported on {machine}")
         self._tree = tree
         self._delete_module = _DELETE_MODULE[machine]
+        self._finit_module = _FINIT_MODULE[machine]
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def unload(self, module: str) -> UnloadResult:
@@ -83,6 +98,22 @@ class RealLinux:
         if code == errno.ENOENT:
             return NotLoaded()
         return InUse(why) if code in (errno.EBUSY, errno.EWOULDBLOCK) else Refused(why)
+
+    def load(self, path: str) -> LoadResult:
+        flags = _COMPRESSED_FILE if path.endswith(_COMPRESSED) else 0
+        try:
+            with self._tree.reader(path) as file:
+                number = ctypes.c_int(file.fileno())
+                done = self._libc.syscall(self._finit_module, number, ctypes.c_char_p(b""), flags)
+                code = 0 if done == 0 else ctypes.get_errno()
+        except OSError as error:
+            return Refused(f"{path} cannot be read: {error.strerror}")
+        if code in (0, errno.EEXIST):
+            return Loaded()
+        why = f"finit_module {path}: {os.strerror(code)}"
+        if code in _KEY_REFUSED:
+            why += "; Secure Boot wants a module that is signed by an enrolled key"
+        return Refused(why)
 
     def unmount_below(self, path: str) -> str | None:
         at = self._tree.real_path(path)

@@ -12,9 +12,9 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import BinaryIO, Final
 
 from libs.host.confined import MAX_LINKS, open_below
 
@@ -22,6 +22,7 @@ MAX_BYTES: Final = 4 << 20
 """The largest file that is read. `/proc/cpuinfo` of a machine with 1,024 threads has 2 MiB."""
 MAX_NAMES: Final = 100_000
 """The most names that are read from a folder."""
+_CHUNK: Final = 1 << 20
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 _MISSING: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ESRCH))
@@ -154,6 +155,30 @@ class Tree:
             return stats.f_blocks * stats.f_frsize
         return None
 
+    def is_read_only(self, path: str) -> bool:
+        """Return whether the file system at a path is mounted such that nothing can be written."""
+        with self._reading(path), self._opened(path, os.O_PATH) as file:
+            return bool(os.fstatvfs(file).f_flag & os.ST_RDONLY)
+        return False
+
+    @contextmanager
+    def reader(self, path: str) -> Generator[BinaryIO]:
+        """Open a regular file of any size. Raise `Unreadable`, or `FileNotFoundError`."""
+        try:
+            with self._opened(path, _READ) as file:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    raise Unreadable(path, "it is not a regular file")
+                with os.fdopen(os.dup(file), "rb") as content:
+                    yield content
+        except NotADirectoryError as error:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+
+    def chunks(self, path: str) -> Generator[bytes]:
+        """Yield the content of a regular file of any size."""
+        with self.reader(path) as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+
     def real_path(self, path: str) -> str | None:
         """Return the path in this process, without links; None if it is missing."""
         with self._reading(path), self._opened(path, os.O_PATH) as file:
@@ -167,6 +192,17 @@ class Tree:
 
         The target of a link is replaced, within the root. Missing folders are made.
         """
+        self.write_chunks(path, (data,), mode=mode, owner=owner)
+
+    def write_chunks(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        *,
+        mode: int = 0o644,
+        owner: tuple[int, int] | None = None,
+    ) -> None:
+        """Replace a file like `write`, by content that need not fit into memory."""
         folder, name = self._split(self._follow(path))
         self.make_folders(folder)
         unfinished = _unfinished(name)
@@ -177,8 +213,9 @@ class Tree:
             try:
                 if owner is not None:
                     os.fchown(file, *owner)
+                for chunk in chunks:
+                    _write_all(file, chunk)
                 os.fchmod(file, mode)
-                _write_all(file, data)
                 os.fsync(file)
                 os.rename(unfinished, name, src_dir_fd=parent, dst_dir_fd=parent)
             except BaseException:
@@ -209,6 +246,13 @@ class Tree:
                 os.fsync(file)
             finally:
                 os.close(file)
+            os.fsync(parent)
+
+    def make_link(self, path: str, target: str) -> None:
+        """Make a symbolic link where nothing is, durably. The folder must exist."""
+        folder, name = self._split(path)
+        with self._opened(folder, os.O_RDONLY | os.O_DIRECTORY) as parent:
+            os.symlink(target, name, dir_fd=parent)
             os.fsync(parent)
 
     def make_folders(self, path: str) -> None:

@@ -30,6 +30,7 @@ _SHAPE: Final = shape_of(WantedDriver, {})
 _INSTALL_FIELDS: Final = (
     "method",
     "version",
+    "cuda",
     "usePrecompiled",
     "kernelModuleType",
     "args",

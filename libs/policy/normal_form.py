@@ -59,13 +59,14 @@ def normalize(driver: WantedDriver) -> WantedDriver:
     if driver.method is InstallMethod.PRE_INSTALLED:
         return WantedDriver(method=driver.method)
     if driver.method is InstallMethod.HOST:
-        return WantedDriver(method=driver.method, version=driver.version)
+        return WantedDriver(method=driver.method, version=driver.version, cuda=driver.cuda)
     parts = [part for part in (driver.gds, driver.gdrcopy) if part.enabled]
     secrets = [name for section in (driver.image, *parts) for name in section.image_pull_secrets]
     module_type, env = _module_type(driver)
     return msgspec.structs.replace(
         driver,
         version="",
+        cuda="",
         image=_image(driver.image, secrets),
         kernel_module_type=module_type,
         args=() if driver.args == DEFAULT_ARGUMENTS else driver.args,

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from libs.contracts.node import UpgradeState
+from libs.policy.artefacts import NO_ARTEFACTS, Artefacts, wanted_artefact
 from libs.policy.digest import driver_label, target_digest
-from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION
 from libs.policy.pool import Pool, Pools
 from libs.policy.render.rendered import Operand, RenderedObject, RenderResult
 from libs.policy.variants import NodeVariants, Variant
@@ -56,6 +56,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     pod_problems: tuple[PodProblem, ...] = ()
     refused: Mapping[str, str] = {}
     """Why the API server refused a rendered object, by kind and name (`DaemonSet/a`)."""
+    artefacts: Artefacts = NO_ARTEFACTS
+    """Of host drivers."""
     feature_labels: bool = True
     """Whether any node has labels of Node Feature Discovery."""
 
@@ -120,7 +122,10 @@ def pool_problems(
             continue
         variant = variants.nodes[name]
         problem = _node_problem(
-            name, node, label=wanted.get(variant, ""), lacks=_lacking(pool, variant)
+            name,
+            node,
+            label=wanted.get(variant, ""),
+            lacks=_lacking(pool, variant, observed.artefacts),
         )
         if problem:
             problems.append(problem)
@@ -141,12 +146,12 @@ def _driver_labels(pool: Pool, variants: NodeVariants) -> Mapping[Variant, str]:
     }
 
 
-def _lacking(pool: Pool, variant: Variant) -> str:
+def _lacking(pool: Pool, variant: Variant, artefacts: Artefacts) -> str:
     """Return why no node of this variant gets its driver; empty if they do."""
     if pool.driver.method is not InstallMethod.HOST:
         return ""
-    system = f"{variant.os_tag} on {variant.architecture}"
-    return f"it waits for a driver for {system}, but {NO_HOST_INSTALLATION}"
+    found = wanted_artefact(artefacts, pool.driver, variant)
+    return found if isinstance(found, str) else ""
 
 
 def _node_problem(

@@ -11,7 +11,6 @@ import msgspec
 
 from libs.policy.kinds.agents import CDI_ALONE
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy
-from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION, GpuClusterPolicy
 from libs.policy.kinds.unsupported import ONLY_FOR_VMS
 from libs.policy.pool import ClusterWidePolicy
 from libs.policy.render.rendered import Operand
@@ -36,14 +35,6 @@ class UnbuiltOperand(msgspec.Struct, frozen=True, kw_only=True):
 
 def unbuilt_operands(policy: ClusterWidePolicy) -> Iterator[UnbuiltOperand]:
     """Yield the operands that a policy asks for in vain."""
-    if isinstance(policy, GpuClusterPolicy) and policy.spec.driver.enabled:
-        yield UnbuiltOperand(
-            operand=Operand.DRIVER,
-            section="spec.driver",
-            problem=NO_HOST_INSTALLATION,
-            remedy="install the driver with the machine and set enabled to false, or use a"
-            " ClusterPolicy, which runs the driver in a container",
-        )
     if isinstance(policy, ClusterPolicy):
         yield from _unbuilt_parts(policy)
         yield from _absent(policy)

@@ -53,11 +53,13 @@ class PodOverrides(PolicyStruct, frozen=True, kw_only=True):
 
 
 class WantedDriver(PolicyStruct, frozen=True, kw_only=True):
-    """A wanted driver. The host method uses only `version`."""
+    """A wanted driver. The host method uses only `version` and `cuda`."""
 
     method: InstallMethod
     version: str = ""
     """Set with the host method only; otherwise the image determines the version."""
+    cuda: str = ""
+    """With the host method: the version of the CUDA libraries that come with the driver."""
     image: Image = Image()
     use_precompiled: bool = False
     kernel_module_type: KernelModuleType = KernelModuleType.AUTO
@@ -104,6 +106,8 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
     """Some driver comes with GPUDirect Storage."""
     gdrcopy: bool = False
     """Some driver comes with GDRCopy."""
+    artefacts: bool = False
+    """The driver agent installs drivers on hosts."""
     validation_pod: bool = False
     """A pod that asks for a GPU has to confirm the validation of a node."""
 
@@ -131,7 +135,12 @@ def host_driver(policy: GpuClusterPolicy) -> WantedDriver:
     driver = policy.spec.driver
     if not driver.enabled:
         return WantedDriver(method=InstallMethod.PRE_INSTALLED)
-    return WantedDriver(method=InstallMethod.HOST, version=driver.version)
+    cuda = policy.spec.cuda
+    return WantedDriver(
+        method=InstallMethod.HOST,
+        version=driver.version,
+        cuda=cuda.version if cuda.enabled else "",
+    )
 
 
 def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
@@ -163,6 +172,7 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
             device_plugin=cluster.spec.device_plugin.enabled,
             dra=cluster.spec.dra.enabled,
             mig_manager=cluster.spec.mig_manager.enabled,
+            artefacts=cluster.spec.driver.enabled,
         )
     return Operands()
 

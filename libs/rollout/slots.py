@@ -18,6 +18,7 @@ from libs.contracts.node import NodeRecord
 from libs.contracts.numbers import next_number
 from libs.contracts.reports import Evidence, Progress, Refusal, RefusalCode, Result
 from libs.contracts.reports import Outcome as Ended
+from libs.policy.mig.geometry import NO_DIGEST
 from libs.rollout.decision import Step, WriteSlot
 from libs.rollout.node_driver import passed_evidence
 from libs.rollout.views.fleet import Instant
@@ -157,8 +158,8 @@ def refusal_text(component: Component, command: Command | None) -> str:
 
 def proven_by(evidence: Evidence) -> Proven:
     """Return the driver that passed evidence proves."""
-    digest = evidence.driver_digest if evidence.driver_pod_uid else ""
-    return _proven(evidence.label, evidence.kernel, digest)
+    digest = evidence.driver_digest
+    return _proven(evidence.label, evidence.kernel, "" if digest == NO_DIGEST else digest)
 
 
 @lru_cache(maxsize=1024)

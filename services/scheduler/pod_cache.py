@@ -111,7 +111,7 @@ class FollowedNodes:
         self._pod_cache = pod_cache
         self._node_states = node_states
         self._required: set[str] = set()
-        """Nodes without a lease that need an upgrade."""
+        """Nodes without a lease that need an upgrade, or whose driver is to be removed."""
         self._leased: set[str] = set()
 
     @property
@@ -128,6 +128,8 @@ class FollowedNodes:
             self._leased.add(name)
         elif view.state not in _AT_REST and (view.pool or view.driver_label):
             self._required.add(name)
+        elif view.preflight is not None and not view.preflight.label:
+            self._required.add(name)  # it is asked whether its driver can be removed
 
     def follow(self, pools: Iterable[PoolView]) -> None:
         """Follow nodes in flight, then those asked for a preflight, then others that are due."""

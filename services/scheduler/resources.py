@@ -16,6 +16,7 @@ from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, Val
 from libs.kube import views
 from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
+from libs.policy import artefacts
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.policy.mig.config import CONFIG_KEY
 from libs.rollout.views.node import MalformedAnnotation, NodeField
@@ -275,7 +276,7 @@ class DaemonSet(Unmanaged, views.DaemonSet, frozen=True, kw_only=True):
 
 
 class ConfigMap(views.Object, frozen=True, kw_only=True):
-    """A ConfigMap, reduced to the file of MIG configurations that it may have."""
+    """A ConfigMap, reduced to what the scheduler reads: MIG configurations, or artefacts."""
 
     data: dict[str, str] | None = None
 
@@ -288,6 +289,8 @@ class ConfigMap(views.Object, frozen=True, kw_only=True):
             resource_version=metadata.resource_version,
         )
         kept = {CONFIG_KEY: data[CONFIG_KEY]} if CONFIG_KEY in data else None
+        if metadata.name == artefacts.CONFIG_MAP:
+            kept = data
         msgspec.structs.force_setattr(self, "metadata", reduced)
         msgspec.structs.force_setattr(self, "data", kept)
 

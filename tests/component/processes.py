@@ -185,6 +185,9 @@ AGENTS: Final[Mapping[Writer, tuple[type[AgentSettings], RunAgent]]] = {
 }
 
 
+ARTEFACTS: Final = "artefacts"
+"""The folder, beside those of the machines, that stands for the ConfigMap of artefacts."""
+
 SWITCHES: Final[Mapping[Writer, Mapping[str, Any]]] = {
     Writer.DRIVER: {"toolkit": True},
     Writer.PLUGIN: {"mig_strategy": MigStrategy.MIXED},
@@ -209,10 +212,11 @@ def run_agent(
         proves=writer is Writer.VALIDATOR,
     )
     state_dir = machine.root.parent / f"{machine.root.name}-state" / writer
+    named = dict(SWITCHES.get(writer, {}))
+    if writer is Writer.DRIVER:
+        named["artefacts"] = str(machine.root.parent / ARTEFACTS)
     return lambda process: run(
-        settings(
-            node=machine.name, node_uid=node_uid, state_dir=state_dir, **SWITCHES.get(writer, {})
-        ),
+        settings(node=machine.name, node_uid=node_uid, state_dir=state_dir, **named),
         bus=process.bus,
         host=host,
         journal=journal,

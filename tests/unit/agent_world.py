@@ -108,11 +108,9 @@ class AgentWorld:
         await self.slots.write(slot, command)
         return order
 
-    async def send_check(self, body: CheckBody) -> None:
+    async def send_check(self, body: CheckBody, *, name: str = "c-1") -> None:
         """Send a check to the agent."""
-        check = Check.of(
-            body, id="c-1", node=NODE, node_uid=UID, boot_id=BOOT, now=self.clock.now()
-        )
+        check = Check.of(body, id=name, node=NODE, node_uid=UID, boot_id=BOOT, now=self.clock.now())
         slot = subjects.Check(
             cluster="default", node=NODE, component=self.WRITER, asker=Writer.SCHEDULER
         )

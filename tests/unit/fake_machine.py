@@ -14,9 +14,10 @@ from libs.host.gate import GateRequest
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
-from libs.host.linux import InUse, NotLoaded, Unloaded, UnloadResult
+from libs.host.linux import InUse, Loaded, LoadResult, NotLoaded, Refused, Unloaded, UnloadResult
 from libs.host.machine import InlineOffload, Machine
 from libs.host.tree import Tree
+from libs.testing.module_files import module_fields
 from tests.unit.host.builders import link, put
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class FakeMachine:
         self.unloaded: list[str] = []
         self.unmounted: list[str] = []
         self.unmount_error: str | None = None
+        self.load_error = ""
+        """Why the kernel takes no module."""
         put(root, "/proc/sys/kernel/random/boot_id", BOOT)
         put(root, "/proc/sys/kernel/osrelease", KERNEL)
         (root / SHARED_MEMORY[1:]).mkdir(parents=True)
@@ -150,6 +153,16 @@ class FakeMachine:
         self.unloaded.append(module)
         self.set_modules(*(name for name in names if name != module))
         return Unloaded()
+
+    def load(self, path: str) -> LoadResult:
+        """Load a module, whose file says its name."""
+        text = self.tree.data(path)
+        if text is None or self.load_error:
+            return Refused(self.load_error or f"{path} is missing")
+        found = module_fields(text)
+        names = [line.split()[0] for line in (self.tree.text("/proc/modules") or "").splitlines()]
+        self.set_modules(*names, found["name"], version=found["version"])
+        return Loaded()
 
     def unmount_below(self, path: str) -> str | None:
         self.unmounted.append(path)

@@ -8,8 +8,7 @@ from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterCol
 from libs.policy.kinds.mig import MIG_EFFECT
 from libs.policy.shapes import About, PolicyStruct
 
-NO_HOST_INSTALLATION = "this version of Sluice installs no drivers on hosts"
-NO_CUDA = "this version's validator does not compare CUDA versions"
+WITH_DRIVER = "together with the driver, if spec.driver.enabled"
 
 
 class HostDriver(PolicyStruct, frozen=True, kw_only=True):
@@ -26,22 +25,28 @@ class HostDriver(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The driver's version.",
-            effect=f"names the driver that nodes wait for: {NO_HOST_INSTALLATION}",
+            effect="the artefact that ConfigMap sluice-driver-artefacts names for it and for the"
+            " node's system is installed on the host",
         ),
     ] = ""
 
 
 class Cuda(PolicyStruct, frozen=True, kw_only=True):
-    """The CUDA version that containers rely on."""
+    """CUDA's libraries on the host."""
 
     enabled: Annotated[
-        bool, About("Whether a CUDA version is required.", no_effect_because=NO_CUDA)
+        bool,
+        About(
+            "Whether CUDA's libraries are installed on the host.",
+            effect=f"true, with a version: they are installed {WITH_DRIVER}",
+        ),
     ] = True
     version: Annotated[
         str,
         About(
-            "The CUDA version that the driver must support.",
-            no_effect_because=NO_CUDA,
+            "The version of CUDA.",
+            effect="the artefact that ConfigMap sluice-driver-artefacts names for it is installed"
+            f" on the host {WITH_DRIVER}",
             refuses="what is not a CUDA version",
         ),
     ] = ""
@@ -73,7 +78,7 @@ class HostMigManager(PolicyStruct, frozen=True, kw_only=True):
 
 class GpuClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
     driver: Annotated[HostDriver, About("The driver.")] = HostDriver()
-    cuda: Annotated[Cuda, About("The CUDA version.")] = Cuda()
+    cuda: Annotated[Cuda, About("CUDA's libraries on the host.")] = Cuda()
     device_plugin: Annotated[HostDevicePlugin, About("The device plugin.")] = HostDevicePlugin()
     dra: Annotated[Dra, About("GPUs by resource claims, instead of the device plugin.")] = Dra()
     mig_manager: Annotated[HostMigManager, About("MIG changes.")] = HostMigManager()

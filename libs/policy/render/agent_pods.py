@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from libs.policy import artefacts
 from libs.policy.kinds.agents import (
     NRI_GPUS,
     NRI_MANAGEMENT,
@@ -48,6 +49,8 @@ PLUGINS: Final = "/var/lib/kubelet/plugins"
 PLUGIN_REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
 """Where the plugin for claims has the kubelet's directories of plugins and of their sockets."""
 PLUGIN_CONFIG_DIR: Final = "/etc/nvidia-device-plugin"
+ARTEFACTS_DIR: Final = "/etc/sluice-driver-artefacts"
+"""Where the driver agent has the ConfigMap that names artefacts."""
 
 Volume = tuple[JsonObject, JsonObject]
 """A volume and its mount."""
@@ -129,8 +132,16 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
             "SLUICE_RUNTIME_CLASS": runtime_class(policy),
             "SLUICE_TOOLKIT": "true" if operands.toolkit else "false",
             **_nri(policy, operands),
+            **({"SLUICE_ARTEFACTS": ARTEFACTS_DIR} if operands.artefacts else {}),
         },
-        volumes=_host(policy, read_only=False),
+        volumes=(
+            *_host(policy, read_only=False),
+            *(
+                (_config_folder("artefacts", artefacts.CONFIG_MAP, ARTEFACTS_DIR),)
+                if operands.artefacts
+                else ()
+            ),
+        ),
         host_pid=True,
     )
 

@@ -11,7 +11,16 @@ from typing import Final
 
 from libs.host import gate, linux, modules
 from libs.host.gate import GateRequest
-from libs.host.linux import InUse, NotLoaded, RealLinux, Unloaded, UnloadResult
+from libs.host.linux import (
+    InUse,
+    Loaded,
+    LoadResult,
+    NotLoaded,
+    RealLinux,
+    Refused,
+    Unloaded,
+    UnloadResult,
+)
 from libs.host.tree import Tree
 
 MACHINE: Final = "/opt/machine"
@@ -26,6 +35,7 @@ class StandInLinux(RealLinux):
     def __init__(self, tree: Tree, *, change_this_machine: bool) -> None:
         super().__init__(tree, change_this_machine=change_this_machine)
         self._root = Path(tree.root)
+        self._machine = tree
 
     def unload(self, module: str) -> UnloadResult:
         from libs.testing.realnodes.stand_in_kernel import Busy, StandInKernel
@@ -35,6 +45,21 @@ class StandInLinux(RealLinux):
             return Unloaded() if kernel.unload(module) else NotLoaded()
         except Busy as error:
             return InUse(str(error))
+
+    def load(self, path: str) -> LoadResult:
+        """Load the stand-in's modules for that of the driver; the others come with it."""
+        from libs.testing.module_files import module_fields
+        from libs.testing.realnodes.stand_in_kernel import Busy, StandInKernel
+
+        fields = module_fields(b"".join(self._machine.chunks(path)))
+        if fields.get("name") != modules.DRIVER:
+            return Loaded()
+        kernel = StandInKernel(self._root / MACHINE.lstrip("/"), root=self._root)
+        try:
+            kernel.load(fields.get("version", ""), by="")
+        except Busy as error:
+            return Refused(str(error))
+        return Loaded()
 
 
 def _admits_any_pod(_tree: Tree, _request: GateRequest) -> bool:

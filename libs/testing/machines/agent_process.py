@@ -12,12 +12,14 @@ from typing import NoReturn, TypeVar
 
 from libs.forecast.world import ProcessEnd
 from libs.host import modules
+from libs.host.artefacts import installation
 from libs.host.holders import holders
-from libs.host.linux import InUse, Unloaded, UnloadResult
+from libs.host.linux import InUse, Loaded, LoadResult, Refused, Unloaded, UnloadResult
 from libs.host.machine import Offload
 from libs.testing.errors import SimError
 from libs.testing.machines.kernel import CONTROL, device
-from libs.testing.machines.state import IncidentKind, MachineState
+from libs.testing.machines.state import IncidentKind, InstalledDriver, MachineState
+from libs.testing.module_files import module_fields
 
 T = TypeVar("T")
 
@@ -107,6 +109,26 @@ class SimulatedLinux:
         if isinstance(unloaded, Unloaded):
             self._record_holders()
         return unloaded
+
+    def load(self, path: str) -> LoadResult:
+        """Load a module whose file says its name and version; the driver's takes its time."""
+        state = self._state
+        found = module_fields(state.tree.data(path) or b"")
+        name = found.get("name", "")
+        if not name:
+            return Refused(f"finit_module {path}: Exec format error")
+        if name != modules.DRIVER:
+            state.kernel.load(name, version=found["version"], uses=(modules.DRIVER,))
+            return Loaded()
+        installed = installation.installed(state.tree)
+        label = installed.label if installed else ""
+        ending = state.model.load(state.name, label, state.next_attempt(f"load {label}"))
+        self._process.set_duration(ending.after)
+        if ending.after is None or ending.exit_code or state.refusal:
+            return Refused(f"finit_module {path}: Invalid argument")
+        digest = installed.install_digest if installed else ""
+        state.install(InstalledDriver(version=found["version"], digest=digest, label=label))
+        return Loaded()
 
     def unmount_below(self, path: str) -> str | None:
         """Unmount everything at and below this path; never fails."""

@@ -5,7 +5,7 @@ Readers use `libs.host.tree`.
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -136,10 +136,19 @@ class CachedTree(Tree):
     def status(self, path: str) -> os.stat_result | None:
         return self._cached("status", path, super().status)
 
-    def write(
-        self, path: str, data: bytes, *, mode: int = 0o644, owner: tuple[int, int] | None = None
+    def write_chunks(
+        self,
+        path: str,
+        chunks: Iterable[bytes],
+        *,
+        mode: int = 0o644,
+        owner: tuple[int, int] | None = None,
     ) -> None:
-        super().write(path, data, mode=mode, owner=owner)
+        super().write_chunks(path, chunks, mode=mode, owner=owner)
+        self.invalidate()
+
+    def make_link(self, path: str, target: str) -> None:
+        super().make_link(path, target)
         self.invalidate()
 
     def append(self, path: str, data: bytes, *, after: int) -> None:

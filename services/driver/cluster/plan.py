@@ -9,6 +9,7 @@ from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, NodeRecord, UpgradeState
 from libs.kube.views import ContainerStatus, Pod
+from libs.policy.artefacts import CONFIG_MAP, NO_ARTEFACTS, Artefacts, parse_artefacts
 from libs.policy.digest import target_digest
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
@@ -150,10 +151,17 @@ def _observe(snapshot: ClusterSnapshot, pools: Pools) -> Observation:
         },
         pod_problems=snapshot.pod_problems,
         refused=snapshot.refused,
+        artefacts=_artefacts(snapshot),
         feature_labels=any(
             key.startswith(_FEATURES) for node in snapshot.nodes for key in node.metadata.labels
         ),
     )
+
+
+def _artefacts(snapshot: ClusterSnapshot) -> Artefacts:
+    """Return what the ConfigMap says of the artefacts of host drivers."""
+    texts = snapshot.config_texts.get(CONFIG_MAP)
+    return NO_ARTEFACTS if texts is None else parse_artefacts(texts)
 
 
 def _observe_daemon_set(daemon_set: DaemonSet) -> ObservedDaemonSet:

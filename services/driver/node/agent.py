@@ -32,9 +32,12 @@ from libs.runtime.fatal import Fatal
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.driver.node.annotations import AnnotatedDevices
+from services.driver.node.artefacts import ArtefactKeeper
 from services.driver.node.checks import Checks
 from services.driver.node.gate_keeper import GateKeeper
+from services.driver.node.host_loader import HostLoader
 from services.driver.node.inspection import Inspection, inspect_machine
+from services.driver.node.install import InstallHandler
 from services.driver.node.last_proven import LastProven, ProofFile
 from services.driver.node.mig import MigHandler
 from services.driver.node.runtime import RuntimeKeeper
@@ -164,6 +167,8 @@ class DriverAgentSettings(AgentSettings, frozen=True, kw_only=True):
     """Path on the machine of the driver container's root."""
     change_this_machine: bool = False
     """Allow the agent to unload modules of the real kernel."""
+    artefacts: str = ""
+    """The folder with the ConfigMap that names the artefacts of host drivers; empty: none."""
     toolkit: bool = True
     """Keep CDI specs of the GPUs on the machine."""
     runtime_class: str = HANDLERS[0]
@@ -226,7 +231,15 @@ async def run(
     if host.linux is None:
         raise Fatal("the driver agent has no access to the kernel: it cannot unload a driver")
     boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
-    checks = Checks(machine=host)
+    artefacts = ArtefactKeeper(machine=host, config_dir=settings.artefacts, clock=env.clock)
+    checks = Checks(machine=host, artefacts=artefacts)
+    handle_install = InstallHandler(
+        machine=host,
+        linux=host.linux,
+        clock=env.clock,
+        root=settings.driver_dir,
+        artefacts=artefacts,
+    )
     handle_swap = SwapHandler(
         machine=host, linux=host.linux, clock=env.clock, root=settings.driver_dir
     )
@@ -271,6 +284,7 @@ async def run(
             CommandKind.QUIESCE: _do_nothing,
             CommandKind.IDLE: _do_nothing,
             CommandKind.SWAP: partial(change, handle_swap),
+            CommandKind.INSTALL: partial(change, handle_install),
             CommandKind.MIG: partial(change, handle_mig),
         },
         checks={CheckKind.PREFLIGHT: checks.preflight, CheckKind.HOLDERS: checks.holders},
@@ -278,6 +292,13 @@ async def run(
     )
     gate_keeper = GateKeeper(
         machine=host, commands=agent.commands, last_proven=last_proven, clock=env.clock
+    )
+    host_loader = HostLoader(
+        machine=host,
+        linux=host.linux,
+        commands=agent.commands,
+        proven=gate_keeper.proven,
+        clock=env.clock,
     )
     reporter = DriverReporter(
         machine=host,
@@ -289,7 +310,9 @@ async def run(
     )
     await agent.open()
     agent.start(service)
+    service.run_forever("artefacts", artefacts.run())
     service.run_forever("gate", gate_keeper.run())
+    service.run_forever("installed driver", host_loader.run())
     service.run_forever("container runtime", runtime.run())
     service.run_forever("CDI specs", keep_specs())
     service.run_forever("facts", reporter.run())

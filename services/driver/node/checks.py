@@ -7,9 +7,15 @@ from libs.contracts.commands import Check, CheckBody, PreflightCheck
 from libs.contracts.diagnoses import MEANINGS, Diagnosis
 from libs.contracts.reports import Finding, Holder, Holders, Preflight
 from libs.host import holders, host_driver, modules, system
+from libs.host.artefacts import installation
+from libs.host.artefacts.members import ArtefactError
+from libs.host.artefacts.store import Index
+from libs.host.files import CorruptUndoLog
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
+from services.driver.node.artefacts import ArtefactKeeper
 from services.driver.node.inspection import describe_holders, inspect_machine
+from services.driver.node.install import ARTEFACT
 
 FREE: Final = 2 * 1024**3
 """Bytes that a driver needs to be unpacked."""
@@ -19,8 +25,9 @@ UNPACKED: Final = "/var/lib"
 
 
 class Checks:
-    def __init__(self, *, machine: Machine) -> None:
+    def __init__(self, *, machine: Machine, artefacts: ArtefactKeeper) -> None:
         self._machine = machine
+        self._artefacts = artefacts
 
     async def preflight(self, check: Check, request: CheckBody) -> Preflight:
         """Return the findings that would keep a driver from starting."""
@@ -36,7 +43,28 @@ class Checks:
                     remedy="repair the file on this machine, or reboot it",
                 ),
             )
+        if request.artefact_digest:
+            findings += await self._artefact_findings(request.artefact_digest)
         return Preflight(check=check.id, label=request.label, findings=findings)
+
+    async def _artefact_findings(self, digest: str) -> tuple[Finding, ...]:
+        """Bring the artefact, and return why it could not be installed."""
+        run, tree = self._machine.offload.run, self._machine.tree
+        try:
+            index = await self._artefacts.bring_soon(digest)
+            if index is None:
+                return (_UNPACKING,)
+            found = await run(lambda: _installation_findings(tree, index))
+        except (ArtefactError, CorruptUndoLog, OSError) as error:
+            return (
+                Finding(
+                    code=ARTEFACT,
+                    message=f"the driver's artefact cannot be used: {error}",
+                    remedy="correct ConfigMap sluice-driver-artefacts, or the files that it names"
+                    " on this machine",
+                ),
+            )
+        return found
 
     async def holders(self, check: Check, _request: CheckBody) -> Holders:
         """List the processes that have the devices open."""
@@ -66,6 +94,19 @@ class Checks:
         for holder in inspection.holders:
             if holder.pod_uid not in removed:
                 yield _holder_finding(holder)
+
+
+_UNPACKING: Final = Finding(
+    code=ARTEFACT,
+    message="the driver's artefact is being verified and unpacked on this machine",
+    remedy="none: the check is repeated",
+)
+
+
+def _installation_findings(tree: Tree, index: Index) -> tuple[Finding, ...]:
+    kernel = system.kernel(tree)
+    found = installation.problems(tree, index, kernel.release if kernel else "")
+    return tuple(Finding(code=e.code, message=e.message, remedy=e.remedy) for e in found)
 
 
 def _disk_findings(tree: Tree) -> Iterator[Finding]:

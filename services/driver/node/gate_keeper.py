@@ -57,6 +57,10 @@ class GateKeeper:
         except Unreadable as error:
             self.shut_reason = f"the machine cannot be inspected: {error}"
 
+    async def proven(self) -> Proven | None:
+        """Return the driver that may be loaded now without a command; None: none may."""
+        return await self._last_proven.read() if self._counts_disk() else self._proven()
+
     async def _keep_proven(self) -> None:
         """Let the disk say what the `idle` in the slot says."""
         idle = self._idle()

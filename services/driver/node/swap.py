@@ -7,18 +7,17 @@ progress shows on the machine (docs/states.md#gate-2). It never forces anything.
 from collections.abc import Callable
 from typing import Final
 
-from libs.bus.commands.executor import Op, OpDeadlineExceeded, OpDone, OpFailed
+from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.contracts.commands import Swap
-from libs.host import driver_files, gate, holders, host_driver, modules
+from libs.host import driver_files, gate
 from libs.host.gate import GateAnswer
-from libs.host.linux import InUse, Linux, Refused
+from libs.host.linux import Linux
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
-from services.driver.node.inspection import Inspection, describe_holders, inspect_machine
+from services.driver.node.inspection import Inspection
+from services.driver.node.removal import INSPECT_INTERVAL, OldDriver
 
-INSPECT_INTERVAL: Final = 1.0
-"""Seconds between two inspections while an op waits."""
 POLL_INTERVAL: Final = 0.25
 """Seconds between two reads of a single file or folder."""
 
@@ -26,9 +25,8 @@ POLL_INTERVAL: Final = 0.25
 class SwapHandler:
     def __init__(self, *, machine: Machine, linux: Linux, clock: Clock, root: str) -> None:
         self._machine = machine
-        self._linux = linux
         self._clock = clock
-        self._root = root
+        self._old = OldDriver(machine=machine, linux=linux, clock=clock, root=root)
 
     async def __call__(self, op: Op) -> OpDone | OpFailed:
         swap = op.body
@@ -41,90 +39,26 @@ class SwapHandler:
 
     async def _try_swap(self, op: Op, swap: Swap) -> OpDone | OpFailed | None:
         """Return None if the admitted pod ended before its driver was up, and another waits."""
-        inspection = await self._wait_for_old_pods(op, swap)
+        inspection = await self._old.wait_for_pods(
+            op, kept_label=swap.label, old_pod_uid=swap.old_pod_uid
+        )
         if isinstance(inspection, OpFailed):
             return inspection
         if not (swap.label and inspection.running(swap.label, besides=swap.old_pod_uid)):
             if not swap.keep:
-                if inspection.preinstalled:
-                    return OpFailed(
-                        host_driver.CODE, f"{host_driver.MESSAGE}: {host_driver.REMEDY}"
-                    )
-                failed = await self._remove_old_driver(op)
+                failed = await self._old.remove(op, inspection)
                 if failed is not None:
                     return failed
             if not swap.label:
+                await self._old.forget_artefacts()
                 return OpDone("the driver is gone")
             await self._admit_new_pod(op, swap)
         return await self._wait_for_driver(op, swap)
 
-    async def _inspect(self, op: Op) -> Inspection:
-        """Inspect the machine; wait while it cannot be read, because unreadable is not absent."""
-        while True:
-            try:
-                return await self._machine.offload.run(lambda: inspect_machine(self._machine.tree))
-            except Unreadable as error:
-                op.raise_if_superseded()
-                op.progress("inspect", str(error))
-                if self._is_late(op):
-                    raise OpDeadlineExceeded(f"{error}, until the deadline of the op") from error
-            await self._clock.sleep(INSPECT_INTERVAL)
-
-    async def _wait_for_old_pods(self, op: Op, swap: Swap) -> Inspection | OpFailed:
-        """Wait until the machine has no container of an admitted pod, except the kept one."""
-        while True:
-            inspection = await self._inspect(op)
-            kept = inspection.running(swap.label, besides=swap.old_pod_uid) if swap.label else None
-            lingering = inspection.lingering(kept.pod_uid if kept else "")
-            if not lingering:
-                return inspection
-            op.raise_if_superseded()
-            pods = ", ".join(lingering)
-            op.progress("old-driver", f"containers of pod {pods} are still on the machine")
-            if self._is_late(op):
-                return OpFailed("old-driver", f"containers of pod {pods} did not end in time")
-            await self._clock.sleep(INSPECT_INTERVAL)
-
-    async def _remove_old_driver(self, op: Op) -> OpFailed | None:
-        """Unload the modules, and clear the files that the driver left."""
-        while (problem := await self._try_unload(op)) is not None:
-            op.raise_if_superseded()
-            op.progress("unload", problem)
-            if self._is_late(op):
-                return OpFailed("busy", problem)
-            await self._clock.sleep(INSPECT_INTERVAL)
-        await op.checkpoint("clear")
-        return await self._machine.offload.run(self._clear)
-
-    async def _try_unload(self, op: Op) -> str | None:
-        """Return why modules are still loaded; the kernel alone decides (docs/invariants.md#i5)."""
-        inspection = await self._inspect(op)
-        if not any(name in inspection.modules for name in modules.UNLOAD_ORDER):
-            return None
-        await op.checkpoint("unload")
-        return await self._machine.offload.run(self._unload)
-
-    def _unload(self) -> str | None:
-        for name in modules.UNLOAD_ORDER:
-            result = self._linux.unload(name)
-            if isinstance(result, InUse | Refused):
-                found = holders.holders(self._machine.tree)
-                return f"{result.why}; the devices are open in {describe_holders(found)}"
-        return None
-
-    def _clear(self) -> OpFailed | None:
-        problem = self._linux.unmount_below(self._root)
-        if problem is not None:
-            return OpFailed(
-                "stale-root", f"{self._root} of the old driver cannot be unmounted: {problem}"
-            )
-        driver_files.clear(self._machine.tree)
-        return None
-
     async def _admit_new_pod(self, op: Op, swap: Swap) -> None:
         """Wait for a pod that requests admission with the wanted label, and open the gate."""
         while True:
-            inspection = await self._inspect(op)
+            inspection = await self._old.inspect(op)
             request = inspection.waiting(swap.label)
             if request is not None and request.pod_uid != swap.old_pod_uid:
                 break
@@ -145,7 +79,7 @@ class SwapHandler:
     async def _wait_for_driver(self, op: Op, swap: Swap) -> OpDone | None:
         """Wait until the driver container is ready and its module is loaded."""
         while True:
-            inspection = await self._inspect(op)
+            inspection = await self._old.inspect(op)
             if inspection.running(swap.label, besides=swap.old_pod_uid) is None:
                 return None
             if inspection.ready and inspection.driver is not None:
@@ -176,9 +110,6 @@ class SwapHandler:
                     return
             except Unreadable:
                 return
-
-    def _is_late(self, op: Op) -> bool:
-        return self._clock.now() >= op.command.deadline
 
 
 def admit(machine: Machine, answer: GateAnswer, inspection: Inspection) -> None:

@@ -11,9 +11,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from libs.host import driver_files, files, modules
+from libs.host.artefacts import installation
 from libs.host.cdi import published
-from libs.host.files import UndoableFiles
+from libs.host.files import CorruptUndoLog, UndoableFiles
 from libs.host.gpus.nvml import NvmlGpus
+from libs.host.linux import InUse, Linux, Refused
 from libs.host.machine import Machine, ThreadOffload
 from libs.host.tree import Tree
 from libs.policy.render.agent_pods import VALIDATIONS
@@ -22,7 +24,7 @@ from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from libs.runtime.process import Process
 from libs.runtime.service import Service
-from services.driver.node.agent import DriverAgentSettings, make_runtime
+from services.driver.node.agent import DriverAgentSettings, make_linux, make_runtime
 from services.driver.node.runtime import RuntimeKeeper
 from services.driver.node.runtime_steps import RuntimeSettings
 from services.driver.node.toolkit_traces import KINDS
@@ -63,6 +65,7 @@ class Undo:
     """Of one machine, once."""
 
     def __init__(self, *, machine: Machine, clock: Clock, settings: RuntimeSettings) -> None:
+        """Without `machine.linux`, an installed driver stays until its modules are gone."""
         self._machine = machine
         self._clock = clock
         self._runtime = RuntimeKeeper(machine=machine, clock=clock, settings=settings)
@@ -97,8 +100,11 @@ class Undo:
                     handlers=list(facts.handlers),
                     why=facts.why,
                 )
+            problem = await run(lambda: remove_installation(tree, self._machine.linux))
+            if problem:
+                return problem
             await run(lambda: remove_files(tree))
-        except OSError as error:
+        except (CorruptUndoLog, OSError) as error:
             return str(error)
         return ""
 
@@ -109,6 +115,21 @@ def remove_specs(tree: Tree) -> None:
         path = published.file_of(kind)
         tree.remove_unfinished(path)
         published.remove(tree, path)
+
+
+def remove_installation(tree: Tree, linux: Linux | None) -> str:
+    """Remove a driver that was installed on the machine; return why it stays, or an empty text."""
+    if not installation.has_traces(tree):
+        return ""
+    results = [] if linux is None else [linux.unload(name) for name in modules.UNLOAD_ORDER]
+    for result in results:
+        if isinstance(result, InUse | Refused):
+            return f"the driver that is installed on this machine is in use: {result.why}"
+    if modules.DRIVER in modules.loaded(tree):
+        return "the driver that is installed on this machine is loaded: reboot it"
+    if left := installation.take_back(tree):
+        _log.warning("files of the driver were changed by others, and stay", paths=left)
+    return ""
 
 
 def remove_files(tree: Tree) -> None:
@@ -169,6 +190,7 @@ async def start(process: Process[DriverAgentSettings], service: Service) -> None
                 tree, nvml_library=settings.nvml_library, driver_root=settings.driver_root
             ),
             runtime=make_runtime(settings, tree),
+            linux=make_linux(settings, tree) if settings.change_this_machine else None,
         ),
         clock=process.env.clock,
         settings=replace(settings.runtime, configure=False),

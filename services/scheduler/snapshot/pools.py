@@ -8,9 +8,9 @@ import msgspec
 from libs.contracts.identities import COMPONENTS, Writer
 from libs.contracts.node import DRIVER_LABEL, MIG_STATE_LABEL, STATE_LABEL
 from libs.kube.resources import CustomObject
+from libs.policy.artefacts import NO_ARTEFACTS, Artefacts, wanted_artefact
 from libs.policy.digest import driver_identity, driver_label, target_digest
 from libs.policy.findings import printable
-from libs.policy.kinds.gpu_cluster_policy import NO_HOST_INSTALLATION
 from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
 from libs.policy.pool import Pool
@@ -91,10 +91,6 @@ class DriverDaemonSets:
 OWN_LABELS: Final = frozenset({STATE_LABEL, DRIVER_LABEL, MIG_STATE_LABEL})
 """Labels that the scheduler writes; policies cannot select by them."""
 
-_NO_HOST_METHOD: Final = (
-    f"method host: {NO_HOST_INSTALLATION}, as a GPUClusterPolicy asks: set its"
-    " spec.driver.enabled to false if the node has a driver, or use a ClusterPolicy"
-)
 _SHOWN_DIGEST: Final = len("sha256:") + 12
 
 Builds = dict[str, dict[str, Build]]
@@ -162,6 +158,7 @@ def snapshot_pools(
     daemon_sets: Collection[DaemonSet],
     *,
     gpu_clusters: Collection[str] = (),
+    artefacts: Artefacts = NO_ARTEFACTS,
     rollouts: Mapping[str, str],
 ) -> PoolSnapshot:
     """Assign `members` to pools. `rollouts` has the target of each pool's Rollout."""
@@ -181,7 +178,9 @@ def snapshot_pools(
         assignments[member.name] = _assignment(key, by_key.get(key), member.labels)
     variants = _variants(members, assignments)
     views = {
-        key: _pool_view(pool, variants.get(key, {}), sets, rollouts.get(key, ""))
+        key: _pool_view(
+            pool, variants.get(key, {}), sets, recorded=rollouts.get(key, ""), artefacts=artefacts
+        )
         for key, pool in by_key.items()
     }
     keys = {
@@ -230,14 +229,19 @@ def _variants(
 
 
 def _pool_view(
-    pool: Pool, variants: Mapping[str, Mapping[str, str]], sets: DriverDaemonSets, recorded: str
+    pool: Pool,
+    variants: Mapping[str, Mapping[str, str]],
+    sets: DriverDaemonSets,
+    *,
+    recorded: str,
+    artefacts: Artefacts,
 ) -> PoolView:
     target = target_digest(pool.driver)
     builds: Builds = {target: {}}
     for key, labels in variants.items():
         variant = known_variant(pool.driver, labels)
         if variant is not None:
-            builds[target][key] = _target_build(pool, variant, sets)
+            builds[target][key] = _target_build(pool, variant, sets, artefacts)
         for earlier in sorted(sets.targets.get(pool.key, set()) - {target}):
             if label := _earlier_label(pool, earlier, labels, sets):
                 builds.setdefault(earlier, {})[key] = sets.build(label)
@@ -285,7 +289,9 @@ def _with_builds_in_use(
     return builds
 
 
-def _target_build(pool: Pool, variant: Variant, sets: DriverDaemonSets) -> Build:
+def _target_build(
+    pool: Pool, variant: Variant, sets: DriverDaemonSets, artefacts: Artefacts
+) -> Build:
     """Return the build of the pool's target for nodes of this variant."""
     identity = driver_identity(pool.key, pool.driver, variant)
     match pool.driver.method:
@@ -294,11 +300,14 @@ def _target_build(pool: Pool, variant: Variant, sets: DriverDaemonSets) -> Build
         case InstallMethod.PRE_INSTALLED:
             return Build(label=identity.label, install_digest=identity.install_digest)
         case InstallMethod.HOST:
+            found = wanted_artefact(artefacts, pool.driver, variant)
+            missing = isinstance(found, str)
             return Build(
                 label=identity.label,
                 install_digest=identity.install_digest,
-                readiness=Readiness.MISSING,
-                detail=_NO_HOST_METHOD,
+                artefact="" if missing else found.digest,
+                readiness=Readiness.MISSING if missing else Readiness.SETTLED,
+                detail=found if missing else "",
             )
 
 
@@ -330,6 +339,8 @@ def hypothetical_builds(
             builds[key] = Build(
                 label=identity.label,
                 install_digest=identity.install_digest,
+                # Which artefact it will be is not known, only that there has to be one.
+                artefact=identity.install_digest if driver.method is InstallMethod.HOST else "",
                 image=image if has_image and isinstance(image, str) else "",
             )
     return builds

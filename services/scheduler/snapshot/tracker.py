@@ -10,6 +10,7 @@ from libs.contracts.message import MalformedMessage
 from libs.contracts.node import DRIVER_LABEL
 from libs.contracts.reports import Preflight, Report, StateKind
 from libs.contracts.subjects import State
+from libs.policy.artefacts import CONFIG_MAP, NO_ARTEFACTS, Artefacts, parse_artefacts
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from services.scheduler.inputs import Inputs
@@ -137,6 +138,9 @@ class SnapshotTracker:
         if config_map is not None:
             for name in self._node_views.wanted_migs.users_of(config_map.metadata.name):
                 self.mark_node(name)
+            if config_map.metadata.name == CONFIG_MAP:
+                self._pools_stale = True
+                self._inputs.wake_signal.notify()
 
     def _daemon_set_changed(self, before: DaemonSet | None, after: DaemonSet | None) -> None:
         if before is None or after is None or _build_state(before) != _build_state(after):
@@ -227,6 +231,7 @@ class SnapshotTracker:
             [pool_member(node) for node in informers.nodes if is_tracked(node)],
             tuple(informers.daemon_sets),
             gpu_clusters=[each.metadata.name for each in informers.gpu_clusters],
+            artefacts=self._artefacts(),
             rollouts={each.metadata.name: each.status.target for each in informers.rollouts},
         )
         for name in before.assignments.keys() | after.assignments.keys():
@@ -242,6 +247,12 @@ class SnapshotTracker:
                 self._dirty_pools.add(key)
             if old is not None and new is not None and old.upgrade != new.upgrade:
                 self._dirty |= self._followed.unsettled
+
+    def _artefacts(self) -> Artefacts:
+        """Return what the ConfigMap says of the artefacts of host drivers."""
+        key = f"{self._inputs.namespace}/{CONFIG_MAP}"
+        config_map = self._informers.config_maps.cache.get(key)
+        return NO_ARTEFACTS if config_map is None else parse_artefacts(config_map.data or {})
 
     def _pool_changes(self) -> tuple[tuple[PoolView, ...], tuple[str, ...]]:
         dirty, self._dirty_pools = self._dirty_pools, set()

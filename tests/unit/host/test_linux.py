@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.host.linux import RealKernelForbidden, RealLinux, _mounts_below  # pyright: ignore[reportPrivateUsage]
+from libs.host.linux import RealKernelForbidden, RealLinux, Refused, _mounts_below  # pyright: ignore[reportPrivateUsage]
 from libs.host.tree import Tree
 from tests.unit.host.builders import tree
 
@@ -12,6 +12,13 @@ from tests.unit.host.builders import tree
 def test_the_real_kernel_needs_permission(tmp_path: Path) -> None:
     with pytest.raises(RealKernelForbidden, match="SLUICE_CHANGE_THIS_MACHINE"):
         RealLinux(Tree(tmp_path), change_this_machine=False)
+
+
+def test_a_module_whose_file_is_missing_is_refused(tmp_path: Path) -> None:
+    kernel = RealLinux(Tree(tmp_path), change_this_machine=True)
+    result = kernel.load("/lib/modules/x/nvidia.ko")
+    assert isinstance(result, Refused)
+    assert "/lib/modules/x/nvidia.ko cannot be read" in result.why
 
 
 def test_mount_points_at_and_below_a_path_are_found(tmp_path: Path) -> None:

@@ -339,6 +339,8 @@ MODEL: dict[str, Object] = {
     "GPUClusterPolicy": {
         "driver.enabled": False,
         "driver.version": "570.1",
+        "cuda.enabled": False,
+        "cuda.version": "13.0",
         "devicePlugin.enabled": False,
         "dra.enabled": True,
         "migManager.enabled": False,
@@ -363,7 +365,6 @@ NOTES: dict[str, Object] = {
         "licensingConfig.nlsEnabled": False,
         "virtualTopologyConfig.name": "v",
     },
-    "GPUClusterPolicy": {"cuda.enabled": False, "cuda.version": "13.0"},
 }
 WARNINGS: dict[str, Object] = {
     "ClusterPolicy": _cluster_warnings(),

@@ -51,6 +51,7 @@ BOTH, POD_ALONE, NONE = ("target", "install"), ("target",), ()
 TABLE: dict[str, tuple[Any, tuple[str, ...]]] = {
     "method": (InstallMethod.PRE_INSTALLED, BOTH),
     "version": ("580", NONE),
+    "cuda": ("13.0", NONE),
     "image.repository": ("other.example", BOTH),
     "image.image": ("other", BOTH),
     "image.version": ("590", BOTH),
@@ -140,6 +141,7 @@ PRE_INSTALLED = WantedDriver(method=InstallMethod.PRE_INSTALLED)
     ("driver", "path", "value", "expected"),
     [
         (HOST, "version", "590", BOTH),
+        (HOST, "cuda", "13.0", BOTH),
         (HOST, "env", ENV, NONE),
         (HOST, "image.image", "x", NONE),
         (PRE_INSTALLED, "version", "590", NONE),

@@ -24,6 +24,7 @@ from libs.policy.kinds.upgrade_policy import (
     PodDeletion,
     WaitForCompletion,
 )
+from libs.policy.pool import Pool
 from libs.policy.readiness import Observation
 from libs.policy.render.agents import AGENTS
 from libs.policy.render.operands import render_operands
@@ -92,7 +93,10 @@ def test_a_field_without_effect_changes_nothing(case: FieldCase) -> None:
 def policies(case: FieldCase) -> list[Object]:
     """Return policies with everything enabled except the field itself, which is in the last one."""
     if case.kind == "GPUClusterPolicy":
-        return [minimal_object(case.kind)]
+        policy = minimal_object(case.kind)
+        if case.path == "cuda.enabled":
+            put(policy["spec"], "cuda.version", "12.9")
+        return [policy]
     if case.kind == "RolloutStrategy":
         strategy = minimal_object(case.kind)
         strategy["spec"] |= {"pool": "clusterpolicy-cluster-policy", "retries": 3}
@@ -159,6 +163,10 @@ def changed_policies() -> Iterator[tuple[str, list[Object]]]:
             yield str(case), after
 
 
+def _host_driver(pool: Pool) -> tuple[str, str]:
+    return pool.driver.version, pool.driver.cuda
+
+
 def effects(objects: list[Object], *, digests: bool = False) -> Any:
     """Return what becomes of policies: objects, pools, labels of nodes, and statuses."""
     situation = Situation(objects, [UBUNTU, node("c", rack="8")])
@@ -167,7 +175,7 @@ def effects(objects: list[Object], *, digests: bool = False) -> Any:
     return (
         rendering if digests else without_digest_fields(rendering),
         [
-            (pool.key, pool.nodes, pool.upgrade, pool.strategy, pool.held, pool.driver.version)
+            (pool.key, pool.nodes, pool.upgrade, pool.strategy, pool.held, *_host_driver(pool))
             for pool in pools.pools
         ],
         [target_digest(pool.driver) for pool in pools.pools] if digests else [],

@@ -40,8 +40,8 @@ def rows() -> dict[str, dict[str, Row]]:
 ROWS = rows()
 CASES = list(cases())
 OUTCOMES = {
-    ExpectedFinding.MODEL: ("works",),
-    ExpectedFinding.NOTE: ("no effect", "no effect; refused: what is not a CUDA version"),
+    ExpectedFinding.MODEL: ("works", "works; refused: what is not a CUDA version"),
+    ExpectedFinding.NOTE: ("no effect",),
     ExpectedFinding.WARNING: ("no effect",),
     ExpectedFinding.ERROR: ("works; refused: every value but `gpu`",),
 }

@@ -363,23 +363,23 @@ CUDA = {"version": "13.0"}
         (
             "GPUClusterPolicy",
             {"cuda": CUDA, "migManager": OFF},
-            (InstallMethod.HOST, "580.95.05"),
-            Operands(mig_manager=False),
+            (InstallMethod.HOST, "580.95.05", "13.0"),
+            Operands(mig_manager=False, artefacts=True),
         ),
         (
             "GPUClusterPolicy",
             {"driver": OFF, "cuda": {**CUDA, **OFF}},
-            (InstallMethod.PRE_INSTALLED, ""),
+            (InstallMethod.PRE_INSTALLED, "", ""),
             Operands(),
         ),
-        ("ClusterPolicy", {"driver": OFF}, (InstallMethod.PRE_INSTALLED, ""), Operands()),
+        ("ClusterPolicy", {"driver": OFF}, (InstallMethod.PRE_INSTALLED, "", ""), Operands()),
     ],
 )
 def test_host_and_pre_installed_drivers(
     kind: str, spec: dict[str, Any], driver: tuple[Any, ...], operands: Operands
 ) -> None:
     (pool,) = assemble_pools([parsed(kind, "c", **spec)], []).pools
-    assert (pool.driver.method, pool.driver.version) == driver
+    assert (pool.driver.method, pool.driver.version, pool.driver.cuda) == driver
     assert pool.operands == operands
     assert pool.upgrade.auto_upgrade is (kind == "GPUClusterPolicy")
 

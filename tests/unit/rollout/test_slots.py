@@ -28,6 +28,7 @@ from tests.unit.rollout.builders import (
     component,
     done,
     ended,
+    evidence,
     failed,
     instant,
     lease,
@@ -298,3 +299,9 @@ def test_the_plugin_alone_is_told_its_configuration() -> None:
     unlabelled = required(components={name: component() for name in COMPONENTS})
     idles = sent(step_at_rest(replace(unlabelled, plugin_config="shared"), pool(), instant()))
     assert {name for name, body in idles.items() if body.config} == {"plugin"}
+
+
+def test_what_is_proven_names_the_installation_also_without_a_driver_pod() -> None:
+    proven = evidence(NEW, driver_pod_uid="", driver_digest="i-1")
+    assert slots.proven_by(proven).install_digest == "i-1"
+    assert slots.proven_by(replace(proven, driver_digest="none")).install_digest == ""

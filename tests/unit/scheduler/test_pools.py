@@ -7,18 +7,27 @@ import pytest
 
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL
+from libs.policy.artefacts import NO_ARTEFACTS, Artefacts, parse_artefacts
 from libs.policy.kinds.common import Image
 from libs.policy.manifests import parse_manifest
 from libs.policy.wanted import InstallMethod, WantedDriver
-from libs.rollout.views.pool import Readiness
+from libs.rollout.views.pool import Build, PoolView, Readiness
 from services.scheduler.resources import DaemonSet
 from services.scheduler.snapshot.pools import (
     PoolMember,
     PoolSnapshot,
     driver_version,
+    hypothetical_builds,
     snapshot_pools,
 )
-from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
+from tests.unit.policy.situations import (
+    SETTINGS,
+    Situation,
+    cluster_policy,
+    drivers,
+    from_corpus,
+    node,
+)
 
 POOL = "clusterpolicy-cluster-policy"
 
@@ -66,6 +75,45 @@ def test_agents_that_the_policy_switches_off_are_not_waited_for() -> None:
         *(Writer.PLUGIN, Writer.DRA),
         Writer.TELEMETRY,
     }
+
+
+def test_a_driver_on_hosts_is_settled_where_an_artefact_is_named() -> None:
+    policies = [
+        parse_manifest(each["kind"], each) for each in from_corpus("gpu-cluster-policy.yaml")
+    ]
+    line = f"sha256:{'a' * 64} run a.run"
+    named = parse_artefacts(
+        {
+            "driver-580.95.05-ubuntu22.04-amd64": line,
+            "cuda-13.0-ubuntu22.04-amd64": line,
+            "driver-580.95.05-ubuntu24.04-amd64": line,
+        }
+    )
+
+    def builds(artefacts: Artefacts) -> list[Build]:
+        members = [member("a"), member("b", version="24.04")]
+        snapshot = snapshot_pools(policies, members, [], artefacts=artefacts, rollouts={})
+        (view,) = snapshot.pools.values()
+        return [
+            each
+            for name in ("a", "b")
+            if (each := view.build(view.target, snapshot.assignments[name].variant)) is not None
+        ]
+
+    settled, missing = builds(named)
+    assert (settled.readiness, settled.detail) == (Readiness.SETTLED, "")
+    assert named.find(settled.artefact) is not None
+    assert (missing.readiness, missing.artefact) == (Readiness.MISSING, "")
+    assert "names no artefact cuda-13.0-ubuntu24.04-amd64" in missing.detail
+    without = builds(NO_ARTEFACTS)
+    assert [each.readiness for each in without] == [Readiness.MISSING] * 2
+    assert [each.label for each in without] == [settled.label, missing.label]
+    # What a plan supposes is installed on hosts too, not by a driver pod.
+    driver = WantedDriver(method=InstallMethod.HOST, version="590")
+    (supposed,) = hypothetical_builds(
+        PoolView(key="p", uid="u"), driver, ["ubuntu/22.04/6.8.0-48/amd64"]
+    ).values()
+    assert supposed.artefact
 
 
 def test_nodes_choose_a_configuration_of_the_plugin_where_the_policy_has_some() -> None:

@@ -1,7 +1,7 @@
 """Plans from snapshots: what this role adds to rendering and statuses; problems of pods."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -51,7 +51,6 @@ def message_of(operands: OperandPlan, kind: str) -> str:
     ("policies", "sections"),
     [
         ((cluster_policy(cdi=OFF),), ["spec.toolkit"]),
-        (from_corpus("gpu-cluster-policy.yaml"), ["spec.driver"]),
     ],
 )
 def test_a_policy_that_asks_for_operands_that_do_not_exist_names_each_section(
@@ -81,17 +80,25 @@ def test_runtime_classes_exist_only_where_a_node_knows_the_handler() -> None:
     assert classes(with_handlers(node(), "nvidia-legacy")) == []
 
 
-def test_nodes_that_wait_for_a_driver_on_the_host_are_named_with_their_system() -> None:
+def test_nodes_that_wait_for_an_artefact_are_named_with_its_key() -> None:
     (policy,) = from_corpus("gpu-cluster-policy.yaml")
     policy["spec"]["devicePlugin"] = OFF
-    operands = plan(policy, nodes=(node("n"),))
-    (status,) = operands.statuses.values()
-    (error,) = [each for each in status.conditions if each.type == "Error"]
-    assert error.status
-    assert (
-        "state-driver on n: it waits for a driver for ubuntu22.04 on amd64, but this version of"
-        " Sluice installs no drivers on hosts" in error.message
-    )
+
+    def error(**config_maps: Mapping[str, str]) -> str:
+        maps = {name.replace("_", "-"): data for name, data in config_maps.items()}
+        operands = plan(policy, nodes=(node("n"),), config_maps=maps)
+        (status,) = operands.statuses.values()
+        (found,) = [each for each in status.conditions if each.type == "Error"]
+        return found.message
+
+    driver, cuda = "driver-580.95.05-ubuntu22.04-amd64", "cuda-13.0-ubuntu22.04-amd64"
+    line = f"sha256:{'a' * 64} run a.run"
+    assert "state-driver on n: there is no ConfigMap sluice-driver-artefacts" in error()
+    assert f"names no artefact {driver}" in error(sluice_driver_artefacts={})
+    assert "line 1 is not of the form" in error(sluice_driver_artefacts={driver: "x"})
+    assert f"names no artefact {cuda}" in error(sluice_driver_artefacts={driver: line})
+    named = error(sluice_driver_artefacts={driver: line, cuda: line})
+    assert "sluice-driver-artefacts" not in named
 
 
 def lacking(*nodes: resources.Node, **devices: Any) -> list[str]:

@@ -33,6 +33,7 @@ from tests.unit.rollout.builders import (
     driver_pod,
     evidence,
     idle_components,
+    install_of,
     instant,
     label_of,
     lease,
@@ -173,7 +174,8 @@ def test_with_the_host_method_the_loaded_modules_are_compared() -> None:
     loaded = LoadedDriver(version="580.1", loaded_at=NOW - 100)
     node = done(driver_pods=(), loaded=loaded)
     node = proof(node, driver_pod_uid="", driver_started=NOW - 100)
-    known = Idle(proven=Proven(label=node.driver_label, kernel=node.kernel))
+    named = Proven(label=node.driver_label, kernel=node.kernel, install_digest=install_of(NEW))
+    known = Idle(proven=named)
     slots = {part: component(command(known, order=(TOKEN, 2))) for part in ("driver", "validator")}
     node = replace(node, components={**node.components, **slots})
     assert step_at_rest(node, on_host(pool()), instant()) is None

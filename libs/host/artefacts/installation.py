@@ -1,0 +1,170 @@
+"""A driver on the machine itself: placed, loaded, and taken back. All functions block.
+
+Only new files, links and folders are made, each logged before it is made; nothing of others is ever
+replaced. To take the driver back is therefore to remove what the log names, byte for byte
+(docs/decisions/0008-host-method.md). The record is written when everything is placed: without it
+there is an attempt that was interrupted, which is taken back before the next one.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from libs.host import modules
+from libs.host.artefacts import loading, store
+from libs.host.artefacts import system as systems
+from libs.host.artefacts.store import Index
+from libs.host.files import STATE_ROOT, UndoableFiles, fingerprint, is_taken
+from libs.host.linux import Linux, Loaded
+from libs.host.tree import Tree, Unreadable
+
+FOLDER: Final = f"{STATE_ROOT}/installation"
+_LOG: Final = f"{FOLDER}/undo"
+_RECORD: Final = f"{FOLDER}/record"
+_SPARE: Final = 256 << 20
+"""Bytes that stay free on the file system of `/usr`."""
+_SHOWN: Final = 5
+
+
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is installed completely."""
+
+    artefact: str
+    install_digest: str
+    label: str
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an artefact cannot be installed on this machine."""
+
+    code: str
+    message: str
+    remedy: str
+
+
+def files_of(tree: Tree) -> UndoableFiles:
+    return UndoableFiles(tree, _LOG)
+
+
+def installed(tree: Tree) -> Installation | None:
+    """Return the installed driver; None if there is none, or an unfinished one."""
+    data = tree.data(_RECORD)
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Installation)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(_RECORD, f"it is damaged ({error})") from error
+
+
+def has_traces(tree: Tree) -> bool:
+    """Return whether a driver, or a part of one, is installed."""
+    return tree.exists(_RECORD) or files_of(tree).has_changes
+
+
+def problems(tree: Tree, index: Index, kernel: str) -> Iterator[Problem]:
+    """Yield what forbids to install an artefact; what is ours already is taken back before."""
+    if refusal := systems.refusal(tree):
+        yield Problem(
+            code="immutable-system",
+            message=f"no driver can be installed here: {refusal}",
+            remedy=systems.REMEDY,
+        )
+        return
+    if modules.DRIVER not in index.modules_for(kernel):
+        known = sorted({each.kernel for each in index.modules if each.name == modules.DRIVER})
+        yield Problem(
+            code="no-modules",
+            message=f"the artefact has no modules for kernel {kernel}, but"
+            f" for {', '.join(known) or 'no kernel'}",
+            remedy="add a file with the driver's modules for this kernel to the artefact; Sluice"
+            " builds none",
+        )
+    taken = _taken(tree, index)
+    if taken:
+        more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
+        yield Problem(
+            code="file-exists",
+            message=f"{', '.join(taken[:_SHOWN])}{more} exist on this machine, and Sluice replaces"
+            " no file of others",
+            remedy="uninstall the packages that they belong to",
+        )
+    free = tree.free_bytes("/usr")
+    if free is not None and free < index.size + _SPARE:
+        yield Problem(
+            code="disk",
+            message=f"{free >> 20} MiB are free in /usr; the driver needs"
+            f" {(index.size + _SPARE) >> 20}",
+            remedy="free disk space on this machine",
+        )
+
+
+def _taken(tree: Tree, index: Index) -> list[str]:
+    own = set(files_of(tree).paths)
+    return [each.path for each in index.files if each.path not in own and is_taken(tree, each.path)]
+
+
+def place(tree: Tree, wanted: Installation, index: Index) -> None:
+    """Place everything, and record it. What was placed earlier has been taken back.
+
+    Raise `PathTaken`, `CorruptUndoLog` or OSError.
+    """
+    files = files_of(tree)
+    for each in index.files:
+        if each.link:
+            files.create_link(each.path, each.link)
+        else:
+            content = store.content_path(wanted.artefact, each.content)
+            chunks: Callable[[], Iterator[bytes]] = lambda path=content: tree.chunks(path)  # noqa: E731
+            files.create(each.path, chunks, mode=each.mode, digest=each.sha256)
+    tree.write(_RECORD, msgspec.json.encode(wanted), mode=0o600)
+
+
+def take_back(tree: Tree) -> tuple[str, ...]:
+    """Remove what was placed; return what others have changed since, which stays."""
+    tree.remove(_RECORD)
+    left = files_of(tree).undo()
+    tree.remove_unfinished(_RECORD)
+    tree.remove_folder(FOLDER)
+    return left
+
+
+def is_whole(tree: Tree, index: Index) -> bool:
+    """Return whether every file is as it was placed."""
+    for each in index.files:
+        if each.link:
+            if tree.link(each.path) != each.link:
+                return False
+        elif fingerprint(tree, each.path) != each.sha256:
+            return False
+    return True
+
+
+def load(tree: Tree, linux: Linux, artefact: str, index: Index, kernel: str) -> str:
+    """Load the driver's modules; return why that failed, or an empty text."""
+    own = index.modules_for(kernel)
+    folder = f"/lib/modules/{kernel}"
+    try:
+        order = loading.load_order(
+            own,
+            loaded=modules.loaded(tree),
+            builtin=loading.builtin_names(_listing(tree, f"{folder}/modules.builtin")),
+            others=loading.paths_by_name(kernel, _listing(tree, f"{folder}/modules.dep")),
+        )
+    except loading.Unloadable as error:
+        return str(error)
+    for each in order:
+        path = each if isinstance(each, str) else store.content_path(artefact, each.content)
+        result = linux.load(path)
+        if not isinstance(result, Loaded):
+            name = path if isinstance(each, str) else each.name
+            return f"the kernel does not take module {name}: {result.why}"
+    return ""
+
+
+def _listing(tree: Tree, path: str) -> str:
+    try:
+        return b"".join(tree.chunks(path)).decode(errors="replace")
+    except FileNotFoundError:
+        return ""

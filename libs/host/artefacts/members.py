@@ -1,0 +1,106 @@
+"""What all formats of files share: their members, and compressed content."""
+
+import bz2
+import gzip
+import io
+import lzma
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any, BinaryIO, Final, cast
+
+import msgspec
+
+_CHUNK: Final = 1 << 20
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+
+
+class ArtefactError(Exception):
+    """A file cannot be used; the text says why, for people."""
+
+
+def _no_content() -> Iterable[bytes]:
+    return ()
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A file, or a symbolic link, that an archive brings to the machine."""
+
+    path: str
+    """Absolute, on the machine."""
+    mode: int = 0o644
+    link: str = ""
+    """The target of a link; empty for a file."""
+    content: Callable[[], Iterable[bytes]] = _no_content
+    """Has to be read before the next member is asked for."""
+
+
+class Section(io.RawIOBase):
+    """A part of a file, read in order."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(min(len(buffer), self._left))
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+def read_exactly(file: BinaryIO, size: int, what: str) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = file.read(size - len(data))
+        if not more:
+            raise ArtefactError(f"it ends within {what}")
+        data += more
+    return data
+
+
+def chunks_of(file: BinaryIO, size: int | None = None) -> Iterable[bytes]:
+    """Yield the content of a file, or its next bytes."""
+    left = size
+    while left is None or left > 0:
+        chunk = file.read(_CHUNK if left is None else min(_CHUNK, left))
+        if not chunk:
+            if left is not None:
+                raise ArtefactError("it ends within a file")
+            return
+        left = None if left is None else left - len(chunk)
+        yield chunk
+
+
+def decompressed(file: BinaryIO) -> BinaryIO:
+    """Return the content, from here on, of a file whose compression shows in its first bytes."""
+    # Not the file itself, which would be closed with its reader.
+    buffered = io.BufferedReader(Section(file, sys.maxsize), 1 << 16)
+    start = buffered.peek(6)[:6]
+    if start.startswith(b"\x1f\x8b"):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=buffered))
+    if start.startswith((b"\xfd7zXZ\0", b"\x5d\x00\x00")):
+        return cast("BinaryIO", lzma.LZMAFile(buffered))
+    if start.startswith(b"BZh"):
+        return cast("BinaryIO", bz2.BZ2File(buffered))
+    if start.startswith(_ZSTD):
+        return _zstd(buffered)
+    return buffered
+
+
+def _zstd(file: BinaryIO) -> BinaryIO:
+    try:
+        module: Any = import_module("compression.zstd")
+    except ImportError:
+        raise ArtefactError(
+            "it is compressed by zstd, which this version of Sluice does not read: pack it again"
+            " with xz or gzip, and name the digest of that"
+        ) from None
+    return module.ZstdFile(file)
+
+
+READ_ERRORS: Final = (EOFError, lzma.LZMAError, gzip.BadGzipFile)
+"""What damaged content raises, beside an OSError."""

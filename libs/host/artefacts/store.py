@@ -1,0 +1,273 @@
+"""Artefacts that are unpacked on this machine, verified, in Sluice's own folder.
+
+    /var/lib/sluice/artefacts/<digest>/index     what is in it; written last, so that it is complete
+                                       /0, /1 …  the content of its files
+
+A kernel module is kept uncompressed and is never placed among the system's: what loads modules at
+boot would load it before anybody has proven it (docs/states.md#gate).
+"""
+
+import hashlib
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import BinaryIO, Final, cast
+
+import msgspec
+
+from libs.host.artefacts import deb, rpm, run, tar
+from libs.host.artefacts.members import (
+    READ_ERRORS,
+    ArtefactError,
+    Member,
+    chunks_of,
+    decompressed,
+)
+from libs.host.files import STATE_ROOT
+from libs.host.tree import Tree, Unreadable
+
+STORE: Final = f"{STATE_ROOT}/artefacts"
+_ALLOWED: Final = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt")
+_MODULE: Final = re.compile(
+    r"(?:/usr)?/lib/modules/([^/]+)/(?:.*/)?([^/]+)\.ko(?:\.(?:xz|gz|zst))?"
+)
+_DEPENDS: Final = re.compile(rb"\0depends=([a-zA-Z0-9_,-]*)\0")
+_LONGEST_FIELD: Final = 4096
+MAX_FILES: Final = 20_000
+
+
+class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of an artefact, as it is delivered."""
+
+    path: str
+    """On the machine."""
+    kind: str
+    sha256: str
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What belongs at a path of the machine."""
+
+    path: str
+    mode: int = 0
+    link: str = ""
+    """The target of a link; empty for a file."""
+    content: str = ""
+    """The name of the file's content in the store."""
+    sha256: str = ""
+    size: int = 0
+
+
+class Module(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel module, for one kernel."""
+
+    kernel: str
+    name: str
+    """As the kernel lists it."""
+    content: str
+    depends: tuple[str, ...] = ()
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in an artefact."""
+
+    version: int = 1
+    files: tuple[Placed, ...] = ()
+    modules: tuple[Module, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(each.size for each in self.files)
+
+    def modules_for(self, kernel: str) -> dict[str, Module]:
+        """Return the modules for a kernel by name."""
+        return {each.name: each for each in self.modules if each.kernel == kernel}
+
+
+def folder_of(digest: str) -> str:
+    return f"{STORE}/{digest.removeprefix('sha256:')}"
+
+
+def content_path(digest: str, content: str) -> str:
+    return f"{folder_of(digest)}/{content}"
+
+
+def read_index(tree: Tree, digest: str) -> Index | None:
+    """Return what is in an artefact; None while it is not complete here. Raise `Unreadable`."""
+    path = f"{folder_of(digest)}/index"
+    try:
+        data = b"".join(tree.chunks(path))
+        return msgspec.json.decode(data, type=Index)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(path, f"it is damaged ({error}): remove its folder") from error
+
+
+def stage(tree: Tree, digest: str, sources: Sequence[SourceFile], *, libraries: str) -> Index:
+    """Verify and unpack an artefact, unless it is here already; return what is in it.
+
+    Raise `ArtefactError` or OSError. An attempt that was interrupted is begun anew.
+    """
+    known = read_index(tree, digest)
+    if known is not None:
+        return known
+    remove(tree, digest)
+    index = _Stage(tree, digest, libraries).run(sources)
+    tree.write(f"{folder_of(digest)}/index", msgspec.json.encode(index), mode=0o600)
+    return index
+
+
+def remove(tree: Tree, digest: str) -> None:
+    """Remove an artefact, the index first."""
+    folder = folder_of(digest)
+    tree.remove(f"{folder}/index")
+    for name in tree.names(folder):
+        tree.remove(f"{folder}/{name}")
+    tree.remove_folder(folder)
+
+
+def keep_only(tree: Tree, digests: Iterable[str]) -> None:
+    """Remove all other artefacts."""
+    kept = {digest.removeprefix("sha256:") for digest in digests}
+    for name in tree.names(STORE):
+        if name not in kept:
+            remove(tree, name)
+    if not kept:
+        for folder in (STORE, STATE_ROOT):
+            with suppress(OSError):
+                tree.remove_folder(folder)
+
+
+class _Stage:
+    def __init__(self, tree: Tree, digest: str, libraries: str) -> None:
+        self._tree = tree
+        self._digest = digest
+        self._libraries = libraries
+        self._files: dict[str, Placed] = {}
+        self._modules: dict[tuple[str, str], Module] = {}
+        self._count = 0
+
+    def run(self, sources: Sequence[SourceFile]) -> Index:
+        for source in sources:
+            try:
+                self._verify(source)
+                with self._tree.reader(source.path) as file:
+                    for member in self._members(source.kind, file):
+                        self._add(member)
+            except FileNotFoundError:
+                raise ArtefactError(f"{source.path} is not on this machine") from None
+            except READ_ERRORS as error:
+                raise ArtefactError(f"{source.path} is damaged: {error}") from error
+            except ArtefactError as error:
+                raise ArtefactError(f"{source.path}: {error}") from error
+        return Index(files=tuple(self._files.values()), modules=tuple(self._modules.values()))
+
+    def _verify(self, source: SourceFile) -> None:
+        found = hashlib.sha256()
+        for chunk in self._tree.chunks(source.path):
+            found.update(chunk)
+        if found.hexdigest() != source.sha256:
+            raise ArtefactError(
+                f"its digest is sha256:{found.hexdigest()}, not sha256:{source.sha256}: it is"
+                " another file, or was damaged on the way"
+            )
+
+    def _members(self, kind: str, file: BinaryIO) -> Iterator[Member]:
+        match kind:
+            case "deb":
+                return deb.members(file)
+            case "rpm":
+                return rpm.members(file)
+            case "run":
+                return run.members(file, libraries=self._libraries)
+            case "tar":
+                return tar.members(file)
+            case _:
+                raise ArtefactError(f"{kind} is no kind of artefact: deb, rpm, run and tar are")
+
+    def _add(self, member: Member) -> None:
+        path = member.path
+        if ".." in path.split("/") or not path.startswith(tuple(f"{each}/" for each in _ALLOWED)):
+            raise ArtefactError(
+                f"{path} in it is outside of {', '.join(_ALLOWED)}, where a driver belongs"
+            )
+        if self._count >= MAX_FILES:
+            raise ArtefactError(f"the artefact has more than {MAX_FILES} files")
+        self._count += 1
+        module = _MODULE.fullmatch(path)
+        if module is not None:
+            if not member.link:
+                self._add_module(member, module[1], module[2].replace("-", "_"))
+            return
+        if path in self._files:
+            raise ArtefactError(f"{path} is in the artefact twice")
+        if member.link:
+            self._files[path] = Placed(path=path, link=member.link)
+            return
+        content = str(self._count)
+        digest, size = hashlib.sha256(), 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for chunk in member.content():
+                digest.update(chunk)
+                size += len(chunk)
+                yield chunk
+
+        self._write(content, counted())
+        self._files[path] = Placed(
+            path=path, mode=member.mode, content=content, sha256=digest.hexdigest(), size=size
+        )
+
+    def _add_module(self, member: Member, kernel: str, name: str) -> None:
+        content = str(self._count)
+        packed = cast("BinaryIO", io.BufferedReader(_Chunks(member.content())))
+        dependencies = _Dependencies(chunks_of(decompressed(packed)))
+        self._write(content, dependencies)
+        self._modules[kernel, name] = Module(
+            kernel=kernel, name=name, content=content, depends=dependencies.found
+        )
+
+    def _write(self, content: str, chunks: Iterable[bytes]) -> None:
+        self._tree.write_chunks(content_path(self._digest, content), chunks, mode=0o600)
+
+
+class _Chunks(io.RawIOBase):
+    """Content in pieces, as a file."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = chunk
+        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+class _Dependencies:
+    """Passes on a module's content, and finds the modules that it needs."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chunks
+        self.found: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[bytes]:
+        before = b""
+        for chunk in self._chunks:
+            text = before + chunk
+            if match := _DEPENDS.search(text):
+                names = match[1].decode().replace("-", "_")
+                self.found = tuple(filter(None, names.split(",")))
+            before = text[-_LONGEST_FIELD:]
+            yield chunk

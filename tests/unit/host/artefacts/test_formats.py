@@ -1,0 +1,156 @@
+"""The formats of artefacts: what is in them, and what is refused with a reason."""
+
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from libs.host.artefacts import store
+from libs.host.artefacts.members import ArtefactError
+from libs.host.artefacts.store import Index
+from libs.host.tree import Tree
+from libs.testing.module_files import module_file
+from tests.unit.host.artefacts import packing
+from tests.unit.host.artefacts.packing import LIBRARIES, PACKERS, deliver
+
+KERNEL = "6.8.0-48-generic"
+VERSION = "580.95.05"
+DIGEST = "sha256:" + "a" * 64
+
+
+def staged(root: Path, kind: str, content: bytes) -> Index:
+    source = deliver(root, f"driver.{kind}", kind, content)
+    return store.stage(Tree(root), DIGEST, [source], libraries=LIBRARIES)
+
+
+def unpacked(root: Path, index: Index) -> dict[str, tuple[int, bytes | str]]:
+    """Return mode and content of every file, and the target of every link."""
+    tree = Tree(root)
+    return {
+        each.path: (
+            each.mode,
+            each.link or tree.data(store.content_path(DIGEST, each.content)) or b"",
+        )
+        for each in index.files
+    }
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_packages_and_archives_bring_their_files(kind: str, tmp_path: Path) -> None:
+    files = {**packing.driver(VERSION), **packing.modules(KERNEL, VERSION)}
+    index = staged(tmp_path, kind, PACKERS[kind](files))
+    found = unpacked(tmp_path, index)
+    expected = {
+        path: (0 if isinstance(content, str) else 0o755 if "/bin/" in path else 0o644, content)
+        for path, content in files.items()
+        if ".ko" not in path
+    }
+    assert found == expected
+    assert index.size == sum(len(each) for _, each in found.values() if isinstance(each, bytes))
+    own = index.modules_for(KERNEL)
+    assert {name: each.depends for name, each in own.items()} == {
+        "nvidia": (),
+        "nvidia_uvm": ("nvidia",),
+        "nvidia_modeset": ("nvidia",),
+    }
+    uvm = Tree(tmp_path).data(store.content_path(DIGEST, own["nvidia_uvm"].content))
+    assert uvm == module_file("nvidia_uvm", VERSION, "nvidia")
+    assert index.modules_for("6.8.0-49-generic") == {}
+
+
+def test_an_installer_brings_what_computing_needs(tmp_path: Path) -> None:
+    index = staged(tmp_path, "run", packing.run(VERSION))
+    found = {path: (mode, content) for path, (mode, content) in unpacked(tmp_path, index).items()}
+    assert found == {
+        "/usr/bin/nvidia-smi": (0o755, b"nvidia-smi"),
+        "/usr/bin/nvidia-modprobe": (0o4755, b"nvidia-modprobe"),
+        "/etc/OpenCL/vendors/nvidia.icd": (0o444, b"nvidia.icd"),
+        f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin": (0o444, b"firmware/gsp_ga10x.bin"),
+        f"{LIBRARIES}/libnvidia-cfg.so.{VERSION}": (0o755, b"libnvidia-cfg.so.580.95.05"),
+        f"{LIBRARIES}/libnvidia-cfg.so.1": (0, f"libnvidia-cfg.so.{VERSION}"),
+        f"{LIBRARIES}/libcuda.so.{VERSION}": (0o755, b"libcuda.so.580.95.05"),
+        f"{LIBRARIES}/libcuda.so.1": (0, f"libcuda.so.{VERSION}"),
+    }
+    assert index.modules == ()
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
+def test_a_package_of_dpkg_is_read(tmp_path: Path) -> None:
+    source, root = tmp_path / "source", tmp_path / "root"
+    (source / "DEBIAN").mkdir(parents=True)
+    (source / "DEBIAN/control").write_text(
+        "Package: x\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b>\nDescription: x\n"
+    )
+    (source / "usr/bin").mkdir(parents=True)
+    (source / "usr/bin/nvidia-smi").write_bytes(b"smi")
+    (source / "usr/bin/nvidia-smi").chmod(0o755)
+    (source / "usr/bin/again").hardlink_to(source / "usr/bin/nvidia-smi")
+    package = tmp_path / "x.deb"
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "-Zxz", "-b", str(source), str(package)],
+        check=True,
+        capture_output=True,
+    )
+    index = staged(root, "deb", package.read_bytes())
+    found = unpacked(root, index)
+    assert {path: content for path, (_, content) in found.items() if content} in (
+        {"/usr/bin/again": b"smi", "/usr/bin/nvidia-smi": "/usr/bin/again"},
+        {"/usr/bin/nvidia-smi": b"smi", "/usr/bin/again": "/usr/bin/nvidia-smi"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "reason"),
+    [
+        ("deb", b"not a package", "it is no Debian package"),
+        ("deb", packing.deb(packing.driver(VERSION))[:-2000], "driver.deb"),
+        ("rpm", b"x" * 200, "it is no RPM package"),
+        ("rpm", packing.rpm(packing.driver(VERSION))[:400], "driver.rpm"),
+        ("run", b"#!/bin/sh\nexit 0\n", "it is no .run file"),
+        ("run", b"#!/bin/sh\nskip=3\n" + packing.tar({"/a": b"a"}), "no manifest"),
+        ("tar", b"nothing", "it is no tar archive"),
+        ("tar", b"\x28\xb5\x2f\xfd" + b"x" * 100, "compressed by zstd"),
+        ("tar", packing.tar({"/etc/../root/.ssh/key": b"a"}), "where a driver belongs"),
+        ("tar", packing.tar({"/var/spool/cron/root": b"a"}), "where a driver belongs"),
+        ("zip", b"PK", "zip is no kind of artefact"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_words(
+    kind: str, content: bytes, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ArtefactError, match=reason):
+        staged(tmp_path, kind, content)
+    assert store.read_index(Tree(tmp_path), DIGEST) is None
+
+
+def test_another_content_than_the_named_one_is_refused(tmp_path: Path) -> None:
+    source = deliver(tmp_path, "driver.tar", "tar", packing.tar(packing.driver(VERSION)))
+    (tmp_path / source.path.lstrip("/")).write_bytes(packing.tar({"/usr/bin/other": b""}))
+    with pytest.raises(ArtefactError, match="its digest is sha256:"):
+        store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
+    (tmp_path / source.path.lstrip("/")).unlink()
+    with pytest.raises(ArtefactError, match="is not on this machine"):
+        store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
+
+
+def test_a_path_in_two_files_is_refused(tmp_path: Path) -> None:
+    content = packing.tar({"/usr/bin/nvidia-smi": b"1"})
+    first = deliver(tmp_path, "1.tar", "tar", content)
+    second = deliver(tmp_path, "2.tar", "tar", content)
+    with pytest.raises(ArtefactError, match="twice"):
+        store.stage(Tree(tmp_path), DIGEST, [first, second], libraries=LIBRARIES)
+
+
+def test_only_the_kept_artefacts_stay(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    source = deliver(tmp_path, "1.tar", "tar", packing.tar({"/usr/bin/nvidia-smi": b"1"}))
+    digests = [f"sha256:{each * 64}" for each in "abc"]
+    for digest in digests:
+        store.stage(tree, digest, [source], libraries=LIBRARIES)
+    store.keep_only(tree, digests[1:2])
+    assert tree.names(store.STORE) == ("b" * 64,)
+    store.keep_only(tree, ())
+    assert not tree.exists(store.STORE)
+    assert stat.S_ISDIR((tmp_path / "srv").stat().st_mode)
