@@ -154,6 +154,8 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     evidence: Evidence | None = None
     validation_pod: str = ""
     """The order of the validation that a pod with a GPU has to confirm: token and op."""
+    was_done: bool = False
+    """Whether the node was `upgrade-done` by a proof before: its startup taint was removed then."""
     seen: dict[str, str] = {}
     """The revision of each source that the last write lowering availability was based on."""
 

@@ -22,6 +22,7 @@ from libs.contracts.paths import (
     SAFE_LOAD,
     SKIP,
     STATE,
+    TAINTS,
 )
 from libs.forecast.stage import api, mig
 from libs.forecast.stage.driver_pods import NAMESPACE
@@ -65,6 +66,7 @@ _FIELDS = {
     REQUEST: NodeField.REQUEST,
     REQUESTED: NodeField.REQUESTED,
     SAFE_LOAD: NodeField.SAFE_LOAD,
+    TAINTS: NodeField.TAINTS,
 }
 
 
@@ -107,6 +109,7 @@ def node_part(state: StageState, name: str) -> Part | None:
         "ready": node.ready,
         "cordoned": api.is_cordoned(node),
         "cordon_taint": node.taint,
+        "taints": node.taints,
         "gpus": node.gpus,
         "upgrade_last": node.upgrade_last,
         "field_managers": {

@@ -10,7 +10,7 @@ from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod
 from libs.contracts.reports import Evidence, Usage
-from libs.rollout.decision import Wait
+from libs.rollout.decision import NodeTaint, Wait
 from libs.rollout.views.machine import (
     Components,
     DriverPod,
@@ -37,6 +37,10 @@ class NodeField(StrEnum):
     REQUESTED = "requested"
     SAFE_LOAD = "safe-load"
     MIG_STATE = "mig-state"
+    TAINTS = "spec.taints"
+
+
+_TAINTS = NodeField.TAINTS
 
 
 class MalformedAnnotation(msgspec.Struct, frozen=True):
@@ -71,6 +75,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     cordoned: bool = False
     cordon_taint: bool = False
     """The node lifecycle controller has added the taint of a cordon."""
+    taints: tuple[NodeTaint, ...] = ()
     gpus: int = 0
     allocatable: Mapping[str, int] = {}
     """What pods can have of NVIDIA's resources, by name."""
@@ -181,9 +186,12 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_managed(self) -> bool:
-        """Whether we own a field of the node, or it has a lease or a damaged record."""
+        """Whether we own a field of the node, or it has a lease or a damaged record.
+
+        The list of taints says nothing: it may stay ours after a removal.
+        """
         return (
             self.lease is not None
-            or any(MANAGER in managers for managers in self.field_managers.values())
+            or any(self.is_owned(each) for each in self.field_managers if each is not _TAINTS)
             or self.has_damaged_record
         )
