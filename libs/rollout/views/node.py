@@ -7,7 +7,7 @@ import msgspec
 
 from libs.contracts.commands import Order
 from libs.contracts.diagnoses import Diagnosis
-from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.facts import Gate, LoadedDriver, NextKernel
 from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod
 from libs.contracts.reports import Evidence, Usage
 from libs.rollout.decision import NodeTaint, Wait
@@ -119,6 +119,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """Why no container can have some of its GPUs, as the driver agent says; for people only."""
     runtime_problem: str = ""
     """Why its container runtime is not configured as wanted, likewise for people only."""
+    next_kernel: NextKernel | None = None
+    """The kernel that it boots next, as the discovery agent says; likewise for people only."""
     runtime_digest: str = ""
     """Of what containers with a GPU get now, as the driver agent says; empty: not known."""
     evidence: Evidence | None = None

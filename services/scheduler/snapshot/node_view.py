@@ -169,6 +169,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         gate=facts.gate if facts is not None else None,
         no_gpus=printable(facts.cdi.why, _MAX_REASON) if facts and facts.cdi else "",
         runtime_problem=printable(runtime.why, _MAX_REASON) if runtime is not None else "",
+        next_kernel=reports.described.next_kernel if reports.described is not None else None,
         runtime_digest=facts.cdi.digest if facts and facts.cdi else "",
         evidence=reports.evidence,
         usage=reports.usage,
