@@ -48,10 +48,8 @@ def test_the_write_of_the_first_upgrade_done_removes_it_and_no_other_taint() -> 
     assert last.taints == (OTHERS,)
     assert isinstance(last.record, NodeRecord)
     assert last.record.was_done
-    assert (
-        "its startup taint is removed"
-        in [step.because for step in steps if taint_writes([step]) == [(OTHERS,)]][0]
-    )
+    because = next(step.because for step in steps if taint_writes([step]) == [(OTHERS,)])
+    assert "its startup taint is removed" in because
 
 
 def test_a_list_that_becomes_empty_is_written_empty() -> None:
