@@ -118,7 +118,7 @@ def node_part(state: StageState, name: str) -> Part | None:
         "last_managers": {
             _FIELDS[path]: writer
             for path, writer in node.writers.items()
-            if path in _FIELDS and writer != MANAGER
+            if path in _FIELDS and path != TAINTS and writer != MANAGER
         },
     }
     if fields:

@@ -45,6 +45,12 @@ def test_the_first_upgrade_done_may_remove_it(changed: dict[str, Any]) -> None:
         (FIRST, REMOVED, {"key": ""}, f"{KEY}, which is not the startup taint of its pool"),
         (FIRST, CHANGED, {}, f"{KEY}, instead of only removing it"),
         (
+            "lease",
+            OTHERS,
+            {},
+            "nvidia.com/gpu, which is not the startup taint of its pool",
+        ),
+        (
             "begin_upgrade",
             REMOVED,
             {},
@@ -63,7 +69,15 @@ def test_the_first_upgrade_done_may_remove_it(changed: dict[str, Any]) -> None:
             f"{KEY}, although it had been upgrade-done before",
         ),
     ],
-    ids=["another taint", "no key", "changed", "in flight", "failed", "done before"],
+    ids=[
+        "another taint",
+        "no key",
+        "changed",
+        "another taint in flight",
+        "in flight",
+        "failed",
+        "done before",
+    ],
 )
 def test_every_other_change_is_a_violation(
     story: str, changed: dict[str, Any], options: dict[str, Any], problem: str
