@@ -13,7 +13,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from libs.audit import budget, foreign_fields, grants, harm, leases, ops, proof, waits, write_counts
+from libs.audit import (
+    budget,
+    foreign_fields,
+    grants,
+    harm,
+    leases,
+    ops,
+    proof,
+    startup_taints,
+    waits,
+    write_counts,
+)
 from libs.audit.case import AuditCase, AuditFinding, MissingSource, Violation
 from libs.audit.timeline import Timeline
 from libs.audit.waits import unaccounted
@@ -55,6 +66,7 @@ _CHECKS: Final = (
     _Check("I3", ("revisions",), proof.proof),
     _Check("I4", ("revisions",), foreign_fields.cordons),
     _Check("I4", ("revisions",), foreign_fields.foreign_fields),
+    _Check("I4", ("revisions",), startup_taints.startup_taints),
     _Check("I5", ("entries",), ops.unloads),
     _Check("I6", ("revisions",), budget.freshness),
     _Check("I8", ("revisions",), harm.harm),

@@ -17,6 +17,7 @@ import msgspec
 
 from libs.audit.case import AuditCase, AuditFinding, write_violation
 from libs.audit.nodes import NodeHistory
+from libs.audit.startup_taints import is_of_taints
 from libs.audit.timeline import OURS, NodeChange
 from libs.contracts.journal import Verb
 from libs.contracts.node import (
@@ -50,7 +51,8 @@ _REQUESTS: Final = frozenset(
     {REQUEST, annotation_path(REQUESTED_ANNOTATION), annotation_path(SAFE_LOAD_ANNOTATION)}
 )
 _EXEMPT: Final = frozenset({CORDON, LEASE, RECORD, INITIALLY_CORDONED})
-"""Fields that other checks judge, or that are shared with the GPU Operator by design."""
+"""Fields that other checks judge, as they do the taints, or that are shared with the GPU Operator
+by design."""
 
 _OWNERSHIP_PATHS: Final = frozenset({STATE, DRIVER, LEASE, RECORD})
 _TAKEOVER_REQUESTS: Final = frozenset({NodeRequest.ADOPT.value, NodeRequest.FORGET.value})
@@ -204,7 +206,7 @@ def _own_write(change: NodeChange, node: _NodeOwnership) -> Iterator[str]:
     elif node.record_lost:
         yield "we wrote to it although its record is lost and there is no adopt or forget request"
     for path, last in change.previous_writers.items():
-        if last in (None, MANAGER) or path in _EXEMPT:
+        if last in (None, MANAGER) or path in _EXEMPT or is_of_taints(path):
             continue
         if problem := _field_problem(change, node, path):
             yield f"{path}, last written by {last}, {problem}"

@@ -172,6 +172,7 @@ class PoolAvailability:
                     since=change.time,
                     max_unavailable=pool.upgrade.max_unavailable,
                     failure_threshold=pool.strategy.failure_threshold,
+                    startup_taint=pool.strategy.startup_taint,
                 )
                 self._limits[key].append(limits)
         self._update_all(change.position)

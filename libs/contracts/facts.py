@@ -34,6 +34,22 @@ class Kernel(Data, frozen=True, kw_only=True):
     """The loaded modules that Sluice uses."""
 
 
+class NextKernel(Data, frozen=True, kw_only=True):
+    """The kernel that the machine boots next, as far as its files say."""
+
+    release: str = ""
+    """Empty: the running one, or it is not known."""
+    by_boot_entry: bool = False
+    """Whether the default boot entry names it; otherwise it is the newest installed one."""
+    reboot_required: bool = False
+    """Whether the system asks for a reboot (`/run/reboot-required`)."""
+    without_headers: bool = False
+    """Whether the machine has the headers of the running kernel, and not of this one."""
+    without_driver: bool = False
+    """Whether the driver is installed on the machine for the running kernel, and not for this one.
+    """
+
+
 class OperatingSystem(Data, frozen=True, kw_only=True):
     """The operating system, from os-release."""
 
@@ -204,3 +220,4 @@ class Facts(Data, frozen=True, kw_only=True):
     obstacle: Diagnosis | None = None
     """Why no driver is loaded, as far as is known."""
     container_runtime: ContainerRuntime | None = None
+    next_kernel: NextKernel | None = None

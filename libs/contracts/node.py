@@ -164,6 +164,8 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     took: dict[str, float] = {}
     """Seconds that the node's last upgrade spent in each state, for forecasts: nothing is decided
     from them."""
+    was_done: bool = False
+    """Whether the node was `upgrade-done` by a proof before: its startup taint was removed then."""
     seen: dict[str, str] = {}
     """The revision of each source that the last write lowering availability was based on."""
 

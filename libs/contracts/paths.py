@@ -75,6 +75,11 @@ def node_path(key: str) -> str:
     return label_path(key) if key in _NODE_LABELS else annotation_path(key)
 
 
+def taint_path(key: str, effect: str) -> str:
+    """Return the path of a taint of a Node."""
+    return f"{TAINTS}[key={key},effect={effect}]"
+
+
 UID: Final = "metadata.uid"
 CORDON: Final = "spec.unschedulable"
 READY: Final = "status.conditions[type=Ready].status"
@@ -85,7 +90,10 @@ GRACE: Final = "metadata.deletionGracePeriodSeconds"
 """Set while a Pod terminates."""
 DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
 DRIVER_STARTED: Final = f"status.containerStatuses[name={DRIVER_CONTAINER}].state.running.startedAt"
-TAINT: Final = "spec.taints[key=node.kubernetes.io/unschedulable,effect=NoSchedule]"
+TAINTS: Final = "spec.taints"
+"""The list of taints: for the API server one field with one owner."""
+TAINT: Final = taint_path("node.kubernetes.io/unschedulable", "NoSchedule")
+"""The taint of a cordon."""
 STATE: Final = node_path(STATE_LABEL)
 DRIVER: Final = node_path(DRIVER_LABEL)
 SKIP: Final = node_path(SKIP_LABEL)

@@ -109,6 +109,8 @@ class WhyAnswer(Message, frozen=True, kw_only=True):
     """Why containers can have none of the node's GPUs or not all, as its driver agent says."""
     container_runtime: str = ""
     """Why its container runtime is not configured as wanted, as its driver agent says."""
+    next_kernel: str = ""
+    """Why the node may have no driver after its next boot."""
     diagnoses: tuple[Diagnosis, ...] = ()
     """What is wrong with the node, where it has a name, and notes."""
 

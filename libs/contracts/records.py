@@ -28,6 +28,9 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     every node whose record names the pool at any time."""
     max_unavailable: Count | str = "25%"
     failure_threshold: Count | str = "5%"
+    startup_taint: str = ""
+    """The key of the taint that the first `upgrade-done` of a node removes; empty: there is none.
+    """
     base: Count | None = None
     """None: the base in the status of the Rollout, or else the present number of nodes."""
     accepted: Mapping[str, Count] = {}

@@ -65,7 +65,8 @@ class FastForward:
         """Keep the engine from deciding about the node, as if a write were unanswered."""
         state = self._state
         state.memory_of(name).writing += 1
-        state.nodes[name].taint = True
+        node = state.nodes[name]
+        node.fields = api.with_cordon_taint(node, True)
         self._active.add(name)
         state.stale_views.add(name)
         state.call_at(estimate.label_moves_at, move_label, name, estimate, self._active)
@@ -117,7 +118,7 @@ def finish_fast_forward(
     installed.idle_agents(state, node, machine, upgrade, evidence)
     fields = installed.node_fields(node, machine, upgrade)
     api.change_fields(state, node, api.apply_fields(node.fields, fields), api.OUR_APPLY)
-    node.taint = api.is_cordoned(node)
+    node.fields = api.with_cordon_taint(node, api.is_cordoned(node))
     driver_agent.report_facts(state, machine)
     tenant_pods.refill_node(state, name, node.uid)
     _resume_decisions(state, name, active)

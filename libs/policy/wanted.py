@@ -110,6 +110,8 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
     """The driver agent installs drivers on hosts."""
     validation_pod: bool = False
     """A pod that asks for a GPU has to confirm the validation of a node."""
+    startup_taints: tuple[str, ...] = ()
+    """The keys of the taints with which new nodes of some pool come."""
 
 
 def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:

@@ -21,6 +21,15 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     who: str = ""
 
 
+class NodeTaint(msgspec.Struct, frozen=True, kw_only=True):
+    """A taint of a Node."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str = ""
+
+
 class NodeApplyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """All that we apply to a Node. A field that is left out is given up."""
 
@@ -33,6 +42,9 @@ class NodeApplyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     not applied."""
     initially_cordoned: bool = False
     mig_state: str = ""
+    taints: tuple[NodeTaint, ...] | None = None
+    """The whole list, also of others' taints: the API server has one owner of it. None: not
+    applied."""
     cleared: tuple[str, ...] = ()
     """Keys of labels and annotations set by others that we must remove: forced to be empty."""
 

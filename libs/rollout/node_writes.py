@@ -24,6 +24,7 @@ from libs.rollout import limits
 from libs.rollout.decision import (
     Action,
     NodeApplyConfiguration,
+    NodeTaint,
     Notice,
     Step,
     WriteNode,
@@ -165,6 +166,7 @@ def write_step(
     driver_label: str | None = None,
     initially_cordoned: bool | None = None,
     mig_state: str | None = None,
+    taints: tuple[NodeTaint, ...] | None = None,
     cleared: tuple[str, ...] = (),
     lowers_capacity: bool = False,
     notes: Sequence[Notice] = (),
@@ -198,6 +200,7 @@ def write_step(
         if initially_cordoned is None
         else initially_cordoned,
         mig_state=_kept_mig_state(node, record) if mig_state is None else mig_state,
+        taints=_kept_taints(node) if taints is None else taints,
         cleared=tuple(dict.fromkeys((*cleared, *removed))),
     )
     write = WriteNode(
@@ -232,6 +235,20 @@ def _kept_label(node: NodeView, record: NodeRecord | None, lease: NodeLease | No
 def _kept_mig_state(node: NodeView, record: NodeRecord | None) -> str:
     is_ours = record is not None and node.is_owned(NodeField.MIG_STATE)
     return node.mig_state if is_ours else ""
+
+
+def _kept_taints(node: NodeView) -> tuple[NodeTaint, ...] | None:
+    """Return the taints as they are while we own their list: left out, all would be removed.
+
+    The next writer of a taint takes the list over.
+    """
+    return (node.taints or None) if node.is_owned(NodeField.TAINTS) else None
+
+
+def taints_without(node: NodeView, key: str) -> tuple[NodeTaint, ...] | None:
+    """Return all taints but those with this key; None: the node has none with it."""
+    kept = tuple(taint for taint in node.taints if taint.key != key)
+    return kept if len(kept) < len(node.taints) else None
 
 
 def _removed_fields(

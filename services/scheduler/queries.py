@@ -27,13 +27,15 @@ from libs.contracts.reports import named_diagnoses
 from libs.kube.errors import KubeError
 from libs.policy.digest import target_digest
 from libs.policy.findings import printable
+from libs.policy.next_kernel import next_kernel_problem
+from libs.policy.variants import labels_of_key
 from libs.policy.wanted import WantedDriver
 from libs.rollout.decision import Wait
 from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import Build, PoolView
+from libs.rollout.views.pool import Build, PoolView, Readiness
 from libs.runtime.logs import logger
 from services.scheduler.plan_pods import TooManyPods
 from services.scheduler.plan_process import PlanFailed, PlanRequest, PlanRunner
@@ -140,7 +142,20 @@ class SchedulerQueries:
             history=tuple(self._history.get(node.name, ())),
             no_gpus=node.no_gpus,
             container_runtime=node.runtime_problem,
+            next_kernel=self._next_kernel(node, pool),
             diagnoses=named_diagnoses(node.evidence, node.obstacle),
+        )
+
+    def _next_kernel(self, node: NodeView, pool: PoolView | None) -> str:
+        driver = self._tracker.pool_snapshot.wanted_drivers.get(node.pool)
+        if pool is None or driver is None or node.excluded:
+            return ""
+        return next_kernel_problem(
+            node.next_kernel,
+            pool=pool.key,
+            driver=driver,
+            labels=labels_of_key(node.variant),
+            has_daemon_set=lambda label: _has_daemon_set(pool, label),
         )
 
     async def plan(self, query: PlanQuery) -> PlanAnswer | QueryError:
@@ -254,6 +269,14 @@ def held_node(node: NodeView) -> HeldNode | None:
 
 def first_by_name(held: Sequence[HeldNode]) -> tuple[HeldNode, ...]:
     return tuple(sorted(held, key=lambda each: each.node)[:_MOST_HELD])
+
+
+def _has_daemon_set(pool: PoolView, label: str) -> bool:
+    return any(
+        build.label == label and build.readiness is not Readiness.MISSING
+        for by_variant in pool.builds.values()
+        for build in by_variant.values()
+    )
 
 
 def _wait_reason(wait: Wait) -> WaitReason:

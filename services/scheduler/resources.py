@@ -164,12 +164,14 @@ _PARTS_OF_KEYS: Final = (
 def _may_own_fields(entry: views.ManagedFields) -> bool:
     # Most entries belong to kubelets and controllers; decoding them would be the main cost.
     text = bytes(entry.fields_v1)
-    return any(part in text for part in _PARTS_OF_KEYS)
+    return entry.manager == MANAGER or any(part in text for part in _PARTS_OF_KEYS)
 
 
 def _owned_fields(owned: OwnedFields) -> Iterator[NodeField]:
     if "f:unschedulable" in owned.spec:
         yield NodeField.CORDON
+    if "f:taints" in owned.spec:
+        yield NodeField.TAINTS
     for field, key in _MANAGED_LABELS.items():
         if key in owned.metadata.labels:
             yield field

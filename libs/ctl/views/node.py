@@ -57,6 +57,8 @@ def _why(why: WhyAnswer, now: float) -> Iterator[RenderableType]:
         yield fact("containers lack GPUs", why.no_gpus)
     if why.container_runtime:
         yield fact("container runtime", why.container_runtime)
+    if why.next_kernel:
+        yield fact("next kernel", why.next_kernel)
     for each in why.diagnoses:
         yield fact(f"{'note' if each in NOTES else 'diagnosis'} {each.value}", describe(each))
     if why.pool:

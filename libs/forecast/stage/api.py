@@ -16,14 +16,20 @@ from libs.contracts.paths import (
     MIG_STATE,
     RECORD,
     STATE,
+    TAINTS,
     node_path,
 )
 from libs.contracts.rollout import KIND, RolloutSpec
-from libs.forecast.stage.objects import Fields, OwnedField, StageNode, StageRollout
+from libs.forecast.stage.objects import CORDON_TAINT, Fields, OwnedField, StageNode, StageRollout
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, Requester, StageState
 from libs.rollout.decision import NodeApplyConfiguration, WriteNode, WriteRollout
 
 OUR_APPLY = Requester(Verb.APPLY, SCHEDULER, MANAGER)
+NODE_CONTROLLER = Requester(
+    Verb.PATCH,
+    "system:serviceaccount:kube-system:node-controller",
+    "kube-controller-manager",
+)
 
 OK, CREATED, CONFLICT, NOT_FOUND = 200, 201, 409, 404
 
@@ -47,6 +53,17 @@ def driver_label_of(node: StageNode) -> str:
 
 def state_of(node: StageNode) -> str:
     return value(node, STATE) or ""
+
+
+def with_cordon_taint(node: StageNode, tainted: bool) -> Fields:
+    """Return the fields of the node with or without the taint of a cordon.
+
+    Its writer owns the list then, as that of any field that it changes.
+    """
+    others = tuple(taint for taint in node.taints if taint.key != CORDON_TAINT.key)
+    taints = (*others, CORDON_TAINT) if tainted else others
+    fields = {path: field for path, field in node.fields.items() if path != TAINTS}
+    return {**fields, TAINTS: OwnedField(taints, (NODE_CONTROLLER.manager,))} if taints else fields
 
 
 def record_of(node: StageNode) -> NodeRecord | None:
@@ -114,6 +131,8 @@ def _configured_fields(configuration: NodeApplyConfiguration) -> dict[str, Any]:
         fields[INITIALLY_CORDONED] = "true"
     if configuration.unschedulable is not None:
         fields[CORDON] = configuration.unschedulable
+    if configuration.taints is not None:
+        fields[TAINTS] = configuration.taints
     return fields
 
 

@@ -1,16 +1,11 @@
 """Controllers that follow the fields of a Node: its cordon, its driver label, its record."""
 
 from libs.contracts.journal import Verb
-from libs.contracts.paths import CORDON, DRIVER, RECORD, SAFE_LOAD
+from libs.contracts.paths import CORDON, DRIVER, RECORD, SAFE_LOAD, TAINTS
 from libs.forecast.stage import api, driver_pods, tenant_pods
 from libs.forecast.stage.state import Requester, StageState
 from libs.rollout.views.machine import EvictionExemption
 
-NODE_CONTROLLER = Requester(
-    Verb.PATCH,
-    "system:serviceaccount:kube-system:node-controller",
-    "kube-controller-manager",
-)
 _DISCOVERY = Requester(
     Verb.PATCH, "system:serviceaccount:sluice:sluice-discovery", "sluice-discovery"
 )
@@ -21,6 +16,8 @@ def on_node_changed(state: StageState, name: str, paths: frozenset[str]) -> None
     uid = node.uid if node is not None else ""
     if CORDON in paths:
         state.call_after(state.latencies.taint, sync_cordon_taint, name, uid)
+    if TAINTS in paths:
+        tenant_pods.schedule_refill(state, name)
     if DRIVER in paths:
         state.call_after(state.latencies.daemon_set, driver_pods.sync_drivers, name)
     if RECORD in paths:
@@ -36,10 +33,7 @@ def sync_cordon_taint(state: StageState, name: str, uid: str) -> None:
     node = state.nodes.get(name)
     if node is None or node.uid != uid or node.taint == api.is_cordoned(node):
         return
-    node.taint = not node.taint
-    api.node_stored(state, node, NODE_CONTROLLER)
-    if not node.taint:
-        tenant_pods.schedule_refill(state, name)
+    api.change_fields(state, node, api.with_cordon_taint(node, not node.taint), api.NODE_CONTROLLER)
 
 
 def set_operand_pause(state: StageState, name: str, uid: str) -> None:

@@ -23,9 +23,11 @@ from libs.contracts.paths import (
     SAFE_LOAD,
     SKIP,
     STATE,
+    TAINTS,
 )
 from libs.forecast.stage import agents, driver_pods, gpu_health, tenant_pods
 from libs.forecast.stage.objects import (
+    CORDON_TAINT,
     UNDIVIDED,
     AgentReports,
     DriverContainerStatus,
@@ -46,6 +48,7 @@ from libs.forecast.stage.objects import (
 from libs.forecast.stage.state import StageState
 from libs.forecast.stage.tenants_of_fleet import populate_tenants
 from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import NodeTaint
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import Component, DriverPod, WantedMig
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
@@ -109,7 +112,6 @@ def _node(state: StageState, view: NodeView) -> None:
         mig=_played_mig(view),
         plugin_config=view.plugin_config,
         ready=view.ready,
-        taint=view.cordon_taint,
         operands_paused=isinstance(view.record, NodeRecord) and view.record.paused,
         fields=dict(_fields(view)),
     )
@@ -139,6 +141,7 @@ def _played_mig(view: NodeView) -> WantedMig | None:
 def _fields(view: NodeView) -> dict[str, OwnedField]:
     fields: dict[str, tuple[NodeField | None, object]] = {
         CORDON: (NodeField.CORDON, True if view.cordoned else None),
+        TAINTS: (NodeField.TAINTS, _taints(view)),
         MIG_STATE: (NodeField.MIG_STATE, _played_mig(view) and view.mig_state),
         STATE: (NodeField.STATE, view.state or None),
         DRIVER: (NodeField.DRIVER, view.driver_label or None),
@@ -159,6 +162,11 @@ def _fields(view: NodeView) -> dict[str, OwnedField]:
         for path, (field, value) in fields.items()
         if value
     }
+
+
+def _taints(view: NodeView) -> tuple[NodeTaint, ...]:
+    others = tuple(taint for taint in view.taints if taint.key != CORDON_TAINT.key)
+    return (*others, CORDON_TAINT) if view.cordon_taint else others
 
 
 def _annotation(value: NodeLease | NodeRecord | MalformedAnnotation | None) -> object:

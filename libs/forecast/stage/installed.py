@@ -88,6 +88,7 @@ def node_fields(
         since=upgrade.at,
         boot_id=machine.boot_id,
         restarts=upgrade.restarts,
+        was_done=True,
         evidence=evidence_of(node, machine, upgrade),
     )
     return {

@@ -11,13 +11,14 @@ import msgspec
 
 from libs.contracts.commands import Command, CommandBody, Order, Proven
 from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.paths import TAINTS
 from libs.contracts.reports import Evidence, Finding, Progress, Refusal, Result, Usage
 from libs.contracts.rollout import RolloutSpec, RolloutStatus
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.policy.wanted import InstallMethod
-from libs.rollout.decision import Wait
+from libs.rollout.decision import NodeTaint, Wait
 from libs.rollout.views.machine import (
     EvictionExemption,
     FailedGpu,
@@ -29,6 +30,9 @@ from libs.rollout.views.pool import Build
 
 UNDIVIDED = NO_DIGEST
 """The digest of GPUs that are not divided."""
+
+
+CORDON_TAINT = NodeTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 class OwnedField(msgspec.Struct, frozen=True):
@@ -55,8 +59,6 @@ class StageNode(msgspec.Struct, kw_only=True):
     upgrade_last: bool = False
     gpus: int = 8
     ready: bool = True
-    taint: bool = False
-    """The node lifecycle controller's taint for a cordon."""
     mig: WantedMig | None = None
     """How its label asks for its GPUs to be divided; facts say whether they are."""
     plugin_config: str = ""
@@ -66,6 +68,16 @@ class StageNode(msgspec.Struct, kw_only=True):
     fields: Fields = {}
     writers: Mapping[str, str] = {}
     """The last writer of each shared field, also of removed ones."""
+
+    @property
+    def taints(self) -> tuple[NodeTaint, ...]:
+        field = self.fields.get(TAINTS)
+        return field.value if field is not None else ()
+
+    @property
+    def taint(self) -> bool:
+        """Whether it has the node lifecycle controller's taint for a cordon."""
+        return any(taint.key == CORDON_TAINT.key for taint in self.taints)
 
 
 class DriverPodPhase(StrEnum):

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 
 from libs.contracts.journal import Verb
 from libs.forecast.stage import api
-from libs.forecast.stage.objects import StageMachine, Tenant, TenantPod
+from libs.forecast.stage.objects import (
+    CORDON_TAINT,
+    StageMachine,
+    StageNode,
+    Tenant,
+    TenantPod,
+)
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, StageState
 from libs.rollout.views.machine import EvictionExemption
 
@@ -163,7 +169,7 @@ def refill_node(state: StageState, name: str, uid: str) -> None:
         return
     if not machine.up or not machine.kubelet_connected:
         return
-    if api.is_cordoned(node) or not node.ready or node.taint:
+    if api.is_cordoned(node) or not node.ready or _is_repelling(state, node):
         return
     present = {pod.tenant.name for pod in machine.tenant_pods.values() if pod.in_api}
     for number, tenant in enumerate(machine.tenants):
@@ -174,6 +180,13 @@ def refill_node(state: StageState, name: str, uid: str) -> None:
             start_tenant_pod(state, machine, number, state.new_uid("pod"))
             if budget := machine.missing.pop(tenant.name, ""):
                 _restore_budget(state, budget)
+
+
+def _is_repelling(state: StageState, node: StageNode) -> bool:
+    """Return whether the node has a taint that no tenant tolerates: of a cordon, or at startup."""
+    pool = state.pools.get(node.pool)
+    keys = {CORDON_TAINT.key, pool.strategy.startup_taint if pool is not None else ""}
+    return any(taint.key in keys for taint in node.taints)
 
 
 def _offers_gpus(machine: StageMachine) -> bool:

@@ -23,6 +23,7 @@ from libs.contracts.paths import (
     SAFE_LOAD,
     SKIP,
     STATE,
+    TAINTS,
 )
 from libs.forecast.stage import api, mig
 from libs.forecast.stage.driver_pods import NAMESPACE
@@ -66,6 +67,7 @@ _FIELDS = {
     REQUEST: NodeField.REQUEST,
     REQUESTED: NodeField.REQUESTED,
     SAFE_LOAD: NodeField.SAFE_LOAD,
+    TAINTS: NodeField.TAINTS,
 }
 
 
@@ -108,6 +110,7 @@ def node_part(state: StageState, name: str) -> Part | None:
         "ready": node.ready,
         "cordoned": api.is_cordoned(node),
         "cordon_taint": node.taint,
+        "taints": node.taints,
         "gpus": node.gpus,
         "upgrade_last": node.upgrade_last,
         "field_managers": {
@@ -116,7 +119,7 @@ def node_part(state: StageState, name: str) -> Part | None:
         "last_managers": {
             _FIELDS[path]: writer
             for path, writer in node.writers.items()
-            if path in _FIELDS and writer != MANAGER
+            if path in _FIELDS and path != TAINTS and writer != MANAGER
         },
     }
     if fields:

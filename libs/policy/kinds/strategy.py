@@ -1,11 +1,16 @@
 """RolloutStrategy (`sluice.dev/v1alpha1`): how a pool's rollout handles failures and timeouts."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from libs.contracts import rollout
 from libs.policy.kinds.common import AGE, Conditions, Kind, Metadata, PrinterColumn
 from libs.policy.shapes import About, IntOrString, PolicyStruct, Rule
+
+_TAINT_KEY: Final = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+)
 
 
 class OnJobTimeout(StrEnum):
@@ -87,6 +92,15 @@ class StrategySpec(PolicyStruct, frozen=True, kw_only=True):
             stored=True,
         ),
     ] = CordonedNodes.UPGRADE
+    startup_taint: Annotated[
+        str,
+        About(
+            "The key of a taint with which new nodes of the pool come; empty: there is none.",
+            effect="the taints with this key are removed when the node is upgrade-done for the"
+            " first time; drivers and agents tolerate them",
+            pattern=_TAINT_KEY,
+        ),
+    ] = ""
 
 
 class StrategyStatus(PolicyStruct, frozen=True, kw_only=True):

@@ -95,6 +95,8 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the pod has a token for the API server besides that for the bus."""
     tolerates_all: bool = False
     """Whether the pod runs on nodes with any taint."""
+    startup_taints: tuple[str, ...] = ()
+    """The keys of the taints that it tolerates because new nodes come with them."""
 
 
 def discovery(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:

@@ -154,6 +154,8 @@ def render_agents(
     for agent in AGENTS:
         if is_deployed(agent.component, operands):
             pod = agent.pod(policy, operands, settings)
+            if operands.startup_taints:
+                pod = msgspec.structs.replace(pod, startup_taints=operands.startup_taints)
             daemon_set = _daemon_set(agent, pod, policy, settings)
             yield RenderedObject(operand=agent.operand, object=daemon_set)
 
@@ -194,7 +196,7 @@ def _pod(
     tolerations = (
         [{"operator": "Exists"}]
         if parts.tolerates_all
-        else pod_tolerations(user_tolerations(common.tolerations))
+        else pod_tolerations(user_tolerations(common.tolerations), parts.startup_taints)
     )
     return drop_empty(
         {

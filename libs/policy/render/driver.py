@@ -95,7 +95,8 @@ def render_driver(
         return RenderFailure(pool=pool.key, identity=identity, finding=images)
     if isinstance(files, Finding):
         return RenderFailure(pool=pool.key, identity=identity, finding=files)
-    pod = driver_pod(driver, identity, settings, images, files)
+    taint = pool.strategy.startup_taint
+    pod = driver_pod(driver, identity, settings, images, files, startup_taint=taint)
     daemon_set = _daemon_set(pool, driver, identity, settings, pod)
     if settings.brings_images:
         daemon_set["metadata"]["annotations"] |= {IMAGE_ANNOTATION: images["driver"]}

@@ -90,6 +90,7 @@ def _cluster_operands(
         operands_of(pools.cluster),
         gds=any(pool.driver.gds.enabled for pool in pools.pools),
         gdrcopy=any(pool.driver.gdrcopy.enabled for pool in pools.pools),
+        startup_taints=tuple(sorted({pool.strategy.startup_taint for pool in pools.pools} - {""})),
     )
     yield from render_agents(policy, operands, settings)
     if operands.dra:

@@ -72,6 +72,10 @@ def resource_fields(resources: ResourceRequirements) -> JsonObject:
     )
 
 
-def pod_tolerations(tolerations: Iterable[Toleration]) -> list[JsonObject]:
-    """Return the GPU taint's toleration and the given ones."""
-    return [msgspec.to_builtins(toleration) for toleration in (GPU_TAINT, *tolerations)]
+def pod_tolerations(
+    tolerations: Iterable[Toleration], startup_taints: Iterable[str] = ()
+) -> list[JsonObject]:
+    """Return the tolerations of the GPU taint, the given ones, and those of startup taints."""
+    startup = (Toleration(key=key, operator="Exists") for key in sorted(set(startup_taints) - {""}))
+    distinct = dict.fromkeys((GPU_TAINT, *tolerations, *startup))
+    return [msgspec.to_builtins(toleration) for toleration in distinct]

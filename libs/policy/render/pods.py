@@ -69,10 +69,13 @@ def driver_pod(
     settings: RenderSettings,
     images: Mapping[str, str],
     files: ConfigFiles,
+    *,
+    startup_taint: str = "",
 ) -> JsonObject:
     """Return the spec of a driver's pod.
 
-    `driver` is normal; `images` are by part: `driver`, and `gds` and `gdrcopy` if enabled.
+    `driver` is normal; `images` are by part: `driver`, and `gds` and `gdrcopy` if enabled. The
+    toleration of the startup taint is in no digest: it replaces no driver.
     """
     return drop_empty(
         {
@@ -82,7 +85,7 @@ def driver_pod(
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "nodeSelector": {DRIVER_LABEL: identity.label},
-            "tolerations": pod_tolerations(driver.pods.tolerations),
+            "tolerations": pod_tolerations(driver.pods.tolerations, (startup_taint,)),
             "priorityClassName": driver.pods.priority_class_name or DEFAULT_PRIORITY_CLASS,
             "securityContext": driver.pods.security_context,
             "imagePullSecrets": pull_secrets(

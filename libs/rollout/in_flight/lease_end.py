@@ -20,7 +20,15 @@ from libs.contracts.node import (
 )
 from libs.contracts.reports import Evidence
 from libs.rollout import limits, slots
-from libs.rollout.decision import Action, EvictPods, NodeOutcome, Step, WriteNode, WriteSlot
+from libs.rollout.decision import (
+    Action,
+    EvictPods,
+    NodeOutcome,
+    NodeTaint,
+    Step,
+    WriteNode,
+    WriteSlot,
+)
 from libs.rollout.in_flight.in_flight_node import (
     DEFAULT_CODES,
     InFlightNode,
@@ -32,7 +40,13 @@ from libs.rollout.in_flight.in_flight_node import (
 )
 from libs.rollout.mig_at_rest import mig_state_at_rest
 from libs.rollout.node_driver import current_run
-from libs.rollout.node_writes import cordon_at_release, unchanged_cordon, updated_record, write_step
+from libs.rollout.node_writes import (
+    cordon_at_release,
+    taints_without,
+    unchanged_cordon,
+    updated_record,
+    write_step,
+)
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.wait_reasons import first_few
 
@@ -56,6 +70,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
         restarts=f.record.restarts,
         mig_digest=f.record.mig_digest,
         mig_failed=f.record.mig_failed,
+        was_done=True,
         evidence=replace(evidence, allocatable=()),
     )
     proven = slots.proven_by(evidence)
@@ -64,7 +79,20 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
         for name in (slots.DRIVER, slots.VALIDATOR)
         if name in f.node.components and _slot_body(f.node, name) != Idle(proven=proven)
     ]
-    return _release_node(f, reduced, "validated; uncordoned", proven=True, before=before)
+    return _release_node(
+        f,
+        reduced,
+        "validated; uncordoned",
+        proven=True,
+        taints=_without_startup_taint(f),
+        before=before,
+    )
+
+
+def _without_startup_taint(f: InFlightNode) -> tuple[NodeTaint, ...] | None:
+    """Return the taints that stay when the node is done for the first time; None: all do."""
+    key = f.pool.strategy.startup_taint
+    return taints_without(f.node, key) if key and not f.record.was_done else None
 
 
 def finish_removal(f: InFlightNode) -> NodeOutcome:
@@ -81,6 +109,7 @@ def _release_node(
     because: str,
     *,
     proven: bool,
+    taints: tuple[NodeTaint, ...] | None = None,
     before: Sequence[Action] = (),
 ) -> Step:
     known = record is not None and record.state == UpgradeState.UPGRADE_DONE
@@ -88,8 +117,9 @@ def _release_node(
         f.node,
         record,
         f.now,
-        because=because,
+        because=because if taints is None else f"{because}; its startup taint is removed",
         lease=None,
+        taints=taints,
         cordon=cordon_at_release(f.node, f.record, proven=proven),
         initially_cordoned=None if f.record.unproven and not proven else False,
         mig_state=mig_state_at_rest(f.node, record) if known and record is not None else None,

@@ -7,7 +7,7 @@ import msgspec
 
 from libs.contracts.commands import Order
 from libs.contracts.diagnoses import Diagnosis
-from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.facts import Gate, LoadedDriver, NextKernel
 from libs.contracts.node import (
     MANAGER,
     LeaseOwner,
@@ -17,7 +17,7 @@ from libs.contracts.node import (
     ValidationPod,
 )
 from libs.contracts.reports import Evidence, Usage
-from libs.rollout.decision import Wait
+from libs.rollout.decision import NodeTaint, Wait
 from libs.rollout.views.machine import (
     Components,
     DriverPod,
@@ -44,6 +44,10 @@ class NodeField(StrEnum):
     REQUESTED = "requested"
     SAFE_LOAD = "safe-load"
     MIG_STATE = "mig-state"
+    TAINTS = "spec.taints"
+
+
+_TAINTS = NodeField.TAINTS
 
 
 class MalformedAnnotation(msgspec.Struct, frozen=True):
@@ -78,6 +82,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     cordoned: bool = False
     cordon_taint: bool = False
     """The node lifecycle controller has added the taint of a cordon."""
+    taints: tuple[NodeTaint, ...] = ()
     gpus: int = 0
     allocatable: Mapping[str, int] = {}
     """What pods can have of NVIDIA's resources, by name."""
@@ -124,6 +129,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """Why no container can have some of its GPUs, as the driver agent says; for people only."""
     runtime_problem: str = ""
     """Why its container runtime is not configured as wanted, likewise for people only."""
+    next_kernel: NextKernel | None = None
+    """The kernel that it boots next, as the discovery agent says; likewise for people only."""
     runtime_digest: str = ""
     """Of what containers with a GPU get now, as the driver agent says; empty: not known."""
     evidence: Evidence | None = None
@@ -191,10 +198,13 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_managed(self) -> bool:
-        """Whether we own a field of the node, or it has a lease or a damaged record."""
+        """Whether we own a field of the node, or it has a lease or a damaged record.
+
+        The list of taints says nothing: it may stay ours after a removal.
+        """
         return (
             self.lease is not None
-            or any(MANAGER in managers for managers in self.field_managers.values())
+            or any(self.is_owned(each) for each in self.field_managers if each is not _TAINTS)
             or self.has_damaged_record
         )
 

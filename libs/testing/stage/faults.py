@@ -9,7 +9,7 @@ from libs.contracts.journal import Verb
 from libs.contracts.paths import UID
 from libs.contracts.records import LostJournal
 from libs.forecast.stage import agents, api, driver_pods, gpu_health, tenant_pods
-from libs.forecast.stage.controllers import NODE_CONTROLLER
+from libs.forecast.stage.api import NODE_CONTROLLER
 from libs.forecast.stage.driver_pods import KUBELET, call_later, kernel_driver
 from libs.forecast.stage.objects import (
     UNDIVIDED,

@@ -3,7 +3,7 @@
 A simulated cluster also records the holders of devices and the members of pools.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from typing import Any
 
@@ -15,12 +15,13 @@ from libs.contracts.paths import (
     BOOT,
     KERNEL,
     READY,
-    TAINT,
+    TAINTS,
     UID,
     label_path,
     leaves,
     segments,
     set_path,
+    taint_path,
 )
 from libs.contracts.records import AuditJournal, DeviceHold, LostJournal, PoolFacts
 from libs.contracts.reports import Evidence
@@ -28,6 +29,7 @@ from libs.contracts.rollout import FINALIZER, KIND
 from libs.forecast.stage import driver_agent, driver_pods
 from libs.forecast.stage.objects import StageDriverPod, StageMachine, StageNode, StageRollout
 from libs.forecast.stage.state import ObjectRef, Requester, StageState
+from libs.rollout.decision import NodeTaint
 from libs.testing.stage.events import EventRecorder
 
 PAUSED = label_path("nvidia.com/gpu.deploy.dcgm")
@@ -182,6 +184,7 @@ class JournalRecorder:
                 members=frozenset(node.uid for node in state.nodes.values() if node.pool == key),
                 max_unavailable=pool.upgrade.max_unavailable,
                 failure_threshold=pool.strategy.failure_threshold,
+                startup_taint=pool.strategy.startup_taint,
                 driverless=driverless,
             )
             last = self._last_pool_facts.get(key)
@@ -216,17 +219,26 @@ def leaves_of_node(node: StageNode) -> dict[str, Any]:
         KERNEL: node.kernel,
         READY: "True" if node.ready else "Unknown",
     }
-    if node.taint:
-        leaves_by_path[f"{TAINT}.effect"] = "NoSchedule"
-        leaves_by_path[f"{TAINT}.key"] = "node.kubernetes.io/unschedulable"
     if node.operands_paused:
         leaves_by_path[PAUSED] = "paused-for-driver-upgrade"
     for path, field in node.fields.items():
         value = field.value
+        if path == TAINTS:
+            leaves_by_path |= _leaves_of_taints(value)
+            continue
         if isinstance(value, msgspec.Struct):
             value = msgspec.json.encode(value).decode()
         leaves_by_path[path] = value
     return leaves_by_path
+
+
+def _leaves_of_taints(taints: Iterable[NodeTaint]) -> Iterator[tuple[str, str]]:
+    for taint in taints:
+        path = taint_path(taint.key, taint.effect)
+        yield f"{path}.effect", taint.effect
+        yield f"{path}.key", taint.key
+        if taint.value:
+            yield f"{path}.value", taint.value
 
 
 def node_object(node: StageNode) -> dict[str, Any]:

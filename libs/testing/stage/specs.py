@@ -5,7 +5,7 @@ import msgspec
 from libs.contracts.commands import Command, Order, Validate
 from libs.contracts.journal import EntryPhase, Verb
 from libs.contracts.node import MANAGER
-from libs.contracts.paths import CORDON, UID
+from libs.contracts.paths import CORDON, TAINTS, UID
 from libs.contracts.reports import Finding
 from libs.forecast.stage import (
     agents,
@@ -28,6 +28,7 @@ from libs.forecast.stage.objects import (
 from libs.forecast.stage.state import ObjectRef, Requester
 from libs.forecast.stage.tenant_pods import start_tenant_pod
 from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import NodeTaint
 from libs.testing.stage.faults import KUBELET, bind_to_node
 from libs.testing.stage.state import SimulatedState
 
@@ -55,6 +56,8 @@ class StageNodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     obstacles: tuple[Finding, ...] = ()
     host_processes: int = 0
     upgrade_last: bool = False
+    taints: tuple[NodeTaint, ...] = ()
+    """Those that its pool template gives it."""
     mig_config: str = ""
     failed_gpus: tuple[GpuFailure, ...] = ()
 
@@ -76,9 +79,11 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
         upgrade_last=spec.upgrade_last,
         mig=mig.wanted_mig(spec.mig_config) if spec.mig_config else None,
     )
+    if spec.taints:
+        node.fields = {TAINTS: OwnedField(spec.taints, (KUBELET,))}
     if spec.cordoned_by:
-        node.fields = {CORDON: OwnedField(True, (spec.cordoned_by,))}
-        node.taint = True
+        node.fields = {**node.fields, CORDON: OwnedField(True, (spec.cordoned_by,))}
+        node.fields = api.with_cordon_taint(node, True)
     build = pool.builds.get(spec.target, {}).get(spec.variant) if pool is not None else None
     upgrade = None
     if pool is not None and build is not None:

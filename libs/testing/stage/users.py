@@ -20,6 +20,7 @@ from libs.contracts.paths import (
     SAFE_LOAD,
     SKIP,
     STATE,
+    TAINTS,
     UID,
 )
 from libs.contracts.rollout import KIND, Brake, Release, RolloutSpec
@@ -29,6 +30,7 @@ from libs.forecast.stage.objects import OwnedField, StageDriverPod, StageNode, T
 from libs.forecast.stage.state import ObjectRef, Requester, StageState
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.rollout.decision import NodeTaint
 from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.machine import EvictionExemption
@@ -39,6 +41,10 @@ from libs.testing.stage.state import SimulatedState
 
 PERSON = "person"
 KUBECTL = "kubectl-edit"
+
+
+def _id(taint: NodeTaint) -> tuple[str, str]:
+    return (taint.key, taint.effect)
 
 
 class UserActions:
@@ -69,6 +75,21 @@ class UserActions:
 
     def uncordon(self, node: str) -> None:
         self.edit(node, {CORDON: None}, "kubectl-uncordon")
+
+    def taint(self, node: str, key: str) -> None:
+        """`kubectl taint nodes NODE KEY=person:NoSchedule --overwrite`."""
+        current = self._state.nodes.get(node)
+        if current is not None:
+            taint = NodeTaint(key=key, effect="NoSchedule", value=PERSON)
+            others = (each for each in current.taints if _id(each) != _id(taint))
+            self.edit(node, {TAINTS: (*others, taint)}, "kubectl-taint")
+
+    def untaint(self, node: str, key: str) -> None:
+        """`kubectl taint nodes NODE KEY-`."""
+        current = self._state.nodes.get(node)
+        if current is not None:
+            kept = tuple(each for each in current.taints if each.key != key)
+            self.edit(node, {TAINTS: kept or None}, "kubectl-taint")
 
     def set_state(self, node: str, state: str | None) -> None:
         self.edit(node, {STATE: state})

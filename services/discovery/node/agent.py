@@ -19,6 +19,7 @@ from libs.host import pci, system, vgpu
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.local_features import local_features
 from libs.host.machine import Machine
+from libs.host.next_kernel import next_kernel
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
@@ -170,6 +171,7 @@ class MachineReporter:
             memory=_readable(system.memory, tree),
             machine=_readable(system.machine, tree),
             vgpu=_readable(vgpu.vgpu, tree),
+            next_kernel=_readable(next_kernel, tree),
             features=_readable(partial(local_features, now=self._clock.now()), tree),
         )
 

@@ -34,6 +34,7 @@ from libs.policy.render.rendered import RUNTIME_CLASSES as DELETABLE_RUNTIME_CLA
 from libs.policy.status import MISSING_OPERANDS, PolicyStatus, StatusCondition, updated_conditions
 from services.driver.cluster.diagnosed import DIAGNOSED
 from services.driver.cluster.diff import difference
+from services.driver.cluster.next_kernels import NEXT_KERNEL
 from services.driver.cluster.plan import OF_CLUSTER, ObjectKey, OperandPlan
 from services.driver.cluster.resources import (
     DAEMON_SETS,
@@ -273,7 +274,7 @@ def _stand_back(
     status: PolicyStatus, live: StatusChange, before: Sequence[Condition], *, foreign: str, now: str
 ) -> StatusChange | None:
     ours = {condition.type for condition in status.conditions}
-    ours |= {MISSING_OPERANDS, DIAGNOSED, FOREIGN, *OF_CLUSTER}
+    ours |= {MISSING_OPERANDS, DIAGNOSED, NEXT_KERNEL, FOREIGN, *OF_CLUSTER}
     theirs = [each for each in before if each.type in _SHARED or each.type not in ours]
     message = f"Sluice stands back and changes nothing: {foreign}"
     condition = StatusCondition(type=FOREIGN, status=True, reason="LeaseHeld", message=message)

@@ -33,12 +33,13 @@ def with_diagnoses(
         status=True,
         reason="Notes" if named[0] in NOTES else "Failures",
         message="; ".join(
-            f"{each.value} on {_some(nodes[each])}: {describe(each)}" for each in named
+            f"{each.value} on {some_nodes(nodes[each])}: {describe(each)}" for each in named
         ),
     )
     return replace(status, conditions=(*status.conditions, condition))
 
 
-def _some(nodes: Sequence[str]) -> str:
+def some_nodes(nodes: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
     more = len(nodes) - _NAMED
     return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")

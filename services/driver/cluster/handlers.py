@@ -1,4 +1,4 @@
-"""What nodes report: the handlers that their container runtimes know, and named diagnoses.
+"""What nodes report: handlers of their container runtimes, named diagnoses, the next kernel.
 
 Kubelets tell the handlers too, except with containerd 1.7. Reports are kept during outages.
 """
@@ -13,7 +13,7 @@ import msgspec
 from libs.bus.port import Bus, LastPerSubject, StoredMessage
 from libs.contracts import subjects
 from libs.contracts.diagnoses import Diagnosis
-from libs.contracts.facts import Facts
+from libs.contracts.facts import Facts, NextKernel
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.reports import (
@@ -37,6 +37,7 @@ class _Reported(msgspec.Struct, frozen=True, kw_only=True):
     handlers: frozenset[str] | None = None
     """None: the report is of another kind."""
     diagnoses: tuple[Diagnosis, ...] = ()
+    next_kernel: NextKernel | None = None
 
 
 class ReportedHandlers:
@@ -72,6 +73,14 @@ class ReportedHandlers:
             found[each.node_uid, each.boot_id] += each.diagnoses
         return {node: tuple(dict.fromkeys(each)) for node, each in found.items() if each}
 
+    def next_kernels(self) -> Mapping[tuple[str, str], NextKernel]:
+        """Return the kernels that nodes boot next, by the uid and boot of their node."""
+        return {
+            (each.node_uid, each.boot_id): each.next_kernel
+            for each in self._by_subject.values()
+            if each.next_kernel is not None
+        }
+
     def on_change(self, watcher: Callable[[], None]) -> Callable[[], None]:
         """Call `watcher` after each change, until the returned function is called."""
         self._watchers.append(watcher)
@@ -94,7 +103,7 @@ class ReportedHandlers:
             body = report.open()
         except (MalformedMessage, NotASubject):
             return
-        self._set(message.subject, _reported(report, body))
+        self._set(message.subject, _reported(report, body, subject.component))
 
     def caught_up(self) -> None:
         """Drop the nodes that the stream did not repeat."""
@@ -117,12 +126,19 @@ class ReportedHandlers:
 
 _READ: Final = (
     (Writer.DRIVER.value, StateKind.FACTS.value),
+    (Writer.DISCOVERY.value, StateKind.FACTS.value),
     (Writer.VALIDATOR.value, StateKind.EVIDENCE.value),
 )
 
 
-def _reported(report: Report, body: StateBody) -> _Reported:
+def _reported(report: Report, body: StateBody, component: str) -> _Reported | None:
+    """Return what the report says; None: nothing."""
     handlers, obstacle, evidence = None, None, None
+    if component == Writer.DISCOVERY:
+        kernel = body.next_kernel if isinstance(body, Facts) else None
+        if kernel is None or not kernel.release:
+            return None
+        return _Reported(node_uid=report.node_uid, boot_id=report.boot_id, next_kernel=kernel)
     if isinstance(body, Facts):
         known = body.container_runtime
         handlers = frozenset(known.handlers[:MAX_HANDLERS] if known is not None else ())

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from libs.contracts.diagnoses import Diagnosis
+from libs.contracts.facts import NextKernel
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, NodeRecord, UpgradeState
 from libs.kube.views import ContainerStatus, Pod
@@ -30,6 +31,7 @@ from libs.policy.validation import PRESENT_LABEL
 from libs.policy.variants import assign_variants
 from libs.policy.wanted import operands_of
 from services.driver.cluster.diagnosed import with_diagnoses
+from services.driver.cluster.next_kernels import next_kernel_problems, with_next_kernels
 from services.driver.cluster.plugin_configs import PLUGIN_CONFIG, plugin_config_condition
 from services.driver.cluster.resources import DaemonSet, Node, PolicyObject
 
@@ -62,6 +64,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """By the uid of nodes: the handlers that their driver agents report."""
     diagnoses: Mapping[tuple[str, str], Sequence[Diagnosis]] = {}
     """By the uid and boot of nodes."""
+    next_kernels: Mapping[tuple[str, str], NextKernel] = {}
+    """By the uid and boot of nodes: the kernel that boots next."""
     has_monitors: bool = False
     """Whether the server has the kind ServiceMonitor."""
     pod_problems: tuple[PodProblem, ...] = ()
@@ -84,6 +88,8 @@ class OperandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Those that the policy wants, also where no node knows the handler at present."""
     lacks_monitors: bool = False
     """A ServiceMonitor is wanted, and the server does not have the kind."""
+    without_next_driver: int = 0
+    """Nodes that may have no driver after their next boot."""
 
 
 def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPlan:
@@ -119,12 +125,19 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         node.metadata.name: snapshot.diagnoses.get((node.metadata.uid, node.boot_id), ())
         for node in snapshot.nodes
     }
+    problems = next_kernel_problems(
+        pools,
+        snapshot.nodes,
+        snapshot.next_kernels,
+        {each.metadata.name for each in snapshot.daemon_sets},
+    )
     statuses: list[PolicyStatus] = []
     for found in policy_statuses(pools, placement, rendering, observation):
         status = with_foreign_operands(found, pools, snapshot)
         status = with_missing_definition(status, pools, missing=bool(monitors))
         status = with_plugin_configs(status, pools, snapshot, namespace=settings.namespace)
-        statuses.append(with_diagnoses(status, pools, diagnoses))
+        status = with_diagnoses(status, pools, diagnoses)
+        statuses.append(with_next_kernels(status, pools, problems))
     return OperandPlan(
         pools=pools,
         objects=objects,
@@ -135,6 +148,7 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         decides=pools.cluster is not None and not rendering.cluster_operands_held,
         runtime_classes=runtime_classes(pools.cluster),
         lacks_monitors=bool(monitors),
+        without_next_driver=len(problems),
     )
 
 

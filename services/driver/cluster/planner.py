@@ -101,6 +101,7 @@ class Planner:
             ),
             reported_handlers=self._handlers.by_node(),
             diagnoses=self._handlers.diagnoses(),
+            next_kernels=self._handlers.next_kernels(),
             has_monitors=informers.service_monitors.is_served,
             pod_problems=pod_problems,
             refused=refused,

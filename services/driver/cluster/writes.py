@@ -39,6 +39,10 @@ class DriverMetrics:
     def __init__(self, env: Env) -> None:
         self._clock = env.clock
         self._nodes = env.metrics.gauge("gpu_operator_gpu_nodes_total", "Number of nodes with GPUs")
+        self._without_next_driver = env.metrics.gauge(
+            "sluice_driver_nodes_without_next_driver",
+            "Nodes that may have no driver after their next boot, which runs another kernel.",
+        )
         self._succeeded = env.metrics.gauge(
             "gpu_operator_reconciliation_last_success_ts_seconds",
             "Timestamp (in seconds) of the last reconciliation loop success",
@@ -70,6 +74,7 @@ class DriverMetrics:
         """Count a reconciliation; `held`: a GPU Operator is active, so nothing was written."""
         self._total.inc()
         self._nodes.set(plan.gpu_nodes)
+        self._without_next_driver.set(plan.without_next_driver)
         self._features.set(plan.has_features)
         successful = not held and all(
             status.state in _SUCCESSFUL for status in plan.statuses.values()

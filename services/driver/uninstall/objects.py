@@ -25,7 +25,13 @@ from libs.runtime.logs import logger
 from services.driver.cluster.resources import MANAGER as DRIVER
 from services.driver.cluster.resources import OPERANDS, is_ours
 from services.driver.uninstall.pages import node_pages
-from services.driver.uninstall.traces import CONDITION, MANAGERS, appliers, keys_to_remove
+from services.driver.uninstall.traces import (
+    CONDITION,
+    MANAGERS,
+    appliers,
+    kept_fields,
+    keys_to_remove,
+)
 
 MANAGER: Final = "sluice-uninstall"
 SETUP: Final = "sluice-setup"
@@ -116,7 +122,7 @@ class Objects:
                 metadata = node.metadata
                 node = await self._as[manager].apply(
                     NODES,
-                    {"metadata": {"name": metadata.name}},
+                    kept_fields(manager, node),
                     force=True,
                     preconditions=Preconditions(
                         uid=metadata.uid, resource_version=metadata.resource_version

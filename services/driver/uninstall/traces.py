@@ -8,7 +8,7 @@ import msgspec
 from libs.contracts import node as on_node
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import LEASE_ANNOTATION, LeaseOwner, NodeLease
-from libs.kube.views import ManagedFields, Metadata, Node
+from libs.kube.views import ManagedFields, Metadata, Node, Taint
 from services.driver.cluster.resources import MANAGER as DRIVER
 
 DISCOVERY: Final = "sluice-discovery"
@@ -42,6 +42,31 @@ def appliers(metadata: Metadata) -> list[str]:
         if entry.manager in MANAGERS and entry.operation == "Apply" and not entry.subresource
     )
     return sorted(set(found))
+
+
+def kept_fields(manager: str, node: Node) -> dict[str, Any]:
+    """Return what an apply in the name of a manager keeps: the list of taints, which are others'.
+
+    The scheduler owns the list of a node whose startup taint it removed. Left out, it would go.
+    """
+    metadata, taints = node.metadata, node.spec.taints
+    body: dict[str, Any] = {"metadata": {"name": metadata.name}}
+    if taints and any(_owns_taints(entry, manager) for entry in metadata.managed_fields):
+        body["spec"] = {"taints": [_taint_object(taint) for taint in taints]}
+    return body
+
+
+def _owns_taints(entry: ManagedFields, manager: str) -> bool:
+    if entry.manager != manager or entry.operation != "Apply" or entry.subresource:
+        return False
+    fields: Mapping[str, Any] = msgspec.json.decode(entry.fields_v1)
+    return "f:taints" in fields.get("f:spec", {})
+
+
+def _taint_object(taint: Taint) -> dict[str, str]:
+    fields = {"value": taint.value, "timeAdded": taint.time_added}
+    given = {name: value for name, value in fields.items() if value}
+    return {"key": taint.key, "effect": taint.effect, **given}
 
 
 def keys_to_remove(metadata: Metadata) -> dict[str, dict[str, None]]:

@@ -10,7 +10,13 @@ from libs.contracts.message import encode
 from libs.contracts.rollout import FINALIZER
 from libs.kube.client import EvictionResult, Kube, Preconditions
 from libs.kube.errors import Conflict, KubeError, NotFound, UnknownKind
-from libs.rollout.decision import NodeApplyConfiguration, PodRef, WriteNode, WriteRollout
+from libs.rollout.decision import (
+    NodeApplyConfiguration,
+    NodeTaint,
+    PodRef,
+    WriteNode,
+    WriteRollout,
+)
 from services.scheduler import resources
 from services.scheduler.inputs import Informers
 from services.scheduler.metrics import SchedulerMetrics
@@ -194,10 +200,18 @@ def _node_object(name: str, applied: NodeApplyConfiguration) -> dict[str, Any]:
         metadata["labels"] = labels
     if annotations:
         metadata["annotations"] = annotations
-    node: dict[str, Any] = {"metadata": metadata}
+    spec: dict[str, Any] = {}
     if applied.unschedulable is not None:
-        node["spec"] = {"unschedulable": applied.unschedulable}
-    return node
+        spec["unschedulable"] = applied.unschedulable
+    if applied.taints is not None:
+        spec["taints"] = [_taint_object(taint) for taint in applied.taints]
+    return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
+
+
+def _taint_object(taint: NodeTaint) -> dict[str, str]:
+    fields = {"value": taint.value, "timeAdded": taint.time_added}
+    given = {name: value for name, value in fields.items() if value}
+    return {"key": taint.key, "effect": taint.effect, **given}
 
 
 def _rollout_object(write: WriteRollout) -> dict[str, Any]:

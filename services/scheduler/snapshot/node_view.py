@@ -18,6 +18,7 @@ from libs.policy.findings import printable
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_DRIVER, DEPLOY_OPERANDS
 from libs.policy.validation import PRESENT_LABEL
+from libs.rollout.decision import NodeTaint
 from libs.rollout.views.machine import PodEviction, WantedMig
 from libs.rollout.views.node import NodeView, lease_and_claim
 from libs.rollout.views.pool import RolloutView
@@ -126,6 +127,15 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         ),
         cordoned=node.spec.unschedulable,
         cordon_taint=any(taint.key == CORDON_TAINT for taint in node.spec.taints),
+        taints=tuple(
+            NodeTaint(
+                key=taint.key,
+                effect=taint.effect,
+                value=taint.value,
+                time_added=taint.time_added,
+            )
+            for taint in node.spec.taints
+        ),
         gpus=parse_count(node.status.capacity.get(GPU, "")) or 0,
         allocatable={
             name: parse_count(count) or 0 for name, count in node.status.allocatable.items()
@@ -161,6 +171,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         gate=facts.gate if facts is not None else None,
         no_gpus=printable(facts.cdi.why, _MAX_REASON) if facts and facts.cdi else "",
         runtime_problem=printable(runtime.why, _MAX_REASON) if runtime is not None else "",
+        next_kernel=reports.described.next_kernel if reports.described is not None else None,
         runtime_digest=facts.cdi.digest if facts and facts.cdi else "",
         evidence=reports.evidence,
         usage=reports.usage,

@@ -2,9 +2,11 @@
 
 import pytest
 
+from libs.contracts.node import MANAGER
 from libs.kube.client import APPLY_PATCH, Kube, Preconditions
 from libs.kube.errors import Conflict, FieldConflict, NotFound
 from libs.kube.resources import NODES
+from libs.kube.views import Node
 from tests.component.kube.node_writes import LABEL, REQUEST, apply_node, desired_node, preconditions
 from tests.component.kube.raw_requests import field_owners, label, patch, send_request
 from tests.component.kube.sandbox import Sandbox, settled_node
@@ -220,3 +222,54 @@ async def test_a_field_of_another_manager_is_removed_by_forcing_it_empty_and_the
     dropped = await apply_node(kube, node)
 
     assert REQUEST not in dropped.metadata.annotations
+
+
+# The list of taints has one owner: the write that removes one contains all others.
+
+
+TAINTS = [
+    {"key": "example.com/starting", "effect": "NoSchedule"},
+    {"key": "example.com/other", "effect": "NoSchedule", "value": "x"},
+]
+
+
+async def test_an_apply_of_the_other_taints_removes_one_and_owns_the_list(
+    kube: Kube, alice: Kube, node: str
+) -> None:
+    await patch(alice, NODES, node, {"spec": {"taints": TAINTS}})
+
+    applied = await apply_taints(kube, node, TAINTS[1:])
+
+    assert keys_of(applied) == ["example.com/other"]
+    assert await field_owners(kube, NODES, node, "f:spec.f:taints") == [MANAGER]
+    again = await apply_taints(kube, node, TAINTS[1:])
+    assert again.metadata.resource_version == applied.metadata.resource_version
+    assert keys_of(await apply_node(kube, node)) == []  # left out by its only owner
+
+
+async def test_an_applied_list_may_be_empty(kube: Kube, alice: Kube, node: str) -> None:
+    await patch(alice, NODES, node, {"spec": {"taints": TAINTS[:1]}})
+
+    assert keys_of(await apply_taints(kube, node, [])) == []
+    assert keys_of(await apply_node(kube, node)) == []
+
+
+async def test_the_next_writer_of_a_taint_takes_the_list_over(
+    kube: Kube, alice: Kube, node: str
+) -> None:
+    await patch(alice, NODES, node, {"spec": {"taints": TAINTS}})
+    await apply_taints(kube, node, TAINTS[1:])
+    await patch(alice, NODES, node, {"spec": {"taints": TAINTS}})
+
+    assert MANAGER not in await field_owners(kube, NODES, node, "f:spec.f:taints")
+    assert len(keys_of(await apply_node(kube, node))) == 2
+
+
+async def apply_taints(kube: Kube, node: str, taints: list[dict[str, str]]) -> Node:
+    now = await settled_node(kube, node)
+    wanted = {"metadata": {"name": node}, "spec": {"taints": taints}}
+    return await kube.apply(NODES, wanted, force=True, preconditions=preconditions(now))
+
+
+def keys_of(node: Node) -> list[str]:
+    return [taint.key for taint in node.spec.taints]

@@ -12,7 +12,15 @@ from libs.rollout.decision import Decision
 from libs.rollout.views.fleet import Fleet, Instant
 from tests.component.rollout.simulation.failures import failure_report, shrink_failure
 from tests.component.rollout.simulation.runner import Decide, run_scenario
-from tests.component.rollout.simulation.scenario import GPUS, IMAGES, LEASES, MIG, SMALL, scenario
+from tests.component.rollout.simulation.scenario import (
+    GPUS,
+    IMAGES,
+    LEASES,
+    MIG,
+    SMALL,
+    TAINTS,
+    scenario,
+)
 
 SEEDS = (
     *(range(first, first + 20) for first in range(100, 180, 20)),
@@ -21,6 +29,7 @@ SEEDS = (
     *(range(first, first + 50) for first in range(GPUS, GPUS + 100, 50)),
     *(range(first, first + 50) for first in range(IMAGES, IMAGES + 100, 50)),
     *(range(first, first + 50) for first in range(LEASES, LEASES + 100, 50)),
+    range(TAINTS, TAINTS + 50),
 )
 """Chunks of seeds, so that test processes can share them: large fleets, then small ones, of which
 `make soak ARGS='engine --first 1000000'` plays more."""

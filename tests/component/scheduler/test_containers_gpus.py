@@ -1,6 +1,6 @@
 """What people are told while containers cannot have the GPUs of a node."""
 
-from libs.contracts.facts import Cdi, ContainerRuntime, Facts, LoadedDriver
+from libs.contracts.facts import Cdi, ContainerRuntime, Facts, LoadedDriver, NextKernel
 from libs.contracts.identities import Writer
 from libs.contracts.reports import StateKind
 from tests.component.scheduler.world import World, in_world
@@ -35,3 +35,21 @@ async def test_status_and_why_tell_why_containers_cannot_have_gpus(world: World)
     assert (why.no_gpus, why.container_runtime) == (MISSING, RUNTIME)
     assert (await world.why("b")).no_gpus == ""
     assert (await world.pool_status()).without_gpus == 1
+
+
+@in_world
+async def test_why_tells_that_the_next_kernel_may_have_no_driver(world: World) -> None:
+    await world.complete_first_rollout("a")
+    await world.kill_agents("a")
+    assert (await world.why("a")).next_kernel == ""
+    kernel = NextKernel(release="6.8.0-50-generic", without_headers=True)
+    await world.report(
+        "a",
+        Facts(next_kernel=kernel),
+        writer=Writer.DISCOVERY,
+        boot=world.machines["a"].boot_id,
+        kind=StateKind.FACTS,
+    )
+    await world.sleep(5)
+    assert "kernel 6.8.0-50-generic" in (await world.why("a")).next_kernel
+    assert (await world.why("a")).in_place

@@ -180,33 +180,16 @@ def test_a_missing_deletion_is_not_taken_for_an_uncordon() -> None:
     assert i4_messages(builder) == []
 
 
-def untainted(node: dict[str, Any]) -> None:
-    del node["spec"]["taints"]
-
-
-def tainted(node: dict[str, Any]) -> None:
-    taint = {"key": "team/x", "effect": "NoSchedule", "value": "y"}
-    node.setdefault("spec", {})["taints"] = [taint]
-
-
 @cases(
     "change paths",
     a_label_changed=(labelled("team/colour", "red"), ['metadata.labels["team/colour"]']),
     a_label_removed=(labelled("team/colour", None), ['metadata.labels["team/colour"]']),
     an_annotation_changed=(annotated("team/note", "x"), ['metadata.annotations["team/note"]']),
     an_annotation_removed=(annotated("team/note", None), ['metadata.annotations["team/note"]']),
-    a_taint_removed=(
-        untainted,
-        [
-            f"spec.taints[key=team/x,effect=NoSchedule].{field}"
-            for field in ("effect", "key", "value")
-        ],
-    ),
     a_label_of_nobody_added=(labelled("team/other", "x"), []),
 )
 def test_fields_of_others_are_not_changed(change: Change, paths: list[str]) -> None:
     builder = JournalBuilder("n1")
-    builder.write("Node", "n1", tainted)
     builder.label("n1", "team/colour", "blue")
     builder.annotate("n1", "team/note", "keep")
     write = builder.apply("n1", change)

@@ -165,6 +165,7 @@ def test_a_node_begins_with_the_reason_and_ends_with_the_sources() -> None:
             history=("upgrade begins",),
             no_gpus="no NVIDIA driver is loaded",
             container_runtime="containerd does not know the handlers nvidia",
+            next_kernel="the next boot runs kernel 6.8.0-50-generic",
             diagnoses=(Diagnosis.NOUVEAU, Diagnosis.SHARED_MEMORY),
         ),
         sources=(KUBERNETES,),
@@ -178,6 +179,7 @@ node-2 waits: pdb
   can be ended by: the owner of the disruption budget
   containers lack GPUs: no NVIDIA driver is loaded
   container runtime: containerd does not know the handlers nvidia
+  next kernel: the next boot runs kernel 6.8.0-50-generic
   diagnosis nouveau: the open driver nouveau is loaded; it excludes every other
   driver: blacklist nouveau on this machine and reboot it
   note shared-memory: the machine's /dev/shm is missing or has less than 64 MiB:

@@ -352,6 +352,7 @@ MODEL: dict[str, Object] = {
         "onJobTimeout": "Defer",
         "onEvictionTimeout": "ForceDelete",
         "cordonedNodes": "Skip",
+        "startupTaint": "example.com/starting",
     },
     "Rollout": {"brake": "Freeze", "release.target": "4d5", "release.failures": 2},
 }

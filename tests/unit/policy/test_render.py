@@ -352,3 +352,26 @@ def test_broken_policies_do_not_raise(
     statuses = policy_statuses(situation.pools(), situation.placement(), rendering, Observation())
     assert [status.name for status in statuses] == [verdict.name for verdict in verdicts]
     msgspec.json.encode([rendered.object for rendered in rendering.objects])
+
+
+def test_a_startup_taint_is_tolerated_and_replaces_no_driver() -> None:
+    policy = cluster_policy()
+    strategy = {
+        "apiVersion": "sluice.dev/v1alpha1",
+        "kind": "RolloutStrategy",
+        "metadata": {"name": "s", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"pool": "clusterpolicy-cluster-policy", "startupTaint": "example.com/starting"},
+    }
+    without, rendered = (
+        Situation(objects).rendering().objects for objects in ([policy], [policy, strategy])
+    )
+    added = {"key": "example.com/starting", "operator": "Exists"}
+    assert [each.driver for each in rendered] == [each.driver for each in without]
+    for before, after in zip(without, rendered, strict=True):
+        if after.kind != "DaemonSet":
+            assert after.object == before.object
+            continue
+        pod, old_pod = (each.object["spec"]["template"]["spec"] for each in (after, before))
+        tolerates_all = {"operator": "Exists"} in old_pod["tolerations"]
+        expected = [*old_pod["tolerations"], *([] if tolerates_all else [added])]
+        assert pod == {**old_pod, "tolerations": expected}

@@ -529,6 +529,7 @@ def _applied(node: NodeView, applied: NodeApplyConfiguration) -> NodeView:
         ),
         NodeField.MIG_STATE: ("mig_state", applied.mig_state or None, ""),
         NodeField.CORDON: ("cordoned", applied.unschedulable, False),
+        NodeField.TAINTS: ("taints", applied.taints, ()),
     }
     owners, changes = dict(node.field_managers), dict[str, Any]()
     for field, (name, value, absent) in wanted.items():

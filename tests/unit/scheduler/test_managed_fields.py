@@ -86,3 +86,10 @@ def test_the_state_of_the_mig_configuration_is_a_field() -> None:
     assert found.field_managers == {NodeField.MIG_STATE: (MANAGER,)}
     others = node(entry("kubectl-label", 5, labels("f:nvidia.com/mig.config")))
     assert others.field_managers == {}
+
+
+def test_the_list_of_taints_is_ours_by_our_own_entry_alone() -> None:
+    """It may be all that we own, after a removal; entries of others are not read for it."""
+    taints = {"f:spec": {"f:taints": {}}}
+    assert node(entry(MANAGER, 5, taints)).field_managers == {NodeField.TAINTS: (MANAGER,)}
+    assert node(entry("kubelet", 5, taints)).field_managers == {}

@@ -12,6 +12,7 @@ from tests.component.rollout.exploration.starts import (
     ACTS,
     FAULTS,
     bring_up,
+    bring_up_tainted,
     disturbances,
     upgrade,
     upgrade_with_failed_gpu,
@@ -20,6 +21,7 @@ from tests.component.rollout.exploration.starts import (
 STARTS = {
     "upgrade": upgrade,
     "bring-up": bring_up,
+    "bring-up with a startup taint": bring_up_tainted,
     "upgrade with a failed GPU": upgrade_with_failed_gpu,
 }
 ONE_NODE_FAULTS = (*FAULTS, "fail_gpus")

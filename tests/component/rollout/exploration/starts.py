@@ -12,10 +12,13 @@ from libs.testing.stage import SimulatedStage, StageNodeSpec, Tenant, UserAction
 from libs.testing.stage.worlds import SteadyWorld
 from tests.component.rollout.simulation.disturbances import VALUES, Disturbance
 from tests.component.rollout.simulation.policies import (
+    FROM_TEMPLATE,
+    OTHERS_TAINT,
     TARGETS,
     builds_of,
     proven_before,
     with_images,
+    with_startup_taint,
 )
 from tests.component.rollout.simulation.scenario import KERNEL, START
 
@@ -143,7 +146,16 @@ def bring_up() -> SimulatedStage:
     return _stage(StageNodeSpec(name="n1", pool="p", variant="u24", kernel=KERNEL))
 
 
-def _stage(node: StageNodeSpec, *, has_image: bool = False) -> SimulatedStage:
+def bring_up_tainted() -> SimulatedStage:
+    """Return a stage with a bare node that joins with startup taints, and a taint of others."""
+    taints = (*FROM_TEMPLATE, OTHERS_TAINT)
+    node = StageNodeSpec(name="n1", pool="p", variant="u24", kernel=KERNEL, taints=taints)
+    return _stage(node, has_startup_taint=True)
+
+
+def _stage(
+    node: StageNodeSpec, *, has_image: bool = False, has_startup_taint: bool = False
+) -> SimulatedStage:
     method = InstallMethod.CONTAINER
     pool = PoolView(
         key="p",
@@ -160,6 +172,7 @@ def _stage(node: StageNodeSpec, *, has_image: bool = False) -> SimulatedStage:
         strategy=StrategySpec(pool="p"),
     )
     pool = with_images(pool) if has_image else pool
+    pool = with_startup_taint(pool) if has_startup_taint else pool
     return SimulatedStage([proven_before(pool, (node,))], (node,), world=SteadyWorld(), start=START)
 
 

@@ -13,6 +13,7 @@ from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
 from libs.testing.stage import SimulatedStage
 from tests.component.rollout.simulation.effect_faults import EffectFaultRates
+from tests.component.rollout.simulation.policies import FROM_TEMPLATE
 from tests.component.rollout.simulation.scenario import Scenario
 
 FOUND_AT_END = frozenset({"stuck", "not cured", "untrue", "restart", "busy", "loop"})
@@ -143,7 +144,14 @@ def check_at_rest(stage: SimulatedStage, last: Decision) -> Mapping[str, Wait]:
                 )
         elif not is_in_place(node, fleet):
             raise SimulationFailure("stuck", f"{name} is in state {node.state!r} without a wait")
+        if _was_done(node) and set(FROM_TEMPLATE) & set(node.taints):
+            raise SimulationFailure("stuck", f"{name} was done, and has its startup taint")
     return waits
+
+
+def _was_done(node: NodeView) -> bool:
+    record = current_record(node)
+    return record is not None and record.was_done
 
 
 def _contradiction(node: NodeView, fleet: Fleet, wait: Wait, time: float) -> str:

@@ -432,6 +432,25 @@ def random_gpu_faults(random: Random, nodes: Sequence[str], number: int) -> list
     return drawn
 
 
+TAINT_ACTS: dict[str, Perform] = {
+    "taint": lambda context, act: context.users.taint(act.node, act.value),
+    "untaint": lambda context, act: context.users.untaint(act.node, act.value),
+}
+"""Drawn for their own seeds."""
+PERSONS_TAINT = "example.com/maintenance"
+
+
+def random_taint_acts(random: Random, nodes: Sequence[str], number: int) -> list[Disturbance]:
+    drawn: list[Disturbance] = []
+    for _ in range(number):
+        what = random.choice(("taint", "taint", "untaint"))
+        # Exponents below 1 draw early times.
+        at = round(random.uniform(0.0, 5400.0) ** random.choice((0.6, 0.75, 1.0)), 2)
+        value = random.choice(VALUES[what])
+        drawn.append(Disturbance(at=at, what=what, node=random.choice(nodes), value=value))
+    return drawn
+
+
 def random_unseen_end(random: Random, nodes: Sequence[str], at: float) -> Disturbance:
     return Disturbance(
         at=at,
@@ -458,6 +477,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "take_lease": ("", "stays"),
     "set_mig_config": MIG_CONFIGS,
     "fail_gpus": GPU_FAILURES,
+    "taint": (PERSONS_TAINT, policies.STARTUP_TAINT),
+    "untaint": (PERSONS_TAINT, policies.OTHERS_TAINT.key),
     "set_request": ("adopt", "forget", "without-preflight", "nonsense"),
     "delete_driver_pod": ("", "", "force"),
     "reboot": ("", "", "6.9"),
@@ -483,4 +504,5 @@ _ACTIONS: dict[str, Perform] = {
     **LEASES,
     **MIG_ACTS,
     **GPU_FAULTS,
+    **TAINT_ACTS,
 }

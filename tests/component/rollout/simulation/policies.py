@@ -14,6 +14,7 @@ from libs.policy.kinds.strategy import (
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
 from libs.policy.shapes import scaled_value
 from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import NodeTaint
 from libs.rollout.views.pool import Build, PoolView, RolloutView
 from libs.testing.stage import StageNodeSpec
 
@@ -51,6 +52,19 @@ def with_images(pool: PoolView) -> PoolView:
         for target, variants in pool.builds.items()
     }
     return replace(pool, builds=builds)
+
+
+STARTUP_TAINT = "example.com/starting"
+FROM_TEMPLATE = (
+    NodeTaint(key=STARTUP_TAINT, effect="NoSchedule"),
+    NodeTaint(key=STARTUP_TAINT, effect="NoExecute"),
+)
+"""The taints with which nodes come."""
+OTHERS_TAINT = NodeTaint(key="nvidia.com/gpu", effect="NoSchedule", value="present")
+
+
+def with_startup_taint(pool: PoolView) -> PoolView:
+    return replace(pool, strategy=replace(pool.strategy, startup_taint=STARTUP_TAINT))
 
 
 def random_pools(random: Random) -> tuple[PoolView, ...]:

@@ -17,16 +17,20 @@ from tests.component.rollout.simulation.disturbances import (
     random_gpu_faults,
     random_leases,
     random_mig_acts,
+    random_taint_acts,
     random_unseen_end,
 )
 from tests.component.rollout.simulation.effect_faults import EffectFaultRates, NumberedFault
 from tests.component.rollout.simulation.policies import (
+    FROM_TEMPLATE,
+    OTHERS_TAINT,
     TARGETS,
     VARIANTS,
     proven_before,
     random_failing_drivers,
     random_pools,
     with_images,
+    with_startup_taint,
 )
 
 KERNEL = "6.8"
@@ -42,6 +46,8 @@ IMAGES = 4_000_000
 """In seeds from here on, images are brought before nodes are drained, and some cannot be pulled."""
 LEASES = 5_000_000
 """In seeds from here on, people take the leases of nodes and return them."""
+TAINTS = 6_000_000
+"""In seeds from here on, new nodes come with a startup taint, and people taint nodes too."""
 SMALL_FLEET_SIZES = (1, 1, 2)
 DISTURBED_SECONDS = 5400.0
 """Seconds from the start within which disturbances begin."""
@@ -81,6 +87,9 @@ def scenario(seed: int) -> Scenario:
             1, random.choice(SMALL_FLEET_SIZES if seed >= SMALL else FLEET_SIZES) + 1
         )
     )
+    if seed >= TAINTS:
+        pools = tuple(map(with_startup_taint, pools))
+        nodes = tuple(map(_with_taints, nodes))
     calm = random.random() < 0.25
     names = [node.name for node in nodes]
     added = random_mig_acts(random, names, 3) if seed >= MIG else []
@@ -88,6 +97,8 @@ def scenario(seed: int) -> Scenario:
         added = random_gpu_faults(random, names, 3) + added[: random.choice((0, 0, 1))]
     if seed >= LEASES:
         added += random_leases(random, names, 3)
+    if seed >= TAINTS:
+        added = random_taint_acts(random, names, random.choice((0, 1, 2)))
     never_loads, never_validates = random_failing_drivers(random, pools)
     return Scenario(
         seed=seed,
@@ -106,6 +117,12 @@ def scenario(seed: int) -> Scenario:
         failure_prone=not calm and random.random() < 0.4,
         missing_images=random.choice((0.0, 0.1, 0.5)) if seed >= IMAGES else 0.0,
     )
+
+
+def _with_taints(node: StageNodeSpec) -> StageNodeSpec:
+    """Give the node the taint of others, and a new one those of its template."""
+    template = () if node.target else FROM_TEMPLATE
+    return msgspec.structs.replace(node, taints=(*template, OTHERS_TAINT))
 
 
 def _random_node(random: Random, name: str, pool: str) -> StageNodeSpec:

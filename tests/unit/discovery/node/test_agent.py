@@ -6,7 +6,7 @@ import pytest
 
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.events import FactsEvent
-from libs.contracts.facts import Facts, Kernel, LocalFeatures, PciDevice, Vgpu
+from libs.contracts.facts import Facts, Kernel, LocalFeatures, NextKernel, PciDevice, Vgpu
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Outcome
@@ -72,6 +72,19 @@ async def test_labels_of_feature_files_are_reported(world: World) -> None:
     )
     (event,) = world.events
     assert event.open() == FactsEvent(changed=("features",))
+
+
+@in_world
+async def test_a_kernel_that_is_installed_meanwhile_is_reported(world: World) -> None:
+    async with world.agent():
+        await world.clock.sleep(10)
+        assert world.last.next_kernel == NextKernel()
+        newer = "6.8.0-50-generic"
+        put(world.machine.root, f"/boot/vmlinuz-{newer}", "")
+        put(world.machine.root, f"/lib/modules/{newer}/modules.order", "")
+        put(world.machine.root, "/run/reboot-required", "")
+        await world.clock.sleep(60)
+    assert world.last.next_kernel == NextKernel(release=newer, reboot_required=True)
 
 
 @in_world

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from libs.contracts.facts import NextKernel
 from libs.policy.render.rendered import RenderedObject
 from services.driver.cluster import resources
 from services.driver.cluster.plan import ClusterSnapshot, ObjectKey, OperandPlan, make_plan
@@ -84,6 +85,7 @@ def plan(
     has_monitors: bool = False,
     handlers: Mapping[str, Collection[str]] = {},
     config_maps: Mapping[str, Mapping[str, str]] = {},
+    next_kernels: Mapping[tuple[str, str], NextKernel] = {},
 ) -> OperandPlan:
     """Return the plan for these policies, by default one ClusterPolicy."""
     given = objects or (cluster_policy(),)
@@ -99,6 +101,7 @@ def plan(
         daemon_sets=daemon_sets,
         has_monitors=has_monitors,
         reported_handlers=handlers,
+        next_kernels=next_kernels,
     )
     return make_plan(snapshot, SETTINGS)
 

@@ -2,7 +2,7 @@
 
 from libs.bus.port import StoredMessage
 from libs.contracts.diagnoses import Diagnosis
-from libs.contracts.facts import ContainerRuntime, Facts
+from libs.contracts.facts import ContainerRuntime, Facts, NextKernel
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import Evidence, Report, ValidationStep
@@ -91,3 +91,21 @@ def test_diagnoses_of_evidence_and_facts_count_each_once_by_boot() -> None:
     stream.handlers.began()
     stream.handlers.caught_up()
     assert stream.handlers.diagnoses() == {}
+
+
+def test_the_next_kernel_is_that_of_the_discovery_agent_in_its_boot() -> None:
+    stream, kernel = Stream(), NextKernel(release="6.8.0-50-generic")
+    for writer, body in (
+        (Writer.DISCOVERY, Facts(next_kernel=kernel)),
+        (Writer.DRIVER, Facts(next_kernel=NextKernel(release="other"))),
+    ):
+        report = Report.of(body, node="a", node_uid="uid-a", boot_id="b", component=writer, at=1.0)
+        stream.send_data("a", encode(report), writer)
+    assert stream.handlers.next_kernels() == {("uid-a", "b"): kernel}
+    assert stream.handlers.by_node() == {"uid-a": frozenset()}
+    gone = Report.of(
+        Facts(next_kernel=NextKernel()),
+        node="a", node_uid="uid-a", boot_id="c", component=Writer.DISCOVERY, at=2.0,
+    )  # fmt: skip
+    stream.send_data("a", encode(gone), Writer.DISCOVERY)
+    assert stream.handlers.next_kernels() == {}

@@ -9,7 +9,7 @@ from libs.contracts import node as on_node
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
 from libs.contracts.node import LEASE_ANNOTATION, LeaseOwner, NodeLease
-from libs.kube.views import ManagedFields, Metadata, Node
+from libs.kube.views import ManagedFields, Metadata, Node, NodeSpec, Taint
 from libs.policy.render.agents import AGENTS
 from libs.policy.render.rendered import RenderedObject
 from services.discovery.cluster import resources as discovery
@@ -22,6 +22,7 @@ from services.driver.uninstall.traces import (
     appliers,
     is_leased,
     is_undoing,
+    kept_fields,
     keys_to_remove,
     undo_change,
 )
@@ -122,3 +123,33 @@ def test_names_are_those_of_the_services() -> None:
     assert GPU_HEALTHY == traces.CONDITION
     assert (objects.SETUP, objects.SECRETS, objects.CA) == (SETUP, SECRETS, CA)
     assert {discovery_role.LEASE, LEASE, scheduler_role.LEASE} == set(objects.LEADERS)
+
+
+def test_the_taints_of_others_stay_where_the_scheduler_owns_their_list() -> None:
+    """Of a node whose startup taint it removed: left out of the apply, all would go."""
+    text = msgspec.Raw(msgspec.json.encode({"f:spec": {"f:taints": {}}}))
+    ours = ManagedFields(manager=SCHEDULER, operation="Apply", fields_v1=text)
+    taints = (
+        Taint(key="a", effect="NoSchedule", value="b", time_added="2027-01-15T08:00:00Z"),
+        Taint(key="c", effect="NoExecute"),
+    )
+    spec = NodeSpec(taints=taints)
+    node = Node(metadata=Metadata(name="n", managed_fields=(ours,)), spec=spec)
+    assert kept_fields(SCHEDULER, node) == {
+        "metadata": {"name": "n"},
+        "spec": {
+            "taints": [
+                {
+                    "key": "a",
+                    "effect": "NoSchedule",
+                    "value": "b",
+                    "timeAdded": "2027-01-15T08:00:00Z",
+                },
+                {"key": "c", "effect": "NoExecute"},
+            ]
+        },
+    }
+    assert kept_fields(MANAGER, node) == {"metadata": {"name": "n"}}
+    assert kept_fields(SCHEDULER, Node(metadata=Metadata(name="n"), spec=spec)) == {
+        "metadata": {"name": "n"}
+    }

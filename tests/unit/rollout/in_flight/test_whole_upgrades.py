@@ -153,6 +153,7 @@ def test_a_done_node_keeps_a_minimal_record() -> None:
         state=S.UPGRADE_DONE,
         since=record.since,
         boot_id="boot-1",
+        was_done=True,
         evidence=record.evidence,
         took=record.took,
     )
