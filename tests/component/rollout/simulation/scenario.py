@@ -45,7 +45,7 @@ GPUS = 3_000_000
 IMAGES = 4_000_000
 """In seeds from here on, images are brought before nodes are drained, and some cannot be pulled."""
 LEASES = 5_000_000
-"""In seeds from here on, people take the leases of nodes and return them."""
+"""In seeds from here to `TAINTS`, people take the leases of nodes and return them."""
 TAINTS = 6_000_000
 """In seeds from here on, new nodes come with a startup taint, and people taint nodes too."""
 SMALL_FLEET_SIZES = (1, 1, 2)
@@ -95,7 +95,7 @@ def scenario(seed: int) -> Scenario:
     added = random_mig_acts(random, names, 3) if seed >= MIG else []
     if seed >= GPUS:
         added = random_gpu_faults(random, names, 3) + added[: random.choice((0, 0, 1))]
-    if seed >= LEASES:
+    if LEASES <= seed < TAINTS:
         added += random_leases(random, names, 3)
     if seed >= TAINTS:
         added = random_taint_acts(random, names, random.choice((0, 1, 2)))
