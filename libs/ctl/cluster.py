@@ -175,10 +175,12 @@ class Cluster:
         return msgspec.json.decode(answer, type=_ReviewAnswer).status.allowed
 
     async def list(
-        self, resource: Resource[V], *, labels: str = "", namespace: str = ""
+        self, resource: Resource[V], *, labels: str = "", namespace: str = "", fields: str = ""
     ) -> tuple[V, ...]:
         try:
-            listed = await self._kube.list_all(resource, labels=labels, namespace=namespace)
+            listed = await self._kube.list_all(
+                resource, labels=labels, namespace=namespace, fields=fields
+            )
         except KubeError as error:
             raise kube_failure(error) from error
         return _readable(listed, resource)
