@@ -111,7 +111,7 @@ def _left_out(node: FleetNode) -> str:
     if not node.ready:
         return "it is not Ready, so Sluice does not start it; the operator does"
     if node.state == _FAILED:
-        return "it failed: the operator does not try again, Sluice does first of all"
+        return "it failed: the operator does not try again; Sluice tries it like any other"
     return ""
 
 
