@@ -76,6 +76,7 @@ async def _cluster(cluster: Cluster, access: Access) -> list[Check]:
         "services": partial(_services, cluster, namespace),
         "agents and drivers": partial(_operands, cluster, namespace),
         "policy": partial(_policies, cluster),
+        "GPU Operator": partial(_foreign_operator, cluster),
         "nodes with GPUs": partial(_nodes, cluster),
         "your rights": partial(_rights, cluster, namespace, access),
     }
@@ -102,6 +103,13 @@ async def _observed(cluster: Cluster) -> list[Check]:
     if not isinstance(status, ObservedStatus):
         return []
     return [*operator_checks(status, now=time.time()), *nodes]
+
+
+async def _foreign_operator(cluster: Cluster) -> list[Check]:
+    from libs.ctl.observe.checks import foreign_operator_check
+    from libs.ctl.observe.gather import find_operator
+
+    return [foreign_operator_check(await find_operator(cluster))]
 
 
 async def _definitions(cluster: Cluster) -> list[Check]:

@@ -3,6 +3,7 @@
 from libs.ctl import checks
 from libs.ctl.checks import Check
 from libs.ctl.observe.answers import ObservedStatus
+from libs.ctl.observe.fleet import Operator
 from libs.ctl.text import duration
 
 
@@ -33,3 +34,15 @@ def _operator(status: ObservedStatus, now: float) -> Check:
     age = "never" if operator.renewed is None else f"{duration(now - operator.renewed)} ago"
     remedy = f"see kubectl --namespace {operator.namespace or 'gpu-operator'} get pods"
     return checks.warning(about, f"it renewed its Lease {age}", remedy)
+
+
+def foreign_operator_check(operator: Operator | None) -> Check:
+    """Judge a GPU Operator where Sluice is installed: while it works, Sluice writes nothing."""
+    about = "GPU Operator"
+    if operator is None:
+        return checks.ok(about, "there is none")
+    where = f"in namespace {operator.namespace}"
+    if not operator.is_live:
+        return checks.ok(about, f"it is away; its Lease is left {where}")
+    found = f"{operator.holder} leads {where}, so Sluice stands back and writes nothing"
+    return checks.warning(about, found, "keep one of the two: see docs/migrate.md")

@@ -201,6 +201,12 @@ def operator_of(leases: tuple[views.Lease, ...], namespace: str, *, now: float) 
     )
 
 
+async def find_operator(cluster: Cluster) -> Operator | None:
+    """Return the GPU Operator that holds or held its Lease; fail if that cannot be read."""
+    leases = await cluster.list(LEASES, fields=_LEASE_FIELDS)
+    return operator_of(leases, "", now=time.time()) if leases else None
+
+
 async def observe_status(cluster: Cluster, name: str) -> ObservedStatus | ObservedNode | None:
     """Return the fleet, the pool or the node of this name; None where there is no operator."""
     observer = await open_observer(cluster)

@@ -62,7 +62,7 @@ def _pool_traps(pool: FleetPool, budget: Budget) -> Iterator[Trap]:
     if failed and limits.max_parallel and budget.in_progress >= limits.max_parallel:
         yield Trap(
             name="failed-nodes-hold-places",
-            found=f"{some(failed)} failed and count as in progress: with maxParallelUpgrades"
+            found=f"failed nodes ({some(failed)}) count as in progress: with maxParallelUpgrades"
             f" {limits.max_parallel} no other node starts",
             remedy="repair them, or raise maxParallelUpgrades by their number",
         )

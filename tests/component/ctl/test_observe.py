@@ -9,7 +9,7 @@ from libs.ctl.failures import ExitCode
 from libs.kube.resources import EVENTS
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.ctl.operator_fleet import OperatorFleet, make_fleet
-from tests.component.ctl.world import PERSON
+from tests.component.ctl.world import PERSON, World
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_status_tells_pools_nodes_and_the_trap_that_stops_the_fleet(
     ]
     reason = "maxParallelUpgrades is 1; in progress: 1, of which node-2 failed"
     assert f"cluster-policy starts no node: {reason}" in ended.out
-    assert "failed-nodes-hold-places: node-2 failed" in ended.out
+    assert "failed-nodes-hold-places: failed nodes (node-2) count as in progress" in ended.out
     json = (await fleet.run("status", "-o", "json")).json
     assert [node["name"] for node in json["nodes"]] == ["node-2", "node-3"]
     assert json["operator"]["is_live"]
@@ -129,6 +129,13 @@ async def test_doctor_looks_at_the_operator_and_its_traps(fleet: OperatorFleet) 
     assert "GPU Operator: gpu-operator-1 leads in namespace gpu-operator" in ended.out
     assert "trap failed-nodes-hold-places" in ended.out
     assert "Sluice: it is not installed" in ended.out
+
+
+async def test_doctor_names_an_operator_beside_sluice(fleet: OperatorFleet) -> None:
+    await World.install(fleet)
+    ended = await fleet.run("doctor")
+    assert "gpu-operator-1 leads in namespace gpu-operator, so Sluice stands back" in ended.out
+    assert "There is no pool" in (await fleet.run("status")).out
 
 
 async def test_nothing_is_written(fleet: OperatorFleet) -> None:
