@@ -107,7 +107,7 @@ async def _observed(cluster: Cluster) -> list[Check]:
 
 async def _foreign_operator(cluster: Cluster) -> list[Check]:
     from libs.ctl.observe.checks import foreign_operator_check
-    from libs.ctl.observe.gather import find_operator
+    from libs.ctl.observe.observer import find_operator
 
     return [foreign_operator_check(await find_operator(cluster))]
 

@@ -14,6 +14,7 @@ VALIDATOR_PODS: Final = "app=nvidia-operator-validator"
 OWNER_LABEL: Final = "nvidia.com/gpu-operator.driver.owner"
 JOBS_SINCE_ANNOTATION: Final = "nvidia.com/gpu-driver-upgrade-wait-for-pod-completion-start-time"
 VALIDATION_SINCE_ANNOTATION: Final = "nvidia.com/gpu-driver-upgrade-validation-start-time"
+GPU_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 PAUSED: Final = "paused-for-driver-upgrade"
 DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
 DONE: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})
@@ -36,11 +37,20 @@ class Volume(views.View, frozen=True, kw_only=True):
     empty_dir: Any = None
 
 
+class Toleration(views.View, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
 class PodSpec(views.View, frozen=True, kw_only=True):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     volumes: tuple[Volume, ...] = ()
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class Pod(views.Object, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     restarts_only: bool
     """The operator replaces the driver pod and evicts nothing."""
     evicted: tuple[Evicted, ...]
+    without_place: tuple[str, ...] = ()
+    """Evicted pods that fit on no other node now."""
     note: str = ""
 
 
@@ -76,6 +78,7 @@ def plan_of(
     events: Iterable[StateEvent],
     *,
     version: str,
+    without_place: Mapping[str, tuple[str, ...]] = {},
 ) -> ObservedPlan:
     """Return the next upgrade: of the nodes that need one, or of all nodes to another version."""
     another = bool(version) and version != pool.version
@@ -92,7 +95,13 @@ def plan_of(
         version=version or pool.version,
         limits=pool.limits,
         nodes=tuple(
-            _forecast(node, evicted.get(node.name, ()), pool.limits, another=another)
+            _forecast(
+                node,
+                evicted.get(node.name, ()),
+                pool.limits,
+                another=another,
+                lost=without_place.get(node.name, ()),
+            )
             for node in moving
         ),
         left_out=tuple(
@@ -120,7 +129,12 @@ def _any_needs(pool: FleetPool) -> bool:
 
 
 def _forecast(
-    node: FleetNode, evicted: Sequence[Evicted], limits: Limits, *, another: bool
+    node: FleetNode,
+    evicted: Sequence[Evicted],
+    limits: Limits,
+    *,
+    another: bool,
+    lost: tuple[str, ...],
 ) -> NodeForecast:
     pod = node.pod
     restarts = (
@@ -139,6 +153,7 @@ def _forecast(
         name=node.name,
         restarts_only=restarts,
         evicted=() if restarts else tuple(evicted),
+        without_place=() if restarts else lost,
         note=note,
     )
 

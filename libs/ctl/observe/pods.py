@@ -9,9 +9,8 @@ from typing import Final
 import msgspec
 
 from libs.ctl.observe.fleet import Limits
-from libs.ctl.observe.objects import DisruptionBudget, Pod
+from libs.ctl.observe.objects import GPU_PREFIXES, DisruptionBudget, Pod
 
-_GPU_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
 
@@ -32,7 +31,7 @@ def uses_gpu(pod: Pod) -> bool:
         for container in pod.spec.containers
         for name in (*container.resources.limits, *container.resources.requests)
     )
-    return pod.is_active and any(name.startswith(_GPU_PREFIXES) for name in asked)
+    return pod.is_active and any(name.startswith(GPU_PREFIXES) for name in asked)
 
 
 def evicted_pods(

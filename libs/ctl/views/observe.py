@@ -180,5 +180,8 @@ def _obstacles(nodes: Sequence[NodeForecast], *, wide: bool) -> Iterator[Rendera
         shown = len(pods) if wide else 3
         yield fact(f"disruption budget {budget} refuses now", some(pods, shown))
     for node in nodes:
+        if node.without_place:
+            lost = some(node.without_place, len(node.without_place) if wide else 3)
+            yield fact(f"{node.name} away: no other node has GPUs for", lost)
         if node.note:
             yield fact(node.name, node.note)

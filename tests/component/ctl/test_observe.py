@@ -106,6 +106,7 @@ async def test_the_plan_compares_the_rules_of_both(fleet: OperatorFleet) -> None
     text = (await fleet.run("plan", "--version", "590.48.01", "--max-parallel", "3")).out
     assert text.startswith("cluster-policy to 590.48.01\n")
     assert "a node takes: 4 min, as in NVIDIA's documentation" in text
+    assert "node-1 away: no other node has GPUs for: default/job" in text
 
 
 async def test_a_node_takes_as_long_as_the_events_say(fleet: OperatorFleet) -> None:

@@ -11,7 +11,8 @@ from libs.ctl.observe.courses import operator_course, sluice_course
 from libs.ctl.observe.driver_pods import DriverPod
 from libs.ctl.observe.explain import NEXT_PASS, explain
 from libs.ctl.observe.fleet import Fleet, FleetNode, FleetPool, Limits, Operator
-from libs.ctl.observe.objects import Container, Pod, PodDeletion, PodSpec
+from libs.ctl.observe.objects import Container, Pod, PodDeletion, PodSpec, Toleration
+from libs.ctl.observe.placement import Host, hosts_of, without_place
 from libs.ctl.observe.plan import StateEvent, plan_of, with_limits
 from libs.ctl.observe.pods import evicted_pods
 from libs.ctl.observe.traps import traps_of
@@ -233,3 +234,50 @@ def test_other_limits_replace_those_of_the_policy() -> None:
     changed = with_limits(pool(), max_unavailable="20%", max_parallel=4)
     assert (changed.limits.max_unavailable, changed.limits.max_parallel) == ("20%", 4)
     assert with_limits(pool(), max_unavailable="3").limits.max_unavailable == 3
+
+
+def host(name: str, free: int, *taints: views.Taint, **labels: str) -> Host:
+    return Host(name=name, labels=labels, taints=taints, free={"nvidia.com/gpu": free})
+
+
+def wanting(name: str, gpus: int, **spec: Any) -> Pod:
+    resources = views.ResourceRequirements(limits={"nvidia.com/gpu": str(gpus)})
+    containers = (Container(name="c", resources=resources),)
+    return Pod(
+        metadata=views.Metadata(name=name, namespace="a"),
+        spec=PodSpec(node_name="node-1", containers=containers, **spec),
+        status=views.PodStatus(phase="Running"),
+    )
+
+
+def test_pods_take_the_place_that_others_leave() -> None:
+    hosts = [host("node-1", 8), host("node-2", 2), host("node-3", 1)]
+    assert without_place("node-1", [wanting("a", 1), wanting("b", 2)], hosts) == ()
+    assert without_place("node-1", [wanting("a", 2), wanting("b", 2)], hosts) == ("a/b",)
+    assert without_place("node-1", [wanting("a", 4)], hosts) == ("a/a",)
+
+
+def test_selectors_and_taints_keep_pods_away() -> None:
+    taint = views.Taint(key="team", effect="NoSchedule", value="b")
+    hosts = [host("node-2", 8, taint), host("node-3", 8, zone="x")]
+    assert without_place("node-1", [wanting("a", 1, node_selector={"zone": "y"})], hosts) == (
+        "a/a",
+    )
+    tolerant = wanting("a", 8, tolerations=(Toleration(key="team", operator="Exists"),))
+    other = wanting("b", 8, tolerations=(Toleration(key="team", value="c"),))
+    assert without_place("node-1", [tolerant, other], hosts) == ()
+    assert without_place("node-1", [other, wanting("c", 8)], hosts) == ("a/c",)
+
+
+def test_hosts_are_free_by_what_their_pods_ask_for() -> None:
+    status = views.NodeStatus(allocatable={"nvidia.com/gpu": "8", "cpu": "4"})
+    nodes = [
+        views.Node(metadata=views.Metadata(name="node-1"), status=status),
+        views.Node(
+            metadata=views.Metadata(name="node-2"),
+            spec=views.NodeSpec(unschedulable=True),
+            status=status,
+        ),
+    ]
+    (found,) = hosts_of(nodes, [wanting("a", 3)])
+    assert (found.name, found.free) == ("node-1", {"nvidia.com/gpu": 5})
