@@ -13,12 +13,12 @@ from tests.component.ctl.operator_fleet import make_fleet
 from tests.component.ctl.test_queries import Scheduler
 from tests.component.ctl.world import OLD_VERSION, POOL, World, halted, make_world
 
-PAGES = ("README.md", "docs/upgrade-day.md", "docs/troubleshooting.md")
+PAGES = ("README.md", "docs/demo.md", "docs/upgrade-day.md", "docs/troubleshooting.md")
 OBSERVED = "docs/migrate.md"
 _BLOCK = re.compile(r"^[ ]*```(\w*)\n(.*?)^[ ]*```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`(sluice [^`]+)`")
 _INDENTED = re.compile(r"^    (?:\$ )?(sluice .*)$", re.MULTILINE)
-_NEEDS = re.compile(r"# needs a (?:cluster|GPU)")
+_NEEDS = re.compile(r"# needs a (?:cluster|GPU|checkout)")
 
 
 def commands(page: str) -> list[str]:
@@ -32,6 +32,8 @@ def commands(page: str) -> list[str]:
 def _of_blocks(text: str) -> Iterator[str]:
     """Yield the lines of blocks that run; fail for one that neither runs nor says what it needs."""
     for language, block in _BLOCK.findall(text):
+        if language == "python":
+            continue
         assert language == "sh"
         lines = [line.strip() for line in block.splitlines()]
         if _NEEDS.match(lines[0]):
@@ -48,7 +50,7 @@ async def ready(world: World) -> None:
     """Create a halted rollout, its nodes, and a scheduler that answers."""
     await world.add_rollout(**halted("u1", "u2"))
     await world.add_node("node-7", state="upgrade-failed")
-    for name in ("node-2", "node-4"):
+    for name in ("node-1", "node-2", "node-4"):
         await world.add_node(name)
     await world.add_policy(OLD_VERSION)
     scheduler = Scheduler(POOL)
