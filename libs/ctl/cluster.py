@@ -155,6 +155,16 @@ class Cluster:
             raise kube_failure(error) from error
         return True
 
+    async def serves_group(self, group: str) -> bool:
+        """Report whether the API server knows a group; whoever is signed in may ask that."""
+        try:
+            await self._kube.request("GET", f"/apis/{group}")
+        except NotFound:
+            return False
+        except KubeError as error:
+            raise kube_failure(error) from error
+        return True
+
     async def may(self, right: Right, namespace: str) -> bool:
         """Report whether the user has a right."""
         attributes = {

@@ -35,7 +35,9 @@ async def gather_status(
         try:
             rollouts = await cluster.rollouts()
         except Failure as failure:
-            if failure.code is ExitCode.NOT_FOUND and (observed := await _observe(cluster, name)):
+            # An unknown kind is forbidden, rather than not found, for those without wide rights.
+            unknown = failure.code in (ExitCode.NOT_FOUND, ExitCode.NOT_ALLOWED)
+            if unknown and (observed := await _observe(cluster, name)):
                 return observed
             return _status_without_cluster(await told, name, cluster.address, failure)
         finally:

@@ -152,7 +152,7 @@ def _has_gpus(node: views.Node, with_pods: set[str]) -> bool:
 async def open_observer(cluster: Cluster) -> Observer | None:
     """Return an observer where a GPU Operator is, and Sluice's definitions are not."""
     try:
-        if await cluster.serves(ROLLOUTS):
+        if await cluster.serves_group(ROLLOUTS.group):
             return None
     except Failure:
         return None

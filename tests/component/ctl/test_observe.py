@@ -7,6 +7,7 @@ import pytest
 
 from libs.ctl.failures import ExitCode
 from libs.kube.resources import EVENTS
+from libs.policy.crds import crd_manifests
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.ctl.operator_fleet import OperatorFleet, make_fleet
 from tests.component.ctl.world import PERSON, World
@@ -160,6 +161,17 @@ async def test_what_may_not_be_read_is_named_and_hides_nothing_else(fleet: Opera
     ended = await fleet.run("status")
     assert ended.code == ExitCode.DONE
     assert "daemonsets: not from Kubernetes" in ended.out
+
+
+async def test_who_may_read_no_kind_of_sluice_sees_the_fleet_all_the_same(
+    fleet: OperatorFleet,
+) -> None:
+    await fleet.apply(crd_manifests()["rollouts.sluice.dev"])
+    fleet.server.faults.add(Fault(effect=RefuseRequest(403), user=PERSON, kind="Rollout"))
+    assert (await fleet.run("status")).code == ExitCode.NOT_ALLOWED
+    definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/rollouts.sluice.dev"
+    await fleet.kube.request("DELETE", definition)
+    assert "looked after by NVIDIA's GPU Operator" in (await fleet.run("status")).out
 
 
 async def test_what_is_not_there_is_one_line(fleet: OperatorFleet) -> None:
