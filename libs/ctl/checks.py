@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.queries import StatusAnswer
-from libs.ctl.text import duration
+from libs.ctl.text import duration, some
 from libs.kube import views
 
 OLDEST: Final = (1, 29)
@@ -21,7 +21,6 @@ _POSITIVE: Final = "Accepted"
 """The condition that is a fault when it is false. Others are one when they are true."""
 _NO_FAULT: Final = ("Ready", "NotReady", "Upgrading", "Disabled")
 """Conditions that say again what `Error` says, or what a person asked for."""
-_SHOWN: Final = 3
 
 
 class Verdict(StrEnum):
@@ -163,7 +162,7 @@ def operands_check(daemon_sets: Sequence[views.DaemonSet], namespace: str) -> Ch
         return warning(about, "there are none", "create a ClusterPolicy: see docs/install.md")
     if late:
         remedy = f"see kubectl --namespace {namespace} get pods"
-        return warning(about, f"not all are ready: {_some(late)}", remedy)
+        return warning(about, f"not all are ready: {some(late)}", remedy)
     return ok(about, f"the pods of {len(daemon_sets)} DaemonSets are ready")
 
 
@@ -224,7 +223,7 @@ def nodes_checks(nodes: Sequence[CheckedNode]) -> list[Check]:
 
 
 def _nodes_check(about: str, names: Sequence[str], remedy: str) -> Check:
-    return warning(about, _some(names), remedy) if names else ok(about, "none")
+    return warning(about, some(names), remedy) if names else ok(about, "none")
 
 
 def _condition(node: CheckedNode, kind: str) -> str:
@@ -254,7 +253,7 @@ def scheduler_checks(answer: StatusAnswer, *, now: float) -> list[Check]:
     ]
     if behind:
         remedy = "nodes wait for them meanwhile: see the logs of sluice-scheduler"
-        checks.append(fault("scheduler's sources", f"behind: {_some(behind)}", remedy))
+        checks.append(fault("scheduler's sources", f"behind: {some(behind)}", remedy))
     ahead = answer.at - now
     if abs(ahead) > CLOCKS_DIFFER:
         found = f"the scheduler's is {duration(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
@@ -262,12 +261,6 @@ def scheduler_checks(answer: StatusAnswer, *, now: float) -> list[Check]:
     else:
         checks.append(ok("clocks", "this machine's and the scheduler's agree"))
     return checks
-
-
-def _some(names: Sequence[str]) -> str:
-    """Join the first names, and say how many more there are."""
-    shown, rest = ", ".join(names[:_SHOWN]), len(names) - _SHOWN
-    return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def _version(text: str) -> tuple[int, int] | None:

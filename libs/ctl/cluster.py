@@ -185,6 +185,16 @@ class Cluster:
             name = ""
         return name or os.environ.get("USER") or "a person"
 
+    async def serves_group(self, group: str) -> bool:
+        """Report whether the API server knows a group; whoever is signed in may ask that."""
+        try:
+            await self._kube.request("GET", f"/apis/{group}")
+        except NotFound:
+            return False
+        except KubeError as error:
+            raise kube_failure(error) from error
+        return True
+
     async def may(self, right: Right, namespace: str) -> bool:
         """Report whether the user has a right."""
         attributes = {
@@ -205,10 +215,12 @@ class Cluster:
         return msgspec.json.decode(answer, type=_ReviewAnswer).status.allowed
 
     async def list(
-        self, resource: Resource[V], *, labels: str = "", namespace: str = ""
+        self, resource: Resource[V], *, labels: str = "", namespace: str = "", fields: str = ""
     ) -> tuple[V, ...]:
         try:
-            listed = await self._kube.list_all(resource, labels=labels, namespace=namespace)
+            listed = await self._kube.list_all(
+                resource, labels=labels, namespace=namespace, fields=fields
+            )
         except KubeError as error:
             raise kube_failure(error) from error
         return _readable(listed, resource)

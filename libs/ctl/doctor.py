@@ -70,12 +70,15 @@ async def _cluster(cluster: Cluster, access: Access) -> list[Check]:
         version = await cluster.server_version()
     except Failure as failure:
         return [checks.fault("Kubernetes", str(failure), "is this the right kubeconfig?")]
+    if observed := await _observed(cluster):
+        return [checks.server_check(cluster.address, version), *observed]
     namespace = await cluster.namespace()
     looks = {
         "definitions": partial(_definitions, cluster),
         "services": partial(_services, cluster, namespace),
         "agents and drivers": partial(_operands, cluster, namespace),
         "policy": partial(_policies, cluster),
+        "GPU Operator": partial(_foreign_operator, cluster),
         "nodes with GPUs": partial(_nodes, cluster),
         "your rights": partial(_rights, cluster, namespace, access),
     }
@@ -86,6 +89,29 @@ async def _cluster(cluster: Cluster, access: Access) -> list[Check]:
         except Failure as failure:
             found.append(checks.unknown(about, str(failure)))
     return found
+
+
+async def _observed(cluster: Cluster) -> list[Check]:
+    """Return what there is to say of a GPU Operator's fleet, where Sluice is not installed."""
+    from libs.ctl.observe.answers import ObservedStatus
+    from libs.ctl.observe.checks import operator_checks
+    from libs.ctl.observe.gather import observe_status
+
+    try:
+        status = await observe_status(cluster, "")
+        nodes = await _nodes(cluster) if status is not None else []
+    except Failure as failure:
+        return [checks.unknown("GPU Operator", str(failure))]
+    if not isinstance(status, ObservedStatus):
+        return []
+    return [*operator_checks(status, now=time.time()), *nodes]
+
+
+async def _foreign_operator(cluster: Cluster) -> list[Check]:
+    from libs.ctl.observe.checks import foreign_operator_check
+    from libs.ctl.observe.observer import find_operator
+
+    return [foreign_operator_check(await find_operator(cluster))]
 
 
 async def _definitions(cluster: Cluster) -> list[Check]:

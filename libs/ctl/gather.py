@@ -3,10 +3,10 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from libs.contracts.message import Message
-from libs.contracts.node import STATE_LABEL, UpgradeState
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
 from libs.ctl import answers
 from libs.ctl.answers import NodeAnswer, NodeFact, Source, Status
@@ -14,19 +14,31 @@ from libs.ctl.cluster import LABELLED_NODES, Cluster, NodeEvent, Rollout, open_c
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 
+if TYPE_CHECKING:
+    from libs.ctl.observe.answers import ObservedNode, ObservedStatus
+
 _NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
 _LAST_EVENTS = 10
 _A = TypeVar("_A", bound=Message)
 
 
-async def gather_status(access: Access, name: str) -> Status | NodeAnswer:
-    """Return the status of all pools, of the pool or of the node of this name."""
+async def gather_status(
+    access: Access, name: str
+) -> "Status | NodeAnswer | ObservedStatus | ObservedNode":
+    """Return the status of all pools, of the pool or of the node of this name.
+
+    Where Sluice is not installed and a GPU Operator is, its fleet is told.
+    """
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(open_cluster(access))
         told = asyncio.create_task(_ask(access, StatusQuery(), QueryVerb.STATUS, StatusAnswer))
         try:
             rollouts = await cluster.rollouts()
         except Failure as failure:
+            # An unknown kind is forbidden, rather than not found, for those without wide rights.
+            unknown = failure.code in (ExitCode.NOT_FOUND, ExitCode.NOT_ALLOWED)
+            if unknown and (observed := await _observe(cluster, name)):
+                return observed
             return _status_without_cluster(await told, name, cluster.address, failure)
         finally:
             await asyncio.wait({told})
@@ -39,10 +51,24 @@ async def gather_status(access: Access, name: str) -> Status | NodeAnswer:
         return await _status(cluster, rollouts, answer, name)
 
 
-async def gather_why(access: Access, name: str) -> NodeAnswer:
-    """Return what the scheduler says of a node, and what Kubernetes shows of it."""
+async def _observe(cluster: Cluster, name: str) -> "ObservedStatus | ObservedNode | None":
+    from libs.ctl.observe.gather import observe_status
+
+    return await observe_status(cluster, name)
+
+
+async def gather_why(access: Access, name: str) -> "NodeAnswer | ObservedNode":
+    """Return what the scheduler says of a node, and what Kubernetes shows of it.
+
+    Without an answer and without a trace of Sluice on the node, a GPU Operator's may be told.
+    """
     async with open_cluster(access) as cluster:
-        return await _node(access, cluster, name)
+        answer = await _node(access, cluster, name)
+        if answer.why is not None or DRIVER_LABEL in answer.labels or answer.node.attempt:
+            return answer
+        from libs.ctl.observe.gather import observe_why
+
+        return await observe_why(cluster, name) or answer
 
 
 async def _status(

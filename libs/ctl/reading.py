@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,11 +16,19 @@ from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.text import parse_duration, parse_time, version_name
 
+if TYPE_CHECKING:
+    from libs.ctl.observe.plan import ObservedPlan
 
-async def gather_plan(access: Access, query: PlanQuery) -> PlanView:
-    """Ask for a forecast; without a pool, of the only one."""
+
+async def gather_plan(access: Access, query: PlanQuery) -> "PlanView | ObservedPlan":
+    """Ask for a forecast; without a pool, of the only one.
+
+    Without NATS, the plan of a GPU Operator's fleet is told, where Sluice is not installed.
+    """
     from msgspec.structs import replace
 
+    if not access.nats and (observed := await _observe(access, query)):
+        return observed
     from libs.ctl.asking import open_scheduler
 
     async with open_scheduler(access) as scheduler:
@@ -31,6 +40,31 @@ async def gather_plan(access: Access, query: PlanQuery) -> PlanView:
     if not version:
         version = version_name(plan.target, await _versions(access))
     return PlanView(version=version, plan=plan, finish_by=query.finish_by)
+
+
+async def _observe(access: Access, query: PlanQuery) -> "ObservedPlan | None":
+    from libs.ctl.observe.gather import observe_plan
+
+    try:
+        async with open_cluster(access) as cluster:
+            observed = await observe_plan(
+                cluster,
+                pool=query.pool,
+                version=query.driver_version,
+                max_unavailable=query.max_unavailable,
+                max_parallel=query.max_parallel,
+            )
+    except Failure as failure:
+        if failure.code is ExitCode.NOT_REACHABLE:
+            return None
+        raise
+    if observed is not None and query.finish_by is not None:
+        raise Failure(
+            ExitCode.WRONG_ARGUMENTS,
+            "--finish-by needs Sluice's scheduler, and this fleet is the GPU Operator's: try"
+            " --max-unavailable instead",
+        )
+    return observed
 
 
 def only_pool(pools: list[str]) -> str:

@@ -4,12 +4,18 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from libs.ctl.answers import EventLine, NodeAnswer, Status
+from libs.ctl.answers import EventLine, NodeAnswer, PlanView, Status
+from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.output import Format, PictureFormat, show
+
+if TYPE_CHECKING:
+    from libs.ctl.observe.answers import ObservedNode, ObservedStatus
+    from libs.ctl.observe.plan import ObservedPlan
 
 
 def show_status(access: Access, name: str, output: Format | None) -> None:
@@ -18,14 +24,20 @@ def show_status(access: Access, name: str, output: Format | None) -> None:
     answer = asyncio.run(gather_status(access, name))
     if isinstance(answer, NodeAnswer):
         _show_node(answer, output)
-    else:
+    elif isinstance(answer, Status):
         _show_pools(answer, output)
+    else:
+        _show_observed(answer, output)
 
 
 def show_why(access: Access, node: str, output: Format | None) -> None:
     from libs.ctl.gather import gather_why
 
-    _show_node(asyncio.run(gather_why(access, node)), output)
+    answer = asyncio.run(gather_why(access, node))
+    if isinstance(answer, NodeAnswer):
+        _show_node(answer, output)
+    else:
+        _show_observed(answer, output)
 
 
 def _show_pools(status: Status, output: Format | None) -> None:
@@ -44,6 +56,19 @@ def _show_node(answer: NodeAnswer, output: Format | None) -> None:
 
     now = time.time()
     show(answer, lambda _, wide: node_view(answer, now=now, wide=wide), format=output)
+
+
+def _show_observed(
+    answer: "ObservedStatus | ObservedNode | ObservedPlan", output: Format | None
+) -> None:
+    from libs.ctl.views.observe import observed_view
+
+    now = time.time()
+    show(
+        answer,
+        lambda width, wide: observed_view(answer, now=now, width=width, wide=wide),
+        format=output,
+    )
 
 
 def show_plan(
@@ -67,6 +92,15 @@ def show_plan(
         finish_by=parse_finish(finish_by),
     )
     answer = asyncio.run(gather_plan(access, query))
+    if not isinstance(answer, PlanView):
+        if output is PictureFormat.HTML or output is PictureFormat.SVG:
+            raise Failure(
+                ExitCode.WRONG_ARGUMENTS,
+                f"-o {output.value}: there is no picture of a plan without Sluice's scheduler; use"
+                " -o json, yaml or wide",
+            )
+        _show_observed(answer, None if output is None else Format(output.value))
+        return
     if output is PictureFormat.HTML:
         from libs.ctl.views.plan_html import plan_html
 

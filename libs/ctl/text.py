@@ -1,7 +1,7 @@
 """Words for people: times, versions in place of digests, and text that harms no terminal. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -67,3 +67,10 @@ def version_name(target: str, versions: Mapping[str, str]) -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def some(names: Iterable[str], shown: int = 3) -> str:
+    """Join the first names, and say how many more there are."""
+    listed = list(names)
+    rest = f" and {len(listed) - shown} more" if len(listed) > shown else ""
+    return ", ".join(listed[:shown]) + rest

@@ -89,7 +89,13 @@ async def carry_out(cluster: Cluster, write: Write) -> str:
 async def ask_why(access: Access, node: str) -> NodeAnswer:
     from libs.ctl.gather import gather_why
 
-    return await gather_why(access, node)
+    answer = await gather_why(access, node)
+    if not isinstance(answer, NodeAnswer):
+        raise Failure(
+            ExitCode.NOT_FOUND,
+            f"a GPU Operator looks after {node}, not Sluice: `sluice why {node}` explains it",
+        )
+    return answer
 
 
 def why_lines(answer: NodeAnswer, *, now: float) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ import contextlib
 import io
 import os
 import random
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import msgspec
@@ -232,11 +232,16 @@ def _without_terminal() -> Generator[None]:
         yield
 
 
+W = TypeVar("W", bound=World)
+
+
 @asynccontextmanager
-async def make_world(folder: Path, *, nats: bool = False) -> AsyncGenerator[World]:
+async def make_world(
+    folder: Path, *, nats: bool = False, world_of: Callable[[AsyncExitStack, Path], W] = World
+) -> AsyncGenerator[W]:
     """Start the API server with all definitions, and NATS if it is wanted."""
     async with AsyncExitStack() as stack:
-        world = World(stack, folder)
+        world = world_of(stack, folder)
         stack.push_async_callback(world.server.stop)
         await world.install()
         await world.serve()

@@ -1,0 +1,1 @@
+"""The fleet of a running GPU Operator, told where Sluice is not installed. Nothing is written."""

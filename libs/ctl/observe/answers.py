@@ -1,0 +1,141 @@
+"""What the verbs answer about a GPU Operator's fleet, as data for programs and views. Pure."""
+
+import msgspec
+
+from libs.ctl.answers import NodeFact, Source
+from libs.ctl.observe.budget import Budget, blocked_because, budget_of
+from libs.ctl.observe.explain import Explanation, explain, is_settled
+from libs.ctl.observe.fleet import FAILED, REQUIRED, Fleet, FleetNode, FleetPool, Operator
+from libs.ctl.observe.objects import DONE
+from libs.ctl.observe.pods import Evicted
+from libs.ctl.observe.traps import Trap, traps_of
+
+
+class ObservedPool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool, by what its nodes do."""
+
+    name: str
+    version: str
+    done: int
+    required: int
+    in_progress: int
+    failed: int
+    budget: Budget
+    because: str
+    """Why no available node starts; empty: one may, or none has to."""
+
+
+class ObservedRow(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    pool: str
+    state: str
+    driver: str
+    cordoned: bool
+    ready: bool
+    because: str
+
+
+class ObservedStatus(msgspec.Struct, frozen=True, kw_only=True):
+    operator: Operator
+    pools: tuple[ObservedPool, ...]
+    nodes: tuple[ObservedRow, ...]
+    """Of all pools, the nodes that are not done; of one pool, all its nodes."""
+    traps: tuple[Trap, ...]
+    sources: tuple[Source, ...]
+
+
+class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
+    operator: Operator
+    node: FleetNode
+    why: Explanation
+    evicted: tuple[Evicted, ...]
+    traps: tuple[Trap, ...]
+    events: tuple[NodeFact, ...]
+    sources: tuple[Source, ...]
+
+
+def status_of(
+    fleet: Fleet, sources: tuple[Source, ...], *, pool: str, now: float
+) -> ObservedStatus:
+    """Return the overview of the fleet, or of one pool."""
+    chosen = [each for each in fleet.pools if pool in ("", each.name)]
+    rows = [
+        _row(node, each, budget_of(each), now)
+        for each in chosen
+        for node in each.nodes
+        if pool or not is_settled(node)
+    ]
+    outside = [] if pool else [_row(node, None, None, now) for node in fleet.outside]
+    return ObservedStatus(
+        operator=fleet.operator,
+        pools=tuple(map(_pool, chosen)),
+        nodes=tuple(sorted((*rows, *outside), key=lambda row: row.name)),
+        traps=traps_of(fleet),
+        sources=sources,
+    )
+
+
+def _pool(pool: FleetPool) -> ObservedPool:
+    budget, nodes = budget_of(pool), pool.managed
+    required = sum(node.state == REQUIRED for node in nodes)
+    failed = sum(node.state == FAILED for node in nodes)
+    return ObservedPool(
+        name=pool.name,
+        version=pool.version,
+        done=sum(node.state in DONE for node in nodes),
+        required=required,
+        in_progress=budget.in_progress - failed,
+        failed=failed,
+        budget=budget,
+        because=blocked_because(pool, budget) if required else "",
+    )
+
+
+def _row(node: FleetNode, pool: FleetPool | None, budget: Budget | None, now: float) -> ObservedRow:
+    return ObservedRow(
+        name=node.name,
+        pool=node.pool,
+        state=node.state,
+        driver=node.driver,
+        cordoned=node.cordoned,
+        ready=node.ready,
+        because=explain(node, pool, budget, now=now).because if _is_told(node) else "",
+    )
+
+
+def _is_told(node: FleetNode) -> bool:
+    """Whether the reason is known without the pods of the node."""
+    return node.state not in (
+        "wait-for-jobs-required",
+        "pod-deletion-required",
+        "drain-required",
+    )
+
+
+def node_of(
+    fleet: Fleet,
+    node: FleetNode,
+    *,
+    evicted: tuple[Evicted, ...],
+    jobs: tuple[str, ...],
+    events: tuple[NodeFact, ...],
+    sources: tuple[Source, ...],
+    now: float,
+) -> ObservedNode:
+    """Return all that is known of a node."""
+    pool = pool_with(fleet, node)
+    budget = None if pool is None else budget_of(pool)
+    return ObservedNode(
+        operator=fleet.operator,
+        node=node,
+        why=explain(node, pool, budget, evicted=evicted, jobs=jobs, now=now),
+        evicted=evicted,
+        traps=tuple(trap for trap in traps_of(fleet) if not trap.nodes or node.name in trap.nodes),
+        events=events,
+        sources=sources,
+    )
+
+
+def pool_with(fleet: Fleet, node: FleetNode) -> FleetPool | None:
+    """Return the pool that counts the node."""
+    return next((pool for pool in fleet.pools if node in pool.nodes), None)

@@ -1,0 +1,124 @@
+"""Answer the verbs about a GPU Operator's fleet: read it, then explain it."""
+
+import time
+from collections import defaultdict
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.ctl.answers import NodeFact
+from libs.ctl.cluster import Cluster
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.observe.answers import (
+    ObservedNode,
+    ObservedStatus,
+    node_of,
+    pool_with,
+    status_of,
+)
+from libs.ctl.observe.fleet import Fleet, FleetPool
+from libs.ctl.observe.objects import Pod
+from libs.ctl.observe.observer import Observer, open_observer
+from libs.ctl.observe.placement import hosts_of, without_place
+from libs.ctl.observe.plan import ObservedPlan, plan_of, with_limits
+from libs.ctl.observe.pods import Evicted, evicted_pods, uses_gpu
+
+_LAST_EVENTS: Final = 10
+
+
+async def observe_status(cluster: Cluster, name: str) -> ObservedStatus | ObservedNode | None:
+    """Return the fleet, the pool or the node of this name; None where there is no operator."""
+    observer = await open_observer(cluster)
+    if observer is None:
+        return None
+    fleet = await observer.fleet()
+    pools = [pool.name for pool in fleet.pools]
+    if not name or name in pools:
+        return status_of(fleet, observer.sources, pool=name, now=time.time())
+    if any(node.name == name for node in fleet.nodes):
+        return await _node(cluster, observer, fleet, name)
+    known = ", ".join(pools) or "none"
+    raise Failure(
+        ExitCode.NOT_FOUND, f"there is neither a pool nor a Node with GPUs {name!r}; pools: {known}"
+    )
+
+
+async def observe_why(cluster: Cluster, name: str) -> ObservedNode | None:
+    """Return why a node is where it is; None where there is no operator, or no GPU on the node."""
+    observer = await open_observer(cluster)
+    if observer is None:
+        return None
+    fleet = await observer.fleet()
+    if not any(node.name == name for node in fleet.nodes):
+        return None
+    return await _node(cluster, observer, fleet, name)
+
+
+async def _node(cluster: Cluster, observer: Observer, fleet: Fleet, name: str) -> ObservedNode:
+    (node,) = (each for each in fleet.nodes if each.name == name)
+    pool = pool_with(fleet, node)
+    evicted: tuple[Evicted, ...] = ()
+    if pool is not None:
+        evicted = evicted_pods(await observer.pods(name), pool.limits, await observer.budgets())
+    jobs = await observer.jobs(pool, name)
+    try:
+        events = await cluster.node_events(name)
+    except Failure:
+        events = ()
+    return node_of(
+        fleet,
+        node,
+        evicted=evicted,
+        jobs=jobs,
+        events=tuple(
+            NodeFact(name=each.reason, text=each.message, at=each.last_timestamp or "")
+            for each in events[-_LAST_EVENTS:]
+        ),
+        sources=observer.sources,
+        now=time.time(),
+    )
+
+
+async def observe_plan(
+    cluster: Cluster,
+    *,
+    pool: str,
+    version: str,
+    max_unavailable: str,
+    max_parallel: int | None,
+) -> ObservedPlan | None:
+    """Return the next upgrade of a pool; None where there is no operator."""
+    observer = await open_observer(cluster)
+    if observer is None:
+        return None
+    fleet = await observer.fleet()
+    chosen = with_limits(
+        _only_pool(fleet, pool), max_unavailable=max_unavailable, max_parallel=max_parallel
+    )
+    on_node = defaultdict[str, list[Pod]](list)
+    for pod in await observer.pods():
+        if uses_gpu(pod):
+            on_node[pod.spec.node_name].append(pod)
+    budgets = await observer.budgets()
+    evicted = {name: evicted_pods(pods, chosen.limits, budgets) for name, pods in on_node.items()}
+    hosts = hosts_of(observer.nodes, (pod for pods in on_node.values() for pod in pods))
+    plan = plan_of(
+        chosen,
+        evicted,
+        await observer.state_events(),
+        version=version,
+        without_place={name: without_place(name, pods, hosts) for name, pods in on_node.items()},
+    )
+    return replace(plan, sources=observer.sources)
+
+
+def _only_pool(fleet: Fleet, name: str) -> FleetPool:
+    pools = {pool.name: pool for pool in fleet.pools}
+    known = ", ".join(sorted(pools)) or "none"
+    if name and name not in pools:
+        raise Failure(ExitCode.NOT_FOUND, f"there is no pool {name!r}; pools: {known}")
+    if not pools:
+        raise Failure(ExitCode.NOT_FOUND, "there is neither a ClusterPolicy nor an NVIDIADriver")
+    if not name and len(pools) > 1:
+        raise Failure(ExitCode.WRONG_ARGUMENTS, f"there are several pools; name one: {known}")
+    return pools[name] if name else next(iter(pools.values()))

@@ -1,0 +1,164 @@
+"""States of a GPU Operator's fleet in which it waits for ever or does what nobody expects. Pure.
+
+Each rule was read in the source of the operator, v26.7.0, and of its upgrade library.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from libs.contracts.node import INITIALLY_CORDONED_ANNOTATION, UpgradeState
+from libs.ctl.observe.budget import Budget, budget_of
+from libs.ctl.observe.fleet import FAILED, KNOWN_STATES, REQUIRED, Fleet, FleetNode, FleetPool
+from libs.ctl.observe.objects import DONE
+from libs.ctl.text import some
+
+_CORDON_KEPT: Final = INITIALLY_CORDONED_ANNOTATION
+MOST_RESTARTS: Final = 10
+"""Of a container that is not ready; with one more the operator fails the node."""
+
+
+class Trap(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to know, where it holds, and what to do about it."""
+
+    name: str
+    found: str
+    remedy: str
+    nodes: tuple[str, ...] = ()
+    """Empty: it concerns a whole pool."""
+
+
+def traps_of(fleet: Fleet) -> tuple[Trap, ...]:
+    """Return what holds now, pools before nodes."""
+    pools = [trap for pool in fleet.pools for trap in _pool_traps(pool, budget_of(pool))]
+    nodes = [trap for pool in fleet.pools for trap in _node_traps(pool)]
+    return (*_of_all(fleet), *pools, *nodes)
+
+
+def _of_all(fleet: Fleet) -> Iterator[Trap]:
+    incomplete = fleet.pools[0].incomplete if fleet.pools else ()
+    if incomplete:
+        yield Trap(
+            name="one-missing-pod-stops-all",
+            found=f"the DaemonSet {incomplete[0]}: no node of the cluster moves until it has all",
+            remedy="repair or delete the node that has no driver pod; the skip label does not help",
+        )
+    paused = [node for node in fleet.nodes if node.paused and node.state in DONE]
+    if paused:
+        held = some(node.name for node in paused)
+        yield Trap(
+            name="operands-left-paused",
+            found=f"{held} keeps operands paused outside of an upgrade",
+            remedy="set the labels nvidia.com/gpu.deploy.* with the value paused-for-driver-upgrade"
+            " to true",
+            nodes=tuple(node.name for node in paused),
+        )
+
+
+def _pool_traps(pool: FleetPool, budget: Budget) -> Iterator[Trap]:
+    limits = pool.limits
+    failed = [node.name for node in pool.managed if node.state == FAILED]
+    if failed and limits.max_parallel and budget.in_progress >= limits.max_parallel:
+        yield Trap(
+            name="failed-nodes-hold-places",
+            found=f"failed nodes ({some(failed)}) count as in progress: with maxParallelUpgrades"
+            f" {limits.max_parallel} no other node starts",
+            remedy="repair them, or raise maxParallelUpgrades by their number",
+        )
+    if limits.auto_upgrade and not limits.max_parallel:
+        yield Trap(
+            name="no-parallel-limit",
+            found="maxParallelUpgrades is 0, which means unlimited: maxUnavailable alone limits"
+            f" the upgrade, to {budget.limit} nodes",
+            remedy="set it, if that many nodes at once are too many",
+        )
+    if limits.auto_upgrade and limits.eviction is None:
+        yield Trap(
+            name="no-section-podDeletion",
+            found=f"{pool.name} has no upgradePolicy.podDeletion: every pass of the operator ends"
+            " with an error once a node reaches pod-deletion-required",
+            remedy="add upgradePolicy.podDeletion: {}",
+        )
+
+
+def _node_traps(pool: FleetPool) -> Iterator[Trap]:
+    for name, remedy, holds, text in _NODE_TRAPS:
+        if found := [node.name for node in pool.nodes if holds(node, pool)]:
+            yield Trap(name=name, found=f"{some(found)} {text}", remedy=remedy, nodes=tuple(found))
+
+
+def _is_forgiven(node: FleetNode, _pool: FleetPool) -> bool:
+    return node.state == FAILED and node.pod is not None and node.pod.in_sync
+
+
+def _has_no_validator(node: FleetNode, _pool: FleetPool) -> bool:
+    return node.state == UpgradeState.VALIDATION_REQUIRED and not node.validators
+
+
+def _bypasses(node: FleetNode, pool: FleetPool) -> bool:
+    return pool.limits.auto_upgrade and node.state == REQUIRED and node.cordoned
+
+
+def _loses_cordon(node: FleetNode, _pool: FleetPool) -> bool:
+    return node.state == REQUIRED and node.cordoned and not node.initially_cordoned
+
+
+def _is_left_cordoned(node: FleetNode, pool: FleetPool) -> bool:
+    return not pool.limits.auto_upgrade and node.cordoned and node.initially_cordoned
+
+
+def _restarts(node: FleetNode, _pool: FleetPool) -> bool:
+    pod = node.pod
+    return pod is not None and 0 < pod.restarts <= MOST_RESTARTS and node.state not in DONE
+
+
+def _is_unknown(node: FleetNode, _pool: FleetPool) -> bool:
+    return node.state not in KNOWN_STATES
+
+
+_NODE_TRAPS: Final = (
+    (
+        "failed-becomes-done",
+        "keep it cordoned under another name (a taint), and validate it yourself",
+        _is_forgiven,
+        "failed, but the driver pod is ready: the next pass uncordons it without a validation",
+    ),
+    (
+        "no-validator",
+        "see why the DaemonSet nvidia-operator-validator has no pod there",
+        _has_no_validator,
+        "has no validator pod, so the operator waits without any limit",
+    ),
+    (
+        "cordoned-nodes-start-at-once",
+        "set the label nvidia.com/gpu-driver-upgrade.skip=true if that must not be",
+        _bypasses,
+        "is cordoned, and starts beyond maxParallelUpgrades and maxUnavailable",
+    ),
+    (
+        "cordon-is-lost",
+        "cordon it again afterwards, or set the skip label now",
+        _loses_cordon,
+        "was cordoned after it was marked: the operator uncordons it at the end",
+    ),
+    (
+        "cordon-is-left",
+        f"uncordon it if nobody needs the cordon, and remove the annotation {_CORDON_KEPT}",
+        _is_left_cordoned,
+        "is cordoned from an upgrade that autoUpgrade: false ended half way",
+    ),
+    (
+        "failure-is-noticed-late",
+        "see the log of its driver pod now: it fails only after eleven restarts",
+        _restarts,
+        "has a driver container that restarts, and is not failed yet",
+    ),
+    (
+        "unknown-state",
+        "remove the label nvidia.com/gpu-driver-upgrade-state",
+        _is_unknown,
+        "has a state that the operator does not know, so it does nothing with it",
+    ),
+)
+"""Name, what to do, when it holds, and what it means for a node."""
