@@ -92,8 +92,8 @@ class DriverContainer:
             raise Failed(f"Could not unload the driver that is loaded: {error}") from error
         _unmount_root()
         time.sleep(settings.install_seconds)
-        while settings.hangs:
-            time.sleep(1.0)
+        while _read_settings(self._version).hangs:
+            time.sleep(0.5)
         if settings.failure:
             raise Failed(settings.failure)
         self._install_libraries()

@@ -13,7 +13,7 @@ class DriverSettings:
     failure: str = ""
     """Why the installation fails; empty if it does not."""
     hangs: bool = False
-    """Whether the installation never ends."""
+    """Whether the installation goes on until the file says otherwise."""
     loads: str = ""
     """The version of the modules, if it is not that of the libraries."""
     leaves_modules: bool = False

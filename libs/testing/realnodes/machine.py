@@ -51,6 +51,11 @@ class NodeMachine:
         return file.read_text().splitlines() if file.exists() else []
 
     def set_driver(self, version: str, settings: DriverSettings) -> None:
-        """Say how containers of this driver behave from their next start on."""
+        """Say how containers of this driver behave from their next start on.
+
+        One that hangs reads it at once.
+        """
         file = self.node.folder / _FOLDER / settings_file(version)
-        file.write_text(json.dumps(asdict(settings)))
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(asdict(settings)))
+        new.replace(file)
