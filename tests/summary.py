@@ -18,7 +18,7 @@ TALLY: Final = "tally"
 """The property of tests that are counted, which says what they are."""
 _OUTCOMES: Final = ("passed", "failed", "error", "skipped")
 
-Reports = Mapping[str, Sequence[pytest.TestReport]]
+Reports = Mapping[str, Sequence[pytest.TestReport | pytest.CollectReport]]
 """By outcome."""
 
 
@@ -28,6 +28,8 @@ def lines(reports: Reports) -> Iterator[str]:
     tallies = Counter[str]()
     for outcome in _OUTCOMES:
         for report in reports.get(outcome, ()):
+            if isinstance(report, pytest.CollectReport):  # a file that cannot be imported
+                continue
             ground = "; ".join(_values(report, GROUND))
             of_ground = figures.setdefault(ground, [])
             if outcome == "passed":

@@ -35,3 +35,9 @@ def test_tests_are_counted_that_ran() -> None:
 
 def test_a_run_without_any_prints_nothing() -> None:
     assert list(lines({"passed": [report()]})) == []
+
+
+def test_a_file_that_cannot_be_imported_hides_no_other_line() -> None:
+    broken = pytest.CollectReport("tests/test_it.py", "failed", "SyntaxError", None)
+    reports = {"error": [broken], "passed": [report(**{GROUND: "Nodes: two"})]}
+    assert list(lines(reports)) == ["Nodes: two"]
