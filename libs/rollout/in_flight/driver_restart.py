@@ -35,6 +35,7 @@ from libs.rollout.in_flight.start import safe_load_to_clear
 from libs.rollout.node_driver import waits_at_gate
 from libs.rollout.node_writes import record_for_restart
 from libs.rollout.views.machine import Component
+from libs.rollout.views.pool import Readiness
 
 _PERMANENT = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Waiting reasons of the kubelet that do not go away by themselves."""
@@ -164,12 +165,12 @@ def _send_swap(f: InFlightNode) -> NodeOutcome:
             old_pod_uid=record.old_pod_uid,
             keep=_keeps_modules(f),
         )
-    elif build is not None:
+    elif build is not None and build.artefact:
         body = Install(label=record.label, artefact_digest=build.artefact, install_digest=digest)
     else:
-        return state_wait(
-            f, WaitCode.TARGET_MISSING, "the driver artefact of the target no longer exists"
-        )
+        gone = "the driver artefact of the target no longer exists"
+        detail = gone if build is None or not build.detail else build.detail
+        return state_wait(f, WaitCode.TARGET_MISSING, detail)
     deadline = f.now.at + limits.UNLOAD
     sent = slots.new_command(
         f.node, slots.DRIVER, body, f.now, token=f.record.token, deadline=deadline
@@ -183,9 +184,10 @@ def _send_swap(f: InFlightNode) -> NodeOutcome:
 
 def installs_on_host(f: InFlightNode) -> bool:
     """Whether the agent installs the driver: decided by the build, not by the current policy."""
-    if f.build is not None:
+    if f.build is not None and f.build.readiness is not Readiness.MISSING:
         return bool(f.build.artefact)
-    return f.record.operation is Operation.INSTALL or f.pool.method is InstallMethod.HOST
+    is_by_host = f.record.operation is Operation.INSTALL or f.pool.method is InstallMethod.HOST
+    return is_by_host and f.new_pod is None
 
 
 def is_shut_out_after_swap(f: InFlightNode) -> bool:

@@ -415,3 +415,21 @@ def test_a_removal_counts_every_driver_pod_as_old(label: str) -> None:
     assert is_old_pod(removal, driver_pod(label=label))
     upgrade = record()
     assert is_old_pod(upgrade, driver_pod(label=label)) is (label != upgrade.label)
+
+
+def test_on_a_host_nothing_is_sent_while_the_artefact_is_not_named() -> None:
+    """A `swap` would take the driver back and wait for a pod that no DaemonSet makes."""
+    view = restarting()
+    host_pool = on_host(granted(pool(), view))
+    builds = {
+        target: {
+            variant: replace(
+                build, artefact="", readiness=Readiness.MISSING, detail="no key names it"
+            )
+            for variant, build in by_variant.items()
+        }
+        for target, by_variant in host_pool.builds.items()
+    }
+    wait = wait_of(outcome_of(view, pool_view=replace(host_pool, builds=builds)))
+    assert wait.code is WaitCode.TARGET_MISSING
+    assert wait.detail == "no key names it"
