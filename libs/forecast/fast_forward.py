@@ -146,6 +146,7 @@ def _answer_preflight(state: StageState, node: StageNode) -> None:
     memory.preflight = PreflightQuery(
         label=build.label,
         asked_at=state.now,
+        artefact=build.artefact,
         answered_at=_NEVER_EXPIRES,
         answer=Preflight(check=f"check-{node.name}", label=build.label),
     )

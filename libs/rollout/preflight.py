@@ -1,7 +1,8 @@
 """The preflight check before a cordon: could this driver be brought up on the node?
 
-docs/states.md#d-9. An answer is valid for a minute, in its boot, for its label, and what it found
-only while no more pods are known to leave. No answer within ten seconds counts as a failed check.
+docs/states.md#d-9. An answer is valid for a minute, in its boot, for its label and artefact, and
+what it found only while no more pods are known to leave. No answer within ten seconds counts as a
+failed check.
 
 With the check the driver's image is requested (docs/states.md#prefetch): a node that has to be
 drained starts only when the image is on it.
@@ -75,7 +76,7 @@ def preflight_status(
     check, query = candidate.check, node.preflight
     if check is None:
         return _CLEAR
-    if query is None or query.label != check.label:
+    if query is None or (query.label, query.artefact) != (check.label, check.artefact_digest):
         return _REQUIRED
     if query.answered_at is not None and query.answered_at >= query.asked_at:
         status = _answered(query, query.answered_at, check, now)

@@ -21,6 +21,7 @@ class PreflightRequest(msgspec.Struct, kw_only=True):
     id: str
     boot_id: str
     label: str
+    artefact: str = ""
     removes: tuple[str, ...] = ()
     at: float
     answered: float | None = None
@@ -30,6 +31,7 @@ class PreflightRequest(msgspec.Struct, kw_only=True):
         return PreflightQuery(
             label=self.label,
             asked_at=self.at,
+            artefact=self.artefact,
             removes=self.removes,
             answered_at=self.answered,
             answer=self.answer,

@@ -20,7 +20,10 @@ def start_preflight(state: StageState, name: str, leader: int, action: AskPrefli
         return False
     memory, check = state.memory_of(name), action.check
     memory.preflight = PreflightQuery(
-        label=check.label, asked_at=state.now, removes=check.removes_pods
+        label=check.label,
+        asked_at=state.now,
+        artefact=check.artefact_digest,
+        removes=check.removes_pods,
     )
     memory.preflight_boot = action.boot_id
     state.touch(name)

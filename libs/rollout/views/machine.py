@@ -156,6 +156,8 @@ class PreflightQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     asked_at: float
+    artefact: str = ""
+    """With the host method: the digest that was looked at."""
     removes: tuple[str, ...] | None = None
     """Uids of the pods announced as leaving; None: no longer known."""
     answered_at: float | None = None

@@ -227,13 +227,15 @@ class Executor:
 
     async def _ask_preflight(self, name: str, action: AskPreflight) -> None:
         state, label = self._node_states.state_of(name), action.check.label
-        before = state.preflight
-        if before is not None and (before.boot_id, before.label) != (action.boot_id, label):
+        artefact, before = action.check.artefact_digest, state.preflight
+        asked = action.boot_id, label, artefact
+        if before is not None and (before.boot_id, before.label, before.artefact) != asked:
             before = None
         state.preflight = PreflightRequest(
             id=self._env.ids.new(),
             boot_id=action.boot_id,
             label=label,
+            artefact=artefact,
             removes=action.check.removes_pods,
             at=self._clock.now(),
             answered=None if before is None else before.answered,

@@ -20,7 +20,7 @@ from tests.unit.rollout.allocate.builders import (
     of_target,
     open_pool,
 )
-from tests.unit.rollout.builders import NOW, OLD, label_of, required
+from tests.unit.rollout.builders import NEW, NOW, OLD, label_of, on_host, required
 
 TWO = open_pool(upgrade={"max_parallel_upgrades": 0, "max_unavailable": 2}, record=of_target())
 SILENT = Wait(code=WaitCode.AGENT_SILENT, detail="", since=NOW - 60)
@@ -86,6 +86,19 @@ def test_an_answer_is_valid_for_a_minute_and_its_label() -> None:
     assert asked_of(decided(TWO, old)).keys() == {"node-1"}
     other = checked(required("node-1"), target=OLD)
     assert asked_of(decided(TWO, other)).keys() == {"node-1"}
+
+
+def test_an_answer_is_about_one_artefact() -> None:
+    """The ConfigMap may name another file for the same version while the answer is valid."""
+    on_hosts = on_host(TWO)
+    (artefact,) = {build.artefact for build in on_hosts.builds[NEW].values()}
+    node = candidate("node-1")
+    assert node.preflight is not None
+    same = replace(node, preflight=replace(node.preflight, artefact=artefact))
+    assert granted_to(on_hosts, same) == ["node-1"]
+    other = replace(node, preflight=replace(node.preflight, artefact="sha256:other"))
+    assert granted_to(on_hosts, other) == []
+    assert asked_of(decided(on_hosts, other))["node-1"].artefact_digest == artefact
 
 
 def test_a_preflight_is_repeated_when_more_pods_are_to_be_removed() -> None:
