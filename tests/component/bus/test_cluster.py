@@ -252,7 +252,13 @@ async def test_a_server_with_another_name_in_its_certificate_does_not_join(
         refused = "Route Error 'Authorization Violation'"
         await eventually(lambda: refused in other.log, within=PATIENCE)
         bus = await world.sign_in_process()
-        answers = await bus.request_all(subjects.list_connections(), b"{}", within=2.0)
+        names: set[str] = set()
+
+        async def have_answered() -> bool:
+            for answer in await bus.request_all(subjects.list_connections(), b"{}", within=2.0):
+                names.add(msgspec.json.decode(answer)["server"]["name"])
+            return names >= set(world.cluster.servers)
+
+        await eventually(have_answered, within=PATIENCE)
     port.release()
-    names = {msgspec.json.decode(answer)["server"]["name"] for answer in answers}
     assert names == set(world.cluster.servers)

@@ -251,9 +251,9 @@ def test_the_message_says_what_people_may_do(node: Node) -> None:
     answer = node.write(PERSON, labels={DRIVER_LABEL: "x"})
     assert answer.strip().endswith(
         f"only the scheduler of Sluice writes the label {DRIVER_LABEL} of a Node: people write the"
-        f" label {KEEP_CORDONED_LABEL}, the annotation {REQUEST_ANNOTATION}, and a lease of the"
-        " owner human, and may end any lease; in an emergency an administrator deletes the"
-        f" {BINDING} {KEYS} (docs/install.md)"
+        f" label {KEEP_CORDONED_LABEL}, the annotation {REQUEST_ANNOTATION}, and a lease or the"
+        " claim of one with the owner human, and may end any lease; in an emergency an"
+        f" administrator deletes the {BINDING} {KEYS} (docs/install.md)"
     )
 
 

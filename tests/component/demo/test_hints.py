@@ -226,7 +226,7 @@ async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDe
 
     assert "node-1" in await run_hint("get nodes", until="upgrade-done")
     header, row = (await run_hint("get rollouts")).splitlines()[:2]
-    assert {"VERSION", "PHASE", "DONE", "TOTAL", "FAILED", "BRAKE"} <= set(header.split())
+    assert {"TARGET", "PHASE", "DONE", "FAILED", "WAITING", "BECAUSE"} <= set(header.split())
     assert row.startswith("clusterpolicy-cluster-policy ")
     described = await run_hint("describe node")
     assert "nvidia.com/gpu.present=true" in described

@@ -1,6 +1,7 @@
 """kubectl on the real server: a client-side apply, a drain, and Rollouts."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -166,16 +167,16 @@ async def test_kubectl_shows_a_rollout_and_waits_for_its_conditions(
         version="580.95.05",
         target="3f2a9c1e" * 4,
         short_target="3f2a9c1e",
+        progress="0/3",
         counts=Counts(total=3),
         conditions=(paused,),
     )
     await put_status(kube, name, status)
     shown = await kubectl(plane, sandbox, "get", "rollouts", name)
-    assert shown.splitlines()[0].split()[:-1] == [
-        "NAME", "VERSION", "PHASE", "DONE", "TOTAL", "FAILED", "BRAKE",
+    header, row = (re.split(r" {2,}", line.strip()) for line in shown.splitlines())
+    assert header[:-1] == [
+        "NAME", "TARGET", "PHASE", "DONE", "IN FLIGHT", "FAILED", "WAITING", "ETA", "BECAUSE",
     ]  # fmt: skip
-    assert shown.splitlines()[1].split()[:-1] == [
-        name, "580.95.05", "Proving", "0", "3", "0", "None",
-    ]  # fmt: skip
+    assert row[:-1] == [name, "580.95.05", "Proving", "0/3", "0", "0", "0"]
     wait = ("wait", f"rollout/{name}", "--timeout=20s", "--for=condition=Paused")
     assert "condition met" in await kubectl(plane, sandbox, *wait)

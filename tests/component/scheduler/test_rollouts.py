@@ -100,7 +100,7 @@ async def test_a_node_that_needs_the_host_method_waits_with_the_reason(world: Wo
         why = await world.why("a")
         assert why.wait is not None
         assert (why.pool, why.wait.code) == ("gpuclusterpolicy-gpus", WaitCode.TARGET_MISSING)
-        assert "spec.driver.enabled to false" in why.wait.detail
+        assert "there is no ConfigMap sluice-driver-artefacts" in why.wait.detail
         assert "author of the policy" in why.wait.who
         await world.sleep(3600)
     await world.remove(resources.POLICIES[kind.name], "gpus")

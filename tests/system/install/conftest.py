@@ -12,7 +12,7 @@ from libs.testing.helm import find_helm
 from libs.testing.image.build import is_quick
 from libs.testing.image.testing import build_testing
 from libs.testing.realnodes.ground import find_nodes
-from tests.system.install.world import NEXT, VERSION, World, world_of
+from tests.system.install.world import VERSION, World, world_of
 
 SEARCH = find_nodes(os.environ)
 
@@ -35,7 +35,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         pytest.skip("no image of our agents: run `make image`")
     try:
         archive = await asyncio.to_thread(
-            lambda: build_testing(os.environ, versions=(VERSION, NEXT), report=lambda _: None)
+            lambda: build_testing(os.environ, versions=(VERSION,), report=lambda _: None)
         )
     except NotBuilt as error:
         pytest.skip(str(error))

@@ -29,7 +29,7 @@ from tests.system.nodes.kubectl import Kubectl
 CHART: Final = Path(__file__).parents[3] / "deploy/chart"
 NAMESPACE: Final = "gpu-operator"
 NATS_IMAGE: Final = "localhost/nats:testing"
-VERSION, NEXT = "570.86.15", "580.95.05"
+VERSION: Final = "570.86.15"
 """Of the driver."""
 _PORT: Final = 4222
 HOST: Final = """
@@ -60,21 +60,13 @@ class World:
         self._helm = helm
         self._values = folder / "values.json"
 
-    async def helm(self, command: str, *, chart: Path = CHART) -> str:
+    async def helm(self, command: str) -> str:
         """Install or upgrade, as an administrator; return what Helm says."""
-        return await self._run_helm(command, "sluice", chart, "--values", self._values)
+        return await self._run_helm(command, "sluice", CHART, "--values", self._values)
 
     async def test(self) -> str:
         """Run `helm test`; return what it says."""
         return await self._run_helm("test", "sluice")
-
-    async def upgrade(self, *, driver: str, tag: str = "", chart: Path = CHART) -> str:
-        """Upgrade to another driver, and to another image and chart; return what Helm says."""
-        values = _values()
-        values["driver"]["version"] = driver
-        values["image"]["tag"] = tag or values["image"]["tag"]
-        await asyncio.to_thread(self._values.write_text, json.dumps(values))
-        return await self.helm("upgrade", chart=chart)
 
     async def uninstall(self) -> str:
         """Remove the release, as an administrator; return what Helm says."""
@@ -129,15 +121,6 @@ class World:
         """Return the pods with these labels, by uid."""
         found = await self.kubectl.get("--namespace", NAMESPACE, "pods", "--selector", labels)
         return {each["metadata"]["uid"]: each for each in found["items"]}
-
-    async def tag_image(self, tag: str) -> None:
-        """Give the node our image under another tag, as a second version of it."""
-        (node,) = self.ground.nodes
-        repository, _, _ = IMAGE.rpartition(":")
-        await node.run(
-            *("/opt/containerd/ctr", "--namespace=k8s.io", "images", "tag"),
-            *(IMAGE, f"{repository}:{tag}"),
-        )
 
     async def until_rolled_out(self, kind: str, *, within: int) -> list[str]:
         """Wait until all objects of a kind have their pods Ready; return their names."""

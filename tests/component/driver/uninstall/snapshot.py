@@ -14,7 +14,7 @@ _SERVERS_OWN = (
     "managedFields",
     "selfLink",
 )
-_NOT_COMPARED = ("events", "componentstatuses", "endpoints")
+_NOT_COMPARED = ("events", "componentstatuses", "endpoints", "endpointslices")
 
 
 async def snapshot(kubectl: Kubectl) -> dict[str, Any]:
