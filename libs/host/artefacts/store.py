@@ -16,7 +16,7 @@ from typing import BinaryIO, Final, cast
 
 import msgspec
 
-from libs.host.artefacts import deb, rpm, run, tar
+from libs.host.artefacts import deb, paths, rpm, run, tar
 from libs.host.artefacts.members import (
     READ_ERRORS,
     ArtefactError,
@@ -161,7 +161,7 @@ class _Stage:
             except READ_ERRORS as error:
                 raise ArtefactError(f"{source.path} is damaged: {error}") from error
             except ArtefactError as error:
-                raise ArtefactError(f"{source.path}: {error}") from error
+                raise ArtefactError(paths.printable(f"{source.path}: {error}")) from error
         return Index(files=tuple(self._files.values()), modules=tuple(self._modules.values()))
 
     def _verify(self, source: SourceFile) -> None:
@@ -189,6 +189,9 @@ class _Stage:
 
     def _add(self, member: Member) -> None:
         path = member.path
+        for text in (path, member.link):
+            if why := paths.refusal(text):
+                raise ArtefactError(f"{text} in it {why}: pack it again without it")
         if ".." in path.split("/") or not path.startswith(tuple(f"{each}/" for each in _ALLOWED)):
             raise ArtefactError(
                 f"{path} in it is outside of {', '.join(_ALLOWED)}, where a driver belongs"

@@ -8,7 +8,7 @@ import pytest
 from libs.contracts.commands import Idle, Install, PreflightCheck, Proven, Swap
 from libs.contracts.reports import Outcome, Preflight
 from libs.host import driver_files, host_driver
-from libs.host.artefacts import installation, store
+from libs.host.artefacts import deb, installation, store
 from libs.policy.artefacts import CONFIG_MAP, Artefact, parse_artefacts
 from services.driver.node import undo
 from tests.component.driver.node.host_trees import content_of, make_host
@@ -194,6 +194,26 @@ async def test_the_preflight_brings_the_artefact_and_finds_what_hinders_it(world
         await world.until(lambda: len(world.reported(Preflight)) == 3)
         (finding,) = [e for e in world.reported(Preflight)[-1].findings if e.code == "artefact"]
         assert CONFIG_MAP in finding.remedy
+
+
+@in_world
+async def test_an_artefact_that_fails_unexpectedly_does_not_end_the_agent(world: World) -> None:
+    def broken(_file: object) -> None:
+        raise ZeroDivisionError
+
+    make_host(world.machine.root, "ubuntu")
+    artefacts = offer(world, OLD, NEW)
+    check = PreflightCheck(label="d", artefact_digest=artefacts[OLD].digest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deb, "members", broken)
+        async with world.agent():
+            await world.send_check(check)
+            await world.until(lambda: world.reported(Preflight))
+            (found,) = [e for e in world.reported(Preflight)[-1].findings if e.code == "artefact"]
+            assert "ZeroDivisionError" in found.message
+            patch.undo()
+            order = await world.send_command(command(artefacts[NEW], NEW))
+            assert (await world.wait_for_result(order)).outcome is Outcome.DONE
 
 
 @in_world

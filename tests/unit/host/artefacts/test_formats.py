@@ -114,14 +114,18 @@ def test_a_package_of_dpkg_is_read(tmp_path: Path) -> None:
         ("tar", b"\x28\xb5\x2f\xfd" + b"x" * 100, "compressed by zstd"),
         ("tar", packing.tar({"/etc/../root/.ssh/key": b"a"}), "where a driver belongs"),
         ("tar", packing.tar({"/var/spool/cron/root": b"a"}), "where a driver belongs"),
+        ("tar", packing.tar({"/usr/lib/\udcff": b"a"}), "is not UTF-8"),
+        ("rpm", packing.rpm({"/usr/lib/\udcff": b"a"}), "is not UTF-8"),
+        ("tar", packing.tar({"/usr/lib/a": "\udcff"}), "is not UTF-8"),
         ("zip", b"PK", "zip is no kind of artefact"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_words(
     kind: str, content: bytes, reason: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ArtefactError, match=reason):
+    with pytest.raises(ArtefactError, match=reason) as raised:
         staged(tmp_path, kind, content)
+    assert str(raised.value).encode()
     assert store.read_index(Tree(tmp_path), DIGEST) is None
 
 
