@@ -35,6 +35,9 @@ _MODULE: Final = re.compile(
 _DEPENDS: Final = re.compile(rb"\0depends=([a-zA-Z0-9_,-]*)\0")
 _LONGEST_FIELD: Final = 4096
 MAX_FILES: Final = 20_000
+_RESERVE: Final = 1 << 30
+"""Bytes that stay free where artefacts are unpacked, or a tenth of a smaller file system: the
+machine may be in service."""
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,14 +111,20 @@ def read_index(tree: Tree, digest: str) -> Index | None:
 def stage(tree: Tree, digest: str, sources: Sequence[SourceFile], *, libraries: str) -> Index:
     """Verify and unpack an artefact, unless it is here already; return what is in it.
 
-    Raise `ArtefactError` or OSError. An attempt that was interrupted is begun anew.
+    Raise `ArtefactError` or OSError; nothing stays then. An attempt that was interrupted is begun
+    anew.
     """
     known = read_index(tree, digest)
     if known is not None:
         return known
     remove(tree, digest)
-    index = _Stage(tree, digest, libraries).run(sources)
-    tree.write(f"{folder_of(digest)}/index", msgspec.json.encode(index), mode=0o600)
+    try:
+        index = _Stage(tree, digest, libraries).run(sources)
+        tree.write(f"{folder_of(digest)}/index", msgspec.json.encode(index), mode=0o600)
+    except Exception:
+        with suppress(OSError):
+            remove(tree, digest)
+        raise
     return index
 
 
@@ -234,7 +243,25 @@ class _Stage:
         )
 
     def _write(self, content: str, chunks: Iterable[bytes]) -> None:
-        self._tree.write_chunks(content_path(self._digest, content), chunks, mode=0o600)
+        path = content_path(self._digest, content)
+        self._tree.write_chunks(path, self._within_space(chunks), mode=0o600)
+
+    def _within_space(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            _require_space(self._tree, folder_of(self._digest), len(chunk))
+            yield chunk
+
+
+def _require_space(tree: Tree, folder: str, wanted: int) -> None:
+    free, size = tree.free_bytes(folder), tree.size_of_file_system(folder)
+    if free is None or size is None:
+        return
+    reserve = min(_RESERVE, size // 10)
+    if free - wanted < reserve:
+        raise ArtefactError(
+            f"it does not fit: {free >> 20} MiB are free in {STORE}, of which {reserve >> 20} stay"
+            " free; free disk space on this machine"
+        )
 
 
 class _Chunks(io.RawIOBase):

@@ -125,6 +125,7 @@ def test_what_cannot_be_used_is_refused_in_words(
 ) -> None:
     with pytest.raises(ArtefactError, match=reason) as raised:
         staged(tmp_path, kind, content)
+    assert not Tree(tmp_path).names(store.STORE)
     assert str(raised.value).encode()
     assert store.read_index(Tree(tmp_path), DIGEST) is None
 
@@ -137,6 +138,28 @@ def test_another_content_than_the_named_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / source.path.lstrip("/")).unlink()
     with pytest.raises(ArtefactError, match="is not on this machine"):
         store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
+
+
+class FillingTree(Tree):
+    """A small file system, of which every megabyte written is gone."""
+
+    free = 103 << 20
+
+    def size_of_file_system(self, path: str) -> int | None:
+        return 1000 << 20
+
+    def free_bytes(self, path: str) -> int | None:
+        self.free -= 1 << 20
+        return self.free
+
+
+def test_unpacking_stops_before_the_disk_is_full_and_leaves_nothing(tmp_path: Path) -> None:
+    files = {f"/usr/lib/{name}": bytes(3 << 20) for name in "ab"}
+    source = deliver(tmp_path, "driver.tar", "tar", packing.tar(files, mode="w:gz"))
+    tree = FillingTree(tmp_path)
+    with pytest.raises(ArtefactError, match=r"100 MiB are free in .*, of which 100 stay free"):
+        store.stage(tree, DIGEST, [source], libraries=LIBRARIES)
+    assert tree.names(store.STORE) == ()
 
 
 def test_a_path_in_two_files_is_refused(tmp_path: Path) -> None:
