@@ -156,6 +156,7 @@ class _Stage:
         self._libraries = libraries
         self._files: dict[str, Placed] = {}
         self._modules: dict[tuple[str, str], Module] = {}
+        self._paths = paths.PathSet()
         self._count = 0
 
     def run(self, sources: Sequence[SourceFile]) -> Index:
@@ -198,13 +199,14 @@ class _Stage:
 
     def _add(self, member: Member) -> None:
         path = member.path
-        for text in (path, member.link):
-            if why := paths.refusal(text):
-                raise ArtefactError(f"{text} in it {why}: pack it again without it")
-        if ".." in path.split("/") or not path.startswith(tuple(f"{each}/" for each in _ALLOWED)):
+        if why := paths.target_refusal(member.link):
+            raise ArtefactError(f"the target of link {path} in it {why}: pack it again without it")
+        if not path.startswith(tuple(f"{each}/" for each in _ALLOWED)):
             raise ArtefactError(
                 f"{path} in it is outside of {', '.join(_ALLOWED)}, where a driver belongs"
             )
+        if why := paths.refusal(path):
+            raise ArtefactError(f"{path!r} in it {why}: pack it again without it")
         if self._count >= MAX_FILES:
             raise ArtefactError(f"the artefact has more than {MAX_FILES} files")
         self._count += 1
@@ -213,8 +215,8 @@ class _Stage:
             if not member.link:
                 self._add_module(member, module[1], module[2].replace("-", "_"))
             return
-        if path in self._files:
-            raise ArtefactError(f"{path} is in the artefact twice")
+        if why := self._paths.add(path):
+            raise ArtefactError(f"{path} {why}")
         if member.link:
             self._files[path] = Placed(path=path, link=member.link)
             return
