@@ -5,6 +5,7 @@ files that others changed since then. Files below `/run` and `/proc` do not surv
 need no undo.
 """
 
+import errno
 import hashlib
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -18,6 +19,9 @@ STATE_ROOT: Final = "/var/lib/sluice"
 
 UNDO_LOG: Final = f"{STATE_ROOT}/undo"
 """The log of what is changed for the container runtime."""
+
+_IMPOSSIBLE: Final = frozenset((errno.ENAMETOOLONG, errno.ENOTDIR, errno.EINVAL, errno.ELOOP))
+"""Errors of a path itself, which do not pass."""
 
 
 class FileState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,8 +120,11 @@ class UndoableFiles:
         self._make_folders(path.rpartition("/")[0])
 
     def undo(self) -> tuple[str, ...]:
-        """Take back all changes; return the paths left as they are, because others changed them."""
-        left = [change.path for change in reversed(self._changes()) if not self._take_back(change)]
+        """Take back all changes; return the paths left as they are.
+
+        Others changed them, or they are paths that no file of this machine can have.
+        """
+        left = [change.path for change in reversed(self._changes()) if not self._try_back(change)]
         for name in self._tree.names(self._kept):
             self._tree.remove(f"{self._kept}/{name}")
         self._tree.remove(self._list)
@@ -125,6 +132,17 @@ class UndoableFiles:
         for folder in (self._kept, self._folder, STATE_ROOT):
             self._rmdir(folder)
         return tuple(dict.fromkeys(reversed(left)))
+
+    def _try_back(self, change: FileChange) -> bool:
+        try:
+            return self._take_back(change)
+        except ValueError:
+            return False
+        except OSError as error:
+            reason = error.__cause__ if isinstance(error, Unreadable) else error
+            if not isinstance(reason, OSError) or reason.errno not in _IMPOSSIBLE:
+                raise
+            return False
 
     def _take_back(self, change: FileChange) -> bool:
         if change.folder:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from libs.host import modules
-from libs.host.artefacts import loading, store
+from libs.host.artefacts import loading, paths, store
 from libs.host.artefacts import system as systems
 from libs.host.artefacts.store import Index
 from libs.host.files import STATE_ROOT, UndoableFiles, fingerprint, is_taken
@@ -81,6 +81,12 @@ def problems(tree: Tree, index: Index, kernel: str) -> Iterator[Problem]:
             remedy="add a file with the driver's modules for this kernel to the artefact; Sluice"
             " builds none",
         )
+    if contradiction := _contradiction(tree, index):
+        yield Problem(
+            code="artefact-paths",
+            message=f"on this machine, whose folders may be links, {contradiction}",
+            remedy="pack the artefact again such that each file has one path",
+        )
     taken = _taken(tree, index)
     if taken:
         more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
@@ -98,6 +104,27 @@ def problems(tree: Tree, index: Index, kernel: str) -> Iterator[Problem]:
             f" {(index.size + _SPARE) >> 20}",
             remedy="free disk space on this machine",
         )
+
+
+def _contradiction(tree: Tree, index: Index) -> str:
+    """Return which paths are one, or one below another, where links of the machine lead."""
+    real: dict[str, str] = {}
+
+    def real_folder(folder: str) -> str:
+        if folder not in real:
+            found = tree.real_path(folder or "/")
+            if found is None:
+                above, _, name = folder.rpartition("/")
+                found = f"{real_folder(above)}/{name}"
+            real[folder] = found.rstrip("/")
+        return real[folder]
+
+    known = paths.PathSet()
+    for each in index.files:
+        folder, _, name = each.path.rpartition("/")
+        if why := known.add(f"{real_folder(folder)}/{name}"):
+            return f"{each.path} {why}"
+    return ""
 
 
 def _taken(tree: Tree, index: Index) -> list[str]:

@@ -61,7 +61,7 @@ def _cpio(file: BinaryIO) -> Iterator[Member]:
         if stat.S_ISDIR(entry.mode):
             continue
         if stat.S_ISLNK(entry.mode):
-            target = read_exactly(file, entry.size, "a link").decode(errors="replace")
+            target = read_exactly(file, entry.size, "a link").decode(errors="surrogateescape")
             yield Member(path=path, link=target)
         elif not stat.S_ISREG(entry.mode):
             raise ArtefactError(f"{path} in it is neither a file nor a link")
@@ -97,5 +97,5 @@ def _entry(file: BinaryIO) -> _Entry:
         mode=numbers[1],
         links=numbers[4],
         size=numbers[6],
-        name=name.rstrip(b"\0").decode(errors="replace"),
+        name=name.rstrip(b"\0").decode(errors="surrogateescape"),
     )

@@ -83,9 +83,11 @@ def _manifest(file: BinaryIO, start: int) -> str:
     file.seek(start)
     for member in tar.members(file):
         if member.path == _MANIFEST:
-            data = b"".join(member.content())
-            if len(data) > _MAX_MANIFEST:
-                raise ArtefactError("its manifest is too long")
+            data = b""
+            for chunk in member.content():
+                data += chunk
+                if len(data) > _MAX_MANIFEST:
+                    raise ArtefactError("its manifest is too long")
             return data.decode(errors="replace")
     raise ArtefactError("it has no manifest: it is no driver, or an unknown kind of installer")
 

@@ -16,7 +16,7 @@ from typing import BinaryIO, Final, cast
 
 import msgspec
 
-from libs.host.artefacts import deb, rpm, run, tar
+from libs.host.artefacts import deb, paths, rpm, run, tar
 from libs.host.artefacts.members import (
     READ_ERRORS,
     ArtefactError,
@@ -35,6 +35,9 @@ _MODULE: Final = re.compile(
 _DEPENDS: Final = re.compile(rb"\0depends=([a-zA-Z0-9_,-]*)\0")
 _LONGEST_FIELD: Final = 4096
 MAX_FILES: Final = 20_000
+_RESERVE: Final = 1 << 30
+"""Bytes that stay free where artefacts are unpacked, or a tenth of a smaller file system: the
+machine may be in service."""
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,14 +111,20 @@ def read_index(tree: Tree, digest: str) -> Index | None:
 def stage(tree: Tree, digest: str, sources: Sequence[SourceFile], *, libraries: str) -> Index:
     """Verify and unpack an artefact, unless it is here already; return what is in it.
 
-    Raise `ArtefactError` or OSError. An attempt that was interrupted is begun anew.
+    Raise `ArtefactError` or OSError; nothing stays then. An attempt that was interrupted is begun
+    anew.
     """
     known = read_index(tree, digest)
     if known is not None:
         return known
     remove(tree, digest)
-    index = _Stage(tree, digest, libraries).run(sources)
-    tree.write(f"{folder_of(digest)}/index", msgspec.json.encode(index), mode=0o600)
+    try:
+        index = _Stage(tree, digest, libraries).run(sources)
+        tree.write(f"{folder_of(digest)}/index", msgspec.json.encode(index), mode=0o600)
+    except Exception:
+        with suppress(OSError):
+            remove(tree, digest)
+        raise
     return index
 
 
@@ -147,6 +156,7 @@ class _Stage:
         self._libraries = libraries
         self._files: dict[str, Placed] = {}
         self._modules: dict[tuple[str, str], Module] = {}
+        self._paths = paths.PathSet()
         self._count = 0
 
     def run(self, sources: Sequence[SourceFile]) -> Index:
@@ -161,7 +171,7 @@ class _Stage:
             except READ_ERRORS as error:
                 raise ArtefactError(f"{source.path} is damaged: {error}") from error
             except ArtefactError as error:
-                raise ArtefactError(f"{source.path}: {error}") from error
+                raise ArtefactError(paths.printable(f"{source.path}: {error}")) from error
         return Index(files=tuple(self._files.values()), modules=tuple(self._modules.values()))
 
     def _verify(self, source: SourceFile) -> None:
@@ -189,10 +199,14 @@ class _Stage:
 
     def _add(self, member: Member) -> None:
         path = member.path
-        if ".." in path.split("/") or not path.startswith(tuple(f"{each}/" for each in _ALLOWED)):
+        if why := paths.target_refusal(member.link):
+            raise ArtefactError(f"the target of link {path} in it {why}: pack it again without it")
+        if not path.startswith(tuple(f"{each}/" for each in _ALLOWED)):
             raise ArtefactError(
                 f"{path} in it is outside of {', '.join(_ALLOWED)}, where a driver belongs"
             )
+        if why := paths.refusal(path):
+            raise ArtefactError(f"{path!r} in it {why}: pack it again without it")
         if self._count >= MAX_FILES:
             raise ArtefactError(f"the artefact has more than {MAX_FILES} files")
         self._count += 1
@@ -201,8 +215,8 @@ class _Stage:
             if not member.link:
                 self._add_module(member, module[1], module[2].replace("-", "_"))
             return
-        if path in self._files:
-            raise ArtefactError(f"{path} is in the artefact twice")
+        if why := self._paths.add(path):
+            raise ArtefactError(f"{path} {why}")
         if member.link:
             self._files[path] = Placed(path=path, link=member.link)
             return
@@ -231,7 +245,25 @@ class _Stage:
         )
 
     def _write(self, content: str, chunks: Iterable[bytes]) -> None:
-        self._tree.write_chunks(content_path(self._digest, content), chunks, mode=0o600)
+        path = content_path(self._digest, content)
+        self._tree.write_chunks(path, self._within_space(chunks), mode=0o600)
+
+    def _within_space(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            _require_space(self._tree, folder_of(self._digest), len(chunk))
+            yield chunk
+
+
+def _require_space(tree: Tree, folder: str, wanted: int) -> None:
+    free, size = tree.free_bytes(folder), tree.size_of_file_system(folder)
+    if free is None or size is None:
+        return
+    reserve = min(_RESERVE, size // 10)
+    if free - wanted < reserve:
+        raise ArtefactError(
+            f"it does not fit: {free >> 20} MiB are free in {STORE}, of which {reserve >> 20} stay"
+            " free; free disk space on this machine"
+        )
 
 
 class _Chunks(io.RawIOBase):

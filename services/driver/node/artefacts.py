@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from libs.host.artefacts import store
 from libs.host.artefacts.members import ArtefactError
+from libs.host.artefacts.paths import printable
 from libs.host.artefacts.store import Index, SourceFile
 from libs.host.artefacts.system import library_folder
 from libs.host.machine import Machine
@@ -75,6 +76,10 @@ class ArtefactKeeper:
         except (ArtefactError, OSError) as error:
             _log.warning("an artefact cannot be unpacked", artefact=digest, why=str(error))
             return error
+        except Exception as error:  # noqa: BLE001 - no file may end the agent
+            why = printable(f"{type(error).__name__}: {error}")
+            _log.exception("an artefact cannot be unpacked, unexpectedly", artefact=digest, why=why)
+            return ArtefactError(f"unpacking {digest} failed unexpectedly: {why}")
 
     async def _bring(self, digest: str) -> Index:
         offload = self._machine.offload

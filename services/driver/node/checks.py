@@ -20,6 +20,8 @@ from services.driver.node.install import ARTEFACT
 FREE: Final = 2 * 1024**3
 """Bytes that a driver needs to be unpacked."""
 
+_DISK: Final = "disk"
+
 UNPACKED: Final = "/var/lib"
 """The container runtime keeps the driver container's files below it."""
 
@@ -43,7 +45,8 @@ class Checks:
                     remedy="repair the file on this machine, or reboot it",
                 ),
             )
-        if request.artefact_digest:
+        # A machine that is short of disk space is not filled further.
+        if request.artefact_digest and not any(each.code == _DISK for each in findings):
             findings += await self._artefact_findings(request.artefact_digest)
         return Preflight(check=check.id, label=request.label, findings=findings)
 
@@ -114,7 +117,7 @@ def _disk_findings(tree: Tree) -> Iterator[Finding]:
     # Without that folder, the machine unpacks elsewhere.
     if free is not None and free < FREE:
         yield Finding(
-            code="disk",
+            code=_DISK,
             message=f"{free // 1024**2} MiB are free in {UNPACKED}; a driver needs"
             f" {FREE // 1024**2}",
             remedy="free disk space on this machine, for example by deleting old images and logs",

@@ -109,7 +109,10 @@ class OldDriver:
         except OSError as error:
             return OpFailed("uninstall", f"the installed driver cannot be removed: {error}")
         if left:
-            _log.warning("files of the driver were changed by others, and stay", paths=left)
+            _log.warning(
+                "paths of the driver stay: others changed them, or they are no valid paths",
+                paths=left,
+            )
         return None
 
     async def forget_artefacts(self) -> None:

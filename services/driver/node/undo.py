@@ -128,7 +128,9 @@ def remove_installation(tree: Tree, linux: Linux | None) -> str:
     if modules.DRIVER in modules.loaded(tree):
         return "the driver that is installed on this machine is loaded: reboot it"
     if left := installation.take_back(tree):
-        _log.warning("files of the driver were changed by others, and stay", paths=left)
+        _log.warning(
+            "paths of the driver stay: others changed them, or they are no valid paths", paths=left
+        )
     return ""
 
 

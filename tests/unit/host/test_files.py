@@ -4,11 +4,12 @@ import shutil
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libs.host.files import UNDO_LOG, CorruptUndoLog, UndoableFiles
+from libs.host.files import UNDO_LOG, CorruptUndoLog, FileChange, UndoableFiles
 from libs.host.tree import Tree
 from tests.unit.host.builders import put
 
@@ -52,6 +53,23 @@ def test_an_unchanged_file_is_not_written_or_logged(root: Path) -> None:
     assert not files.write("/etc/a", b"1")
     assert not files.remove("/etc/b")
     assert (root / UNDO_LOG.lstrip("/") / "list").read_bytes() == logged
+
+
+@pytest.mark.parametrize("path", ["/etc/x/.", "/etc/" + "a" * 300, "/etc/a/b"])
+def test_a_logged_path_that_no_file_can_have_is_left_and_does_not_stop_undo(
+    path: str, root: Path
+) -> None:
+    put(root, "/etc/a", "a file where a folder was\n")
+    before = snapshot(root)
+    tree, files = Tree(root), UndoableFiles(Tree(root))
+    files.write("/etc/first", b"1")
+    log = f"{UNDO_LOG}/list"
+    logged = tree.data(log) or b""
+    line = msgspec.json.encode(FileChange(path=path, after="0" * 64)) + b"\n"
+    tree.append(log, line, after=len(logged))
+    UndoableFiles(tree).write("/etc/last", b"2")
+    assert UndoableFiles(tree).undo() == (path,)
+    assert snapshot(root) == before
 
 
 def test_undo_restores_the_state_before_the_first_write(root: Path) -> None:

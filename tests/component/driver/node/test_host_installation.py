@@ -189,6 +189,26 @@ def test_a_file_of_others_is_never_replaced(root: Path) -> None:
     assert without_store(content_of(root)) == before
 
 
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"/lib/x": b"1", "/usr/lib/x": b"2"}, "/usr/lib/x is in the artefact twice"),
+        ({"/usr/lib/e": "/root/.ssh", "/lib/e/keys": b""}, "/lib/e/keys is below"),
+    ],
+)
+def test_paths_that_links_of_the_machine_make_one_are_named(
+    files: dict[str, bytes | str], reason: str, root: Path
+) -> None:
+    make_host(root, "ubuntu")
+    sources = [
+        deliver(root, "x.tar", "tar", packing.tar({**packing.modules(KERNEL, NEW), **files}))
+    ]
+    index = store.stage(Tree(root), "sha256:" + "e" * 64, sources, libraries="/usr/lib")
+    (problem,) = installation.problems(Tree(root), index, KERNEL)
+    assert problem.code == "artefact-paths"
+    assert reason in problem.message
+
+
 def test_what_others_changed_since_stays(root: Path) -> None:
     make_host(root, "rhel")
     wanted, index = stage(root, "rhel", NEW)

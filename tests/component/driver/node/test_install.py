@@ -1,6 +1,7 @@
 """`install`: the agent replaces the driver on its machine, wherever its process ends meanwhile."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from libs.contracts.commands import Idle, Install, PreflightCheck, Proven, Swap
 from libs.contracts.reports import Outcome, Preflight
 from libs.host import driver_files, host_driver
-from libs.host.artefacts import installation, store
+from libs.host.artefacts import deb, installation, store
 from libs.policy.artefacts import CONFIG_MAP, Artefact, parse_artefacts
 from services.driver.node import undo
 from tests.component.driver.node.host_trees import content_of, make_host
@@ -46,6 +47,16 @@ def command(artefact: Artefact, version: str) -> Install:
     return Install(
         label=f"d-{version}", artefact_digest=artefact.digest, install_digest=f"i-{version}"
     )
+
+
+@contextmanager
+def free_space(world: World, size: int) -> Generator[None]:
+    def free_bytes(_path: str) -> int:
+        return size
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.machine.tree, "free_bytes", free_bytes)
+        yield
 
 
 def host(world: World) -> dict[str, tuple[object, ...]]:
@@ -180,20 +191,57 @@ async def test_the_preflight_brings_the_artefact_and_finds_what_hinders_it(world
     make_host(world.machine.root, "ubuntu")
     artefacts = offer(world, NEW)
     digest = artefacts[NEW].digest
-    async with world.agent():
-        await world.send_check(PreflightCheck(label="d", artefact_digest=digest))
-        await world.until(lambda: world.reported(Preflight))
-        assert [e for e in world.reported(Preflight)[-1].findings if e.code != "disk"] == []
-        assert store.read_index(world.machine.tree, digest) is not None
-        put(world.machine.root, "/usr/bin/nvidia-smi", "of a package\n")
-        await world.send_check(PreflightCheck(label="d", artefact_digest=digest), name="c-2")
-        await world.until(lambda: len(world.reported(Preflight)) == 2)
-        assert "file-exists" in [e.code for e in world.reported(Preflight)[-1].findings]
-        unknown = PreflightCheck(label="d", artefact_digest="sha256:" + "0" * 64)
-        await world.send_check(unknown, name="c-3")
-        await world.until(lambda: len(world.reported(Preflight)) == 3)
-        (finding,) = [e for e in world.reported(Preflight)[-1].findings if e.code == "artefact"]
-        assert CONFIG_MAP in finding.remedy
+    with free_space(world, 8 << 30):
+        async with world.agent():
+            await world.send_check(PreflightCheck(label="d", artefact_digest=digest))
+            await world.until(lambda: world.reported(Preflight))
+            assert world.reported(Preflight)[-1].findings == ()
+            assert store.read_index(world.machine.tree, digest) is not None
+            put(world.machine.root, "/usr/bin/nvidia-smi", "of a package\n")
+            await world.send_check(PreflightCheck(label="d", artefact_digest=digest), name="c-2")
+            await world.until(lambda: len(world.reported(Preflight)) == 2)
+            assert "file-exists" in [e.code for e in world.reported(Preflight)[-1].findings]
+            unknown = PreflightCheck(label="d", artefact_digest="sha256:" + "0" * 64)
+            await world.send_check(unknown, name="c-3")
+            await world.until(lambda: len(world.reported(Preflight)) == 3)
+            (finding,) = [e for e in world.reported(Preflight)[-1].findings if e.code == "artefact"]
+            assert CONFIG_MAP in finding.remedy
+
+
+@in_world
+async def test_the_preflight_unpacks_nothing_where_disk_space_is_short(world: World) -> None:
+    make_host(world.machine.root, "ubuntu")
+    artefacts = offer(world, NEW)
+    with free_space(world, 2000 << 20):
+        async with world.agent():
+            for name in ("c-1", "c-2"):
+                check = PreflightCheck(label="d", artefact_digest=artefacts[NEW].digest)
+                await world.send_check(check, name=name)
+            await world.until(lambda: len(world.reported(Preflight)) == 2)
+            codes = [e.code for e in world.reported(Preflight)[-1].findings]
+    assert "disk" in codes
+    assert "artefact" not in codes
+    assert not world.machine.tree.exists(store.STORE)
+
+
+@in_world
+async def test_an_artefact_that_fails_unexpectedly_does_not_end_the_agent(world: World) -> None:
+    def broken(_file: object) -> None:
+        raise ZeroDivisionError
+
+    make_host(world.machine.root, "ubuntu")
+    artefacts = offer(world, OLD, NEW)
+    check = PreflightCheck(label="d", artefact_digest=artefacts[OLD].digest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deb, "members", broken)
+        async with world.agent():
+            await world.send_check(check)
+            await world.until(lambda: world.reported(Preflight))
+            (found,) = [e for e in world.reported(Preflight)[-1].findings if e.code == "artefact"]
+            assert "ZeroDivisionError" in found.message
+            patch.undo()
+            order = await world.send_command(command(artefacts[NEW], NEW))
+            assert (await world.wait_for_result(order)).outcome is Outcome.DONE
 
 
 @in_world

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
 import stat
 import struct
 import tarfile
@@ -98,11 +99,11 @@ def cpio(files: Files) -> bytes:
     entries: list[tuple[str, int, bytes]] = [("./usr", stat.S_IFDIR | 0o755, b"")]
     for path, content in files.items():
         if isinstance(content, str):
-            entries.append((f".{path}", stat.S_IFLNK | 0o777, content.encode()))
+            entries.append((f".{path}", stat.S_IFLNK | 0o777, os.fsencode(content)))
         else:
             entries.append((f".{path}", stat.S_IFREG | _mode(path), content))
     for number, (name, mode, data) in enumerate([*entries, ("TRAILER!!!", 0, b"")], 1):
-        raw = name.encode() + b"\0"
+        raw = os.fsencode(name) + b"\0"
         fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(raw), 0)
         head = b"070701" + b"".join(f"{each:08x}".encode() for each in fields) + raw
         archive += head + bytes(-len(head) % 4) + data + bytes(-len(data) % 4)

@@ -112,16 +112,29 @@ def test_a_package_of_dpkg_is_read(tmp_path: Path) -> None:
         ("run", b"#!/bin/sh\nskip=3\n" + packing.tar({"/a": b"a"}), "no manifest"),
         ("tar", b"nothing", "it is no tar archive"),
         ("tar", b"\x28\xb5\x2f\xfd" + b"x" * 100, "compressed by zstd"),
-        ("tar", packing.tar({"/etc/../root/.ssh/key": b"a"}), "where a driver belongs"),
+        ("tar", packing.tar({"/etc/../root/.ssh/key": b"a"}), "shortest form"),
         ("tar", packing.tar({"/var/spool/cron/root": b"a"}), "where a driver belongs"),
+        ("tar", packing.tar({"/usr/lib//modules/6/a.ko": b"a"}), "shortest form"),
+        ("tar", packing.tar({"/lib/./modules/6/a.ko": b"a"}), "shortest form"),
+        ("tar", packing.tar({"/usr/lib/x/.": b"a"}), "shortest form"),
+        ("rpm", packing.rpm({"/usr/lib/a\0b": b"a"}), "NUL byte"),
+        ("tar", packing.tar({"/usr/lib/" + "a" * 256: b"a"}), "more than 255 bytes"),
+        ("tar", packing.tar({"/usr/lib/a": "a" * 4096}), "longer than 4095 bytes"),
+        ("tar", packing.tar({"/usr/e": "/root/.ssh", "/usr/e/keys": b""}), "below /usr/e"),
+        ("tar", packing.tar({"/usr/e/keys": b"", "/usr/e": "/root/.ssh"}), "/usr/e is a folder"),
+        ("tar", packing.tar({"/usr/lib/\udcff": b"a"}), "is not UTF-8"),
+        ("rpm", packing.rpm({"/usr/lib/\udcff": b"a"}), "is not UTF-8"),
+        ("tar", packing.tar({"/usr/lib/a": "\udcff"}), "is not UTF-8"),
         ("zip", b"PK", "zip is no kind of artefact"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_words(
     kind: str, content: bytes, reason: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ArtefactError, match=reason):
+    with pytest.raises(ArtefactError, match=reason) as raised:
         staged(tmp_path, kind, content)
+    assert not Tree(tmp_path).names(store.STORE)
+    assert str(raised.value).encode()
     assert store.read_index(Tree(tmp_path), DIGEST) is None
 
 
@@ -133,6 +146,28 @@ def test_another_content_than_the_named_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / source.path.lstrip("/")).unlink()
     with pytest.raises(ArtefactError, match="is not on this machine"):
         store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
+
+
+class FillingTree(Tree):
+    """A small file system, of which every megabyte written is gone."""
+
+    free = 103 << 20
+
+    def size_of_file_system(self, path: str) -> int | None:
+        return 1000 << 20
+
+    def free_bytes(self, path: str) -> int | None:
+        self.free -= 1 << 20
+        return self.free
+
+
+def test_unpacking_stops_before_the_disk_is_full_and_leaves_nothing(tmp_path: Path) -> None:
+    files = {f"/usr/lib/{name}": bytes(3 << 20) for name in "ab"}
+    source = deliver(tmp_path, "driver.tar", "tar", packing.tar(files, mode="w:gz"))
+    tree = FillingTree(tmp_path)
+    with pytest.raises(ArtefactError, match=r"100 MiB are free in .*, of which 100 stay free"):
+        store.stage(tree, DIGEST, [source], libraries=LIBRARIES)
+    assert tree.names(store.STORE) == ()
 
 
 def test_a_path_in_two_files_is_refused(tmp_path: Path) -> None:
