@@ -212,7 +212,10 @@ class UndoableFiles:
 
     def _complete_lines(self) -> bytes:
         """Return the log without a truncated last line, whose change was never made."""
-        data = self._tree.data(self._list) or b""
+        try:
+            data = b"".join(self._tree.chunks(self._list))  # of any size
+        except FileNotFoundError:
+            return b""
         return data[: data.rfind(b"\n") + 1]
 
     def _changes(self) -> list[FileChange]:
