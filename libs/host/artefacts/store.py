@@ -83,6 +83,12 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         return sum(each.size for each in self.files)
 
+    @property
+    def contents(self) -> frozenset[str]:
+        """The names of all content in the store."""
+        found = (each.content for each in (*self.files, *self.modules))
+        return frozenset(filter(None, found))
+
     def modules_for(self, kernel: str) -> dict[str, Module]:
         """Return the modules for a kernel by name."""
         return {each.name: each for each in self.modules if each.kernel == kernel}
@@ -101,11 +107,12 @@ def read_index(tree: Tree, digest: str) -> Index | None:
     path = f"{folder_of(digest)}/index"
     try:
         data = b"".join(tree.chunks(path))
-        return msgspec.json.decode(data, type=Index)
+        index = msgspec.json.decode(data, type=Index)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable(path, f"it is damaged ({error}): remove its folder") from error
+    return index if index.contents <= set(tree.names(folder_of(digest))) else None
 
 
 def stage(tree: Tree, digest: str, sources: Sequence[SourceFile], *, libraries: str) -> Index:

@@ -99,8 +99,7 @@ class InstallHandler:
         )
         if problem:
             return OpFailed("driver-start", problem)
-        kept = {wanted.artefact}
-        await run(lambda: store.keep_only(tree, kept | earlier(tree)))
+        await self._artefacts.keep_only(lambda: {wanted.artefact, *earlier(tree)})
         return _done(await self._old.inspect(op))
 
 

@@ -178,6 +178,18 @@ def test_a_path_in_two_files_is_refused(tmp_path: Path) -> None:
         store.stage(Tree(tmp_path), DIGEST, [first, second], libraries=LIBRARIES)
 
 
+def test_an_artefact_without_all_its_content_is_unpacked_again(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    files = {**packing.driver(VERSION), **packing.modules(KERNEL, VERSION)}
+    index = staged(tmp_path, "tar", packing.tar(files))
+    own = index.modules_for(KERNEL)
+    for content in (index.files[0].content, own["nvidia"].content):
+        tree.remove(store.content_path(DIGEST, content))
+        assert store.read_index(tree, DIGEST) is None
+        assert staged(tmp_path, "tar", packing.tar(files)) == index
+        assert tree.exists(store.content_path(DIGEST, content))
+
+
 def test_only_the_kept_artefacts_stay(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     source = deliver(tmp_path, "1.tar", "tar", packing.tar({"/usr/bin/nvidia-smi": b"1"}))
