@@ -3,12 +3,14 @@
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
-from libs.host.artefacts import store
-from libs.host.artefacts.members import ArtefactError
+from libs.host.artefacts import store, tar
+from libs.host.artefacts.members import ArtefactError, Member
 from libs.host.artefacts.store import Index
 from libs.host.tree import Tree
 from libs.testing.module_files import module_file
@@ -146,6 +148,22 @@ def test_another_content_than_the_named_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / source.path.lstrip("/")).unlink()
     with pytest.raises(ArtefactError, match="is not on this machine"):
         store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
+
+
+def test_a_file_that_changes_while_it_is_unpacked_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = deliver(tmp_path, "driver.tar", "tar", packing.tar(packing.driver(VERSION)))
+    members = tar.members
+
+    def changed(file: BinaryIO) -> Iterator[Member]:
+        (tmp_path / source.path.lstrip("/")).write_bytes(packing.tar({"/usr/bin/other": b""}))
+        return members(file)
+
+    monkeypatch.setattr(tar, "members", changed)
+    with pytest.raises(ArtefactError, match="its digest is sha256:"):
+        store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
+    assert store.read_index(Tree(tmp_path), DIGEST) is None
 
 
 class FillingTree(Tree):
