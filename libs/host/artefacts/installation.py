@@ -128,8 +128,15 @@ def _contradiction(tree: Tree, index: Index) -> str:
 
 
 def _taken(tree: Tree, index: Index) -> list[str]:
-    own = set(files_of(tree).paths)
-    return [each.path for each in index.files if each.path not in own and is_taken(tree, each.path)]
+    """Return the paths of files of others, and of ours that others changed and that stay."""
+    files = files_of(tree)
+    own = files.logged()
+    return [
+        each.path
+        for each in index.files
+        if is_taken(tree, each.path)
+        and not (each.path in own and files.is_as_written(own[each.path]))
+    ]
 
 
 def place(tree: Tree, wanted: Installation, index: Index) -> None:

@@ -221,6 +221,24 @@ def test_what_others_changed_since_stays(root: Path) -> None:
     assert not (root / f"usr/lib64/libcuda.so.{NEW}").exists()
 
 
+def test_a_file_of_ours_that_others_changed_is_named_before_the_node_is_drained(
+    root: Path,
+) -> None:
+    make_host(root, "rhel")
+    wanted, index = stage(root, "rhel", OLD)
+    tree = Tree(root)
+    installation.place(tree, wanted, index)
+    _, newer = stage(root, "rhel", NEW)
+    assert list(installation.problems(tree, newer, KERNEL)) == []
+    (root / "usr/bin/nvidia-smi").write_bytes(b"patched\n")
+    (root / "usr/lib64/libcuda.so.1").unlink()
+    (root / "usr/lib64/libcuda.so.1").symlink_to("libcuda.so.other")
+    (problem,) = installation.problems(tree, newer, KERNEL)
+    assert problem.code == "file-exists"
+    assert "/usr/bin/nvidia-smi" in problem.message
+    assert "/usr/lib64/libcuda.so.1 " in problem.message
+
+
 class ReadOnlyTree(Tree):
     def is_read_only(self, path: str) -> bool:
         return path == "/usr"
