@@ -274,3 +274,19 @@ def test_another_kernel_and_a_full_disk_are_named(root: Path) -> None:
 
     (problem,) = installation.problems(FullTree(root), index, KERNEL)
     assert (problem.code, "1 MiB are free in /usr" in problem.message) == ("disk", True)
+    assert list(installation.problems(FullTree(root), index, KERNEL, placed=True)) == []
+
+
+def test_the_space_of_the_old_driver_counts_as_free(root: Path) -> None:
+    make_host(root, "debian")
+    old, index = stage(root, "debian", OLD)
+    _, newer = stage(root, "debian", NEW)
+
+    class NearlyFullTree(Tree):
+        def free_bytes(self, path: str) -> int | None:
+            return (256 << 20) + 100
+
+    tree = NearlyFullTree(root)
+    assert [each.code for each in installation.problems(tree, newer, KERNEL)] == ["disk"]
+    installation.place(Tree(root), old, index)
+    assert list(installation.problems(tree, newer, KERNEL)) == []

@@ -232,6 +232,23 @@ async def test_the_preflight_unpacks_nothing_where_disk_space_is_short(world: Wo
 
 
 @in_world
+async def test_a_driver_that_is_placed_is_loaded_whatever_space_is_left(world: World) -> None:
+    make_host(world.machine.root, "ubuntu")
+    artefacts = offer(world, NEW)
+    async with world.agent():
+        order = await world.send_command(command(artefacts[NEW], NEW))
+        await world.wait_for_result(order)
+        reboot(world)
+        with free_space(world, 1 << 20):
+            check = PreflightCheck(label="d", artefact_digest=artefacts[NEW].digest)
+            await world.send_check(check)
+            await world.until(lambda: world.reported(Preflight))
+            assert world.reported(Preflight)[-1].findings == ()
+            order = await world.send_command(command(artefacts[NEW], NEW))
+            assert (await world.wait_for_result(order)).outcome is Outcome.DONE
+
+
+@in_world
 async def test_an_artefact_that_fails_unexpectedly_does_not_end_the_agent(world: World) -> None:
     def broken(_file: object) -> None:
         raise ZeroDivisionError
