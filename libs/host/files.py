@@ -74,10 +74,19 @@ class UndoableFiles:
         """Whether there is something to take back."""
         return self._tree.exists(self._list)
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The files and links that are logged as changed."""
-        return tuple(change.path for change in self._changes() if not change.folder)
+    def logged(self) -> dict[str, FileChange]:
+        """Return the last change of each file and link, by path."""
+        return {change.path: change for change in self._changes() if not change.folder}
+
+    def is_as_written(self, change: FileChange) -> bool:
+        """Return whether nobody changed a file or link since."""
+        found = self._tree.link(change.path)
+        if found is not None or change.link:
+            return found == change.link
+        try:
+            return fingerprint(self._tree, change.path) == change.after
+        except Unreadable:
+            return False
 
     def write(self, path: str, data: bytes, *, mode: int = 0o644) -> bool:
         """Write a file; return False if it has this content and mode already."""
@@ -212,7 +221,10 @@ class UndoableFiles:
 
     def _complete_lines(self) -> bytes:
         """Return the log without a truncated last line, whose change was never made."""
-        data = self._tree.data(self._list) or b""
+        try:
+            data = b"".join(self._tree.chunks(self._list))  # of any size
+        except FileNotFoundError:
+            return b""
         return data[: data.rfind(b"\n") + 1]
 
     def _changes(self) -> list[FileChange]:

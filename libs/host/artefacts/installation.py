@@ -63,8 +63,11 @@ def has_traces(tree: Tree) -> bool:
     return tree.exists(_RECORD) or files_of(tree).has_changes
 
 
-def problems(tree: Tree, index: Index, kernel: str) -> Iterator[Problem]:
-    """Yield what forbids to install an artefact; what is ours already is taken back before."""
+def problems(tree: Tree, index: Index, kernel: str, *, placed: bool = False) -> Iterator[Problem]:
+    """Yield what forbids to install an artefact; what is ours already is taken back before.
+
+    `placed`: its files stay as they are, and its modules are only to be loaded.
+    """
     if refusal := systems.refusal(tree):
         yield Problem(
             code="immutable-system",
@@ -81,6 +84,11 @@ def problems(tree: Tree, index: Index, kernel: str) -> Iterator[Problem]:
             remedy="add a file with the driver's modules for this kernel to the artefact; Sluice"
             " builds none",
         )
+    if not placed:
+        yield from _problems_of_files(tree, index)
+
+
+def _problems_of_files(tree: Tree, index: Index) -> Iterator[Problem]:
     if contradiction := _contradiction(tree, index):
         yield Problem(
             code="artefact-paths",
@@ -97,13 +105,19 @@ def problems(tree: Tree, index: Index, kernel: str) -> Iterator[Problem]:
             remedy="uninstall the packages that they belong to",
         )
     free = tree.free_bytes("/usr")
-    if free is not None and free < index.size + _SPARE:
+    if free is not None and free + _own_size(tree) < index.size + _SPARE:
         yield Problem(
             code="disk",
             message=f"{free >> 20} MiB are free in /usr; the driver needs"
-            f" {(index.size + _SPARE) >> 20}",
+            f" {(index.size + _SPARE - _own_size(tree)) >> 20}",
             remedy="free disk space on this machine",
         )
+
+
+def _own_size(tree: Tree) -> int:
+    """Return the bytes that are free when what was placed is taken back."""
+    found = (tree.status(path) for path, each in files_of(tree).logged().items() if not each.link)
+    return sum(status.st_size for status in found if status is not None)
 
 
 def _contradiction(tree: Tree, index: Index) -> str:
@@ -128,8 +142,15 @@ def _contradiction(tree: Tree, index: Index) -> str:
 
 
 def _taken(tree: Tree, index: Index) -> list[str]:
-    own = set(files_of(tree).paths)
-    return [each.path for each in index.files if each.path not in own and is_taken(tree, each.path)]
+    """Return the paths of files of others, and of ours that others changed and that stay."""
+    files = files_of(tree)
+    own = files.logged()
+    return [
+        each.path
+        for each in index.files
+        if is_taken(tree, each.path)
+        and not (each.path in own and files.is_as_written(own[each.path]))
+    ]
 
 
 def place(tree: Tree, wanted: Installation, index: Index) -> None:

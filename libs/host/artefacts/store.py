@@ -9,6 +9,7 @@ boot would load it before anybody has proven it (docs/states.md#gate).
 
 import hashlib
 import io
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ _MODULE: Final = re.compile(
     r"(?:/usr)?/lib/modules/([^/]+)/(?:.*/)?([^/]+)\.ko(?:\.(?:xz|gz|zst))?"
 )
 _DEPENDS: Final = re.compile(rb"\0depends=([a-zA-Z0-9_,-]*)\0")
+_CHUNK: Final = 1 << 20
 _LONGEST_FIELD: Final = 4096
 MAX_FILES: Final = 20_000
 _RESERVE: Final = 1 << 30
@@ -83,6 +85,12 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         return sum(each.size for each in self.files)
 
+    @property
+    def contents(self) -> frozenset[str]:
+        """The names of all content in the store."""
+        found = (each.content for each in (*self.files, *self.modules))
+        return frozenset(filter(None, found))
+
     def modules_for(self, kernel: str) -> dict[str, Module]:
         """Return the modules for a kernel by name."""
         return {each.name: each for each in self.modules if each.kernel == kernel}
@@ -101,11 +109,12 @@ def read_index(tree: Tree, digest: str) -> Index | None:
     path = f"{folder_of(digest)}/index"
     try:
         data = b"".join(tree.chunks(path))
-        return msgspec.json.decode(data, type=Index)
+        index = msgspec.json.decode(data, type=Index)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable(path, f"it is damaged ({error}): remove its folder") from error
+    return index if index.contents <= set(tree.names(folder_of(digest))) else None
 
 
 def stage(tree: Tree, digest: str, sources: Sequence[SourceFile], *, libraries: str) -> Index:
@@ -162,10 +171,11 @@ class _Stage:
     def run(self, sources: Sequence[SourceFile]) -> Index:
         for source in sources:
             try:
-                self._verify(source)
                 with self._tree.reader(source.path) as file:
+                    _verify(file, source)
                     for member in self._members(source.kind, file):
                         self._add(member)
+                    _verify(file, source)  # nobody wrote to it meanwhile
             except FileNotFoundError:
                 raise ArtefactError(f"{source.path} is not on this machine") from None
             except READ_ERRORS as error:
@@ -173,16 +183,6 @@ class _Stage:
             except ArtefactError as error:
                 raise ArtefactError(paths.printable(f"{source.path}: {error}")) from error
         return Index(files=tuple(self._files.values()), modules=tuple(self._modules.values()))
-
-    def _verify(self, source: SourceFile) -> None:
-        found = hashlib.sha256()
-        for chunk in self._tree.chunks(source.path):
-            found.update(chunk)
-        if found.hexdigest() != source.sha256:
-            raise ArtefactError(
-                f"its digest is sha256:{found.hexdigest()}, not sha256:{source.sha256}: it is"
-                " another file, or was damaged on the way"
-            )
 
     def _members(self, kind: str, file: BinaryIO) -> Iterator[Member]:
         match kind:
@@ -252,6 +252,19 @@ class _Stage:
         for chunk in chunks:
             _require_space(self._tree, folder_of(self._digest), len(chunk))
             yield chunk
+
+
+def _verify(file: BinaryIO, source: SourceFile) -> None:
+    """Compare an open file's digest, past any buffer; where it is read next stays the same."""
+    found, at = hashlib.sha256(), 0
+    while chunk := os.pread(file.fileno(), _CHUNK, at):
+        found.update(chunk)
+        at += len(chunk)
+    if found.hexdigest() != source.sha256:
+        raise ArtefactError(
+            f"its digest is sha256:{found.hexdigest()}, not sha256:{source.sha256}: it is"
+            " another file, or was damaged on the way"
+        )
 
 
 def _require_space(tree: Tree, folder: str, wanted: int) -> None:

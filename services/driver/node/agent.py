@@ -241,7 +241,11 @@ async def run(
         artefacts=artefacts,
     )
     handle_swap = SwapHandler(
-        machine=host, linux=host.linux, clock=env.clock, root=settings.driver_dir
+        machine=host,
+        linux=host.linux,
+        clock=env.clock,
+        root=settings.driver_dir,
+        artefacts=artefacts,
     )
 
     handle_mig = MigHandler(machine=host, clock=env.clock)

@@ -5,6 +5,7 @@ The ConfigMap that names them is a folder of this pod, a file per key.
 
 import asyncio
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -38,6 +39,8 @@ class ArtefactKeeper:
         self._asked: dict[str, asyncio.Future[Outcome]] = {}
         """By digest."""
         self._changed = asyncio.Event()
+        self._lock = asyncio.Lock()
+        """Held while something is unpacked or removed."""
 
     async def run(self) -> None:
         while True:
@@ -81,7 +84,20 @@ class ArtefactKeeper:
             _log.exception("an artefact cannot be unpacked, unexpectedly", artefact=digest, why=why)
             return ArtefactError(f"unpacking {digest} failed unexpectedly: {why}")
 
+    async def keep_only(self, wanted: Callable[[], Iterable[str]]) -> None:
+        """Remove all other artefacts; what cannot be removed stays for the next time."""
+        tree = self._machine.tree
+        async with self._lock:
+            try:
+                await self._machine.offload.run(lambda: store.keep_only(tree, wanted()))
+            except OSError as error:
+                _log.warning("unpacked artefacts cannot be removed", why=str(error))
+
     async def _bring(self, digest: str) -> Index:
+        async with self._lock:
+            return await self._bring_alone(digest)
+
+    async def _bring_alone(self, digest: str) -> Index:
         offload = self._machine.offload
         index = await offload.run(lambda: store.read_index(self._machine.tree, digest))
         if index is not None:

@@ -7,7 +7,7 @@ from libs.contracts.commands import Check, CheckBody, PreflightCheck
 from libs.contracts.diagnoses import MEANINGS, Diagnosis
 from libs.contracts.reports import Finding, Holder, Holders, Preflight
 from libs.host import holders, host_driver, modules, system
-from libs.host.artefacts import installation
+from libs.host.artefacts import installation, store
 from libs.host.artefacts.members import ArtefactError
 from libs.host.artefacts.store import Index
 from libs.host.files import CorruptUndoLog
@@ -57,7 +57,7 @@ class Checks:
             index = await self._artefacts.bring_soon(digest)
             if index is None:
                 return (_UNPACKING,)
-            found = await run(lambda: _installation_findings(tree, index))
+            found = await run(lambda: _installation_findings(tree, digest, index))
         except (ArtefactError, CorruptUndoLog, OSError) as error:
             return (
                 Finding(
@@ -92,7 +92,8 @@ class Checks:
                 remedy="enrol the key that signs the driver's modules, or turn Secure Boot off;"
                 " where the modules are signed, request without-preflight",
             )
-        yield from _disk_findings(tree)
+        if not _is_unpacked(tree, request.artefact_digest):
+            yield from _disk_findings(tree)
         removed = {*request.removes_pods, *(answer.pod_uid for answer in inspection.answers)}
         for holder in inspection.holders:
             if holder.pod_uid not in removed:
@@ -106,9 +107,20 @@ _UNPACKING: Final = Finding(
 )
 
 
-def _installation_findings(tree: Tree, index: Index) -> tuple[Finding, ...]:
-    kernel = system.kernel(tree)
-    found = installation.problems(tree, index, kernel.release if kernel else "")
+def _is_unpacked(tree: Tree, artefact: str) -> bool:
+    return bool(artefact) and store.read_index(tree, artefact) is not None
+
+
+def _installation_findings(tree: Tree, artefact: str, index: Index) -> tuple[Finding, ...]:
+    kernel, installed = system.kernel(tree), installation.installed(tree)
+    found = installation.problems(
+        tree,
+        index,
+        kernel.release if kernel else "",
+        placed=installed is not None
+        and installed.artefact == artefact
+        and modules.DRIVER not in modules.loaded(tree),
+    )
     return tuple(Finding(code=e.code, message=e.message, remedy=e.remedy) for e in found)
 
 

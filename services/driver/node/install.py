@@ -79,11 +79,15 @@ class InstallHandler:
         self, op: Op, wanted: Installation, index: Index, inspection: Inspection
     ) -> OpDone | OpFailed:
         run, tree = self._machine.offload.run, self._machine.tree
-        found = await run(lambda: tuple(installation.problems(tree, index, inspection.kernel)))
+        placed = modules.DRIVER not in inspection.modules and await run(
+            lambda: installation.installed(tree) == wanted
+        )
+        found = await run(
+            lambda: tuple(installation.problems(tree, index, inspection.kernel, placed=placed))
+        )
         if found:
             return OpFailed(found[0].code, "; ".join(f"{e.message}: {e.remedy}" for e in found))
-        placed = await run(lambda: installation.installed(tree) == wanted)
-        if not (placed and modules.DRIVER not in inspection.modules):
+        if not placed:
             failed = await self._old.remove(op, inspection)
             if failed is not None:
                 return failed
@@ -99,8 +103,7 @@ class InstallHandler:
         )
         if problem:
             return OpFailed("driver-start", problem)
-        kept = {wanted.artefact}
-        await run(lambda: store.keep_only(tree, kept | earlier(tree)))
+        await self._artefacts.keep_only(lambda: {wanted.artefact, *earlier(tree)})
         return _done(await self._old.inspect(op))
 
 

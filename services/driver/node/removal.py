@@ -8,7 +8,7 @@ from typing import Final
 
 from libs.bus.commands.executor import Op, OpDeadlineExceeded, OpFailed
 from libs.host import driver_files, holders, host_driver, modules
-from libs.host.artefacts import installation, store
+from libs.host.artefacts import installation
 from libs.host.files import CorruptUndoLog
 from libs.host.linux import InUse, Linux, Refused
 from libs.host.machine import Machine
@@ -114,10 +114,6 @@ class OldDriver:
                 paths=left,
             )
         return None
-
-    async def forget_artefacts(self) -> None:
-        """Remove what was unpacked: no driver is wanted on this machine."""
-        await self._machine.offload.run(lambda: store.keep_only(self._machine.tree, ()))
 
     def is_late(self, op: Op) -> bool:
         return self._clock.now() >= op.command.deadline

@@ -15,6 +15,7 @@ from libs.host.linux import Linux
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
+from services.driver.node.artefacts import ArtefactKeeper
 from services.driver.node.inspection import Inspection
 from services.driver.node.removal import INSPECT_INTERVAL, OldDriver
 
@@ -23,8 +24,17 @@ POLL_INTERVAL: Final = 0.25
 
 
 class SwapHandler:
-    def __init__(self, *, machine: Machine, linux: Linux, clock: Clock, root: str) -> None:
+    def __init__(
+        self,
+        *,
+        machine: Machine,
+        linux: Linux,
+        clock: Clock,
+        root: str,
+        artefacts: ArtefactKeeper,
+    ) -> None:
         self._machine = machine
+        self._artefacts = artefacts
         self._clock = clock
         self._old = OldDriver(machine=machine, linux=linux, clock=clock, root=root)
 
@@ -50,7 +60,7 @@ class SwapHandler:
                 if failed is not None:
                     return failed
             if not swap.label:
-                await self._old.forget_artefacts()
+                await self._artefacts.keep_only(lambda: ())
                 return OpDone("the driver is gone")
             await self._admit_new_pod(op, swap)
         return await self._wait_for_driver(op, swap)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.host.files import UNDO_LOG, CorruptUndoLog, FileChange, UndoableFiles
-from libs.host.tree import Tree
+from libs.host.tree import MAX_BYTES, Tree
 from tests.unit.host.builders import put
 
 
@@ -69,6 +69,21 @@ def test_a_logged_path_that_no_file_can_have_is_left_and_does_not_stop_undo(
     tree.append(log, line, after=len(logged))
     UndoableFiles(tree).write("/etc/last", b"2")
     assert UndoableFiles(tree).undo() == (path,)
+    assert snapshot(root) == before
+
+
+def test_a_log_of_any_size_is_read(root: Path) -> None:
+    before = snapshot(root)
+    tree, files = Tree(root), UndoableFiles(Tree(root))
+    files.write("/etc/first", b"1")
+    log = f"{UNDO_LOG}/list"
+    logged = tree.data(log) or b""
+    folder = "/etc/none/" + "/".join(["a" * 200] * 18)
+    entries = (FileChange(path=f"{folder}/{name}", after="0" * 64) for name in range(1500))
+    tree.append(log, b"".join(msgspec.json.encode(e) + b"\n" for e in entries), after=len(logged))
+    assert (tree.status(log) or root.stat()).st_size > MAX_BYTES
+    UndoableFiles(tree).write("/etc/last", b"2")
+    assert UndoableFiles(tree).undo() == ()
     assert snapshot(root) == before
 
 

@@ -221,6 +221,24 @@ def test_what_others_changed_since_stays(root: Path) -> None:
     assert not (root / f"usr/lib64/libcuda.so.{NEW}").exists()
 
 
+def test_a_file_of_ours_that_others_changed_is_named_before_the_node_is_drained(
+    root: Path,
+) -> None:
+    make_host(root, "rhel")
+    wanted, index = stage(root, "rhel", OLD)
+    tree = Tree(root)
+    installation.place(tree, wanted, index)
+    _, newer = stage(root, "rhel", NEW)
+    assert list(installation.problems(tree, newer, KERNEL)) == []
+    (root / "usr/bin/nvidia-smi").write_bytes(b"patched\n")
+    (root / "usr/lib64/libcuda.so.1").unlink()
+    (root / "usr/lib64/libcuda.so.1").symlink_to("libcuda.so.other")
+    (problem,) = installation.problems(tree, newer, KERNEL)
+    assert problem.code == "file-exists"
+    assert "/usr/bin/nvidia-smi" in problem.message
+    assert "/usr/lib64/libcuda.so.1 " in problem.message
+
+
 class ReadOnlyTree(Tree):
     def is_read_only(self, path: str) -> bool:
         return path == "/usr"
@@ -256,3 +274,19 @@ def test_another_kernel_and_a_full_disk_are_named(root: Path) -> None:
 
     (problem,) = installation.problems(FullTree(root), index, KERNEL)
     assert (problem.code, "1 MiB are free in /usr" in problem.message) == ("disk", True)
+    assert list(installation.problems(FullTree(root), index, KERNEL, placed=True)) == []
+
+
+def test_the_space_of_the_old_driver_counts_as_free(root: Path) -> None:
+    make_host(root, "debian")
+    old, index = stage(root, "debian", OLD)
+    _, newer = stage(root, "debian", NEW)
+
+    class NearlyFullTree(Tree):
+        def free_bytes(self, path: str) -> int | None:
+            return (256 << 20) + 100
+
+    tree = NearlyFullTree(root)
+    assert [each.code for each in installation.problems(tree, newer, KERNEL)] == ["disk"]
+    installation.place(Tree(root), old, index)
+    assert list(installation.problems(tree, newer, KERNEL)) == []

@@ -1,10 +1,14 @@
 """`install`: the agent replaces the driver on its machine, wherever its process ends meanwhile."""
 
-from collections.abc import Generator, Mapping
+import asyncio
+import errno
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from msgspec import structs
 
 from libs.contracts.commands import Idle, Install, PreflightCheck, Proven, Swap
 from libs.contracts.reports import Outcome, Preflight
@@ -12,6 +16,7 @@ from libs.host import driver_files, host_driver
 from libs.host.artefacts import deb, installation, store
 from libs.policy.artefacts import CONFIG_MAP, Artefact, parse_artefacts
 from services.driver.node import undo
+from services.driver.node.artefacts import ArtefactKeeper
 from tests.component.driver.node.host_trees import content_of, make_host
 from tests.component.driver.node.test_host_installation import without_store
 from tests.component.driver.node.test_undo import undoing
@@ -20,6 +25,8 @@ from tests.unit.fake_machine import KERNEL
 from tests.unit.host.artefacts import packing
 from tests.unit.host.artefacts.packing import FOLDER, deliver
 from tests.unit.host.builders import add_program, put
+
+T = TypeVar("T")
 
 OLD, NEW = "570.86.15", "580.95.05"
 POD = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01"
@@ -225,6 +232,23 @@ async def test_the_preflight_unpacks_nothing_where_disk_space_is_short(world: Wo
 
 
 @in_world
+async def test_a_driver_that_is_placed_is_loaded_whatever_space_is_left(world: World) -> None:
+    make_host(world.machine.root, "ubuntu")
+    artefacts = offer(world, NEW)
+    async with world.agent():
+        order = await world.send_command(command(artefacts[NEW], NEW))
+        await world.wait_for_result(order)
+        reboot(world)
+        with free_space(world, 1 << 20):
+            check = PreflightCheck(label="d", artefact_digest=artefacts[NEW].digest)
+            await world.send_check(check)
+            await world.until(lambda: world.reported(Preflight))
+            assert world.reported(Preflight)[-1].findings == ()
+            order = await world.send_command(command(artefacts[NEW], NEW))
+            assert (await world.wait_for_result(order)).outcome is Outcome.DONE
+
+
+@in_world
 async def test_an_artefact_that_fails_unexpectedly_does_not_end_the_agent(world: World) -> None:
     def broken(_file: object) -> None:
         raise ZeroDivisionError
@@ -242,6 +266,54 @@ async def test_an_artefact_that_fails_unexpectedly_does_not_end_the_agent(world:
             patch.undo()
             order = await world.send_command(command(artefacts[NEW], NEW))
             assert (await world.wait_for_result(order)).outcome is Outcome.DONE
+
+
+@in_world
+async def test_artefacts_that_cannot_be_removed_fail_no_op_whose_driver_is_loaded(
+    world: World,
+) -> None:
+    make_host(world.machine.root, "ubuntu")
+    artefacts = offer(world, NEW)
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "keep_only", broken)
+        async with world.agent():
+            order = await world.send_command(command(artefacts[NEW], NEW))
+            assert (await world.wait_for_result(order)).outcome is Outcome.DONE
+
+
+@in_world
+async def test_nothing_is_removed_while_an_artefact_is_unpacked(world: World) -> None:
+    make_host(world.machine.root, "ubuntu")
+    artefacts = offer(world, NEW)
+    running = 0
+
+    class SlowOffload:
+        async def run(self, work: Callable[[], T]) -> T:
+            nonlocal running
+            running += 1
+            assert running == 1
+            await world.clock.sleep(1)
+            running -= 1
+            return work()
+
+    keeper = ArtefactKeeper(
+        machine=structs.replace(world.machine.machine, offload=SlowOffload()),
+        config_dir=str(world.settings["artefacts"]),
+        clock=world.clock,
+    )
+    running_keeper = asyncio.create_task(keeper.run())
+    bringing = asyncio.create_task(keeper.bring(artefacts[NEW].digest))
+    while not running:
+        await asyncio.sleep(0)
+    await keeper.keep_only(lambda: ())
+    await bringing
+    assert not world.machine.tree.exists(store.STORE)
+    running_keeper.cancel()
+    await asyncio.wait([running_keeper])
 
 
 @in_world

@@ -3,12 +3,14 @@
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
-from libs.host.artefacts import store
-from libs.host.artefacts.members import ArtefactError
+from libs.host.artefacts import store, tar
+from libs.host.artefacts.members import ArtefactError, Member
 from libs.host.artefacts.store import Index
 from libs.host.tree import Tree
 from libs.testing.module_files import module_file
@@ -148,6 +150,22 @@ def test_another_content_than_the_named_one_is_refused(tmp_path: Path) -> None:
         store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
 
 
+def test_a_file_that_changes_while_it_is_unpacked_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = deliver(tmp_path, "driver.tar", "tar", packing.tar(packing.driver(VERSION)))
+    members = tar.members
+
+    def changed(file: BinaryIO) -> Iterator[Member]:
+        (tmp_path / source.path.lstrip("/")).write_bytes(packing.tar({"/usr/bin/other": b""}))
+        return members(file)
+
+    monkeypatch.setattr(tar, "members", changed)
+    with pytest.raises(ArtefactError, match="its digest is sha256:"):
+        store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
+    assert store.read_index(Tree(tmp_path), DIGEST) is None
+
+
 class FillingTree(Tree):
     """A small file system, of which every megabyte written is gone."""
 
@@ -176,6 +194,18 @@ def test_a_path_in_two_files_is_refused(tmp_path: Path) -> None:
     second = deliver(tmp_path, "2.tar", "tar", content)
     with pytest.raises(ArtefactError, match="twice"):
         store.stage(Tree(tmp_path), DIGEST, [first, second], libraries=LIBRARIES)
+
+
+def test_an_artefact_without_all_its_content_is_unpacked_again(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    files = {**packing.driver(VERSION), **packing.modules(KERNEL, VERSION)}
+    index = staged(tmp_path, "tar", packing.tar(files))
+    own = index.modules_for(KERNEL)
+    for content in (index.files[0].content, own["nvidia"].content):
+        tree.remove(store.content_path(DIGEST, content))
+        assert store.read_index(tree, DIGEST) is None
+        assert staged(tmp_path, "tar", packing.tar(files)) == index
+        assert tree.exists(store.content_path(DIGEST, content))
 
 
 def test_only_the_kept_artefacts_stay(tmp_path: Path) -> None:
