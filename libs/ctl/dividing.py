@@ -9,8 +9,7 @@ from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.output import Format, show
-from libs.ctl.text import printable
-from libs.ctl.upgrading import as_confirmed, confirm
+from libs.ctl.upgrading import write_nodes
 from libs.kube import views
 
 
@@ -41,12 +40,6 @@ def ask_for(access: Access, config: str, names: Sequence[str], *, yes: bool) -> 
 
     async def run() -> None:
         async with open_cluster(access) as cluster:
-            planned = [decide(await cluster.node(name)) for name in names]
-            confirm([edit.risk for edit in planned], yes=yes)
-            for name, edit in zip(names, planned, strict=True):
-                written = await cluster.write(
-                    LABELLED_NODES, name, as_confirmed(decide, edit, yes=yes)
-                )
-                print(printable(written.done))
+            await write_nodes(cluster, names, decide, yes=yes)
 
     asyncio.run(run())

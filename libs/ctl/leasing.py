@@ -5,12 +5,11 @@ import time
 from collections.abc import Sequence
 
 from libs.ctl import leases
-from libs.ctl.cluster import LABELLED_NODES, open_cluster
+from libs.ctl.cluster import open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.text import printable
-from libs.ctl.upgrading import as_confirmed, confirm
+from libs.ctl.upgrading import write_nodes
 from libs.kube import views
 
 
@@ -38,13 +37,6 @@ def _write(access: Access, names: Sequence[str], *, reason: str | None, yes: boo
                     return leases.give_back(seen.metadata, who=who)
                 return leases.take(seen.metadata, who=who, reason=reason, at=at)
 
-            found = [await cluster.node(name) for name in names]
-            planned = [decide(node) for node in found]
-            confirm([edit.risk for edit in planned], yes=yes)
-            for name, edit in zip(names, planned, strict=True):
-                written = await cluster.write(
-                    LABELLED_NODES, name, as_confirmed(decide, edit, yes=yes)
-                )
-                print(printable(written.done))
+            await write_nodes(cluster, names, decide, yes=yes)
 
     asyncio.run(run())

@@ -151,19 +151,25 @@ async def _write_rollout(
 def edit_nodes(access: Access, action: str, names: Sequence[str], *, yes: bool) -> None:
     """Label or annotate nodes, as a person does with kubectl."""
 
-    def again(seen: views.Object) -> Edit:
+    def decide(seen: views.Object) -> Edit:
         return NODE_EDITS[action](seen.metadata)
 
     async def run() -> None:
         async with open_cluster(access) as cluster:
-            found = [await cluster.node(name) for name in names]
-            planned = [NODE_EDITS[action](node.metadata) for node in found]
-            confirm([edit.risk for edit in planned], yes=yes)
-            for name, edit in zip(names, planned, strict=True):
-                decide = as_confirmed(again, edit, yes=yes)
-                print(printable((await cluster.write(LABELLED_NODES, name, decide)).done))
+            await write_nodes(cluster, names, decide, yes=yes)
 
     asyncio.run(run())
+
+
+async def write_nodes(
+    cluster: Cluster, names: Sequence[str], decide: Callable[[views.Object], Edit], *, yes: bool
+) -> None:
+    """Decide all nodes, ask about the risks once, then write each node and print what was done."""
+    planned = [decide(await cluster.node(name)) for name in names]
+    confirm([edit.risk for edit in planned], yes=yes)
+    for name, edit in zip(names, planned, strict=True):
+        checked = as_confirmed(decide, edit, yes=yes)
+        print(printable((await cluster.write(LABELLED_NODES, name, checked)).done))
 
 
 def as_confirmed(decide: Callable[[V], Edit], confirmed: Edit, *, yes: bool) -> Callable[[V], Edit]:

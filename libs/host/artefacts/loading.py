@@ -11,7 +11,7 @@ WANTED: Final = (modules.DRIVER, "nvidia_uvm", "nvidia_modeset")
 
 
 class Unloadable(Exception):
-    """A module needs another one that nobody has."""
+    """A module needs another one that neither the artefact nor the kernel has."""
 
 
 def paths_by_name(kernel: str, listing: str) -> dict[str, tuple[str, ...]]:

@@ -175,7 +175,7 @@ class _Stage:
                     _verify(file, source)
                     for member in self._members(source.kind, file):
                         self._add(member)
-                    _verify(file, source)  # nobody wrote to it meanwhile
+                    _verify(file, source)  # it has not changed meanwhile
             except FileNotFoundError:
                 raise ArtefactError(f"{source.path} is not on this machine") from None
             except READ_ERRORS as error:
