@@ -7,15 +7,14 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import crds
+import generated
 
 from libs.policy.crds import crd_manifests
 from libs.policy.installation import installation_objects
 
-ROOT: Final = Path(__file__).parents[1]
 RIGHTS: Final = "deploy/chart/templates/rights.yaml"
 FIELDS: Final = "deploy/chart/files/cluster-policy-fields.json"
 NAMESPACE: Final = "{{ .Release.Namespace }}"
@@ -60,20 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     """Write the files, or list the stale ones; return the exit status."""
     parser = argparse.ArgumentParser(prog="tools/chart.py", description="Write parts of the chart.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
-    check = parser.parse_args(arguments).check
-    status = 0
-    for path, text in expected_files().items():
-        file = ROOT / path
-        if file.exists() and file.read_text() == text:
-            continue
-        if check:
-            print(f"{path} is stale: run `make fix`", file=sys.stderr)
-            status = 1
-        else:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-            print(f"wrote {path}")
-    return status
+    return generated.write(expected_files(), check=parser.parse_args(arguments).check)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
+import generated
 import policies
 
 from libs.policy.crds import crd_manifests
 
-ROOT = Path(__file__).parents[1]
 FOLDER = "deploy/chart/crds"
 PAGE = "docs/policies.md"
 HEADER = "# Made from libs.policy by `make fix`; edit the model, not this file.\n"
@@ -72,19 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
     check = parser.parse_args(arguments).check
     files = expected_files()
-    status = 0
-    for path, text in files.items():
-        file = ROOT / path
-        if file.exists() and file.read_text() == text:
-            continue
-        if check:
-            print(f"{path} is stale: run `make fix`", file=sys.stderr)
-            status = 1
-        else:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-            print(f"wrote {path}")
-    for manifest in sorted((ROOT / FOLDER).glob("*.yaml")):
+    status = generated.write(files, check=check)
+    for manifest in sorted((generated.ROOT / FOLDER).glob("*.yaml")):
         if f"{FOLDER}/{manifest.name}" not in files:
             print(f"{FOLDER}/{manifest.name} belongs to no CRD: remove it", file=sys.stderr)
             status = 1

@@ -7,10 +7,10 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import crds
+import generated
 from monitoring import grafana
 from monitoring.alerts import ALERTS
 from monitoring.fleet import FLEET
@@ -20,7 +20,6 @@ from monitoring.node import NODE
 from monitoring.services import SERVICES
 from monitoring.upgrade import UPGRADE
 
-ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = "deploy/chart/files/dashboards"
 RULES: Final = "deploy/chart/files/alerts.yaml"
 PAGE: Final = "docs/metrics.md"
@@ -61,7 +60,7 @@ def _table() -> str:
 
 def expected_files() -> dict[str, str]:
     """Return the text of every generated file by path."""
-    page = (ROOT / PAGE).read_text()
+    page = (generated.ROOT / PAGE).read_text()
     if len(_MARKED.findall(page)) != 1:
         raise SystemExit(f"{PAGE}: the mark `made by dashboards: alerts` must appear once")
     return {
@@ -80,19 +79,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
     check = parser.parse_args(arguments).check
     files = expected_files()
-    status = 0
-    for path, text in files.items():
-        file = ROOT / path
-        if file.exists() and file.read_text() == text:
-            continue
-        if check:
-            print(f"{path} is stale: run `make fix`", file=sys.stderr)
-            status = 1
-        else:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-            print(f"wrote {path}")
-    for file in sorted((ROOT / FOLDER).glob("*")):
+    status = generated.write(files, check=check)
+    for file in sorted((generated.ROOT / FOLDER).glob("*")):
         if f"{FOLDER}/{file.name}" not in files:
             print(f"{FOLDER}/{file.name} belongs to no dashboard: remove it", file=sys.stderr)
             status = 1
