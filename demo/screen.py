@@ -16,7 +16,7 @@ from demo.environment import DemoEnvironment
 from libs.contracts.identities import Identity, Writer
 from libs.ctl.options import Access
 from libs.ctl.views.frame.text import bar, cut
-from libs.ctl.watching.program import LiveView, open_view
+from libs.ctl.watch.program import LiveView, open_view
 from libs.runtime.clock import Clock
 
 SILENT_SECONDS = 2.0

@@ -33,7 +33,7 @@ def show(
     \b
     sluice mig show
     """
-    from libs.ctl.dividing import show_nodes
+    from libs.ctl.run.mig import show_nodes
 
     show_nodes(access, node, output)
 
@@ -49,7 +49,7 @@ def set_config(
     \b
     sluice mig set all-1g.10gb node-7
     """
-    from libs.ctl.dividing import ask_for
+    from libs.ctl.run.mig import ask_for
 
     ask_for(access, config, nodes, yes=yes)
 
@@ -60,6 +60,6 @@ def clear(access: Access, nodes: Nodes) -> None:
     \b
     sluice mig clear node-7
     """
-    from libs.ctl.dividing import ask_for
+    from libs.ctl.run.mig import ask_for
 
     ask_for(access, "", nodes, yes=True)

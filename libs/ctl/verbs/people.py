@@ -52,7 +52,7 @@ def start(
     \b
     sluice upgrade start 580.95.05
     """
-    from libs.ctl import driver_version
+    from libs.ctl.run import driver_version
 
     driver_version.start(access, version, pool=pool, yes=yes)
 
@@ -64,7 +64,7 @@ def pause(access: Access, pool: Pool = "", every: Every = False) -> None:
     sluice upgrade pause
     """
     from libs.contracts.rollout import Brake
-    from libs.ctl.upgrading import set_brake
+    from libs.ctl.run.upgrade import set_brake
 
     set_brake(access, pool, Brake.PAUSE, every=every, yes=True)
 
@@ -76,7 +76,7 @@ def resume(access: Access, pool: Pool = "", every: Every = False, yes: Yes = Fal
     sluice upgrade resume --yes
     """
     from libs.contracts.rollout import Brake
-    from libs.ctl.upgrading import set_brake
+    from libs.ctl.run.upgrade import set_brake
 
     set_brake(access, pool, Brake.NONE, every=every, yes=yes)
 
@@ -88,7 +88,7 @@ def freeze(access: Access, pool: Pool = "", every: Every = False) -> None:
     sluice upgrade freeze
     """
     from libs.contracts.rollout import Brake
-    from libs.ctl.upgrading import set_brake
+    from libs.ctl.run.upgrade import set_brake
 
     set_brake(access, pool, Brake.FREEZE, every=every, yes=True)
 
@@ -112,9 +112,9 @@ def release(
     \b
     sluice upgrade release 580.95.05 --failures 2
     """
-    from libs.ctl import upgrading
+    from libs.ctl.run import upgrade
 
-    upgrading.release(access, version, failures=failures, pool=pool, target=target, yes=yes)
+    upgrade.release(access, version, failures=failures, pool=pool, target=target, yes=yes)
 
 
 def retry(access: Access, nodes: Nodes, yes: Yes = False) -> None:
@@ -174,9 +174,9 @@ def take(
     \b
     sluice lease take node-9 --reason "swap a riser"
     """
-    from libs.ctl import leasing
+    from libs.ctl.run import lease
 
-    leasing.take(access, nodes, reason=reason)
+    lease.take(access, nodes, reason=reason)
 
 
 def give_back(access: Access, nodes: Nodes, yes: Yes = False) -> None:
@@ -185,12 +185,12 @@ def give_back(access: Access, nodes: Nodes, yes: Yes = False) -> None:
     \b
     sluice lease return node-9 --yes
     """
-    from libs.ctl import leasing
+    from libs.ctl.run import lease
 
-    leasing.give_back(access, nodes, yes=yes)
+    lease.give_back(access, nodes, yes=yes)
 
 
 def _edit(access: Access, action: str, nodes: list[str], *, yes: bool) -> None:
-    from libs.ctl.upgrading import edit_nodes
+    from libs.ctl.run.upgrade import edit_nodes
 
     edit_nodes(access, action, nodes, yes=yes)

@@ -50,7 +50,7 @@ def status(
     sluice status clusterpolicy-cluster-policy
     sluice status node-7 -o json
     """
-    from libs.ctl.running import show_status
+    from libs.ctl.run.queries import show_status
 
     show_status(access, name, output)
 
@@ -61,7 +61,7 @@ def why(access: Access, node: Node, output: Output = None) -> None:
     \b
     sluice why node-7
     """
-    from libs.ctl.running import show_why
+    from libs.ctl.run.queries import show_why
 
     show_why(access, node, output)
 
@@ -92,7 +92,7 @@ def plan(
     sluice plan -o html > plan.html
     sluice plan --compare
     """
-    from libs.ctl.running import show_comparison, show_plan
+    from libs.ctl.run.queries import show_comparison, show_plan
 
     if compare:
         if max_unavailable or finish_by or max_parallel is not None:
@@ -125,7 +125,7 @@ def events(
     sluice events --since 12h --node node-3
     sluice events --follow
     """
-    from libs.ctl.running import show_events
+    from libs.ctl.run.queries import show_events
 
     show_events(access, follow=follow, since=since, node=node, output=output)
 
@@ -147,7 +147,7 @@ def watch(
     \b
     sluice watch
     """
-    from libs.ctl.running import show_live
+    from libs.ctl.run.queries import show_live
 
     show_live(access, pool, telemetry)
 
@@ -163,7 +163,7 @@ def gpus(
     sluice gpus
     sluice gpus node-7 -o wide
     """
-    from libs.ctl.running import show_gpus
+    from libs.ctl.run.queries import show_gpus
 
     show_gpus(access, node, output)
 
@@ -184,7 +184,7 @@ def web(
     sluice web
     sluice web --port 9000
     """
-    from libs.ctl.running import serve_web
+    from libs.ctl.run.queries import serve_web
 
     serve_web(access, host=host, port=port, hosts=allow_host or ())
 
@@ -195,7 +195,7 @@ def doctor(access: Access, output: Output = None) -> None:
     \b
     sluice doctor
     """
-    from libs.ctl.running import show_doctor
+    from libs.ctl.run.queries import show_doctor
 
     show_doctor(access, output)
 
@@ -217,7 +217,7 @@ def audit(
     \b
     sluice audit --audit-log audit.log
     """
-    from libs.ctl.running import show_audit
+    from libs.ctl.run.queries import show_audit
 
     show_audit(access, audit_log or [], output)
 
@@ -228,6 +228,6 @@ def version(output: Output = None) -> None:
     \b
     sluice version
     """
-    from libs.ctl.running import show_version
+    from libs.ctl.run.queries import show_version
 
     show_version(output)

@@ -12,10 +12,10 @@ from libs.ctl import answers
 from libs.ctl.answers import EventLine, Gpu, NodeAnswer, NodeFact, Source
 from libs.ctl.asking import Scheduler
 from libs.ctl.cluster import DEVICES, Cluster, Device
+from libs.ctl.collect.gpus import gpu_of
+from libs.ctl.collect.status import event_fact
 from libs.ctl.edits import record_of
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.gather import event_fact
-from libs.ctl.reading import gpu_of
 from libs.ctl.text import printable
 from libs.kube import views
 from libs.kube.errors import KubeError, NotFound

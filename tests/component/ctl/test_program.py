@@ -21,7 +21,7 @@ import sys
 from libs.ctl.command import main
 code = main(sys.argv[1:])
 heavy = [name for name in {HEAVY!r} if name in sys.modules]
-print(*heavy, *(name for name in sys.modules if name == "libs.ctl.watching"), file=sys.stderr)
+print(*heavy, *(name for name in sys.modules if name == "libs.ctl.watch"), file=sys.stderr)
 sys.exit(code)
 """
 VERBS = ["status", "why", "plan", "events", "watch", "gpus", "web", "version", "upgrade"]

@@ -307,7 +307,7 @@ async def test_it_loads_only_what_it_needs(world: World, tmp_path: Path) -> None
         await session.shows("node-10")
         assert await quits(session) == ExitCode.DONE
     modules = set(loaded.read_text().split())
-    assert "libs.ctl.watching.program" in modules
+    assert "libs.ctl.watch.program" in modules
     unneeded = {"nats", "nkeys", "kubernetes_asyncio", "libs.ctl.views.plan", "libs.policy"}
     assert not modules & unneeded
 

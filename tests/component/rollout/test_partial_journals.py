@@ -4,7 +4,7 @@ import pytest
 
 from libs.audit import AuditJournal
 from libs.audit.partial import Coverage
-from libs.ctl.auditing import judged
+from libs.ctl.collect.audit import judged
 from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import scenario
 

@@ -15,8 +15,8 @@ from libs.contracts.rollout import Counts
 from libs.ctl.answers import EventLine, NodeRow, Pool, Source
 from libs.ctl.views.frame.compose import Frame, frame, listed_room
 from libs.ctl.views.frame.text import Span, bar, cut, cut_middle, fit, fold, pad, text_of, width_of
-from libs.ctl.watching.fleet import GpuUse, Wait, Watched, WatchedNode, kind_of
-from libs.ctl.watching.screen import Layout, Panel, Screen, arrange
+from libs.ctl.watch.fleet import GpuUse, Wait, Watched, WatchedNode, kind_of
+from libs.ctl.watch.screen import Layout, Panel, Screen, arrange
 
 NOW: Final = 1_800_000_000.0
 FOLDER: Final = Path(__file__).parent / "frames"

@@ -22,11 +22,11 @@ from libs.contracts.telemetry import GpuSample
 from libs.ctl.answers import EventLine
 from libs.ctl.cluster import Rollout
 from libs.ctl.failures import Failure
-from libs.ctl.watching.actions import planned_write
-from libs.ctl.watching.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
-from libs.ctl.watching.keys import Action, keys_of, press
-from libs.ctl.watching.screen import Layout, Panel, Screen
-from libs.ctl.watching.telemetry import PageReader, require_address
+from libs.ctl.watch.actions import planned_write
+from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
+from libs.ctl.watch.keys import Action, keys_of, press
+from libs.ctl.watch.screen import Layout, Panel, Screen
+from libs.ctl.watch.telemetry import PageReader, require_address
 from libs.kube.views import Metadata
 from services.telemetry.cluster.page import fleet_page
 from services.telemetry.exposition import NodeSamples

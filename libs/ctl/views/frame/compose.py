@@ -19,8 +19,8 @@ from libs.ctl.views.frame.nodes import (
 )
 from libs.ctl.views.frame.panel import panel_lines
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, sides, width_of
-from libs.ctl.watching.fleet import Watched
-from libs.ctl.watching.screen import Layout, Screen, selected_index
+from libs.ctl.watch.fleet import Watched
+from libs.ctl.watch.screen import Layout, Screen, selected_index
 
 KEYS: Final = (
     ("q", "quit"),

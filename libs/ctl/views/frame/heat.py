@@ -7,8 +7,8 @@ from typing import Final
 from libs.ctl.text import plural
 from libs.ctl.views.frame.nodes import STYLES, Column, columns, head_line, node_line
 from libs.ctl.views.frame.text import Line, Span, fit
-from libs.ctl.watching.fleet import Kind, Watched, WatchedNode
-from libs.ctl.watching.screen import Screen, selected_index
+from libs.ctl.watch.fleet import Kind, Watched, WatchedNode
+from libs.ctl.watch.screen import Screen, selected_index
 
 LETTERS: Final[Mapping[Kind, str]] = {
     Kind.FAILED: "F",

@@ -9,7 +9,7 @@ from libs.contracts.node import UpgradeState
 from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
 from libs.ctl.views.status import node_note
-from libs.ctl.watching.fleet import Kind, WatchedNode
+from libs.ctl.watch.fleet import Kind, WatchedNode
 
 MORE_COLUMNS: Final = "»"
 """Ends a table's head whose other columns need a wider terminal."""

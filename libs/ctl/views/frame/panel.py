@@ -2,7 +2,7 @@
 
 from libs.ctl.text import plural
 from libs.ctl.views.frame.text import Line, Span, fit, fold
-from libs.ctl.watching.screen import Panel
+from libs.ctl.watch.screen import Panel
 
 
 def panel_lines(panel: Panel, *, width: int, room: int) -> list[Line]:

@@ -19,7 +19,7 @@ from libs.ctl.cluster import ROLLOUTS, Cluster, NodeEvent
 from libs.ctl.failures import Failure
 from libs.ctl.options import Access
 from libs.ctl.text import parse_time
-from libs.ctl.watching.fleet import FleetState
+from libs.ctl.watch.fleet import FleetState
 from libs.kube import views
 from libs.kube.cache import Cache
 from libs.kube.resources import EVENTS, Resource

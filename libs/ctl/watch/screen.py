@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from libs.ctl.watching.fleet import Kind, WatchedNode
+from libs.ctl.watch.fleet import Kind, WatchedNode
 
 _URGENCY: Final = (Kind.FAILED, Kind.IN_FLIGHT, Kind.WAITING)
 """The kinds of nodes that are listed below the map, the most urgent first."""

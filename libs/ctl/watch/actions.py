@@ -13,12 +13,12 @@ from libs.ctl.cluster import ROLLOUTS, Cluster, Rollout
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
+from libs.ctl.run.upgrade import as_confirmed, halted_targets
 from libs.ctl.text import version_name
-from libs.ctl.upgrading import as_confirmed, halted_targets
 from libs.ctl.views.node import node_view
-from libs.ctl.watching.fleet import FleetState, Watched
-from libs.ctl.watching.keys import Action
-from libs.ctl.watching.screen import Screen, selected_index
+from libs.ctl.watch.fleet import FleetState, Watched
+from libs.ctl.watch.keys import Action
+from libs.ctl.watch.screen import Screen, selected_index
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ async def carry_out(cluster: Cluster, write: Write) -> str:
 
 
 async def ask_why(access: Access, node: str) -> NodeAnswer:
-    from libs.ctl.gather import gather_why
+    from libs.ctl.collect.status import gather_why
 
     answer = await gather_why(access, node)
     if not isinstance(answer, NodeAnswer):

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from libs.ctl.answers import Source
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.watching.fleet import FleetState, GpuUse
+from libs.ctl.watch.fleet import FleetState, GpuUse
 from libs.kube.errors import KubeError
 from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.requests import Request

@@ -9,7 +9,7 @@ from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.output import Format, show
-from libs.ctl.upgrading import write_nodes
+from libs.ctl.run.upgrade import write_nodes
 from libs.kube import views
 
 

@@ -9,8 +9,8 @@ from libs.ctl.cluster import MANAGER, Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
+from libs.ctl.run.upgrade import as_confirmed, confirm
 from libs.ctl.text import printable
-from libs.ctl.upgrading import as_confirmed, confirm
 from libs.kube import views
 from libs.kube.ownership import owned_fields
 from libs.kube.resources import Resource, custom_resource

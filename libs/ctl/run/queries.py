@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def show_status(access: Access, name: str, output: Format | None) -> None:
-    from libs.ctl.gather import gather_status
+    from libs.ctl.collect.status import gather_status
 
     answer = asyncio.run(gather_status(access, name))
     if isinstance(answer, NodeAnswer):
@@ -31,7 +31,7 @@ def show_status(access: Access, name: str, output: Format | None) -> None:
 
 
 def show_why(access: Access, node: str, output: Format | None) -> None:
-    from libs.ctl.gather import gather_why
+    from libs.ctl.collect.status import gather_why
 
     answer = asyncio.run(gather_why(access, node))
     if isinstance(answer, NodeAnswer):
@@ -82,7 +82,8 @@ def show_plan(
     output: PictureFormat | None,
 ) -> None:
     from libs.contracts.queries import PlanQuery
-    from libs.ctl.reading import gather_plan, parse_finish
+    from libs.ctl.collect.plan import gather_plan
+    from libs.ctl.times import parse_finish
 
     query = PlanQuery(
         pool=pool,
@@ -122,7 +123,7 @@ def show_plan(
 def show_comparison(
     access: Access, *, pool: str, version: str, output: PictureFormat | None
 ) -> None:
-    from libs.ctl.reading import gather_comparison
+    from libs.ctl.collect.comparison import gather_comparison
     from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
 
     found = asyncio.run(gather_comparison(access, pool=pool, version=version))
@@ -139,7 +140,7 @@ def show_comparison(
 
 
 def show_gpus(access: Access, node: str, output: Format | None) -> None:
-    from libs.ctl.reading import gather_gpus
+    from libs.ctl.collect.gpus import gather_gpus
     from libs.ctl.views.gpus import gpus_view
 
     found = asyncio.run(gather_gpus(access, node))
@@ -152,7 +153,8 @@ def show_events(
     """Write each event as it is read: an object in a line for programs."""
     from contextlib import aclosing
 
-    from libs.ctl.reading import follow_events, parse_since
+    from libs.ctl.collect.events import follow_events
+    from libs.ctl.times import parse_since
 
     began = parse_since(since)
 
@@ -178,7 +180,7 @@ def _print_event(event: EventLine, output: Format | None) -> None:
 
 
 def show_live(access: Access, pool: str, telemetry: str) -> None:
-    from libs.ctl.watching.program import watch
+    from libs.ctl.watch.program import watch
 
     if code := asyncio.run(watch(access, pool, telemetry)):
         raise SystemExit(code)
@@ -205,7 +207,7 @@ def show_doctor(access: Access, output: Format | None) -> None:
 def show_audit(access: Access, logs: list[str], output: Format | None) -> None:
     from pathlib import Path
 
-    from libs.ctl.auditing import audit
+    from libs.ctl.collect.audit import audit
     from libs.ctl.failures import ExitCode
     from libs.ctl.views.audit import audit_view
 

@@ -14,15 +14,15 @@ from libs.ctl.answers import EventLine, Source
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.upgrading import chosen_pools
+from libs.ctl.run.upgrade import chosen_pools
 from libs.ctl.views.frame.compose import frame, listed_room
-from libs.ctl.watching.actions import Write, ask_why, carry_out, planned_write, why_lines
-from libs.ctl.watching.fleet import FleetState
-from libs.ctl.watching.keys import Action, keys_of, press
-from libs.ctl.watching.screen import Panel, Screen, arrange, selected_index
-from libs.ctl.watching.sources import EventSource, KubernetesSource, make_env
-from libs.ctl.watching.telemetry import TelemetrySource, require_address
-from libs.ctl.watching.terminal import Terminal, require_terminal
+from libs.ctl.watch.actions import Write, ask_why, carry_out, planned_write, why_lines
+from libs.ctl.watch.fleet import FleetState
+from libs.ctl.watch.keys import Action, keys_of, press
+from libs.ctl.watch.screen import Panel, Screen, arrange, selected_index
+from libs.ctl.watch.sources import EventSource, KubernetesSource, make_env
+from libs.ctl.watch.telemetry import TelemetrySource, require_address
+from libs.ctl.watch.terminal import Terminal, require_terminal
 
 DRAW_EVERY: Final = 0.5
 """Seconds between two frames while the fleet changes; keys are answered at once."""

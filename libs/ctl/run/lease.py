@@ -9,7 +9,7 @@ from libs.ctl.cluster import open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.upgrading import write_nodes
+from libs.ctl.run.upgrade import write_nodes
 from libs.kube import views
 
 

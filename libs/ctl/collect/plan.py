@@ -1,0 +1,72 @@
+"""Collect a forecast, of Sluice's scheduler or of a GPU Operator's fleet."""
+
+from typing import TYPE_CHECKING
+
+from libs.contracts.queries import PlanAnswer, PlanQuery, QueryVerb, StatusAnswer, StatusQuery
+from libs.ctl.answers import PlanView
+from libs.ctl.cluster import open_cluster
+from libs.ctl.collect.versions import known_versions
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+from libs.ctl.text import version_name
+
+if TYPE_CHECKING:
+    from libs.ctl.observe.plan import ObservedPlan
+
+
+async def gather_plan(access: Access, query: PlanQuery) -> "PlanView | ObservedPlan":
+    """Ask for a forecast; without a pool, of the only one.
+
+    Without NATS, the plan of a GPU Operator's fleet is told, where Sluice is not installed.
+    """
+    from msgspec.structs import replace
+
+    if not access.nats and (observed := await _observe(access, query)):
+        return observed
+    from libs.ctl.asking import open_scheduler
+
+    async with open_scheduler(access) as scheduler:
+        if not query.pool:
+            status = await scheduler.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
+            query = replace(query, pool=only_pool([pool.pool for pool in status.pools]))
+        plan = await scheduler.ask(query, QueryVerb.PLAN, PlanAnswer)
+    version = query.driver_version
+    if not version:
+        version = version_name(plan.target, await known_versions(access))
+    return PlanView(version=version, plan=plan, finish_by=query.finish_by)
+
+
+async def _observe(access: Access, query: PlanQuery) -> "ObservedPlan | None":
+    from libs.ctl.observe.gather import observe_plan
+
+    try:
+        async with open_cluster(access) as cluster:
+            observed = await observe_plan(
+                cluster,
+                pool=query.pool,
+                version=query.driver_version,
+                max_unavailable=query.max_unavailable,
+                max_parallel=query.max_parallel,
+            )
+    except Failure as failure:
+        if failure.code is ExitCode.NOT_REACHABLE:
+            return None
+        raise
+    if observed is not None and query.finish_by is not None:
+        raise Failure(
+            ExitCode.WRONG_ARGUMENTS,
+            "--finish-by needs Sluice's scheduler, and this fleet is the GPU Operator's: try"
+            " --max-unavailable instead",
+        )
+    return observed
+
+
+def only_pool(pools: list[str]) -> str:
+    """Return the only pool; fail with their names if there are several."""
+    if len(pools) == 1:
+        return pools[0]
+    if not pools:
+        raise Failure(ExitCode.NOT_FOUND, "there is no pool: no policy selects a node with GPUs")
+    raise Failure(
+        ExitCode.WRONG_ARGUMENTS, f"there are several pools; name one of: {', '.join(pools)}"
+    )

@@ -1,0 +1,1 @@
+"""Carry out the verbs: collect or decide, then show or write."""
