@@ -89,6 +89,8 @@ async def test_draining_answers_received_queries(make_bus: MakeBus) -> None:
     async with scheduler.responder(await make_bus(SERVICE), concurrent=3) as responder:
         queries = [asyncio.ensure_future(why(asker, f"n{index}")) for index in range(10)]
         await eventually(lambda: scheduler.received == 3)
+        # Its answer shows that the other queries, sent before, have arrived.
+        await asker.request(subjects.service("PING"), b"")
         draining = asyncio.ensure_future(responder.drain())
         await eventually(lambda: has_no_responder(asker))
         assert not draining.done()
