@@ -32,7 +32,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 test: $(READY) ## run all tests
-	@$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n $$($(BIN)/python -m tests.workers) --dist loadgroup $(ARGS)
 
 check: $(READY) ## format, lint, types, import rules, generated pages, unit tests
 	@$(BIN)/ruff format --check --quiet . || { echo "make fix formats them" >&2; exit 1; }

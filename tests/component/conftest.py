@@ -11,17 +11,20 @@ from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.sandbox import USERS, ServerUnderTest
 from tests.component.kube.servers import real, simulated
 from tests.summary import GROUND
+from tests.workers import WorkerGroup
 
 SEARCH = find_binaries(os.environ)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of the real control plane on one worker: each process would start its own."""
+    """Run the tests of the shared control plane on one worker: each process would start its own."""
     for item in items:
         names = getattr(item, "fixturenames", ())
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        if "binaries" in names or ("plane" in names and parameters.get("ground") == "real"):
-            item.add_marker(pytest.mark.xdist_group("real control plane"))
+        if "binaries" in names:
+            item.add_marker(WorkerGroup.UPGRADES.marker())
+        elif "plane" in names or parameters.get("ground") == "real":
+            item.add_marker(WorkerGroup.CONTROL_PLANE.marker())
         if "binaries" in names or "plane" in names or "ground" in names:
             ground = f"Kubernetes: a simulated API server; {SEARCH.explanation}"
             item.user_properties.append((GROUND, ground))

@@ -17,6 +17,7 @@ from libs.testing.helm import find_helm
 from libs.testing.realkube.cluster import RealKube
 from tests.component.chart.rendered import CHART, Object
 from tests.system.nodes.kubectl import Kubectl
+from tests.workers import WorkerGroup
 
 Render = Callable[..., list[Object]]
 
@@ -25,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests of the real control plane on one worker: each process would start its own."""
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("real control plane"))
+            item.add_marker(WorkerGroup.CONTROL_PLANE.marker())
 
 
 @pytest.fixture(scope="session")

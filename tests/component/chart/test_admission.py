@@ -45,12 +45,13 @@ from tests.component.chart.api import (
 )
 from tests.component.chart.conftest import Render, run
 from tests.component.chart.rendered import CHART, Object, of_kind
+from tests.workers import WorkerGroup
 
 KEYS: Final = "sluice-node-keys"
 AGENTS: Final = "sluice-agents"
 KUBELET: Final = "system:node:some"
 GITOPS: Final = "system:serviceaccount:flux-system:kustomize"
-pytestmark = pytest.mark.xdist_group("real control plane")
+pytestmark = WorkerGroup.CONTROL_PLANE.marker()
 
 
 def lease(owner: LeaseOwner) -> str:

@@ -13,15 +13,16 @@ from libs.testing.image.build import is_quick
 from libs.testing.image.testing import build_testing
 from libs.testing.realnodes.ground import find_nodes
 from tests.system.install.world import VERSION, World, world_of
+from tests.workers import WorkerGroup
 
 SEARCH = find_nodes(os.environ)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run these tests on the worker that has the tests of real nodes."""
+    """Run these tests on one worker: nodes take memory, and nearly no time of a processor."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group("real nodes"))
+            item.add_marker(WorkerGroup.INSTALLATIONS.marker())
 
 
 @pytest.fixture

@@ -9,15 +9,18 @@ import pytest
 from libs.testing.realnodes.ground import Ground, NodeSearch, find_nodes
 from tests.summary import GROUND
 from tests.system.nodes.kubectl import Kubectl
+from tests.workers import WorkerGroup
 
 SEARCH = find_nodes(os.environ)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of real nodes on one worker: each process would start its own."""
+    """Run the tests of the shared nodes on one worker: each process would start its own."""
     for item in items:
-        if "search" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("real nodes"))
+        names = getattr(item, "fixturenames", ())
+        if "search" in names:
+            group = WorkerGroup.NODES if "ground" in names else WorkerGroup.INSTALLATIONS
+            item.add_marker(group.marker())
             item.user_properties.append((GROUND, f"Nodes: {SEARCH.explanation}"))
 
 

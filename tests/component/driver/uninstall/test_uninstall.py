@@ -20,8 +20,9 @@ from tests.component.kube.sandbox import Sandbox
 from tests.component.kube.servers import real
 from tests.support import eventually
 from tests.unit.policy.situations import nvidia_driver
+from tests.workers import WorkerGroup
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("real control plane")]
+pytestmark = [pytest.mark.timeout(300), WorkerGroup.CONTROL_PLANE.marker()]
 
 
 @pytest.fixture

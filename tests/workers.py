@@ -1,0 +1,39 @@
+"""Which tests share a worker because they share processes, and how many workers there are."""
+
+import os
+import sys
+from enum import Enum
+
+import pytest
+
+from libs.testing.realkube.binaries import find_binaries
+from libs.testing.realnodes.ground import find_nodes
+
+_MOST_FOR_CORES = 8
+
+
+class WorkerGroup(Enum):
+    """Tests that mostly wait for a kubelet, a lease or a pod; each group occupies one worker."""
+
+    CONTROL_PLANE = "real control plane"
+    """One for all of them."""
+    UPGRADES = "upgrades on a real control plane"
+    """One for each."""
+    NODES = "real nodes"
+    """One pair for all of them, and one for an upgrade."""
+    INSTALLATIONS = "installations on real nodes"
+    """Nodes of their own for each."""
+
+    def marker(self) -> pytest.MarkDecorator:
+        return pytest.mark.xdist_group(self.value)
+
+
+def workers() -> int:
+    """Return one for each core, and one for each group that can run."""
+    kube = find_binaries(os.environ).binaries is not None
+    nodes = find_nodes(os.environ).binaries is not None
+    return min(os.cpu_count() or 1, _MOST_FOR_CORES) + 2 * kube + 2 * nodes
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{workers()}\n")
