@@ -262,6 +262,34 @@ async def test_other_files_of_a_proven_version_have_to_prove_themselves(world: W
         assert tree.exists(f"/usr/share/doc/nvidia-{NEW}/notes")
 
 
+@in_world
+async def test_files_that_change_during_an_upgrade_are_installed_after_it(world: World) -> None:
+    await install(world, *NODES)
+    await offer(world, OLD, NEW)
+    await apply_policy(world, OLD)
+    world.start()
+    await wait_until_all_run(world, OLD, *NODES)
+    await apply_policy(world, NEW)
+    first = ""
+
+    async def started() -> bool:
+        nonlocal first
+        states = {name: await world.state(name) for name in NODES}
+        first = next((name for name in NODES if states[name] == "pod-restart-required"), "")
+        return bool(first)
+
+    await world.until(started, within=600.0)
+    await offer(world, NEW, notes="corrected")
+    await wait_until_all_run(world, NEW, *NODES)
+    for name in NODES:
+        tree = Tree(world.machines[name].root)
+        assert tree.exists(f"/usr/share/doc/nvidia-{NEW}/notes")
+        installs = world.journalled(name, "install", EntryPhase.STARTED)
+        assert installs == (3 if name == first else 2)
+    status = await rollout(world)
+    assert (status.counts.failed, most_cordoned(world.committed())) == (0, 1)
+
+
 async def rollout(world: World) -> RolloutStatus:
     (found,) = (await world.kube.list_page(resources.ROLLOUTS)).items
     return found.status
