@@ -15,8 +15,9 @@ processes under faults with a hostile node (its own options: `storm --help`).
 `explore --states N [--scene WORDS]` tries every order of events in scenarios that are too large for
 a test, up to N states each, and reports a shortest failing sequence.
 
-`system` upgrades two real nodes again and again, with each kill in each phase, one upgrade after
-another, and looks for planted faults there: about an hour.
+`system` upgrades two real nodes again and again, with each kill in each phase, a reboot in each
+step, drivers that do not work and images that are missing, one upgrade after another, and looks for
+planted faults there: about two hours.
 """
 
 import argparse

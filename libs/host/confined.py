@@ -28,8 +28,11 @@ Opener = Callable[[int, str, int], int]
 def open_below(root: int, path: str, flags: int) -> int:
     """Open a path below the folder `root`; return the file descriptor.
 
-    `..` above the root leads to the root, as does a link to `/`.
+    `..` above the root leads to the root, as does a link to `/`. A path with a NUL byte, at which
+    the kernel would end it, is refused with EINVAL.
     """
+    if "\0" in path:
+        raise OSError(errno.EINVAL, "its path has a NUL byte", path)
     return _opener()(root, path, flags)
 
 

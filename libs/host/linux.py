@@ -121,8 +121,15 @@ class RealLinux:
             return None
         for mounted in reversed(_mounts_below(Tree("/"), at)):
             if self._libc.umount2(ctypes.c_char_p(os.fsencode(mounted)), _MNT_DETACH) != 0:
-                return f"umount {mounted}: {os.strerror(ctypes.get_errno())}"
+                return _describe_unmount(mounted, ctypes.get_errno())
         return None
+
+
+def _describe_unmount(mounted: str, code: int) -> str:
+    why = f"umount {mounted}: {os.strerror(code)}"
+    if code in (errno.EINVAL, errno.ENOENT):  # it is listed as a mount, and is none at its path
+        why += "; something else seems to be mounted over it: unmount that first"
+    return why
 
 
 def _mounts_below(tree: Tree, path: str) -> list[str]:

@@ -119,6 +119,20 @@ def wanted_artefact(artefacts: Artefacts, driver: WantedDriver, variant: Variant
     return cuda if isinstance(cuda, str) else found + cuda
 
 
+def artefacts_by_system(artefacts: Artefacts, driver: WantedDriver) -> dict[str, str]:
+    """Return the digests of the artefacts of a driver on all systems, by key.
+
+    A version that begins like this one and goes on after a hyphen is among them, too.
+    """
+    prefixes = [f"{_DRIVER}{driver.version}-"] if driver.version else []
+    prefixes += [f"{_CUDA}{driver.cuda}-"] if driver.cuda else []
+    return {
+        key: artefact.digest
+        for key, artefact in artefacts.named.items()
+        if key.startswith(tuple(prefixes))
+    }
+
+
 def _named(artefacts: Artefacts, what: str, variant: Variant) -> Artefact | str:
     key = f"{what}-{variant.os_tag}-{variant.architecture}"
     for each in (FOLDER_KEY, key):

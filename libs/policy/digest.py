@@ -4,6 +4,9 @@ The same driver must have the same digest in every release, even after the model
 Digests therefore cover only fields that differ from their defaults, under their JSON names.
 `normalize` and the lists below select these fields; a change in either restarts the drivers of
 every fleet.
+
+With the host method the policy names a version, and a ConfigMap the files of that version. What is
+installed are the files, so their digests are part of the identity: other files are another target.
 """
 
 import hashlib
@@ -11,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.policy.artefacts import NO_ARTEFACTS, Artefacts, artefacts_by_system, wanted_artefact
 from libs.policy.findings import Finding
 from libs.policy.kinds.common import (
     Image,
@@ -19,6 +23,7 @@ from libs.policy.normal_form import normalize
 from libs.policy.shapes import shape_of, to_json
 from libs.policy.variants import Variant, variant_image
 from libs.policy.wanted import (
+    InstallMethod,
     WantedDriver,
 )
 
@@ -58,20 +63,35 @@ class DriverIdentity(msgspec.Struct, frozen=True, kw_only=True):
     install_digest: str
 
 
-def driver_identity(pool: str, driver: WantedDriver, variant: Variant) -> DriverIdentity:
-    target = target_digest(driver)
+def driver_identity(
+    pool: str, driver: WantedDriver, variant: Variant, artefacts: Artefacts = NO_ARTEFACTS
+) -> DriverIdentity:
+    """Identify a driver; only one that is installed on hosts depends on `artefacts`.
+
+    The label covers the artefact of its variant alone: nodes whose files have not changed keep
+    their driver when those of another system change, and the target with them.
+    """
+    artefact = _artefact_digest(driver, variant, artefacts)
+    label = driver_label(pool, target_digest(driver), variant)
     return DriverIdentity(
-        target=target,
+        target=target_digest(driver, artefacts),
         variant=variant,
-        label=driver_label(pool, target, variant),
-        install_digest=install_digest(driver, variant),
+        label=_digest("host-label", [label, artefact]) if artefact else label,
+        install_digest=install_digest(driver, variant, artefacts),
     )
 
 
-def target_digest(driver: WantedDriver) -> str:
-    """Return the digest of the wanted driver; it is the same for all nodes of a pool."""
+def target_digest(driver: WantedDriver, artefacts: Artefacts = NO_ARTEFACTS) -> str:
+    """Return the digest of the wanted driver; it is the same for all nodes of a pool.
+
+    With the host method it covers the artefacts of all systems.
+    """
     _, fields = _normal_fields(driver)
-    return _digest("target", fields)
+    target = _digest("target", fields)
+    if driver.method is not InstallMethod.HOST:
+        return target
+    digests = artefacts_by_system(artefacts, driver)
+    return _digest("host-target", [target, digests]) if digests else target
 
 
 def driver_label(pool: str, target: str, variant: Variant) -> str:
@@ -82,7 +102,9 @@ def driver_label(pool: str, target: str, variant: Variant) -> str:
     return _digest("label", [pool, target, msgspec.to_builtins(variant)])
 
 
-def install_digest(driver: WantedDriver, variant: Variant) -> str:
+def install_digest(
+    driver: WantedDriver, variant: Variant, artefacts: Artefacts = NO_ARTEFACTS
+) -> str:
     """Return the digest of what an installation depends on.
 
     A loaded driver may stay loaded while this digest does not change.
@@ -97,7 +119,17 @@ def install_digest(driver: WantedDriver, variant: Variant) -> str:
                 field: fields[name][field] for field in _MODULE_FIELDS if field in fields[name]
             }
             material[name] = {"image": _image_fields(part, variant), **chosen}
+    if artefact := _artefact_digest(driver, variant, artefacts):
+        material["artefact"] = artefact
     return _digest("install", material)
+
+
+def _artefact_digest(driver: WantedDriver, variant: Variant, artefacts: Artefacts) -> str:
+    """Return the digest of what is installed on hosts; empty if nothing is, or none is named."""
+    if driver.method is not InstallMethod.HOST:
+        return ""
+    found = wanted_artefact(artefacts, driver, variant)
+    return "" if isinstance(found, str) else found.digest
 
 
 def _normal_fields(driver: WantedDriver) -> tuple[WantedDriver, dict[str, Any]]:

@@ -6,7 +6,7 @@ import msgspec
 
 from libs.contracts.node import UpgradeState
 from libs.policy.artefacts import NO_ARTEFACTS, Artefacts, wanted_artefact
-from libs.policy.digest import driver_label, target_digest
+from libs.policy.digest import driver_identity
 from libs.policy.pool import Pool, Pools
 from libs.policy.render.rendered import Operand, RenderedObject, RenderResult
 from libs.policy.variants import NodeVariants, Variant
@@ -109,7 +109,7 @@ def pool_problems(
     own = [rendered for rendered in rendering.objects if rendered.pool == pool.key]
     problems += [problem for rendered in own for problem in _object_problems(rendered, observed)]
     reported = {problem.node for problem in problems if problem.node}
-    wanted = _driver_labels(pool, variants)
+    wanted = _driver_labels(pool, variants, observed.artefacts)
     for name in pool.nodes:
         node = observed.nodes.get(name, ObservedNode())
         failed = node.state == UpgradeState.UPGRADE_FAILED
@@ -136,13 +136,15 @@ def pool_problems(
     return problems
 
 
-def _driver_labels(pool: Pool, variants: NodeVariants) -> Mapping[Variant, str]:
+def _driver_labels(
+    pool: Pool, variants: NodeVariants, artefacts: Artefacts
+) -> Mapping[Variant, str]:
     """Return the wanted driver label of each variant; none for pre-installed drivers."""
     if pool.driver.method is InstallMethod.PRE_INSTALLED:
         return {}
-    target = target_digest(pool.driver)
     return {
-        variant: driver_label(pool.key, target, variant) for variant in variants.pools[pool.key]
+        variant: driver_identity(pool.key, pool.driver, variant, artefacts).label
+        for variant in variants.pools[pool.key]
     }
 
 

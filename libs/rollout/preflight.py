@@ -117,7 +117,12 @@ def _image_status(
     elif pull.present:
         return None
     elif pull.trouble:
-        detail = f"the driver image {image} cannot be brought to the node: {pull.trouble}"
+        what = (
+            "the image of the driver that the node would go back to"
+            if pull.is_way_back
+            else f"the driver image {image}"
+        )
+        detail = f"{what} cannot be brought to the node: {pull.trouble}"
         return _image_missing(detail, now, repeat_at)
     else:
         detail = f"the driver image {image} is being pulled to the node"

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,9 +16,14 @@ class OwnedFolder:
     """A temporary folder with a lock on a file in it, which ends with this process."""
 
     def __init__(self, prefix: str) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        self._lock = (self.path / _LOCK).open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # Until it is locked, another process may take the folder for one that was left.
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=prefix))
+            self._lock = (self.path / _LOCK).open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if os.fstat(self._lock.fileno()).st_nlink:
+                break
+            self._lock.close()
 
     def remove(self) -> None:
         """Remove the folder; nothing may use it any more."""

@@ -203,7 +203,8 @@ class SchedulerQueries:
         target = ""
         builds: Mapping[str, Build] = {}
         if query.driver_version:
-            wanted = self._tracker.pool_snapshot.wanted_drivers.get(pool.key)
+            snapshot = self._tracker.pool_snapshot
+            wanted = snapshot.wanted_drivers.get(pool.key)
             if wanted is None:
                 raise ValueError(
                     f"the policy of pool {pool.key} names no driver whose version could be replaced"
@@ -211,8 +212,8 @@ class SchedulerQueries:
             driver = _with_version(wanted, query.driver_version)
             nodes = self._tracker.nodes.values()
             variants = {node.variant for node in nodes if node.pool == pool.key}
-            target = target_digest(driver)
-            builds = hypothetical_builds(pool, driver, sorted(variants - {""}))
+            target = target_digest(driver, snapshot.artefacts)
+            builds = hypothetical_builds(pool, driver, sorted(variants - {""}), snapshot.artefacts)
         amount = query.max_unavailable
         count = parse_count(amount)
         return PlanOptions(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final, cast
 
 from libs.host.artefacts import tar
-from libs.host.artefacts.members import ArtefactError, Member, Section, read_exactly
+from libs.host.artefacts.members import ArtefactError, Member, Section, read_exactly, skip
 
 _MAGIC: Final = b"!<arch>\n"
 _HEADER: Final = 60
@@ -23,4 +23,4 @@ def members(file: BinaryIO) -> Iterator[Member]:
             part = io.BufferedReader(Section(file, int(size)))
             yield from tar.members(cast("BinaryIO", part))
             return
-        read_exactly(file, int(size) + int(size) % 2, "one of its parts")
+        skip(file, int(size) + int(size) % 2, "one of its parts")

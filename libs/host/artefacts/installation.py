@@ -6,7 +6,7 @@ replaced. To take the driver back is therefore to remove what the log names, byt
 there is an attempt that was interrupted, which is taken back before the next one.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ from libs.host import modules
 from libs.host.artefacts import loading, paths, store
 from libs.host.artefacts import system as systems
 from libs.host.artefacts.store import Index
-from libs.host.files import STATE_ROOT, UndoableFiles, fingerprint, is_taken
+from libs.host.files import STATE_ROOT, FileChange, UndoableFiles, fingerprint, is_taken
 from libs.host.linux import Linux, Loaded
 from libs.host.tree import Tree, Unreadable
 
@@ -85,15 +85,23 @@ def problems(tree: Tree, index: Index, kernel: str, *, placed: bool = False) -> 
             " builds none",
         )
     if not placed:
-        yield from _problems_of_files(tree, index)
+        yield from problems_of_files(tree, index)
 
 
-def _problems_of_files(tree: Tree, index: Index) -> Iterator[Problem]:
+def problems_of_files(tree: Tree, index: Index) -> Iterator[Problem]:
+    """Yield what forbids to place the files."""
     if contradiction := _contradiction(tree, index):
         yield Problem(
             code="artefact-paths",
             message=f"on this machine, whose folders may be links, {contradiction}",
             remedy="pack the artefact again such that each file has one path",
+        )
+    if blocked := _no_folder(tree, index):
+        yield Problem(
+            code="file-exists",
+            message=f"{blocked} on this machine is no folder, and files of the driver belong below"
+            " it",
+            remedy="remove it, or uninstall the package that it belongs to",
         )
     taken = _taken(tree, index)
     if taken:
@@ -141,16 +149,31 @@ def _contradiction(tree: Tree, index: Index) -> str:
     return ""
 
 
+def _no_folder(tree: Tree, index: Index) -> str:
+    """Return what stays on the machine where a folder has to be; empty if there is nothing."""
+    folders = {folder for each in index.files for folder in paths.above(each.path)}
+    files = files_of(tree)
+    own = files.logged()
+    return next(
+        (
+            path
+            for path in sorted(folders)
+            if not tree.is_folder(path) and _stays(tree, path, files, own)
+        ),
+        "",
+    )
+
+
 def _taken(tree: Tree, index: Index) -> list[str]:
     """Return the paths of files of others, and of ours that others changed and that stay."""
     files = files_of(tree)
     own = files.logged()
-    return [
-        each.path
-        for each in index.files
-        if is_taken(tree, each.path)
-        and not (each.path in own and files.is_as_written(own[each.path]))
-    ]
+    return [each.path for each in index.files if _stays(tree, each.path, files, own)]
+
+
+def _stays(tree: Tree, path: str, files: UndoableFiles, own: Mapping[str, FileChange]) -> bool:
+    """Whether something is at a path that is not taken back before files are placed."""
+    return is_taken(tree, path) and not (path in own and files.is_as_written(own[path]))
 
 
 def place(tree: Tree, wanted: Installation, index: Index) -> None:

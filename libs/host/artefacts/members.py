@@ -62,6 +62,15 @@ def read_exactly(file: BinaryIO, size: int, what: str) -> bytes:
     return data
 
 
+def skip(file: BinaryIO, size: int, what: str) -> None:
+    """Read past the next bytes, however many."""
+    while size > 0:
+        passed = len(file.read(min(size, _CHUNK)))
+        if not passed:
+            raise ArtefactError(f"it ends within {what}")
+        size -= passed
+
+
 def chunks_of(file: BinaryIO, size: int | None = None) -> Iterable[bytes]:
     """Yield the content of a file, or its next bytes."""
     left = size

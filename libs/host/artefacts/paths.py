@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Iterator
 from typing import Final
 
-_LONGEST_PATH: Final = 4095
+LONGEST_PATH: Final = 4095
 _LONGEST_NAME: Final = 255
 
 
@@ -25,8 +25,8 @@ def target_refusal(target: str) -> str:
         return "is not UTF-8"
     if "\0" in target:
         return "has a NUL byte"
-    if len(target.encode()) > _LONGEST_PATH:
-        return f"is longer than {_LONGEST_PATH} bytes"
+    if len(target.encode()) > LONGEST_PATH:
+        return f"is longer than {LONGEST_PATH} bytes"
     return ""
 
 

@@ -13,7 +13,9 @@ from libs.host.artefacts.members import (
     chunks_of,
     decompressed,
     read_exactly,
+    skip,
 )
+from libs.host.artefacts.paths import LONGEST_PATH
 
 _LEAD: Final = b"\xed\xab\xee\xdb"
 _LEAD_SIZE: Final = 96
@@ -22,6 +24,8 @@ _MAX_HEADER: Final = 1 << 28
 _CPIO: Final = (b"070701", b"070702")
 _FIELDS: Final = 13
 _END: Final = "TRAILER!!!"
+MAX_NAMES: Final = 20_000
+"""Of files that have several, and whose content has not come yet."""
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,24 +53,32 @@ def _skip_header(file: BinaryIO) -> int:
     total = 16 * entries + size
     if magic != _HEADER or total > _MAX_HEADER:
         raise ArtefactError("it is a damaged RPM package")
-    read_exactly(file, total, "a header")
+    skip(file, total, "a header")
     return total
 
 
 def _cpio(file: BinaryIO) -> Iterator[Member]:
     names: dict[int, list[str]] = {}
     """Of files with several names: those before the last one, which alone has the content."""
+    waiting = 0
     while (entry := _entry(file)).name != _END:
         path = f"/{entry.name.removeprefix('.').lstrip('/')}"
         if stat.S_ISDIR(entry.mode):
             continue
         if stat.S_ISLNK(entry.mode):
+            if entry.size > LONGEST_PATH:
+                raise ArtefactError(
+                    f"the target of link {path} in it is longer than {LONGEST_PATH} bytes"
+                )
             target = read_exactly(file, entry.size, "a link").decode(errors="surrogateescape")
             yield Member(path=path, link=target)
         elif not stat.S_ISREG(entry.mode):
             raise ArtefactError(f"{path} in it is neither a file nor a link")
         elif entry.links > 1 and not entry.size:
             names.setdefault(entry.inode, []).append(path)
+            waiting += 1
+            if waiting > MAX_NAMES:
+                raise ArtefactError(f"more than {MAX_NAMES} names in it have no content")
             continue
         else:
             yield Member(
@@ -91,6 +103,8 @@ def _entry(file: BinaryIO) -> _Entry:
     except ValueError:
         raise ArtefactError("it is a damaged RPM package") from None
     length = numbers[11]
+    if length > LONGEST_PATH + 1:  # with its NUL byte
+        raise ArtefactError(f"a path in it is longer than {LONGEST_PATH} bytes")
     name = read_exactly(file, length + -(length + len(header)) % 4, "a name")[:length]
     return _Entry(
         inode=numbers[0],

@@ -3,16 +3,42 @@
 import stat
 import tarfile
 from collections.abc import Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 from libs.host.artefacts.members import ArtefactError, Member, chunks_of, decompressed
+
+_LONGEST_ENTRY: Final = 1 << 20
+"""Bytes that say what a file is, not counting its content: its long name, among others."""
+
+
+class _Bounded:
+    """An archive in whose entries, which tarfile reads into memory whole, little may be."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._left = _LONGEST_ENTRY
+
+    def allow(self, content: int) -> None:
+        """Let so much content be read, and the entry that follows it."""
+        self._left = content + _LONGEST_ENTRY
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise ArtefactError(f"what it says of a file has more than {_LONGEST_ENTRY >> 20} MiB")
+        return data
 
 
 def members(file: BinaryIO) -> Iterator[Member]:
     """Yield the files and links of an archive, compressed or not."""
+    bounded = _Bounded(decompressed(file))
     try:
-        with tarfile.open(fileobj=decompressed(file), mode="r|") as archive:
-            for entry in archive:
+        with tarfile.open(fileobj=cast("BinaryIO", bounded), mode="r|") as archive:
+            known = cast("Any", archive).members
+            while (entry := archive.next()) is not None:
+                known.clear()  # tarfile would keep them all
+                bounded.allow(entry.size if entry.isreg() else 0)
                 if not entry.isdir():
                     yield _member(archive, entry)
     except tarfile.TarError as error:
@@ -28,6 +54,8 @@ def _member(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Member:
         return Member(path=path, link=f"/{entry.linkname.removeprefix('./').lstrip('/')}")
     if not entry.isreg():
         raise ArtefactError(f"{path} in it is neither a file nor a link")
+    if entry.issparse():
+        raise ArtefactError(f"{path} in it is packed as a sparse file: pack it without that")
     content = cast("BinaryIO", archive.extractfile(entry))
     size: Any = entry.size
     return Member(

@@ -43,6 +43,8 @@ IMAGE_PULLER = "sluice-image"
 """The label `app` of the pods that bring it, and the beginning of their names."""
 IMAGE_LABEL = "sluice.dev/image-of"
 """The driver label, on those pods."""
+WAY_BACK = "last-good"
+"""The beginning of the names of their containers whose image is that of an earlier driver."""
 
 
 def agent_selector(app: str) -> dict[str, str]:

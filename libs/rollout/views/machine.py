@@ -173,6 +173,8 @@ class ImagePull(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the pod brings is on the node, and stays there as long as the pod exists."""
     trouble: str = ""
     """Why it is not, as far as the kubelet says."""
+    is_way_back: bool = False
+    """The trouble is with the image of the driver to go back to."""
 
 
 class FailedGpu(msgspec.Struct, frozen=True):

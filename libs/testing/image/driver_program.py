@@ -76,6 +76,12 @@ class DriverContainer:
         (_RUN / "nvidia-driver.pid").unlink(missing_ok=True)
         _log("the driver is unloaded")
 
+    def crash_in_time(self) -> None:
+        """Be killed later, if the settings say so: modules and root stay."""
+        if self._settings.lives_seconds:
+            signal.signal(signal.SIGALRM, _crash)
+            signal.setitimer(signal.ITIMER_REAL, self._settings.lives_seconds)
+
     def _is_loaded(self) -> bool:
         state = _RUN / "nvidia-driver.state"
         installed = state.read_text().strip() if state.exists() else ""
@@ -192,6 +198,10 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
+def _crash(_signal: int, _frame: FrameType | None) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> int:
     """Run until SIGTERM; return the exit code."""
     if sys.argv[1:2] != ["init"]:
@@ -205,6 +215,7 @@ def main() -> int:
     try:
         lock = _lock()
         driver.init()
+        driver.crash_in_time()
         while not lock.closed:
             signal.pause()
     except (Failed, Busy) as error:

@@ -18,6 +18,8 @@ class DriverSettings:
     """The version of the modules, if it is not that of the libraries."""
     leaves_modules: bool = False
     """Whether modules and root stay when the container ends."""
+    lives_seconds: float = 0.0
+    """After how long a container that is ready is killed; 0: it is not."""
     end_seconds: float = 0.0
     """How long the container takes to end."""
 

@@ -68,10 +68,15 @@ def build_testing(
     return _ARCHIVE
 
 
+def driver_image(version: str) -> str:
+    """Return the image of a driver, as nodes know it."""
+    return f"{DRIVER_REPOSITORY}/{DRIVER_IMAGE}:{version}-{_variant()}"
+
+
 def _configs(versions: tuple[str, ...]) -> dict[str, ImageConfig]:
     ours = config()
     drivers = {
-        f"{DRIVER_REPOSITORY}/{DRIVER_IMAGE}:{version}-{_variant()}": replace(
+        driver_image(version): replace(
             ours, user="0:0", entrypoint=(), env=(*ours.env, f"DRIVER_VERSION={version}")
         )
         for version in versions

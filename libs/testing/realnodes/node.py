@@ -148,6 +148,10 @@ class Node:
             text = output.decode(errors="replace")
             raise ServerFailed(f"{self.name} could not import {archive}: {text}")
 
+    async def remove_image(self, name: str) -> None:
+        """Take an image from the node's containerd; what runs of it goes on."""
+        await self.run(_CTR, "--namespace=k8s.io", "images", "rm", "--sync", name)
+
     async def restart_kubelet(self, by: signal.Signals = signal.SIGTERM) -> None:
         """End the kubelet; return when the next one serves."""
         await self._restart("kubelet", by, "bash", "-c", "</dev/tcp/127.0.0.1/10250")

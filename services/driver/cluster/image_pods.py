@@ -21,6 +21,7 @@ from libs.policy.render.rendered import (
     IMAGE_PULLER,
     POOL_ANNOTATION,
     TARGET_ANNOTATION,
+    WAY_BACK,
 )
 from services.driver.cluster.resources import DaemonSet, Node
 
@@ -152,7 +153,7 @@ def _pod(node: Node, driver: DaemonSet, kept: DaemonSet | None) -> Mapping[str, 
     """Return the pod; its name depends on all of its content."""
     label = driver.metadata.labels[DRIVER_LABEL]
     containers = list(_containers(driver, "image", policy=None))
-    containers += _containers(kept, "last-good", policy="IfNotPresent") if kept else ()
+    containers += _containers(kept, WAY_BACK, policy="IfNotPresent") if kept else ()
     secrets = [
         secret
         for each in (driver, kept)

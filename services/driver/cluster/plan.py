@@ -142,7 +142,11 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         pools=pools,
         objects=objects,
         statuses={ObjectKey(status.kind, status.name): status for status in statuses},
-        targets={pool.key: target_digest(pool.driver) for pool in pools.pools if not pool.held},
+        targets={
+            pool.key: target_digest(pool.driver, observation.artefacts)
+            for pool in pools.pools
+            if not pool.held
+        },
         gpu_nodes=sum(node.labels.get(PRESENT_LABEL) == "true" for node in nodes),
         has_features=observation.feature_labels,
         decides=pools.cluster is not None and not rendering.cluster_operands_held,

@@ -17,6 +17,7 @@ from libs.policy.render.rendered import (
     INSTALL_ANNOTATION,
     MANAGED_BY,
     MANAGED_BY_LABEL,
+    WAY_BACK,
 )
 from libs.policy.selectors import selects
 from libs.rollout.views.machine import DriverPod, EvictionExemption, ImagePull, WorkloadPod
@@ -95,20 +96,26 @@ def image_pull(pods: Iterable[Pod]) -> ImagePull | None:
     present = bool(statuses) and all(
         each.image_id and (each.state.running or each.state.terminated) for each in statuses
     )
-    trouble = "" if present else _pull_trouble(statuses)
+    name, trouble = ("", "") if present else _pull_trouble(statuses)
     if not present and not trouble and status.phase == "Failed":
         trouble = status.message or status.reason or "the pod failed"
     label = pod.metadata.labels[IMAGE_LABEL]
-    return ImagePull(label=label, present=present, trouble=printable(trouble, _MAX_TROUBLE))
+    return ImagePull(
+        label=label,
+        present=present,
+        trouble=printable(trouble, _MAX_TROUBLE),
+        is_way_back=name.startswith(WAY_BACK),
+    )
 
 
-def _pull_trouble(containers: Iterable[ContainerStatus]) -> str:
-    """Return the error of the kubelet, which names the image."""
+def _pull_trouble(containers: Iterable[ContainerStatus]) -> tuple[str, str]:
+    """Return the first container in trouble, and the kubelet's error, which names the image."""
     for container in containers:
         waiting = container.state.waiting
         if waiting is not None and waiting.reason not in _STARTING:
-            return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
-    return ""
+            reason, message = waiting.reason, waiting.message
+            return container.name, f"{reason}: {message}" if message else reason
+    return "", ""
 
 
 def _trouble(containers: Iterable[ContainerStatus]) -> str:

@@ -125,6 +125,8 @@ class PoolSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The agents that are not deployed."""
     with_plugin_configs: frozenset[str] = frozenset()
     """The pools whose nodes choose a configuration of the device plugin by label."""
+    artefacts: Artefacts = NO_ARTEFACTS
+    """Of drivers on hosts."""
     mig: Mapping[str, MigSettings] = {}
     """By pool; a pool without an entry leaves the division of GPUs to others."""
 
@@ -205,6 +207,7 @@ def snapshot_pools(
         with_plugin_configs=frozenset(
             pool.key for pool in assembled.pools if pool.operands.plugin_configs
         ),
+        artefacts=artefacts,
         mig=mig_settings(assembled.pools),
     )
 
@@ -236,7 +239,7 @@ def _pool_view(
     recorded: str,
     artefacts: Artefacts,
 ) -> PoolView:
-    target = target_digest(pool.driver)
+    target = target_digest(pool.driver, artefacts)
     builds: Builds = {target: {}}
     for key, labels in variants.items():
         variant = known_variant(pool.driver, labels)
@@ -293,7 +296,7 @@ def _target_build(
     pool: Pool, variant: Variant, sets: DriverDaemonSets, artefacts: Artefacts
 ) -> Build:
     """Return the build of the pool's target for nodes of this variant."""
-    identity = driver_identity(pool.key, pool.driver, variant)
+    identity = driver_identity(pool.key, pool.driver, variant, artefacts)
     match pool.driver.method:
         case InstallMethod.CONTAINER:
             return sets.build(identity.label, identity.install_digest)
@@ -326,14 +329,14 @@ def _earlier_label(
 
 
 def hypothetical_builds(
-    pool: PoolView, driver: WantedDriver, variants: Iterable[str]
+    pool: PoolView, driver: WantedDriver, variants: Iterable[str], artefacts: Artefacts
 ) -> Mapping[str, Build]:
     """Return the builds that nodes of these variants would get from this driver."""
     builds: dict[str, Build] = {}
     for key in variants:
         variant = known_variant(driver, labels_of_key(key))
         if variant is not None:
-            identity = driver_identity(pool.key, driver, variant)
+            identity = driver_identity(pool.key, driver, variant, artefacts)
             image = variant_image(driver.image, variant)
             has_image = driver.method is InstallMethod.CONTAINER and _brings_images(pool)
             builds[key] = Build(

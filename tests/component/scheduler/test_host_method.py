@@ -6,6 +6,7 @@ from typing import Any
 
 from libs.contracts.journal import EntryPhase
 from libs.contracts.node import DRIVER_LABEL
+from libs.contracts.rollout import RolloutStatus
 from libs.host.artefacts import store
 from libs.host.tree import Tree
 from libs.policy.artefacts import CONFIG_MAP
@@ -48,15 +49,24 @@ async def apply_policy(world: World, version: str, **spec: Any) -> None:
     await world.apply(policy)
 
 
-async def offer(world: World, *versions: str) -> None:
-    """Deliver the artefacts of these versions, and of CUDA, to all machines, and name them."""
+async def offer(world: World, *versions: str, module: bytes = b"", notes: str = "") -> None:
+    """Deliver the artefacts of these versions, and of CUDA, to all machines, and name them.
+
+    `module` is what they have in place of the module `nvidia`; `notes` are in a file of their own,
+    so that the artefacts differ by it.
+    """
     data = {"folder": FOLDER}
     cuda = {f"/usr/local/cuda-{CUDA}/lib64/libcudart.so": b"cuda\n"}
     data |= _named(world, f"cuda-{CUDA}", {"cuda.tar": ("tar", packing.tar(cuda))})
     for version in versions:
+        driver, modules = packing.driver(version), packing.modules(kernel(world), version)
+        if notes:
+            driver |= {f"/usr/share/doc/nvidia-{version}/notes": notes.encode()}
+        if module:
+            modules |= {f"/lib/modules/{kernel(world)}/updates/nvidia.ko": module}
         files = {
-            f"{version}.deb": ("deb", packing.deb(packing.driver(version))),
-            f"{version}.tar": ("tar", packing.tar(packing.modules(kernel(world), version))),
+            f"{version}.deb": ("deb", packing.deb(driver)),
+            f"{version}.tar": ("tar", packing.tar(modules)),
         }
         data |= _named(world, f"driver-{version}", files)
     await world.apply(
@@ -217,3 +227,73 @@ async def test_after_a_reboot_the_proven_driver_comes_back_and_is_validated(worl
     assert driver.version == NEW
     assert world.journalled("a", "install", EntryPhase.STARTED) == 1
     assert [each for each in world.committed("a") if CORDON in each.changed] == cordons
+
+
+@in_world
+async def test_other_files_of_a_proven_version_have_to_prove_themselves(world: World) -> None:
+    await install(world, *NODES)
+    await offer(world, NEW)
+    await apply_policy(world, NEW)
+    world.start()
+    await wait_until_all_run(world, NEW, *NODES)
+    proven = await rollout(world)
+    labels = {name: await label(world, name) for name in NODES}
+    await offer(world, NEW, module=b"\x7fELF of another kernel")
+
+    async def halted() -> bool:
+        return (await rollout(world)).phase == "Halted"
+
+    await world.until(halted, within=1800.0)
+    await world.sleep(600)
+    states = {name: await world.state(name) for name in NODES}
+    (failed,) = [name for name, state in states.items() if state == "upgrade-failed"]
+    assert (await rollout(world)).target != proven.target
+    for name in set(NODES) - {failed}:
+        why = await world.why(name)
+        assert why.wait is not None
+        assert why.wait.code == "halted"
+        assert await label(world, name) == labels[name]
+        assert world.machines[name].driver is not None
+    await offer(world, NEW, notes="with the module for this kernel")
+    await wait_until_all_run(world, NEW, *NODES)
+    for name in NODES:
+        assert await world.state(name) == "upgrade-done"
+        tree = Tree(world.machines[name].root)
+        assert tree.exists(f"/usr/share/doc/nvidia-{NEW}/notes")
+
+
+@in_world
+async def test_files_that_change_during_an_upgrade_are_installed_after_it(world: World) -> None:
+    await install(world, *NODES)
+    await offer(world, OLD, NEW)
+    await apply_policy(world, OLD)
+    world.start()
+    await wait_until_all_run(world, OLD, *NODES)
+    await apply_policy(world, NEW)
+    first = ""
+
+    async def started() -> bool:
+        nonlocal first
+        states = {name: await world.state(name) for name in NODES}
+        first = next((name for name in NODES if states[name] == "pod-restart-required"), "")
+        return bool(first)
+
+    await world.until(started, within=600.0)
+    await offer(world, NEW, notes="corrected")
+    await wait_until_all_run(world, NEW, *NODES)
+    for name in NODES:
+        tree = Tree(world.machines[name].root)
+        assert tree.exists(f"/usr/share/doc/nvidia-{NEW}/notes")
+        installs = world.journalled(name, "install", EntryPhase.STARTED)
+        assert installs == (3 if name == first else 2)
+    status = await rollout(world)
+    assert (status.counts.failed, most_cordoned(world.committed())) == (0, 1)
+
+
+async def rollout(world: World) -> RolloutStatus:
+    (found,) = (await world.kube.list_page(resources.ROLLOUTS)).items
+    return found.status
+
+
+async def label(world: World, name: str) -> str:
+    return (await world.kube.get(resources.NODES, name)).metadata.labels.get(DRIVER_LABEL, "")

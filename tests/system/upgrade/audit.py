@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 from demo.verdict import DriverlessNodes, events_of, observe_reports, with_report_delay
 from libs.audit import AuditJournal, judge
@@ -14,9 +15,12 @@ from libs.contracts.identities import COMPONENTS, Writer
 from libs.contracts.journal import Entry
 from libs.policy.render.agents import STATE_DIR
 from libs.runtime.clock import SystemClock
+from libs.testing.image.driver_settings import DriverSettings
 from libs.testing.realnodes.node import Node
 from tests.component.real_upgrade.audit_checks import AuditLogSummary, read_audit_log
-from tests.system.upgrade.world import NODES, POOL, World
+from tests.system.upgrade.world import NODES, OLD, POOL, World
+
+FIRST_RUNS_WITHIN: Final = 240.0
 
 
 @asynccontextmanager
@@ -28,6 +32,20 @@ async def observe_driverless(world: World) -> AsyncGenerator[DriverlessNodes]:
         observe_reports(observer, bus=bus, clock=SystemClock()),
     ):
         yield observer
+
+
+@asynccontextmanager
+async def audited(world: World) -> AsyncGenerator[None]:
+    """Run the first driver and users' pods on all nodes; audit everything at the end."""
+    # The vendor's container unloads its modules when it ends, unless they are in use: both ways.
+    world.machines[0].set_driver(OLD, DriverSettings(leaves_modules=True))
+    await world.apply_policy(OLD)
+    async with observe_driverless(world) as observer:
+        await world.until_all_run(OLD, within=FIRST_RUNS_WITHIN)
+        await world.run_service()
+        yield
+        log = await assert_audit_passes(world, observer)
+        assert ("sluice-scheduler", "", "pods/eviction", "create") in log.requests
 
 
 async def assert_audit_passes(world: World, observer: DriverlessNodes) -> AuditLogSummary:

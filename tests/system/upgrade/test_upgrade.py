@@ -3,35 +3,19 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import pytest
 
 from libs.contracts.node import UpgradeState
-from libs.testing.image.driver_settings import DriverSettings
 from tests.summary import FIGURE
-from tests.system.upgrade.audit import assert_audit_passes, observe_driverless
+from tests.system.upgrade.audit import audited
 from tests.system.upgrade.kills import KILLS, Turn, plans
 from tests.system.upgrade.states import NodeStates, node_states
 from tests.system.upgrade.workload import SERVICE
-from tests.system.upgrade.world import NEW, OLD, World
+from tests.system.upgrade.world import NEW, World
 
-FIRST_RUNS_WITHIN, UPGRADED_WITHIN = 240.0, 360.0
-
-
-@asynccontextmanager
-async def audited(world: World) -> AsyncGenerator[None]:
-    """Run the first driver and users' pods on all nodes; audit everything at the end."""
-    # The vendor's container unloads its modules when it ends, unless they are in use: both ways.
-    world.machines[0].set_driver(OLD, DriverSettings(leaves_modules=True))
-    await world.apply_policy(OLD)
-    async with observe_driverless(world) as observer:
-        await world.until_all_run(OLD, within=FIRST_RUNS_WITHIN)
-        await world.run_service()
-        yield
-        log = await assert_audit_passes(world, observer)
-        assert ("sluice-scheduler", "", "pods/eviction", "create") in log.requests
+UPGRADED_WITHIN = 360.0
 
 
 @pytest.mark.timeout(1200)

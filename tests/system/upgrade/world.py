@@ -1,13 +1,15 @@
 """The product whole on two real nodes: services as processes, agents and drivers as pods."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from libs.bus.port import BusError
 from libs.contracts.identities import Writer
+from libs.contracts.node import STATE_LABEL, UpgradeState, WaitCode
 from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.rollout import RolloutPhase
 from libs.runtime.clock import SystemClock
@@ -60,11 +62,14 @@ class World:
         kubectl: Kubectl,
         installation: WholeInstallation,
         machines: list[NodeMachine],
+        archive: Path,
     ) -> None:
+        """`archive` has the images of agents and drivers."""
         self.ground = ground
         self.kubectl = kubectl
         self.installation = installation
         self.machines = machines
+        self.archive = archive
 
     async def apply_policy(self, version: str) -> None:
         """Create the policy, or change its driver's version."""
@@ -96,22 +101,69 @@ class World:
             (item.get("status", {}) for item in items if item["metadata"]["name"] == POOL), {}
         )
 
-    async def is_in_place(self, machine: NodeMachine) -> bool:
-        """Return whether the scheduler says that a node needs nothing, its proof included."""
-        query = WhyQuery(node=machine.node.name)
+    async def why(self, name: str) -> WhyAnswer | None:
+        """Return what the scheduler says of a node; None while none answers."""
         async with self.installation.bus(Writer.CTL) as bus:
             try:
                 answer = await send_query(
-                    query,
+                    WhyQuery(node=name),
                     bus=bus,
                     clock=SystemClock(),
                     cluster=bus.identity.cluster,
                     service=Writer.SCHEDULER,
                     timeout=5.0,
                 )
-            except BusError:  # no scheduler has answered
-                return False
-        return isinstance(answer, WhyAnswer) and answer.in_place
+            except BusError:
+                return None
+        return answer if isinstance(answer, WhyAnswer) else None
+
+    async def is_in_place(self, machine: NodeMachine) -> bool:
+        """Return whether the scheduler says that a node needs nothing, its proof included."""
+        answer = await self.why(machine.node.name)
+        return answer is not None and answer.in_place
+
+    async def until_waiting(self, name: str, code: WaitCode, *words: str, within: float) -> str:
+        """Wait until a node waits for this, in these words; return all that is said."""
+
+        async def waits() -> bool:
+            nonlocal detail
+            answer = await self.why(name)
+            wait = None if answer is None else answer.wait
+            detail = "" if wait is None else wait.detail
+            return wait is not None and wait.code == code and all(word in detail for word in words)
+
+        detail = ""
+        await self.until(waits, within=within)
+        return detail
+
+    async def until_halted(self, *, within: float) -> str:
+        """Wait until the rollout is halted; return its target."""
+
+        async def is_halted() -> bool:
+            return (await self.rollout()).get("phase") == RolloutPhase.HALTED
+
+        await self.until(is_halted, within=within)
+        return (await self.rollout())["target"]
+
+    async def release(self, target: str, failed: str) -> None:
+        """Accept one failure of a target, and request another attempt on the node that failed."""
+        accepted = {"spec": {"release": {"target": target, "failures": 1}}}
+        patch = ("patch", f"rollout/{POOL}", "--type=merge", "--patch", json.dumps(accepted))
+        await self.kubectl.run(*patch)
+        label = f"{STATE_LABEL}={UpgradeState.UPGRADE_REQUIRED.value}"
+        await self.kubectl.run("label", f"node/{failed}", label, "--overwrite")
+
+    async def states(self) -> dict[str, str]:
+        """Return the states of all nodes, as their labels say."""
+        nodes = (await self.kubectl.get("nodes"))["items"]
+        return {
+            node["metadata"]["name"]: node["metadata"]["labels"].get(STATE_LABEL, "")
+            for node in nodes
+        }
+
+    def machine(self, name: str) -> NodeMachine:
+        """Return the machine of a node."""
+        return next(each for each in self.machines if each.node.name == name)
 
     async def until_all_run(self, version: str, *, within: float) -> None:
         """Wait until the rollout is complete, and every node has this driver and its proof."""
@@ -127,8 +179,12 @@ class World:
                 and all([await self.is_in_place(machine) for machine in self.machines])
             )
 
+        await self.until(all_run, within=within)
+
+    async def until(self, condition: Callable[[], Awaitable[bool]], *, within: float) -> None:
+        """Wait for a condition; fail with what a person would look at."""
         deadline = asyncio.get_running_loop().time() + within
-        while not await all_run():
+        while not await condition():
             if asyncio.get_running_loop().time() > deadline:
                 raise AssertionError(await self.story())
             await asyncio.sleep(0.5)
@@ -183,4 +239,4 @@ async def world_of(search: NodeSearch, archive: Path, folder: Path) -> AsyncGene
         machines = [await NodeMachine.insert(node, L40S) for node in ground.nodes]
         installation = WholeInstallation(stack, ground, kubectl, folder, image=IMAGE)
         await installation.install()
-        yield World(ground, kubectl, installation, machines)
+        yield World(ground, kubectl, installation, machines, archive)

@@ -36,6 +36,12 @@ def test_a_missing_file_reads_as_none(tmp_path: Path) -> None:
     assert not machine.exists("/etc")
 
 
+def test_a_path_does_not_end_at_a_nul_byte(tmp_path: Path) -> None:
+    machine = tree(tmp_path, {"/etc/os-release": "ID=ubuntu\n"})
+    with pytest.raises(Unreadable, match="NUL byte"):
+        machine.text("/etc/os-release\0.d")
+
+
 @pytest.mark.parametrize("look", [Tree.text, Tree.data, Tree.names])
 def test_a_lack_of_resources_is_an_error(
     tmp_path: Path, look: Callable[[Tree, str], object]

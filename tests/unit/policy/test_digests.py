@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.policy.artefacts import parse_artefacts
 from libs.policy.digest import (
     DIGEST_LENGTH,
+    DriverIdentity,
     driver_identity,
     driver_label,
     install_digest,
@@ -134,6 +136,7 @@ def test_the_table_lists_every_field() -> None:
 
 
 HOST = WantedDriver(method=InstallMethod.HOST, version="580.95.05")
+WITH_CUDA = WantedDriver(method=InstallMethod.HOST, version="580", cuda="13")
 PRE_INSTALLED = WantedDriver(method=InstallMethod.PRE_INSTALLED)
 
 
@@ -262,6 +265,33 @@ def test_an_install_digest_depends_on_the_variant_but_not_on_the_pool() -> None:
     first, second = driver_identity("a", PLAIN, UBUNTU), driver_identity("b", PLAIN, UBUNTU)
     assert (first.target, first.install_digest) == (second.target, second.install_digest)
     assert first.label != second.label
+
+
+def test_the_files_that_are_installed_on_hosts_are_part_of_the_identity() -> None:
+    ubuntu = Variant(system="ubuntu", version="22.04", architecture="amd64")
+
+    def identity(**digits: str) -> DriverIdentity:
+        data = {
+            f"{key.replace('_', '-')}-ubuntu22.04-amd64": f"sha256:{digit * 64} run a.run"
+            for key, digit in digits.items()
+        }
+        return driver_identity("p", WITH_CUDA, ubuntu, parse_artefacts(data))
+
+    named = identity(driver_580="a", cuda_13="b")
+    for other in (
+        identity(driver_580="c", cuda_13="b"),
+        identity(driver_580="a", cuda_13="c"),
+    ):
+        assert other.target != named.target
+        assert other.label != named.label
+        assert other.install_digest != named.install_digest
+    assert identity(driver_580="a", cuda_13="b", driver_590="c", cuda_12="d") == named
+    assert identity() == driver_identity("p", WITH_CUDA, ubuntu)
+    artefacts = parse_artefacts({"driver-580-ubuntu22.04-amd64": f"sha256:{'a' * 64} run a.run"})
+    for driver in (PLAIN, PRE_INSTALLED):
+        assert driver_identity("p", driver, UBUNTU, artefacts) == driver_identity(
+            "p", driver, UBUNTU
+        )
 
 
 @pytest.mark.parametrize(

@@ -107,13 +107,40 @@ def test_a_driver_on_hosts_is_settled_where_an_artefact_is_named() -> None:
     assert "names no artefact cuda-13.0-ubuntu24.04-amd64" in missing.detail
     without = builds(NO_ARTEFACTS)
     assert [each.readiness for each in without] == [Readiness.MISSING] * 2
-    assert [each.label for each in without] == [settled.label, missing.label]
+    assert without[0].label != settled.label
+    assert without[1].label == missing.label
     # What a plan supposes is installed on hosts too, not by a driver pod.
     driver = WantedDriver(method=InstallMethod.HOST, version="590")
     (supposed,) = hypothetical_builds(
-        PoolView(key="p", uid="u"), driver, ["ubuntu/22.04/6.8.0-48/amd64"]
+        PoolView(key="p", uid="u"), driver, ["ubuntu/22.04/6.8.0-48/amd64"], NO_ARTEFACTS
     ).values()
     assert supposed.artefact
+
+
+def test_other_files_of_one_system_are_another_target_and_move_the_nodes_of_that_system() -> None:
+    policies = [
+        parse_manifest(each["kind"], each) for each in from_corpus("gpu-cluster-policy.yaml")
+    ]
+
+    def pool(digit: str) -> tuple[str, list[str]]:
+        lines = {"22.04": digit * 64, "24.04": "b" * 64}
+        data = {
+            f"{what}-ubuntu{version}-amd64": f"sha256:{each} run a.run"
+            for version, each in lines.items()
+            for what in ("driver-580.95.05", "cuda-13.0")
+        }
+        members = [member("a"), member("b", version="24.04")]
+        snapshot = snapshot_pools(
+            policies, members, [], artefacts=parse_artefacts(data), rollouts={}
+        )
+        (view,) = snapshot.pools.values()
+        builds = [view.build(view.target, snapshot.assignments[name].variant) for name in "ab"]
+        return view.target, [each.label for each in builds if each is not None]
+
+    (first, before), (second, after) = pool("a"), pool("c")
+    assert first != second
+    assert (before[0] == after[0], before[1] == after[1]) == (False, True)
+    assert pool("a") == (first, before)
 
 
 def test_nodes_choose_a_configuration_of_the_plugin_where_the_policy_has_some() -> None:

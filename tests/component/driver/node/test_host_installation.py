@@ -209,6 +209,38 @@ def test_paths_that_links_of_the_machine_make_one_are_named(
     assert reason in problem.message
 
 
+@pytest.mark.parametrize("kind", ["a file", "a broken link"])
+def test_what_stands_where_a_folder_has_to_be_is_named_before_the_node_is_drained(
+    root: Path, kind: str
+) -> None:
+    make_host(root, "rhel")
+    wanted, index = stage_small(root, NEW)
+    parent = root / "usr/lib/firmware/nvidia"
+    parent.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "a file":
+        parent.write_bytes(b"of others")
+    else:
+        parent.symlink_to("nowhere")
+    before = content_of(root)
+    (problem,) = installation.problems_of_files(Tree(root), index)
+    assert (problem.code, "/lib/firmware/nvidia on" in problem.message) == ("file-exists", True)
+    with pytest.raises(OSError, match="nvidia"):
+        installation.place(Tree(root), wanted, index)
+    installation.take_back(Tree(root))
+    assert content_of(root) == before
+
+
+def test_an_own_file_may_stand_where_a_folder_has_to_be(root: Path) -> None:
+    make_host(root, "rhel")
+    digests = ("sha256:" + "1" * 64, "sha256:" + "2" * 64)
+    for digest, path in zip(digests, ("/usr/lib/x", "/usr/lib/x/y"), strict=True):
+        source = deliver(root, "a.tar", "tar", packing.tar({path: b"a"}))
+        index = store.stage(Tree(root), digest, [source], libraries="/usr/lib64")
+        assert list(installation.problems_of_files(Tree(root), index)) == []
+        replace(Tree(root), Installation(artefact=digest, install_digest="i", label=digest), index)
+    assert (root / "usr/lib/x/y").read_bytes() == b"a"
+
+
 def test_what_others_changed_since_stays(root: Path) -> None:
     make_host(root, "rhel")
     wanted, index = stage(root, "rhel", NEW)

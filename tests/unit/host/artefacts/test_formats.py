@@ -1,15 +1,19 @@
 """The formats of artefacts: what is in them, and what is refused with a reason."""
 
+import gzip
+import io
+import lzma
 import shutil
 import stat
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
-from libs.host.artefacts import store, tar
+from libs.host.artefacts import rpm, store, tar
 from libs.host.artefacts.members import ArtefactError, Member
 from libs.host.artefacts.store import Index
 from libs.host.tree import Tree
@@ -127,6 +131,10 @@ def test_a_package_of_dpkg_is_read(tmp_path: Path) -> None:
         ("tar", packing.tar({"/usr/lib/\udcff": b"a"}), "is not UTF-8"),
         ("rpm", packing.rpm({"/usr/lib/\udcff": b"a"}), "is not UTF-8"),
         ("tar", packing.tar({"/usr/lib/a": "\udcff"}), "is not UTF-8"),
+        ("tar", gzip.compress(packing.tar({"/usr/lib/" + "a" * (2 << 20): b""}, mode="w")), "MiB"),
+        ("tar", gzip.compress(packing.tar({"/usr/a": "a" * (2 << 20)}, mode="w")), "than 1 MiB"),
+        ("rpm", packing.rpm({"/usr/a": "a" * 4096}), "link /usr/a in it is longer than 4095"),
+        ("rpm", packing.rpm({"/usr/" + "a" * 4096: b"a"}), "path in it is longer than 4095"),
         ("zip", b"PK", "zip is no kind of artefact"),
     ],
 )
@@ -138,6 +146,30 @@ def test_what_cannot_be_used_is_refused_in_words(
     assert not Tree(tmp_path).names(store.STORE)
     assert str(raised.value).encode()
     assert store.read_index(Tree(tmp_path), DIGEST) is None
+
+
+def test_the_names_of_files_without_content_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpm, "MAX_NAMES", 3)
+    head = b"070701" + b"".join(
+        f"{each:08x}".encode() for each in (1, 0o100644, 0, 0, 9, 0, 0, 0, 0, 0, 0, 10, 0)
+    )
+    archive = (head + b"./usr/a/b\0") * 4
+    empty = packing.rpm({})
+    package = empty[: empty.index(b"\xfd7zXZ")] + lzma.compress(archive)
+    with pytest.raises(ArtefactError, match="more than 3 names in it have no content"):
+        staged(tmp_path, "rpm", package)
+
+
+def test_a_sparse_file_is_refused() -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        entry = tarfile.TarInfo("usr/a")
+        entry.type = tarfile.GNUTYPE_SPARSE
+        archive.addfile(entry)
+    with pytest.raises(ArtefactError, match="/usr/a in it is packed as a sparse file"):
+        list(tar.members(io.BytesIO(buffer.getvalue())))
 
 
 def test_another_content_than_the_named_one_is_refused(tmp_path: Path) -> None:

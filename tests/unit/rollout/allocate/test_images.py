@@ -58,6 +58,12 @@ def test_a_pull_keeps_its_turn_and_a_failed_one_loses_it() -> None:
     wait = decided(one, failed, ready).waits["node-1"]
     assert wait.detail == f"the driver image {IMAGE} cannot be brought to the node: {ERROR}"
     assert wait.who.startswith("the administrator of the registry")
+    failed = pulling(candidate("node-1"), trouble=ERROR, is_way_back=True)
+    wait = decided(one, failed, ready).waits["node-1"]
+    assert wait.detail == (
+        "the image of the driver that the node would go back to cannot be brought to the node:"
+        f" {ERROR}"
+    )
 
 
 def test_a_pull_that_takes_too_long_loses_its_turn() -> None:
