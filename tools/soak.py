@@ -18,6 +18,8 @@ a test, up to N states each, and reports a shortest failing sequence.
 `system` upgrades two real nodes again and again, with each kill in each phase, a reboot in each
 step, drivers that do not work and images that are missing, one upgrade after another, and looks for
 planted faults there: about two hours.
+
+`install` installs, upgrades and removes Sluice on real nodes by Helm and by kubectl, all scenes.
 """
 
 import argparse
@@ -40,7 +42,8 @@ from tests.component.rollout.simulation.failures import failure_report, shrink_f
 from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import scenario
 from tests.security.fuzz_messages import FUZZ_SEEDS
-from tests.system.upgrade.kills import ALL, VARIABLE
+from tests.system.install import world as install_world
+from tests.system.upgrade import kills
 from tools.mig_soak import main as mig_soak
 from tools.nodes_soak import main as nodes_soak
 from tools.storm.__main__ import main as storm
@@ -123,10 +126,18 @@ def fuzz(seeds: int) -> int:
     return subprocess.run(command, check=False, env=environ).returncode
 
 
-def system() -> int:
-    """Upgrade real nodes with every kill; return the exit status."""
-    command = [sys.executable, "-m", "pytest", "-v", "tests/system/upgrade"]
-    return subprocess.run(command, check=False, env={**os.environ, VARIABLE: ALL}).returncode
+REAL_NODES: Final = {
+    "install": ("tests/system/install", install_world.VARIABLE, install_world.ALL),
+    "system": ("tests/system/upgrade", kills.VARIABLE, kills.ALL),
+}
+"""Tests on real nodes, and the variable and its value with which all their scenes run."""
+
+
+def on_real_nodes(what: str) -> int:
+    """Run all scenes of these tests; return the exit status."""
+    folder, variable, value = REAL_NODES[what]
+    command = [sys.executable, "-m", "pytest", "-v", folder]
+    return subprocess.run(command, check=False, env={**os.environ, variable: value}).returncode
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -142,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", choices=[*PARTS, "explore", "fuzz", "mig", "nodes", "storm", "system"]
+        "what", choices=[*PARTS, *REAL_NODES, "explore", "fuzz", "mig", "nodes", "storm"]
     )
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
@@ -154,8 +165,8 @@ def main(arguments: list[str] | None = None) -> int:
         return explore_all(options.scene, options.states)
     if options.what == "fuzz":
         return fuzz(options.seeds)
-    if options.what == "system":
-        return system()
+    if options.what in REAL_NODES:
+        return on_real_nodes(options.what)
     part = PARTS[options.what]
     if options.only is not None:
         print(part.report(options.only))

@@ -16,9 +16,11 @@ PERIOD: Final = 30.0
 _log = logger()
 
 
-def streams_with(replicas: int) -> tuple[Stream, ...]:
+def streams_with(replicas: int, *, origin: str = "") -> tuple[Stream, ...]:
     """Return the streams with this number of replicas, which needs as many servers."""
-    return tuple(msgspec.structs.replace(stream, replicas=replicas) for stream in STREAMS)
+    return tuple(
+        msgspec.structs.replace(stream, replicas=replicas, origin=origin) for stream in STREAMS
+    )
 
 
 async def keep_streams(*, bus: Bus, clock: Clock, streams: Iterable[Stream]) -> NoReturn:

@@ -316,6 +316,9 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """Set explicitly, because the server's default (1,000) may change."""
     replicas: int = 1
     """Servers that keep a copy; the deployment chooses it."""
+    origin: str = ""
+    """The tag of the server whose store may have it from before the server joined a cluster; the
+    deployment chooses it, too."""
 
 
 COMMANDS = Stream(

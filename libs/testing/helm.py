@@ -1,4 +1,6 @@
-"""`make helm`: build Helm, once, into a cache outside the checkout."""
+"""`make helm`: build Helm, and fetch cert-manager's definitions, once, into a cache outside the
+checkout.
+"""
 
 import os
 import sys
@@ -6,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from libs.testing import go_build
+from libs.testing import cert_manager, go_build
 from libs.testing.go_build import TOOLS, Build, Program, pinned_version, run_command
 
 COMMAND: Final = "make helm"
@@ -49,10 +51,13 @@ def _version() -> str:
 
 
 def main() -> int:
-    """Build, as `make helm`."""
-    return run_command(
-        lambda report: build(os.environ, report=report), command=COMMAND, what="Helm is"
-    )
+    """Build and fetch, as `make helm`."""
+
+    def run(report: Callable[[str], None]) -> Path:
+        cert_manager.fetch(os.environ, report=report)
+        return build(os.environ, report=report)
+
+    return run_command(run, command=COMMAND, what="Helm is")
 
 
 if __name__ == "__main__":

@@ -55,21 +55,30 @@ class NatsServer:
     """One server; its port and store stay the same until the end of the `async with` block.
 
     Its files lie in a temporary folder in `within`. It dies with the thread that entered the block.
-    With `tls` every connection of a client starts with TLS.
+    With `tls` every connection of a client starts with TLS. With `starts=False` the server has a
+    port from the beginning, and runs when it is started.
     """
 
     def __init__(
-        self, *, config: str = "", tls: KeyPair | None = None, within: Path | None = None
+        self,
+        *,
+        config: str = "",
+        tls: KeyPair | None = None,
+        within: Path | None = None,
+        starts: bool = True,
     ) -> None:
         self._config = config
         self._tls = tls
         self._within = within
+        self._starts = starts
         self._entered: _PortAndFiles | None = None
         self._child: ChildProcess | None = None
         self._earlier_logs = ""
 
     async def __aenter__(self) -> Self:
         self._entered = await asyncio.to_thread(_PortAndFiles, self._within)
+        if not self._starts:
+            return self
         try:
             await self.start()
         except BaseException:

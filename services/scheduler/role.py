@@ -48,6 +48,8 @@ class SchedulerSettings(ClusterSettings, frozen=True, kw_only=True):
     """Identity of this process in the lease."""
     stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
     """NATS servers that keep a copy of each stream; a cluster of three loses nothing with 3."""
+    stream_origin: str = ""
+    """Tag of the NATS server that has the streams if it was the only one before; empty: none."""
 
 
 async def run(
@@ -72,7 +74,7 @@ async def run(
         candidate.kube,
         bus,
         namespace=settings.namespace,
-        streams=streams_with(settings.stream_replicas),
+        streams=streams_with(settings.stream_replicas, origin=settings.stream_origin),
         limits_connections=not settings.nats.credentials.signs_in,
         env=env,
     )

@@ -76,9 +76,16 @@ sluice-nats-ca
 {{- concat .Values.image.pullSecrets .Values.operator.imagePullSecrets | uniq | toJson -}}
 {{- end }}
 
-{{- /* What all pods have in common. Takes a dict of `root` and `component`. */}}
+{{- /* What all pods have in common. Takes a dict of `root` and `component`; with `runsOnce`, of a Job
+that needs seconds, the pod starts on a cordoned node too: a single node is cordoned while its
+driver is upgraded. */}}
 {{- define "sluice.pod" -}}
 {{- $root := .root -}}
+{{- $tolerations := $root.Values.operator.tolerations | default list -}}
+{{- if .runsOnce -}}
+{{- $cordon := dict "key" "node.kubernetes.io/unschedulable" "operator" "Exists" "effect" "NoSchedule" -}}
+{{- $tolerations = append $tolerations $cordon -}}
+{{- end -}}
 priorityClassName: {{ $root.Values.operator.priorityClassName }}
 enableServiceLinks: false
 {{- with include "sluice.pullSecrets" $root | fromJsonArray }}
@@ -109,7 +116,7 @@ nodeSelector:
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $root.Values.operator.tolerations }}
+{{- with $tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -25,6 +25,9 @@ DUPLICATE_SECONDS = 120
 _STREAM_NOT_FOUND = 10059
 _STREAM_NAME_IN_USE = 10058
 _WRONG_LAST_SEQUENCE = (10071, 10164)
+_NOT_YET = (10005, 10008, 10074)
+"""Errors while a cluster forms: no suitable servers, no leader, a server without a cluster."""
+_PLACEMENT = "placement"
 
 
 class ApiError(msgspec.Struct, frozen=True):
@@ -115,19 +118,7 @@ class JetStream:
         self._ensured[stream.name] = stream
         info = await self.info(stream)
         if info is None:
-            # A recreated stream starts beyond all its earlier sequences, so that a sequence that
-            # a writer remembers from before never matches a new message.
-            start = (
-                {"first_seq": int(self._connection.clock.now() * 1000)}
-                if stream.sequence_fenced
-                else {}
-            )
-            error = await self._configure("CREATE", stream, configuration(stream) | start)
-            if error is None:
-                return
-            if error.err_code != _STREAM_NAME_IN_USE:
-                raise _misconfigured(stream, "cannot be created", error)
-            info = await self.info(stream) or StreamInfo()
+            info = await self._create(stream)
         actual = info.config
         expected = configuration(stream)
         different = {
@@ -137,13 +128,35 @@ class JetStream:
         }
         if not different:
             return
-        error = await self._configure("UPDATE", stream, {**actual, **expected})
+        # Copies of a stream that was created at its origin may be on any server.
+        kept = {key: value for key, value in actual.items() if key != _PLACEMENT}
+        error = await self._configure("UPDATE", stream, kept | expected)
         if error is not None:
-            raise _misconfigured(
-                stream,
-                f"has {different}, wants { {key: expected[key] for key in different} }",
-                error,
-            )
+            wants = {key: expected[key] for key in different}
+            raise _refused(stream, f"has {different}, wants {wants}", error)
+
+    async def _create(self, stream: Stream) -> StreamInfo:
+        """Create the stream, at its origin if it has one; return what there is then."""
+        config = configuration(stream)
+        if stream.sequence_fenced:
+            # A recreated stream starts beyond all its earlier sequences, so that a sequence that
+            # a writer remembers from before never matches a new message.
+            config["first_seq"] = int(self._connection.clock.now() * 1000)
+        attempts = [config]
+        if stream.origin:
+            # A server that joins a cluster keeps its messages of a stream that is created on it
+            # alone, and deletes after half a minute what was not (tried with nats-server 2.15.1).
+            alone = {"num_replicas": 1, _PLACEMENT: {"tags": [stream.origin]}}
+            attempts.insert(0, config | alone)
+        for attempt in attempts:
+            error = await self._configure("CREATE", stream, attempt)
+            if error is None:
+                return StreamInfo(config=attempt)
+            if error.err_code == _STREAM_NAME_IN_USE:
+                break
+            if error.err_code in _NOT_YET or attempt is config:
+                raise _refused(stream, "cannot be created", error)
+        return await self.info(stream) or StreamInfo()
 
     async def _configure(
         self, verb: str, stream: Stream, config: dict[str, Any]
@@ -231,7 +244,12 @@ class JetStream:
             raise BusError(f"{pattern}: not purged from {stream.name}: {error.description}")
 
 
-def _misconfigured(stream: Stream, problem: str, error: ApiError) -> BusMisconfigured:
+def _refused(stream: Stream, problem: str, error: ApiError) -> BusError:
+    if error.err_code in _NOT_YET:
+        return BusUnavailable(
+            f"stream {stream.name} {problem}: {error.description}; this goes by itself once the"
+            f" servers of NATS that it needs are there, as one cluster"
+        )
     return BusMisconfigured(
         f"stream {stream.name} {problem}: {error.description};"
         f" change the server's limits or its other streams, or move this one out of the way"

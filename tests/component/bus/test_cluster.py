@@ -1,7 +1,7 @@
-"""A cluster of three servers with sign-in and TLS: one may be lost, and comes back."""
+"""Three servers with sign-in and TLS: they were one, and one of them may be lost, and comes back."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from libs.bus.server_config import ServerCluster, Tls, server_config
 from libs.bus.streams import streams_with
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.subjects import COMMANDS, EVENTS, STATE
+from libs.contracts.subjects import COMMANDS, EVENTS, STATE, STREAMS, Stream
 from libs.testing.child_process import HOST, ReservedPort
 from libs.testing.nats import NatsServer
 from libs.testing.nats_cluster import NatsCluster, nats_cluster
@@ -73,13 +73,26 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncGenerator[World]:
+    async with _started(tmp_path, grows=False) as world:
+        yield world
+
+
+@pytest.fixture
+async def growing(tmp_path: Path) -> AsyncGenerator[World]:
+    """Only the first server runs."""
+    async with _started(tmp_path, grows=True) as world:
+        yield world
+
+
+@asynccontextmanager
+async def _started(folder: Path, *, grows: bool) -> AsyncGenerator[World]:
     sign_in = TokenSignIn([SCHEDULER, NEWCOMER, *AGENTS])
 
-    def configure(tls: Tls, cluster: ServerCluster) -> str:
+    def configure(tls: Tls, cluster: ServerCluster | None) -> str:
         return server_config([], sign_in=sign_in.settings(), tls=tls, cluster=cluster)
 
-    async with nats_cluster(configure) as cluster:
-        entered = World(cluster, sign_in, tmp_path)
+    async with nats_cluster(configure, grows=grows) as cluster:
+        entered = World(cluster, sign_in, folder)
         async with entered.ends:
             yield entered
 
@@ -135,6 +148,12 @@ async def is_complete(bus: NatsBus) -> bool:
     )
 
 
+async def ensure_all(scheduler: NatsBus, streams: Iterable[Stream]) -> None:
+    """Ensure the streams as a scheduler does when it starts."""
+    for stream in streams:
+        await persistently(partial(scheduler.ensure, stream))
+
+
 class Fleet:
     """The scheduler and the agents, and all that was acknowledged to them."""
 
@@ -144,6 +163,7 @@ class Fleet:
         self._agents = agents
         self.events: list[bytes] = []
         self.followed = Reader()
+        self._stored: dict[tuple[str, str], bytes] = {}
 
     async def work(self, mark: str) -> None:
         """Report, command, publish events and sign in, all to the end."""
@@ -152,6 +172,16 @@ class Fleet:
         async with self._world.connect(NEWCOMER) as newcomer:
             assert newcomer.link.is_up
 
+    async def kept(self) -> bool:
+        """Return whether the last slot and the last report of each agent are still there."""
+        streams = {each.name: each for each in STREAMS}
+        found: dict[tuple[str, str], bytes] = {}
+        for name, subject in self._stored:
+            message = await persistently(partial(self._scheduler.last, streams[name], subject))
+            if message is not None:
+                found[name, subject] = message.data
+        return found == self._stored
+
     async def _work_with(self, agent: NatsBus, mark: str) -> None:
         of_node = {"cluster": "default", "node": agent.identity.node}
         scope = {**of_node, "component": "driver"}
@@ -159,6 +189,7 @@ class Fleet:
         report = str(subjects.State(**scope, kind="progress"))
         event = str(subjects.Event(**of_node, writer="driver", kind="command"))
         data = f"{mark} {agent.identity.node}".encode()
+        self._stored |= {(COMMANDS.name, slot): data, (STATE.name, report): data}
         await persistently(lambda: agent.store(STATE, report, data, id=f"report {mark} {report}"))
         await persistently(lambda: agent.store(EVENTS, event, data, id=f"event {mark} {event}"))
         self.events.append(data)
@@ -172,17 +203,31 @@ class Fleet:
         await eventually(lambda: data in self.followed.received_data, within=PATIENCE)
 
 
-async def test_reports_commands_events_and_sign_ins_go_on_without_a_server(world: World) -> None:
+async def test_reports_commands_events_and_sign_ins_go_on_without_a_server(
+    growing: World,
+) -> None:
+    """One server becomes three first, and nothing that it stored is lost."""
+    world = growing
     await world.sign_in_process()
     await world.sign_in_process()
     scheduler = await world.bus(SCHEDULER)
-    for stream in (*streams_with(1), *streams_with(3)):
-        await persistently(partial(scheduler.ensure, stream))
-    await eventually(lambda: is_complete(scheduler), within=PATIENCE, every=0.2)
+    origin, *_ = world.cluster.servers
+    await ensure_all(scheduler, streams_with(1, origin=origin))
     agents = [await world.bus(agent) for agent in AGENTS]
     fleet = Fleet(world, scheduler, agents)
     pattern = subjects.cluster_pattern(subjects.State, "default")
     following = await scheduler.follow(STATE, pattern, fleet.followed, start=FromSequence())
+    await fleet.work("with one server")
+
+    earlier = await world.bus(SCHEDULER)
+    async with asyncio.TaskGroup() as group:
+        # The schedulers of both versions, while one takes the other's place.
+        group.create_task(ensure_all(earlier, streams_with(1, origin=origin)), name="earlier")
+        group.create_task(ensure_all(scheduler, streams_with(3, origin=origin)), name="later")
+        await world.cluster.grow()
+    await ensure_all(scheduler, streams_with(3, origin=origin))
+    await eventually(lambda: is_complete(scheduler), within=PATIENCE, every=0.2)
+    assert await fleet.kept()
     await fleet.work("with three servers")
 
     lost = set[str]()

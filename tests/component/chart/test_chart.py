@@ -29,6 +29,7 @@ from tests.component.chart.rendered import (
 )
 
 NAMESPACE = "gpu-operator"
+CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
 OF_THE_CHART = {
     *("sluice-nats", "sluice-setup", "sluice-uninstall"),
     *("sluice-test", "sluice-test-people"),
@@ -253,6 +254,24 @@ def test_the_test_of_helm_reads_only(render: Render) -> None:
     rules = [rule for each in hooks for rule in each.get("rules", ())]
     assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
     assert {each["kind"] for each in hooks} == {*RBAC, "Job"}
+
+
+def test_only_jobs_that_run_once_start_on_a_cordoned_node(render: Render) -> None:
+    """A single node is cordoned while its driver is upgraded; what drains it must get rid of the
+    other pods. Tolerations of the values stay.
+    """
+    for file in (values("defaults"), values("placement"), values("definitions_removed")):
+        objects = render("--values", file)
+        tolerating = {name for name, pod in pods(objects) if CORDON in _tolerations(pod)}
+        assert tolerating == {f"Job/{name}" for name in of_kind(objects, "Job")}
+        assert "Job/sluice-setup" in tolerating
+        of_services = _tolerations(dict(pods(objects))["Deployment/sluice-scheduler"])
+        of_setup = _tolerations(dict(pods(objects))["Job/sluice-setup"])
+        assert of_setup == [*of_services, CORDON]
+
+
+def _tolerations(pod: Object) -> list[Object]:
+    return pod["spec"].get("tolerations", [])
 
 
 def test_another_version_restarts_what_runs_its_image(render: Render, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from libs.policy.render import agents
-from services.signin.setup.contents import CA, FOLDER, SERVER, Wanted
+from services.signin.setup.contents import CA, FOLDER, SERVER, SERVICE, Wanted
 from tests.component.chart.conftest import Render
 from tests.component.chart.rendered import Object, environment, of_kind, pods
 
@@ -64,6 +64,20 @@ def test_an_existing_nats_is_used_by_every_client(render: Render) -> None:
         egress = of_kind(objects, "NetworkPolicy")[name]["spec"]["egress"]
         ports = [port["port"] for rule in egress for port in rule["ports"]]
         assert ports[:3] == [53, 53, 14222]
+
+
+def test_the_scheduler_knows_the_server_that_was_the_only_one(render: Render) -> None:
+    """A server's tag is the name of its pod; with servers of others there is none to know."""
+    for arguments in ((), values("three_nats_servers")):
+        objects = render(*arguments)
+        config = of_kind(objects, "ConfigMap")["sluice-nats-config"]["data"]["server.conf"]
+        assert "server_tags: [$POD_NAME]" in config.splitlines()
+        scheduler = environment(
+            of_kind(objects, "Deployment")["sluice-scheduler"]["spec"]["template"]
+        )
+        assert scheduler["SLUICE_STREAM_ORIGIN"] == f"{SERVICE}-0"
+    found = of_kind(render(*values("existing_nats")), "Deployment")["sluice-scheduler"]
+    assert "SLUICE_STREAM_ORIGIN" not in environment(found["spec"]["template"])
 
 
 def test_the_keys_of_sign_in_are_made_for_an_existing_nats_too(render: Render) -> None:

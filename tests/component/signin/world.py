@@ -57,7 +57,7 @@ class World:
         self.nkey = new_nkey()
         self.nats = NatsServer(config=self.config())
         self._stack = stack
-        self._kubeconfig = kubeconfig
+        self.kubeconfig = kubeconfig
         self._started = 0
         self.write_seeds(self.seeds)
         (folder / "nkey").write_text(self.nkey.seed)
@@ -142,7 +142,7 @@ class World:
             **ENVIRON,
             "SLUICE_NATS_URL": self.nats.url,
             "SLUICE_NATS_NKEY_SEED_FILE": str(self.folder / "nkey"),
-            "SLUICE_KUBECONFIG": str(self._kubeconfig),
+            "SLUICE_KUBECONFIG": str(self.kubeconfig),
             "SLUICE_NAMESPACE": self.namespace,
             **{f"SLUICE_{name.upper()}_SEED_FILE": path for name, path in files.items()},
             **{f"SLUICE_{name.upper()}": value for name, value in settings.items()},

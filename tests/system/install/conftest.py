@@ -1,8 +1,9 @@
-"""A real node on which nothing is installed."""
+"""Real nodes on which nothing is installed."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from libs.testing.helm import find_helm
 from libs.testing.image.build import is_quick
 from libs.testing.image.testing import build_testing
 from libs.testing.realnodes.ground import find_nodes
-from tests.system.install.world import VERSION, World, world_of
+from tests.system.install.world import NEXT, VERSION, World, world_of
 from tests.workers import WorkerGroup
 
 SEARCH = find_nodes(os.environ)
@@ -27,6 +28,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """One node."""
+    async with _started(tmp_path, nodes=1) as world:
+        yield world
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[World]:
+    """Two nodes."""
+    async with _started(tmp_path, nodes=2) as world:
+        yield world
+
+
+@asynccontextmanager
+async def _started(folder: Path, *, nodes: int) -> AsyncGenerator[World]:
     helm = find_helm(os.environ)
     if helm is None:
         pytest.skip("Helm is not built: run `make helm`")
@@ -36,9 +51,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         pytest.skip("no image of our agents: run `make image`")
     try:
         archive = await asyncio.to_thread(
-            lambda: build_testing(os.environ, versions=(VERSION,), report=lambda _: None)
+            lambda: build_testing(os.environ, versions=(VERSION, NEXT), report=lambda _: None)
         )
     except NotBuilt as error:
         pytest.skip(str(error))
-    async with world_of(SEARCH, archive, helm, tmp_path) as world:
+    async with world_of(SEARCH, archive, helm, folder, nodes=nodes) as world:
         yield world

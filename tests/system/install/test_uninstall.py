@@ -23,14 +23,15 @@ async def test_helm_uninstall_leaves_nothing(world: World) -> None:
     """
     await world.create_namespace()
     await world.kubectl.apply(*crd_manifests().values())
+    (machine,) = world.machines
     cluster, host = await snapshot(world.kubectl), await world.host()
-    world.machine.set_driver(VERSION, DriverSettings(hangs=True))
+    machine.set_driver(VERSION, DriverSettings(hangs=True))
     await world.helm("install")
     await world.forward_nats()
     await eventually(lambda: has_lease(world), within=300)
     (node,) = world.ground.nodes
     assert f"Sluice is changing these nodes: {node.name}." in await world.refused_uninstall()
-    world.machine.set_driver(VERSION, DriverSettings())
+    machine.set_driver(VERSION, DriverSettings())
     await world.until_agents_are_ready(AGENTS, within=400)
     await world.kubectl.succeeds("get", "runtimeclass", "nvidia", within=120)
     assert "99-sluice.toml" in await world.host()

@@ -1,16 +1,19 @@
-"""The chart on a real node: our image, a nats-server, and Helm.
+"""The chart on real nodes: our image, a nats-server, and Helm.
 
-The node has no DNS and no addresses of Services: a small DNS server names NATS, and its gateway
+Nodes have no DNS and no addresses of Services: a small DNS server names NATS, and their gateway
 passes connections on to NATS's pod.
 """
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncGenerator, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import pytest
 
 from libs.testing import oci
 from libs.testing.child_process import ChildProcess
@@ -27,11 +30,20 @@ from tests.system.install import names
 from tests.system.nodes.kubectl import Kubectl
 
 CHART: Final = Path(__file__).parents[3] / "deploy/chart"
+MANIFESTS: Final = CHART.parents[1] / "tools/manifests.py"
 NAMESPACE: Final = "gpu-operator"
 NATS_IMAGE: Final = "localhost/nats:testing"
-VERSION: Final = "570.86.15"
-"""Of the driver."""
+VERSION, NEXT = "570.86.15", "580.95.05"
+"""Of the driver. Those of tests/system/upgrade too: the images are built once."""
+VARIABLE: Final = "SLUICE_INSTALL_SCENES"
+ALL: Final = "all"
+SOAK_ONLY: Final = pytest.mark.skipif(
+    os.environ.get(VARIABLE) != ALL, reason="part of `make soak ARGS=install`"
+)
+SERVER: Final = f"sluice-nats.{NAMESPACE}.svc"
 _PORT: Final = 4222
+NAMES: Final = f"nameserver {config.GATEWAY}\n"
+WITH_NAMES: Final = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
 HOST: Final = """
 cd /
 find etc run -xdev \\( -path run/containerd -o -path run/netns -o -path run/cni-ipam \\
@@ -48,21 +60,43 @@ find var/lib/kubelet/device-plugins -type s | sort
 """What is the same before and after; kubelet and containerd keep the rest of /run and /var."""
 
 
+class RunningPod(NamedTuple):
+    """What shows whether a pod was replaced or restarted, and of which version it is."""
+
+    app: str
+    node: str
+    tag: str
+    """Of its image."""
+    restarts: int
+
+
 class World:
-    """A real node without Sluice, and what an administrator does."""
+    """Real nodes without Sluice, and what an administrator does."""
 
     def __init__(
-        self, ground: Ground, machine: NodeMachine, kubectl: Kubectl, helm: Path, folder: Path
+        self,
+        ground: Ground,
+        machines: list[NodeMachine],
+        kubectl: Kubectl,
+        helm: Path,
+        folder: Path,
     ) -> None:
         self.ground = ground
-        self.machine = machine
+        self.machines = machines
         self.kubectl = kubectl
+        self.values = _values()
         self._helm = helm
-        self._values = folder / "values.json"
+        self._folder = folder
 
-    async def helm(self, command: str) -> str:
+    async def values_file(self) -> Path:
+        """Write the values as they are now; return the file."""
+        file = self._folder / "values.json"
+        await asyncio.to_thread(file.write_text, json.dumps(self.values))
+        return file
+
+    async def helm(self, command: str, *, chart: Path = CHART) -> str:
         """Install or upgrade, as an administrator; return what Helm says."""
-        return await self._run_helm(command, "sluice", CHART, "--values", self._values)
+        return await self._run_helm(command, "sluice", chart, "--values", await self.values_file())
 
     async def test(self) -> str:
         """Run `helm test`; return what it says."""
@@ -87,6 +121,15 @@ class World:
         assert bool(process.returncode) is fails, f"{output.decode()}\n{await self.story()}"
         return output.decode()
 
+    async def until_job_is_done(self, name: str, *, within: int) -> str:
+        """Wait until a Job is complete; return what its pod has logged."""
+        wait = ("wait", "--for=condition=Complete", f"--timeout={within}s", f"job/{name}")
+        try:
+            await self.in_namespace(*wait)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{await self.story()}") from None
+        return await self.in_namespace("logs", f"job/{name}")
+
     async def install(self) -> str:
         """Carry out what the README says; return what Helm says."""
         await self.create_namespace()
@@ -95,7 +138,7 @@ class World:
         return said
 
     async def create_namespace(self) -> None:
-        """Create the namespace, and write the file of values."""
+        """Create the namespace, as the README says."""
         labels = {"pod-security.kubernetes.io/enforce": "privileged"}
         await self.kubectl.apply(
             {
@@ -104,7 +147,6 @@ class World:
                 "metadata": {"name": NAMESPACE, "labels": labels},
             }
         )
-        await asyncio.to_thread(self._values.write_text, json.dumps(_values()))
 
     async def forward_nats(self) -> None:
         """Let the gateway pass connections on to NATS, as a Service does."""
@@ -114,6 +156,19 @@ class World:
         pod = await self.in_namespace("get", "pod", "sluice-nats-0", "-o", path)
         await self.ground.forward(pod, _PORT)
 
+    async def make_manifests(self) -> Path:
+        """Run `make manifests` with the values; return the folder of its files."""
+        folder = self._folder / "manifests"
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, MANIFESTS, "--output", folder, "--namespace", NAMESPACE),
+            *("--values", await self.values_file()),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+        return folder
+
     async def in_namespace(self, *arguments: str) -> str:
         return await self.kubectl.run("--namespace", NAMESPACE, *arguments)
 
@@ -121,6 +176,45 @@ class World:
         """Return the pods with these labels, by uid."""
         found = await self.kubectl.get("--namespace", NAMESPACE, "pods", "--selector", labels)
         return {each["metadata"]["uid"]: each for each in found["items"]}
+
+    async def running(self) -> dict[str, RunningPod]:
+        """Return the pods that run for good, by uid; those that end are left out."""
+        return {
+            uid: _running(pod)
+            for uid, pod in (await self.pods("")).items()
+            if pod["spec"]["restartPolicy"] == "Always"
+            and pod["status"]["phase"] == "Running"
+            and "deletionTimestamp" not in pod["metadata"]
+        }
+
+    async def tag_image(self, tag: str) -> None:
+        """Give all nodes our image under another tag, as a second version of it."""
+        repository, _, _ = IMAGE.rpartition(":")
+        for node in self.ground.nodes:
+            await node.run(
+                *("/opt/containerd/ctr", "--namespace=k8s.io", "images", "tag"),
+                *(IMAGE, f"{repository}:{tag}"),
+            )
+
+    async def audit(self) -> dict[str, Any]:
+        """Run `sluice audit` on a machine in the network of the nodes; return what it prints."""
+        ca, names = self._folder / "ca.crt", self._folder / "resolv.conf"
+        path = r"jsonpath={.data.ca\.crt}"
+        text = await self.in_namespace("get", "configmap", "sluice-nats-ca", "-o", path)
+        await asyncio.to_thread(ca.write_text, text)
+        await asyncio.to_thread(names.write_text, NAMES)
+        kube = self.ground.kube
+        process = await asyncio.create_subprocess_exec(
+            *self.ground.command("unshare", "--mount", "sh", "-c", WITH_NAMES, str(names)),
+            *(sys.executable, "-m", "libs.ctl", "audit", "--output", "json"),
+            *("--audit-log", kube.audit_log, "--kubeconfig", kube.kubeconfig()),
+            *("--namespace", NAMESPACE, "--nats", f"tls://{SERVER}:{_PORT}", "--ca-file", ca),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, errors = await process.communicate()
+        assert process.returncode == 0, f"{output.decode()}\n{errors.decode()}"
+        return json.loads(output)
 
     async def until_rolled_out(self, kind: str, *, within: int) -> list[str]:
         """Wait until all objects of a kind have their pods Ready; return their names."""
@@ -136,7 +230,7 @@ class World:
         return sorted(listed)
 
     async def until_agents_are_ready(self, names: Set[str], *, within: float) -> None:
-        """Wait until the DaemonSets of these names are there, each with a Ready pod."""
+        """Wait until the DaemonSets of these names are there, each with a Ready pod per node."""
         ready = set[str]()
 
         async def are_ready() -> bool:
@@ -145,7 +239,7 @@ class World:
             ready = {
                 each["metadata"]["name"]
                 for each in found["items"]
-                if each["status"]["numberReady"] == 1
+                if each["status"]["numberReady"] == len(self.machines)
             }
             return names <= ready
 
@@ -155,7 +249,7 @@ class World:
             raise AssertionError(f"not Ready: {names - ready}\n{await self.story()}") from None
 
     async def host(self) -> str:
-        """Return the files of the node that do not belong to its kubelet, containerd or pods."""
+        """Return the files of the only node that are not its kubelet's, containerd's or pods'."""
         (node,) = self.ground.nodes
         return await node.run("sh", "-c", HOST)
 
@@ -175,6 +269,16 @@ class World:
         texts.append(await self.kubectl.run("get", "clusterpolicies,rollouts", "-o", status))
         texts.append(await self.kubectl.run("get", "nodes", "-o", "json"))
         return "\n".join(texts)
+
+
+def _running(pod: dict[str, Any]) -> RunningPod:
+    labels, status = pod["metadata"]["labels"], pod["status"].get("containerStatuses", [])
+    return RunningPod(
+        app=labels.get("app") or labels["app.kubernetes.io/component"],
+        node=pod["spec"]["nodeName"],
+        tag=pod["spec"]["containers"][0]["image"].rpartition(":")[2],
+        restarts=sum(each["restartCount"] for each in status),
+    )
 
 
 def _values() -> dict[str, Any]:
@@ -197,7 +301,13 @@ def _values() -> dict[str, Any]:
             "repository": DRIVER_REPOSITORY,
             "image": DRIVER_IMAGE,
             "version": VERSION,
-            "startupProbe": {"initialDelaySeconds": 1, "periodSeconds": 1, "timeoutSeconds": 10},
+            # Long enough for a driver that installs until a test ends it.
+            "startupProbe": {
+                "initialDelaySeconds": 1,
+                "periodSeconds": 1,
+                "timeoutSeconds": 10,
+                "failureThreshold": 900,
+            },
         },
     }
 
@@ -213,24 +323,26 @@ def write_nats_image(folder: Path) -> Path:
 
 @asynccontextmanager
 async def world_of(
-    search: NodeSearch, archive: Path, helm: Path, folder: Path
+    search: NodeSearch, archive: Path, helm: Path, folder: Path, *, nodes: int
 ) -> AsyncGenerator[World]:
-    """Start a control plane and a node with the images of the archive."""
+    """Start a control plane and nodes with the images of the archive."""
     async with AsyncExitStack() as stack:
-        ground = await Ground.start(search, nodes=1)
+        ground = await Ground.start(
+            search, nodes=nodes, reads_of=[f"system:serviceaccounts:{NAMESPACE}"]
+        )
         stack.push_async_callback(ground.stop)
         kubectl = Kubectl(ground.kube)
-        (node,) = ground.nodes
-        await kubectl.wait("create", f"node/{node.name}", timeout=120)
-        await kubectl.wait("condition=Ready", f"node/{node.name}", timeout=120)
-        await node.run("sh", "-c", f"echo nameserver {config.GATEWAY} > /run/resolv.conf")
-        name = f"sluice-nats.{NAMESPACE}.svc"
+        for node in ground.nodes:
+            await kubectl.wait("create", f"node/{node.name}", timeout=120)
+            await kubectl.wait("condition=Ready", f"node/{node.name}", timeout=120)
+            await node.run("sh", "-c", f"echo '{NAMES}' > /run/resolv.conf")
         server = await ChildProcess.start(
-            "names", *ground.command(sys.executable, names.__file__, config.GATEWAY, name)
+            "names", *ground.command(sys.executable, names.__file__, config.GATEWAY, SERVER)
         )
         stack.push_async_callback(server.destroy)
         await server.wait_for_log("names are served")
-        await node.import_image(archive)
-        await node.import_image(await asyncio.to_thread(write_nats_image, folder))
-        machine = await NodeMachine.insert(node, L40S)
-        yield World(ground, machine, kubectl, helm, folder)
+        nats = await asyncio.to_thread(write_nats_image, folder)
+        for image in (archive, nats):
+            await asyncio.gather(*(node.import_image(image) for node in ground.nodes))
+        machines = [await NodeMachine.insert(node, L40S) for node in ground.nodes]
+        yield World(ground, machines, kubectl, helm, folder)

@@ -1,0 +1,168 @@
+"""`helm upgrade` to a second version on two real nodes, while the driver of one is upgraded."""
+
+import asyncio
+import shutil
+from collections.abc import Set
+from pathlib import Path
+
+import pytest
+
+from libs.contracts.node import STATE_LABEL, UpgradeState
+from libs.policy.render.driver import APP as DRIVER
+from libs.policy.render.rendered import EXPORTER
+from libs.testing.image.driver_settings import DriverSettings
+from tests.component.real_upgrade.audit_checks import read_audit_log
+from tests.support import eventually
+from tests.system.install.test_install import AGENTS
+from tests.system.install.world import CHART, NEXT, SOAK_ONLY, VERSION, World
+
+SECOND = "second"
+"""The tag of the second version's image."""
+OF_OTHERS = ("nats", DRIVER)
+"""The pods that do not run our image."""
+WITH_DRIVER = ("nvidia-device-plugin-daemonset", EXPORTER)
+"""Agents that are Ready where a driver is, so that no other node's is replaced before."""
+
+
+def second_chart(folder: Path) -> Path:
+    """Write the chart of a later version."""
+    chart = folder / "chart"
+    shutil.copytree(CHART, chart)
+    text = (chart / "Chart.yaml").read_text()
+    later = text.replace("ersion: 0.1.0", "ersion: 0.2.0")
+    assert later.count("0.2.0") == 2
+    (chart / "Chart.yaml").write_text(later)
+    return chart
+
+
+async def states(world: World) -> dict[str, str]:
+    nodes = (await world.kubectl.get("nodes"))["items"]
+    return {
+        node["metadata"]["name"]: node["metadata"]["labels"].get(STATE_LABEL, "") for node in nodes
+    }
+
+
+async def until_all_run(world: World, version: str, *, within: float) -> None:
+    """Wait until every node has this driver, and is done."""
+
+    async def all_run() -> bool:
+        done = {UpgradeState.UPGRADE_DONE.value}
+        loaded = {machine.kernel.version() for machine in world.machines}
+        return loaded == {version} and {*(await states(world)).values()} == done
+
+    try:
+        await eventually(all_run, within=within, every=1.0)
+    except TimeoutError:
+        raise AssertionError(await world.story()) from None
+
+
+async def until_installed_by_one(world: World) -> str:
+    """Wait until a driver of the next version is being installed; return the name of the node."""
+    found: list[str] = []
+
+    async def installs() -> bool:
+        pods = (await world.running()).values()
+        found[:] = [pod.node for pod in pods if pod.app == DRIVER and pod.tag.startswith(NEXT)]
+        return bool(found)
+
+    await eventually(installs, within=240, every=0.5)
+    (node,) = found
+    return node
+
+
+async def cordoned(world: World) -> list[str]:
+    nodes = (await world.kubectl.get("nodes"))["items"]
+    return [each["metadata"]["name"] for each in nodes if each["spec"].get("unschedulable")]
+
+
+@SOAK_ONLY
+@pytest.mark.timeout(1800)
+async def test_sluice_is_upgraded_while_a_driver_is(pair: World, tmp_path: Path) -> None:
+    """All nodes are cordoned when Helm is called, as a single one is: new pods of services wait,
+    and those of the first version go on.
+    """
+    await pair.install()
+    await pair.until_rolled_out("deployment", within=300)
+    await pair.until_agents_are_ready(AGENTS, within=300)
+    await until_all_run(pair, VERSION, within=300)
+    await pair.tag_image(SECOND)
+    installed = await pair.running()
+
+    for machine in pair.machines:
+        machine.set_driver(NEXT, DriverSettings(hangs=True))
+    pair.values["driver"]["version"] = NEXT
+    await pair.helm("upgrade")
+    in_flight = await until_installed_by_one(pair)
+    under_way = await pair.running()
+    # Another driver is no reason to restart anything else.
+    gone, new = installed.keys() - under_way.keys(), under_way.keys() - installed.keys()
+    assert [installed[uid][:2] for uid in gone] == [(DRIVER, in_flight)]
+    assert [under_way[uid][:2] for uid in new] == [(DRIVER, in_flight)]
+    assert {pod.restarts for pod in under_way.values()} == {0}
+
+    (other,) = (node.name for node in pair.ground.nodes if node.name != in_flight)
+    await pair.kubectl.run("cordon", other)
+    pair.values["image"]["tag"] = SECOND
+    pair.values["operator"] = {"logging": {"level": "debug"}}
+    await pair.helm("upgrade", chart=second_chart(tmp_path))
+    await until_services_wait(pair)
+    assert await pair.running() == under_way, "nothing has stopped"
+    await pair.kubectl.run("uncordon", other)
+    await pair.until_rolled_out("deployment", within=300)
+    await until_second(pair, besides={(app, other) for app in WITH_DRIVER})
+    upgraded = await pair.running()
+    kept = {uid: pod for uid, pod in under_way.items() if pod.app in OF_OTHERS}
+    assert kept.items() <= upgraded.items(), "NATS and drivers run on"
+    assert {pod.restarts for pod in upgraded.values()} == {0}
+    assert await cordoned(pair) == [in_flight]
+
+    for machine in pair.machines:
+        machine.set_driver(NEXT, DriverSettings())
+    await until_all_run(pair, NEXT, within=400)
+    await until_second(pair)
+    await pair.until_agents_are_ready(AGENTS, within=240)
+    done = await pair.running()
+    # The driver that was being installed is the one that runs; nothing else was restarted again.
+    again = upgraded.keys() - done.keys()
+    assert {upgraded[uid][:2] for uid in again} <= {(app, other) for app in (DRIVER, *WITH_DRIVER)}
+    assert {pod.restarts for pod in done.values()} == {0}
+    assert await cordoned(pair) == []
+    assert [machine.incidents() for machine in pair.machines] == [[], []]
+    await assert_audit_passes(pair)
+
+
+async def until_services_wait(world: World) -> None:
+    """Wait until a new pod of each service is Pending, since no node takes it."""
+    listed = await world.in_namespace("get", "deployments", "-o", "name")
+
+    async def wait() -> bool:
+        pending = "--field-selector=status.phase=Pending"
+        return len((await world.in_namespace("get", "pods", pending, "-o", "name")).split()) == len(
+            listed.split()
+        )
+
+    await eventually(wait, within=60, every=0.5)
+
+
+async def until_second(world: World, *, besides: Set[tuple[str, str]] = frozenset()) -> None:
+    """Wait until all pods of ours are of the second version, besides those apps of those nodes."""
+
+    async def are_second() -> bool:
+        pods = (await world.running()).values()
+        ours = {pod for pod in pods if pod.app not in OF_OTHERS and pod[:2] not in besides}
+        return {pod.tag for pod in ours} == {SECOND}
+
+    try:
+        await eventually(are_second, within=300, every=1.0)
+    except TimeoutError:
+        raise AssertionError(await world.story()) from None
+
+
+async def assert_audit_passes(world: World) -> None:
+    """Judge what the API server and the bus recorded; every right was there."""
+    verdict = await world.audit()
+    judged = {each["name"] for each in verdict["invariants"] if each["judged"]}
+    assert judged >= {"I1", "I2", "I3", "I4", "I6", "I8", "I9"}, verdict
+    assert [each for each in verdict["invariants"] if each["violations"]] == []
+    log = await asyncio.to_thread(read_audit_log, world.ground.kube.audit_log)
+    assert log.forbidden == {}, log.forbidden
