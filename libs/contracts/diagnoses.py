@@ -15,6 +15,7 @@ class Diagnosis(OpenEnum):
     VERSION_MISMATCH = "version-mismatch"
     NO_DEVICE_FILES = "no-device-files"
     FABRIC_MANAGER = "fabric-manager"
+    RUNTIME_HANDLER = "runtime-handler"
     SHARED_MEMORY = "shared-memory"
     IOMMU = "iommu"
     ACS = "acs"
@@ -45,6 +46,10 @@ MEANINGS: Final[Mapping[Diagnosis, tuple[str, str]]] = {
         "the GPUs wait for the fabric manager, which the machine's NVSwitches need",
         "check that nv-fabricmanager runs, in the version of the driver",
     ),
+    Diagnosis.RUNTIME_HANDLER: (
+        "the container runtime lacks handlers of the RuntimeClasses, or reads no CDI specs",
+        "see what `sluice why` says of the container runtime of this node",
+    ),
     Diagnosis.SHARED_MEMORY: (
         "the machine's /dev/shm is missing or has less than 64 MiB",
         "mount a tmpfs at /dev/shm: programs that use several GPUs need it",
@@ -60,7 +65,9 @@ MEANINGS: Final[Mapping[Diagnosis, tuple[str, str]]] = {
 }
 """By diagnosis: what it means, and what to do, for people."""
 
-NOTES: Final = frozenset({Diagnosis.SHARED_MEMORY, Diagnosis.IOMMU, Diagnosis.ACS})
+NOTES: Final = frozenset(
+    {Diagnosis.RUNTIME_HANDLER, Diagnosis.SHARED_MEMORY, Diagnosis.IOMMU, Diagnosis.ACS}
+)
 """Those that do not hinder a proof."""
 
 

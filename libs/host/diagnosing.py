@@ -15,6 +15,8 @@ from libs.host.tree import Tree, Unreadable
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108
 LEAST_SHARED_MEMORY: Final = 64 << 20
 """Bytes: what a container runtime gives to a pod."""
+RUNTIME_LACKS: Final = "/run/sluice/runtime-lacks"
+"""What the driver agent leaves while the container runtime does not know what it should."""
 _GROUPS: Final = "/sys/kernel/iommu_groups"
 
 
@@ -53,6 +55,8 @@ def notes(tree: Tree) -> tuple[Diagnosis, ...]:
 
 
 def _notes(tree: Tree) -> Iterator[Diagnosis]:
+    if tree.exists(RUNTIME_LACKS):
+        yield Diagnosis.RUNTIME_HANDLER
     size = tree.size_of_file_system(SHARED_MEMORY)
     if size is None or size < LEAST_SHARED_MEMORY:
         yield Diagnosis.SHARED_MEMORY

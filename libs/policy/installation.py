@@ -109,6 +109,7 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
         _WRITE_NODES,
         _WRITE_NODE_STATUS,
         RbacRule(group="gpu.nvidia.com", resources=("devices",), verbs=OWNER_VERBS),
+        _namespace_rule("", ("configmaps",), READ_VERBS),
         _WRITE_EVENTS,
         *_leader_lease(Writer.DISCOVERY_CLUSTER),
     ),

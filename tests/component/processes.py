@@ -15,6 +15,7 @@ from libs.kube.errors import Unavailable
 from libs.kube.requests import Request, Response, Transport
 from libs.policy.crds import CEL_RULES
 from libs.policy.installation import service_account_of
+from libs.policy.plugin_config.config import MigStrategy
 from libs.policy.render import agents
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
@@ -30,7 +31,6 @@ from services.driver.cluster.handlers import ReportedHandlers
 from services.driver.cluster.image_requests import ImageRequests
 from services.driver.node import agent as driver
 from services.driver.plugin import agent as plugin
-from services.driver.plugin.config import MigStrategy
 from services.driver.plugin.settings import PluginSettings
 from services.scheduler import role as scheduler
 from services.scheduler.plan_process import PlanRequest, answer_plan

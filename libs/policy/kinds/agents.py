@@ -88,8 +88,9 @@ class PluginConfig(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The ConfigMap that holds the configurations.",
-            effect="mounted into the device plugin; the label nvidia.com/device-plugin.config of a"
-            " node names the key for that node. MPS is refused: the condition DevicePluginConfig"
+            effect="mounted into the device plugin, and read for the labels of shared GPUs; the"
+            " label nvidia.com/device-plugin.config of a node names the key for that node. MPS is"
+            " refused: the condition DevicePluginConfig"
             " names such a key, and one that does not exist",
             unset="none: each device is offered once, and the label has no effect",
         ),

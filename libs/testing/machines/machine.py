@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from libs.contracts.facts import Gpu
 from libs.host import gate
@@ -27,6 +28,9 @@ from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, device
 from libs.testing.machines.state import Incident, InstalledDriver, MachineState
 from libs.testing.stage.worlds import MachineModel
+
+if TYPE_CHECKING:
+    from libs.host.runtimes.port import ContainerRuntime
 
 DISK = "/var/lib"
 """The folder that `break_disk` makes unusable; it has the agents' journals."""
@@ -57,6 +61,8 @@ class SimulatedMachine:
         self._agents: list[tuple[SimulatedAgentProcess, AgentGpus]] = []
         self._connections: dict[SimulatedAgentProcess, DeviceConnection] = {}
         self.devices = SimulatedDevices()
+        self.runtime: ContainerRuntime | None = None
+        """What the driver agent finds as its container runtime."""
         self._on = False
         host_tree = HostTree(root)
         gpu_list = hardware(name, gpus, system.gpu)
@@ -170,6 +176,7 @@ class SimulatedMachine:
             gpus=library,
             linux=linux,
             cuda=self.cuda if proves else None,
+            runtime=self.runtime if changes else None,
             devices=connection,
         )
 

@@ -11,6 +11,9 @@ from libs.testing.nvml.structures import I32, U32, U64, Text64, Text256, c_heade
 
 VARIABLE = "STAND_IN_NVML"
 """The environment variable that names the library's state file."""
+STATE_IN_CONTAINERS = "gsp_stand_in.bin"
+"""The state file among the driver's firmware, where the variable names no file: in containers that
+have the driver's files by CDI."""
 
 MAX_GPUS = 16
 MAX_EVENTS = 64
@@ -73,6 +76,7 @@ _STRUCTURES: tuple[type[ctypes.Structure], ...] = (
 
 _CONSTANTS = {
     "STATE_VARIABLE": f'"{VARIABLE}"',
+    "STATE_IN_CONTAINERS": f'"/lib/firmware/nvidia/*/{STATE_IN_CONTAINERS}"',
     "MAX_GPUS": f"{MAX_GPUS}",
     "MAX_LINKS": f"{layout_gpu.MAX_LINKS}",
     "MAX_EVENTS": f"{MAX_EVENTS}",

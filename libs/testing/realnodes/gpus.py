@@ -73,7 +73,8 @@ def pci_files(stand_in: StandIn) -> dict[str, str]:
 
 
 def _devices(stand_in: StandIn) -> list[str]:
-    return ["/dev/nvidiactl", *(f"/dev/nvidia{gpu.state.identity.minor}" for gpu in stand_in.gpus)]
+    controls = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+    return [*controls, *(f"/dev/nvidia{gpu.state.identity.minor}" for gpu in stand_in.gpus)]
 
 
 def _library() -> str:

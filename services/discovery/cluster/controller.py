@@ -105,6 +105,7 @@ class LabelController:
             informers.nodes.cache.on_change(self._on_node),
             self._reports.on_change(self._on_report),
             informers.gpu_clusters.cache.on_change(self._on_policy),
+            informers.configs.cache.on_change(self._on_policy),
             informers.leases.cache.on_change(self._on_lease),
             *(
                 policies.cache.on_change(self._on_policy)
@@ -202,6 +203,7 @@ class LabelController:
         policy = label_policy(
             {kind: tuple(policies) for kind, policies in informers.policies.items()},
             gpu_clusters=tuple(each.metadata.name for each in informers.gpu_clusters),
+            config_maps=informers.configs,
             nfd_labels=self._nfd_labels,
         )
         before, self._policy = self._policy, None if self._hold_reason else policy

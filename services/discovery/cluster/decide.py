@@ -4,7 +4,7 @@ One apply carries all labels of ours: the server removes those that it leaves ou
 another manager owns too would survive that, so unwanted operands are removed by key.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -28,6 +28,7 @@ from services.discovery.cluster.nfd import FOREIGN_PCI, PCI
 from services.discovery.cluster.operand_labels import YES
 from services.discovery.cluster.reported_gpus import one_line
 from services.discovery.cluster.resources import Node
+from services.discovery.cluster.sharing import UNSHARED, ConfigMap, PluginConfigs, plugin_configs
 
 ABSENCE_CONFIRMED: Final = 180.0
 """Seconds without GPUs after which a machine counts as having none: three scans."""
@@ -47,6 +48,8 @@ class LabelPolicy(msgspec.Struct, frozen=True, kw_only=True):
     gpu_labels: bool = True
     """Label nodes with the properties of their GPUs."""
     mig_strategy: MigStrategy = MigStrategy.NONE
+    plugin_configs: PluginConfigs | None = None
+    """The configurations of the device plugin; None: there are none."""
     nfd_labels: bool = True
     """Write the labels of node feature discovery; otherwise NFD writes them."""
 
@@ -178,7 +181,9 @@ def _feature_labels(
 def _gpu_labels(
     node: Node, facts: Facts, driver: LoadedDriver | None, policy: LabelPolicy
 ) -> Labels:
-    found = gfd.gpu_labels(facts, driver, strategy=policy.mig_strategy)
+    configs = policy.plugin_configs
+    sharing = UNSHARED if configs is None else configs.of_node(node.metadata.labels)
+    found = gfd.gpu_labels(facts, driver, strategy=policy.mig_strategy, sharing=sharing)
     return (gfd.of_profiles(node.ours) if gfd.describes_gpus(found) else {}) | found
 
 
@@ -246,6 +251,7 @@ def label_policy(
     policies: Mapping[str, Collection[CustomObject]],
     *,
     gpu_clusters: Collection[str],
+    config_maps: Iterable[ConfigMap] = (),
     nfd_labels: bool,
 ) -> LabelPolicy:
     """Assemble the policies; a GPU Operator's own GPUCluster leaves the operands undecided."""
@@ -260,5 +266,6 @@ def label_policy(
         cluster=None if gpu_clusters else cluster,
         gpu_labels=operands.gpu_labels,
         mig_strategy=operands.mig_strategy,
+        plugin_configs=plugin_configs(cluster, config_maps),
         nfd_labels=nfd_labels,
     )

@@ -13,15 +13,9 @@ from libs.contracts.facts import Facts, Gpu, LoadedDriver, PciDevice, Vgpu
 from libs.policy.kinds.mig import MigStrategy
 from services.discovery.cluster import mig_labels
 from services.discovery.cluster.label_values import REFUSED, Labels, number, product
-from services.discovery.cluster.mig_labels import (
-    ATTRIBUTES,
-    GPU_RESOURCE,
-    MOST_MEMORY,
-    UNSHARED,
-    Sharing,
-    SharingStrategy,
-)
+from services.discovery.cluster.mig_labels import ATTRIBUTES, GPU_RESOURCE, MOST_MEMORY
 from services.discovery.cluster.reported_gpus import MAX_GPUS
+from services.discovery.cluster.sharing import UNSHARED, Sharing, SharingStrategy
 
 MIG_CAPABLE: Final = "nvidia.com/mig.capable"
 PRODUCT: Final = f"{GPU_RESOURCE}.product"

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from itertools import chain
 from typing import Final
 
@@ -11,6 +10,13 @@ import msgspec
 
 from libs.contracts.facts import Gpu, Mig
 from services.discovery.cluster.label_values import REFUSED, Labels, number, product
+from services.discovery.cluster.sharing import (
+    SHARED_PRODUCT,
+    UNSHARED,
+    SharedResource,
+    Sharing,
+    SharingStrategy,
+)
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 MOST_MEMORY: Final = 1 << 24
@@ -35,33 +41,6 @@ ATTRIBUTES: Final[Mapping[str, str]] = {
 """By the end of a label's key: the field of a MIG device."""
 
 
-class SharingStrategy(StrEnum):
-    """How several pods share one device."""
-
-    NONE = "none"
-    TIME_SLICING = "time-slicing"
-    MPS = "mps"
-
-
-class SharedResource(msgspec.Struct, frozen=True, kw_only=True):
-    """How one resource is shared."""
-
-    replicas: int = 1
-    renamed: bool = False
-    """The shared resource has a name of its own."""
-
-
-class Sharing(msgspec.Struct, frozen=True, kw_only=True):
-    """How the device plugin is told to share devices."""
-
-    strategy: SharingStrategy = SharingStrategy.NONE
-    resources: Mapping[str, SharedResource] = {}
-    """By name, such as `nvidia.com/gpu`."""
-
-
-UNSHARED: Final = Sharing()
-
-
 class MigDevices(msgspec.Struct, frozen=True, kw_only=True):
     """The MIG devices of one profile. `model` is the most frequent one that has the profile."""
 
@@ -75,11 +54,10 @@ def base(resource: str, sharing: Sharing, count: int, *parts: str) -> Labels:
     shared = sharing.resources.get(resource, SharedResource())
     is_shared = sharing.strategy is not SharingStrategy.NONE and shared.replicas > 1
     names = [product(part) for part in parts]
-    if is_shared and not shared.renamed:
-        names.append("SHARED")
+    end = SHARED_PRODUCT if is_shared and not shared.renamed else ""
     strategy = sharing.strategy if is_shared else SharingStrategy.NONE
     return {
-        f"{resource}.product": "-".join(names) if names[0] else REFUSED,
+        f"{resource}.product": f"{'-'.join(names)}{end}" if names[0] else REFUSED,
         f"{resource}.count": str(count),
         f"{resource}.replicas": str(shared.replicas if is_shared else 1),
         f"{resource}.sharing-strategy": strategy.value,

@@ -16,13 +16,21 @@ from libs.kube.client import Kube
 from libs.kube.informer import Informer, informers
 from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.ownership import owned_fields
-from libs.kube.resources import LEASES, CustomObject, Resource, custom_resource, custom_resources
+from libs.kube.resources import (
+    CONFIG_MAPS,
+    LEASES,
+    CustomObject,
+    Resource,
+    custom_resource,
+    custom_resources,
+)
 from libs.kube.views import Object
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.runtime.env import Env
 from services.discovery.cluster.device_health import GPU_HEALTHY
 from services.discovery.cluster.devices import BY_NODE, DEVICES
 from services.discovery.cluster.label_values import FEATURES
+from services.discovery.cluster.sharing import ConfigMap
 
 MANAGER: Final = "sluice-discovery"
 """The field manager of this role's writes."""
@@ -89,6 +97,7 @@ class Node(views.Object, frozen=True, kw_only=True):
 
 
 NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
+CONFIGS: Final = Resource(plural=CONFIG_MAPS.plural, kind=CONFIG_MAPS.kind, view=ConfigMap)
 GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object, optional=True)
 POLICIES: Final = custom_resources(POLICY_KINDS, CustomObject)
 """By kind."""
@@ -130,7 +139,9 @@ V = TypeVar("V", bound=Object)
 
 
 class Informers:
-    def __init__(self, kube: Kube, *, env: Env) -> None:
+    def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
+        """`namespace` is that of the operands, with the configurations of the device plugin."""
+
         def informer(resource: Resource[V], *, fields: str = "") -> Informer[V]:
             return Informer(kube, resource, env=env, fields=fields)
 
@@ -140,10 +151,18 @@ class Informers:
         )
         self.policies = informers(POLICIES, kube, env=env)
         self.gpu_clusters = informer(GPU_CLUSTERS)
+        self.configs = Informer(kube, CONFIGS, env=env, namespace=namespace)
         self.leases = informer(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
 
     def all(self) -> tuple[Informer[Any], ...]:
-        return (self.nodes, self.devices, *self.policies.values(), self.gpu_clusters, self.leases)
+        return (
+            self.nodes,
+            self.devices,
+            *self.policies.values(),
+            self.gpu_clusters,
+            self.configs,
+            self.leases,
+        )
 
     def why_not_synced(self) -> str:
         """Return why informers have no first list yet; empty when all have one."""

@@ -1,4 +1,4 @@
-"""Discovery's cluster role: follows Nodes, policies and reports.
+"""Discovery's cluster role: follows Nodes, policies, configurations and reports.
 
 While it leads it writes labels, Devices, the condition of Nodes, and Events.
 """
@@ -35,7 +35,7 @@ LEASE: Final = "sluice-discovery-cluster"
 
 class DiscoveryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     namespace: str
-    """Namespace of the lease."""
+    """Namespace of the operands and of the lease."""
     pod_name: str = "discovery-cluster"
     """Identity of this process in the lease."""
     nfd_enabled: bool = True
@@ -57,7 +57,7 @@ async def run(
         identity=settings.pod_name,
         env=env,
     )
-    informers = Informers(candidate.kube, env=env)
+    informers = Informers(candidate.kube, namespace=settings.namespace, env=env)
     foreign = GpuOperatorDetector()
     metrics = DiscoveryMetrics(env.metrics)
     events = EventRecorder(kube=candidate.kube, env=env)

@@ -8,12 +8,12 @@ from libs.contracts.node import PLUGIN_CONFIG_LABEL
 from libs.policy.findings import printable
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.listing import list_first
+from libs.policy.plugin_config.config import RefusedConfig
+from libs.policy.plugin_config.file import load_config
 from libs.policy.pool import ClusterWidePolicy
 from libs.policy.status import StatusCondition
 from libs.policy.validation import PRESENT_LABEL
 from services.driver.cluster.resources import Node
-from services.driver.plugin.config import RefusedConfig
-from services.driver.plugin.config_file import load_config
 
 PLUGIN_CONFIG: Final = "DevicePluginConfig"
 _LISTED: Final = 5

@@ -12,12 +12,12 @@ from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
 from libs.host.podresources.assignments import DeviceList, pods_by_gpu
 from libs.host.podresources.client import KubeletUnavailable
+from libs.policy.plugin_config.config import MigStrategy, PluginConfig
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from services.driver.dra.claims import NodeClaims, Usable
 from services.driver.dra.devices import ClaimDevice, devices_of
 from services.driver.dra.publication import Publication
-from services.driver.plugin.config import MigStrategy, PluginConfig
 from services.driver.plugin.inspection import Inspection, inspect_gpus
 from services.driver.plugin.inventory import RELEASED, Inventory, unusable
 from services.driver.plugin.sickness import Sickness, XidSwitches

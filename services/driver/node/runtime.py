@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import ContainerRuntime
 from libs.host import holders
+from libs.host.diagnosing import RUNTIME_LACKS
 from libs.host.files import CorruptUndoLog
 from libs.host.machine import Machine
 from libs.host.runtimes.common import NotConfigurable
@@ -66,6 +67,8 @@ class RuntimeKeeper:
         self._pauses = 0
         self._asked: tuple[object, RuntimeStatus] | None = None
         """What the runtime said, with its instance."""
+        self._lacks: str | None = None
+        """What is noted on the machine of what the runtime lacks; None: not known."""
         self._busy = ""
         """Which pods computed on GPUs when they were last searched."""
         self._search_at = 0.0
@@ -114,6 +117,7 @@ class RuntimeKeeper:
             step = await self._restart(runtime, step, before_restart)
         elif isinstance(step, StartAgain):
             await self._machine.offload.run(lambda: _start_again(runtime, step.unit))
+        await self._machine.offload.run(lambda: self._note(status))
         self._report(status, step.why)
         return isinstance(step, Restarting)
 
@@ -174,6 +178,19 @@ class RuntimeKeeper:
         except (RestartRefused, OSError) as error:
             return Settled(f"{step.why}, because it cannot be restarted: {error}")
         return Restarting(f"{step.why} before it is restarted, which is being done")
+
+    def _note(self, status: RuntimeStatus | str) -> None:
+        """Leave on the machine what a runtime lacks, for the validator's evidence."""
+        if isinstance(status, str):
+            return
+        lacks = lacking(status, self._settings) if self._settings.configure else ""
+        if lacks == self._lacks:
+            return
+        if lacks:
+            self._machine.tree.write(RUNTIME_LACKS, lacks.encode())
+        else:
+            self._machine.tree.remove(RUNTIME_LACKS)
+        self._lacks = lacks
 
     def _report(self, status: RuntimeStatus | str, why: str) -> None:
         if isinstance(status, str):

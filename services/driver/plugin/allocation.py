@@ -6,7 +6,7 @@ from typing import Final
 from libs.host.cdi.extras import GDRCOPY, GDS, IMEX, MOFED
 from libs.host.cdi.published import ALL, GPU_KIND
 from libs.host.deviceplugin.port import Allocation, AllocationRefused, DeviceFile, Mount
-from services.driver.plugin.config import IdStrategy, ListStrategy, PluginConfig
+from libs.policy.plugin_config.config import IdStrategy, ListStrategy, PluginConfig
 from services.driver.plugin.replicas import uuids_of
 from services.driver.plugin.resources import Device
 

@@ -7,8 +7,8 @@ from uuid import uuid4
 import msgspec
 
 from libs.host.deviceplugin.port import Allocation, Allocator
+from libs.policy.plugin_config.config import PluginConfig
 from services.driver.plugin.allocation import allocate
-from services.driver.plugin.config import PluginConfig
 from services.driver.plugin.inventory import Inventory
 from services.driver.plugin.places import Place, nearness
 from services.driver.plugin.preferred import preferred_gpus, preferred_shares

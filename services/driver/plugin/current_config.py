@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from libs.host.machine import Offload
+from libs.policy.plugin_config.config import PluginConfig, RefusedConfig
+from libs.policy.plugin_config.file import MAX_BYTES, load_config
 from libs.runtime.logs import logger
-from services.driver.plugin.config import PluginConfig, RefusedConfig
-from services.driver.plugin.config_file import MAX_BYTES, load_config
 from services.driver.plugin.settings import PluginSettings, with_settings
 
 READ_INTERVAL: Final = 10.0

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.host.deviceplugin.port import OfferedDevice
-from services.driver.plugin.config import PluginConfig
+from libs.policy.plugin_config.config import PluginConfig
 from services.driver.plugin.places import Place
 from services.driver.plugin.replicas import offered_ids, shared_name
 from services.driver.plugin.resources import Device, Inconsistent, Resources, resources_of

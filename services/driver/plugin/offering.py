@@ -11,11 +11,11 @@ from libs.health.record import Moment
 from libs.host.deviceplugin.port import Offers
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
+from libs.policy.plugin_config.config import PluginConfig
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from services.driver.plugin.allocation import IMEX_CHANNEL
 from services.driver.plugin.answers import Answers, Offered
-from services.driver.plugin.config import PluginConfig
 from services.driver.plugin.current_config import CurrentConfig
 from services.driver.plugin.inspection import Inspection, inspect_gpus, is_computing_proven
 from services.driver.plugin.inventory import RELEASED, Inventory, offers, unusable

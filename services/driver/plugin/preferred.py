@@ -11,7 +11,7 @@ from math import comb
 from typing import Final
 
 from libs.host.deviceplugin.port import AllocationRefused
-from services.driver.plugin.config import SharingPolicy
+from libs.policy.plugin_config.config import SharingPolicy
 
 MAX_GROUPS: Final = 20_000
 """The most groups that are compared; beyond them GPUs are chosen one by one."""

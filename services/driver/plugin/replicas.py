@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from services.driver.plugin.config import TimeSlicing
+from libs.policy.plugin_config.config import TimeSlicing
 
 _MARK: Final = "::"
 SHARED: Final = ".shared"

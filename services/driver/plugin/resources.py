@@ -8,7 +8,7 @@ import msgspec
 
 from libs.contracts.facts import Gpu, Mig
 from libs.policy.mig.profiles import is_offered
-from services.driver.plugin.config import GPU, PREFIX, MigStrategy
+from libs.policy.plugin_config.config import GPU, PREFIX, MigStrategy
 
 MAX_DEVICES: Final = 1024
 """The most devices of a node, without replicas: 128 GPUs with 8 MIG devices each."""

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from libs.bus.agent import AgentSettings
-from services.driver.plugin.config import (
+from libs.policy.plugin_config.config import (
     IdStrategy,
     ListStrategy,
     MigStrategy,

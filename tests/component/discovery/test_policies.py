@@ -2,11 +2,13 @@
 
 import msgspec
 
+from libs.contracts.node import PLUGIN_CONFIG_LABEL
 from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import LEASES
 from services.discovery.cluster import resources
 from services.discovery.cluster.gfd import GPU_LABELS
 from tests.component.discovery.world import World, in_world
+from tests.component.processes import NAMESPACE
 from tests.unit.discovery.cluster.builders import (
     ALL_OPERANDS,
     DEPLOY,
@@ -68,6 +70,57 @@ async def test_gpu_labels_can_be_disabled(world: World) -> None:
     labels = await world.labels("a")
     assert not set(GPU_LABELS) & labels.keys()
     assert operands_in(labels) == {**ALL_OPERANDS, "mig-manager": "true"}
+
+
+async def share(world: World, **replicas: int) -> None:
+    """Write the configurations of the device plugin, which share each GPU that often."""
+    sharing = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}"
+    metadata = {"name": "plugin-configs", "namespace": NAMESPACE}
+    texts = {name: f"version: v1\n{sharing % count}\n" for name, count in replicas.items()}
+    await world.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": texts}
+    )
+
+
+def written(world: World) -> list[str]:
+    """Return the Nodes that were written, in order."""
+    return [name for _, kind, name in world.written if kind == "Node"]
+
+
+async def shown(world: World, name: str) -> tuple[str, ...]:
+    labels = await world.labels(name)
+    ends = ("product", "replicas", "sharing-strategy")
+    return tuple(labels[f"nvidia.com/gpu.{end}"] for end in ends)
+
+
+@in_world
+async def test_labels_say_how_the_device_plugin_of_a_node_shares_gpus(world: World) -> None:
+    model = "NVIDIA-H100-80GB-HBM3"
+    await share(world, four=4, two=2)
+    config = {"name": "plugin-configs", "default": "four"}
+    await world.apply(cluster_policy(devicePlugin={"config": config}))
+    await world.node("a", WITH_GPUS)
+    await world.node("b", WITH_GPUS, **{PLUGIN_CONFIG_LABEL: "two"})
+    await world.lead()
+    assert await shown(world, "a") == (f"{model}-SHARED", "4", "time-slicing")
+    assert await shown(world, "b") == (f"{model}-SHARED", "2", "time-slicing")
+    assert written(world) == ["a", "b"]
+    await share(world, four=8, two=2)
+    await world.sleep(2)
+    assert await shown(world, "a") == (f"{model}-SHARED", "8", "time-slicing")
+    change = {"metadata": {"labels": {PLUGIN_CONFIG_LABEL: "four"}}}
+    await world.patch(resources.NODES, "b", change)
+    await world.sleep(2)
+    assert await shown(world, "b") == (f"{model}-SHARED", "8", "time-slicing")
+    await world.kube.request(
+        "DELETE", resources.CONFIGS.path(namespace=NAMESPACE, name="plugin-configs")
+    )
+    await world.sleep(60)
+    assert await shown(world, "a") == (f"{model}-SHARED", "8", "time-slicing")
+    await world.apply(cluster_policy(devicePlugin={"config": {"name": ""}}))
+    await world.sleep(2)
+    assert await shown(world, "a") == await shown(world, "b") == (model, "1", "none")
+    assert written(world) == ["a", "b", "a", "b", "a", "b"]
 
 
 async def renew(world: World, *, times: int) -> None:

@@ -16,6 +16,7 @@ from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.reports import Evidence, StateKind, named_diagnoses
 from libs.host.cuda.port import CudaProblem
+from libs.host.runtimes.port import RestartRefused, RuntimeStatus
 from libs.testing.machines.base_files import PLAIN
 from libs.testing.machines.machine import SimulatedMachine
 from services.scheduler import resources
@@ -26,6 +27,23 @@ from tests.unit.policy.situations import node
 UNSIGNED = "nvidia: Loading of unsigned module is rejected"
 MAGIC = "nvidia: version magic '6.8.0-45 SMP' should be '6.8.0-48 SMP'"
 NAME = "sluice_validator_node_diagnosis"
+
+
+class OtherRuntime:
+    """A container runtime that has no handlers of ours, and gets none."""
+
+    def instance(self) -> object:
+        return 1
+
+    def status(self) -> RuntimeStatus:
+        return RuntimeStatus(name="another", reads_cdi=True, pid=7)
+
+    def stop(self, pid: int) -> None:
+        raise RestartRefused("it is not to be restarted")
+
+    def restart_unit(self, unit: str) -> None:
+        raise RestartRefused("it is not to be restarted")
+
 
 Provoke = Callable[[SimulatedMachine], object]
 Begin = Callable[[World, Provoke], Awaitable[None]]
@@ -97,12 +115,27 @@ async def provoke_note(world: World, provoke: Provoke) -> None:
     await world.wait_until_done("a")
 
 
+async def provoke_handler(world: World, provoke: Provoke) -> None:
+    """Let a node begin with a container runtime that Sluice does not configure."""
+    await world.install()
+    machine = world.add_machine("a", labels={**node("a").labels, **DEPLOYED}, gpus=2)
+    machine.runtime = OtherRuntime()
+    provoke(machine)
+    await start(world)
+    await world.wait_until_done("a")
+
+
 async def provoke_nouveau(world: World, provoke: Provoke) -> None:
     """Let a node begin with another driver, which excludes ours."""
     await world.install()
     labels = {**node("a").labels, **DEPLOYED}
     system = msgspec.structs.replace(PLAIN, nouveau=True)
     provoke(world.add_machine("a", labels=labels, gpus=2, system=system))
+    await start(world)
+
+
+async def start(world: World) -> None:
+    """Start the agents of a machine, the services and the first upgrade."""
     await world.sleep(2)
     for writer in AGENTS:
         await world.start_agent("a", writer)
@@ -175,6 +208,7 @@ STORIES: Final[Mapping[Diagnosis, tuple[Begin, Provoke, str]]] = {
         "validation: driver: NVML cannot be used: the driver is loaded, but /dev/nvidiactl",
     ),
     Diagnosis.FABRIC_MANAGER: (provoke_failure, lose_fabric_manager, "validation: cuda: GPU-"),
+    Diagnosis.RUNTIME_HANDLER: (provoke_handler, leave_alone, ""),
     Diagnosis.SHARED_MEMORY: (provoke_note, shrink_shared_memory, ""),
     Diagnosis.IOMMU: (provoke_note, translate_copies, ""),
     Diagnosis.ACS: (provoke_note, redirect_copies, ""),

@@ -2,30 +2,38 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from libs.testing.image.build import build, is_quick
+from libs.testing.nvml import CudaResult
 from libs.testing.nvml.profiles import H100_80GB
 from libs.testing.realnodes.gpus import NodeGpus
 from libs.testing.realnodes.ground import Ground
+from libs.testing.realnodes.node import Node
 from tests.summary import FIGURE
+from tests.support import eventually
 from tests.system.nodes.agents import (
     AGENTS,
+    Object,
     agent_of,
     ready_after,
     until_agents_are_ready,
     until_services_lead,
 )
-from tests.system.nodes.installation import Installation, installed
+from tests.system.nodes.driver_root import driver_root
+from tests.system.nodes.installation import POLICY, Installation, installed
 from tests.system.nodes.kubectl import Kubectl
+from tests.system.nodes.test_cdi import with_gpu
 from tests.system.nodes.usage import cpu_seconds, proportional_mib, waiting_seconds
+from tests.system.nodes.validation_pod import WITH_WORKLOAD, confirm, end_validation, forget
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
-SETTLED_AFTER = 10.0
-AT_REST = 20.0
+SETTLED_AFTER = 5.0
+AT_REST = 10.0
 
 Figure = Callable[[str], None]
 
@@ -37,29 +45,41 @@ def figure(record_property: Callable[[str, object], None]) -> Figure:
 
 
 @pytest.fixture
-async def installation(
-    ground: Ground, kubectl: Kubectl, tmp_path: Path
-) -> AsyncIterator[Installation]:
-    """Sluice without a policy, and its image on every node; each has GPUs."""
+async def machines(ground: Ground, kubectl: Kubectl) -> AsyncIterator[list[NodeGpus]]:
+    """The GPUs of the nodes, of which each has our image."""
     if not is_quick(os.environ):
         pytest.skip("no image of our agents: run `make image`")
     archive = await asyncio.to_thread(build, os.environ, report=lambda _: None)
-    for node in ground.nodes:
-        await node.import_image(archive)
+    await asyncio.gather(*(node.import_image(archive) for node in ground.nodes))
     machines = [await NodeGpus.insert(node, H100_80GB) for node in ground.nodes]
-    async with installed(ground, kubectl, tmp_path) as installation:
-        yield installation
+    yield machines
     for machine in machines:
         await machine.remove()
 
 
-@pytest.mark.timeout(300)
+@pytest.fixture
+async def installation(
+    machines: list[NodeGpus], ground: Ground, kubectl: Kubectl, tmp_path: Path
+) -> AsyncIterator[Installation]:
+    """Sluice without a policy. The first node has the root of a driver container."""
+    async with (
+        driver_root(ground.nodes[0], machines[0]),
+        installed(ground, kubectl, tmp_path) as installation,
+    ):
+        yield installation
+
+
+@pytest.mark.timeout(500)
 async def test_agents_are_ready_as_rendered(
-    ground: Ground, kubectl: Kubectl, installation: Installation, figure: Figure
+    ground: Ground,
+    kubectl: Kubectl,
+    machines: list[NodeGpus],
+    installation: Installation,
+    figure: Figure,
 ) -> None:
     leads_after = await until_services_lead(installation)
     figure(f"the cluster roles of driver and discovery led {leads_after:.1f} s after their start")
-    await installation.apply_policy()
+    await installation.apply_policy(validator=WITH_WORKLOAD)
     pods, links = await until_agents_are_ready(installation)
     for name, after in links.items():
         figure(f"{name}: {after:.1f} s after the policy")
@@ -71,7 +91,13 @@ async def test_agents_are_ready_as_rendered(
         assert status["restartCount"] == 0
     seconds = [after for pod in pods if (after := ready_after(pod)) is not None]
     figure(f"agents were Ready {min(seconds):.0f} to {max(seconds):.0f} s after their creation")
-    node = ground.nodes[0]
+    await print_usage(ground.nodes[0], pods, figure)
+    await confirm_by_pods(kubectl, ground.nodes[0], machines[0])
+    await become_ready(kubectl, ground, machines)
+
+
+async def print_usage(node: Node, pods: list[Object], figure: Figure) -> None:
+    """Print what the agents of a node use at rest."""
     here = {
         pod["metadata"]["uid"]: agent_of(pod)
         for pod in pods
@@ -93,3 +119,51 @@ async def test_agents_are_ready_as_rendered(
         f" {sum(polls.values()):.2%} for loops of the stand-in that wait for XIDs"
     )
     assert all(memory.values())
+
+
+async def confirm_by_pods(kubectl: Kubectl, node: Node, machine: NodeGpus) -> None:
+    """A pod that computes on its GPU confirms a validation; one that computes wrong does not."""
+    await until_offered(kubectl, node, machine)
+    passed = await confirm(kubectl, node.name, op=1)
+    assert (passed.passed, passed.message) == (True, "a pod that asked for a GPU computed on it")
+    machine.stand_in.fail("cuLaunchKernel", CudaResult.WRONG)
+    failed = await confirm(kubectl, node.name, op=2)
+    machine.stand_in.restore()
+    said = re.fullmatch(r"GPU ([-0-9a-f]+) computes wrong: 1 values differ", failed.message)
+    assert said, failed
+    assert f"GPU-{said[1]}" in {gpu.uuid for gpu in machine.stand_in.gpus}
+    assert failed.passed is False
+
+
+async def become_ready(kubectl: Kubectl, ground: Ground, machines: list[NodeGpus]) -> None:
+    """The policy is ready once a pod that asks for a GPU gets one on every node."""
+    nodes, (_, other) = ground.nodes, ground.nodes
+    await end_validation(kubectl, *(node.name for node in nodes))
+    policy = f"clusterpolicy/{POLICY}"
+
+    async def is_named() -> bool:
+        status = (await kubectl.get(policy))["status"]
+        lacks = f"on {other.name}: a pod that asks for a GPU gets none"
+        said = [each["message"] for each in status["conditions"]]
+        assert not any(f"on {nodes[0].name}: a pod that" in each for each in said), said
+        return status["state"] == "notReady" and any(lacks in each for each in said)
+
+    await eventually(is_named, within=60, every=0.5)
+    async with driver_root(other, machines[1]):
+        await kubectl.wait("jsonpath={.status.state}=ready", policy)
+        names = [f"asks-on-{node.name}" for node in nodes]
+        await kubectl.apply(
+            *(with_gpu(name, node) for name, node in zip(names, nodes, strict=True))
+        )
+        found = [f"pod/{name}" for name in names]
+        await kubectl.wait("condition=Ready", *found)
+        await kubectl.run("delete", *found)
+    await forget(kubectl, *(node.name for node in nodes))
+
+
+async def until_offered(kubectl: Kubectl, node: Node, machine: NodeGpus) -> None:
+    """Wait until the kubelet can give all GPUs of a node to pods."""
+    count = len(machine.stand_in.gpus)
+    await kubectl.wait(
+        rf"jsonpath={{.status.allocatable.nvidia\.com/gpu}}={count}", f"node/{node.name}"
+    )

@@ -8,7 +8,6 @@ import asyncio
 import gzip
 import json
 import os
-import shutil
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -19,21 +18,20 @@ import pytest
 from libs.testing import oci
 from libs.testing.go_build import go_target
 from libs.testing.image.build import IMAGE, build, is_quick
-from libs.testing.nvml import NAME
 from libs.testing.nvml.profiles import H100_80GB
-from libs.testing.nvml.stand_in import DRIVER
 from libs.testing.oci import Files, ImageConfig
 from libs.testing.realnodes.gpus import ENVIRONMENT, HOST, NodeGpus
 from libs.testing.realnodes.ground import Ground, NodeSearch
-from libs.testing.realnodes.node import MACHINE, Node
+from libs.testing.realnodes.node import Node
 from tests.system.nodes.device_plugin import RESOURCE, DevicePlugin
+from tests.system.nodes.driver_root import ROOT, SMI_SAYS, driver_root
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.test_nodes import pod
 
-ROOT = "/run/nvidia/driver"
 SPEC = "/var/run/cdi/nvidia.com-gpu.json"
 HOSTILE_IMAGE = "localhost/hostile:test"
 OUTSIDE = "/outside"
+LOADER_CACHE = "/etc/ld.so.cache"
 MAKE = f"""
 import asyncio
 from libs.host.gpus.nvml import NvmlGpus
@@ -58,7 +56,8 @@ for name in ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1"):
     ctypes.CDLL(name)
 devices = sorted(name for name in os.listdir("/dev") if name.startswith("nvidia"))
 visible = os.environ["NVIDIA_VISIBLE_DEVICES"]
-print(json.dumps([os.access("/usr/bin/nvidia-smi", os.X_OK), devices, visible, os.getuid()]))
+smi, cache = os.access("/usr/bin/nvidia-smi", os.X_OK), os.path.exists("/etc/ld.so.cache")
+print(json.dumps([smi, devices, visible, os.getuid(), cache]))
 """
 
 
@@ -70,17 +69,13 @@ def with_gpu(name: str, node: Node, **changes: Any) -> dict[str, Any]:
     return wanted
 
 
-def install_driver(folder: Path) -> None:
-    """Write the root of a driver container, without a cache of its loader."""
-    libraries = folder / "usr/lib/x86_64-linux-gnu"
-    libraries.mkdir(parents=True)
-    for stem in ("libcuda", "libnvidia-ml"):
-        shutil.copy(folder.parent / NAME, libraries / f"{stem}.so.{DRIVER}")
-        (libraries / f"{stem}.so.1").symlink_to(f"{stem}.so.{DRIVER}")
-    smi = folder / "usr/bin/nvidia-smi"
-    smi.parent.mkdir()
-    smi.write_text("#!/bin/sh\necho stand-in\n")
-    smi.chmod(0o755)
+def with_cache(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return the pod with the cache of Debian's loader, which our image does not have."""
+    (container,) = wanted["spec"]["containers"]
+    container["volumeMounts"] = [{"name": "cache", "mountPath": LOADER_CACHE, "readOnly": True}]
+    cache = {"path": LOADER_CACHE, "type": "File"}
+    wanted["spec"]["volumes"] = [{"name": "cache", "hostPath": cache}]
+    return wanted
 
 
 def write_hostile_image(busybox: Path, target: Path) -> None:
@@ -116,13 +111,9 @@ async def node(ground: Ground, kubectl: Kubectl) -> AsyncIterator[Node]:
     node = ground.nodes[0]
     await node.import_image(await asyncio.to_thread(build, os.environ, report=lambda _: None))
     gpus = await NodeGpus.insert(node, H100_80GB)
-    await asyncio.to_thread(install_driver, node.folder / "machine/driver")
-    await node.run("mkdir", "-p", ROOT)
-    await node.run("mount", "--bind", f"{MACHINE}/driver", ROOT)
-    yield node
-    await node.run("umount", "--lazy", ROOT)
+    async with driver_root(node, gpus):
+        yield node
     await node.run("rm", "-f", SPEC)
-    await asyncio.to_thread(shutil.rmtree, node.folder / "machine/driver")
     await gpus.remove()
 
 
@@ -161,12 +152,12 @@ async def spec(node: Node, kubectl: Kubectl) -> dict[str, Any]:
 
 @pytest.fixture
 async def start_plugin(node: Node) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
-    """Offer one GPU to three pods, by the name of its CDI device."""
+    """Offer one GPU to four pods, by the name of its CDI device."""
     folder = node.folder / "disk/var-lib-kubelet/device-plugins"
     plugins: list[DevicePlugin] = []
 
     async def start(device: str) -> None:
-        replicas = [f"{device}::{number}" for number in range(3)]
+        replicas = [f"{device}::{number}" for number in range(4)]
         plugins.append(DevicePlugin(folder, *replicas, cdi=f"nvidia.com/gpu={device}"))
         await asyncio.to_thread(plugins[0].start)
 
@@ -201,7 +192,7 @@ async def test_pods_get_a_gpu_whatever_their_image(
     ids = {each["name"]: each["containerEdits"] for each in spec["devices"]}
     (device,) = [name for name, edits in ids.items() if name in uuids and edits == ids["3"]]
     await start_plugin(device)
-    await kubectl.wait(r"jsonpath={.status.allocatable.nvidia\.com/gpu}=3", f"node/{node.name}")
+    await kubectl.wait(r"jsonpath={.status.allocatable.nvidia\.com/gpu}=4", f"node/{node.name}")
     restricted = {
         "readOnlyRootFilesystem": True,
         "runAsUser": 1000,
@@ -209,17 +200,19 @@ async def test_pods_get_a_gpu_whatever_their_image(
         "capabilities": {"drop": ["ALL"]},
     }
     await kubectl.apply(
-        with_gpu("debian", node, image=IMAGE, command=WAIT),
+        with_cache(with_gpu("debian", node, image=IMAGE, command=WAIT)),
+        with_gpu("distroless", node, image=IMAGE, command=WAIT),
         with_gpu("restricted", node, image=IMAGE, command=WAIT, securityContext=restricted),
         with_gpu("hostile", node, image=HOSTILE_IMAGE),
     )
-    names = ("debian", "restricted", "hostile")
+    names = ("debian", "distroless", "restricted", "hostile")
     await kubectl.wait("condition=Ready", *(f"pod/{name}" for name in names))
-    for name, user in (("debian", 65532), ("restricted", 1000)):
-        said = await kubectl.run("exec", name, "--", "python3", "-c", USE)
-        assert json.loads(said) == [True, ["nvidia3", "nvidiactl"], "void", user]
+    for name, user in (("debian", 65532), ("distroless", 65532), ("restricted", 1000)):
+        said = json.loads(await kubectl.run("exec", name, "--", "python3", "-c", USE))
+        assert said[:-1] == [True, ["nvidia-uvm", "nvidia3", "nvidiactl"], "void", user]
+        assert said[-1] == (name == "debian")
     inside = await kubectl.run("exec", "hostile", "--", "ls", OUTSIDE)
     assert {"libcuda.so.1", "libnvidia-ml.so.1", "program"} <= set(inside.split())
-    assert await kubectl.run("exec", "hostile", "--", "nvidia-smi") == "stand-in\n"
+    assert await kubectl.run("exec", "hostile", "--", "nvidia-smi") == f"{SMI_SAYS}\n"
     assert await node.run("ls", OUTSIDE) == ""
     await kubectl.run("delete", *(f"pod/{name}" for name in names))

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -10,10 +9,11 @@ import pytest
 
 from libs.testing.image.build import build
 from libs.testing.nvml.profiles import H100_80GB
-from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.gpus import NodeGpus
-from libs.testing.realnodes.ground import Ground, NodeSearch
-from libs.testing.realnodes.node import MACHINE, Node
+from libs.testing.realnodes.ground import Ground
+from libs.testing.realnodes.node import Node
+from tests.system.nodes.conftest import CONFIG
+from tests.system.nodes.driver_root import SMI_SAYS, driver_root
 from tests.system.nodes.installation import NAMESPACE, Installation, installed
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.nri import (
@@ -31,12 +31,10 @@ from tests.system.nodes.nri import (
     until_said,
 )
 from tests.system.nodes.pods import pod
-from tests.system.nodes.test_cdi import ROOT, install_driver
 
 NRI = 'plugins."io.containerd.nri.v1.nri"'
 VALIDATED = f"version = 3\n[{NRI}.default_validator]\nenable = true\n"
 DISABLED = f"version = 3\n[{NRI}]\ndisable = true\n"
-CONFIG = "/etc/containerd/config.toml"
 DROP_IN = "/etc/containerd/conf.d/nri.toml"
 IN_1_7 = f"""
 sed -i 's/^  restrict_oom_score_adj = true$/&\\n  enable_cdi = true/' {CONFIG}
@@ -147,28 +145,22 @@ async def test_a_runtime_without_nri_is_named(
 
 
 @pytest.mark.timeout(500)
-async def test_containerd_1_7_gives_devices_once_it_is_configured(search: NodeSearch) -> None:
-    if not search.programs.containerd(Containerd.V1_7).is_dir():
-        pytest.skip("no containerd 1.7: run `make node`")
-    ground = await Ground.start(search, nodes=1, containerd=Containerd.V1_7)
-    try:
-        (node,) = ground.nodes
-        kubectl = Kubectl(ground.kube)
-        await kubectl.wait("create", f"node/{node.name}")
-        await kubectl.wait("condition=Ready", f"node/{node.name}", timeout=120)
-        await prepare(node, kubectl)
-        for namespace in ("default", ALLOWED, OTHER):
-            await kubectl.wait("create", "serviceaccount/default", "--namespace", namespace)
-        await start_on(node, kubectl)
-        await until_said(kubectl, "there is no socket /var/run/nri/nri.sock: NRI is disabled")
-        await node.run("sh", "-c", IN_1_7)
-        await ground.thread.run(node.restart_containerd())
-        await until_registered(kubectl, times=1)
-        await kubectl.apply(annotated("allowed", node), annotated("refused", node, OTHER))
-        assert await seen(kubectl, "allowed") == GIVEN
-        assert "which pods of the namespace team-b" in await refusal(kubectl, "refused", OTHER)
-    finally:
-        await ground.stop()
+async def test_containerd_1_7_gives_devices_once_it_is_configured(
+    node_1_7: Node, kubectl_1_7: Kubectl
+) -> None:
+    node, kubectl = node_1_7, kubectl_1_7
+    await prepare(node, kubectl)
+    for namespace in (ALLOWED, OTHER):
+        await kubectl.wait("create", "serviceaccount/default", "--namespace", namespace)
+    await start_on(node, kubectl)
+    await until_said(kubectl, "there is no socket /var/run/nri/nri.sock: NRI is disabled")
+    await node.run("sh", "-c", IN_1_7)
+    await node.restart_containerd()
+    await until_registered(kubectl, times=1)
+    await kubectl.apply(annotated("allowed", node), annotated("refused", node, OTHER))
+    assert await seen(kubectl, "allowed") == GIVEN
+    assert "which pods of the namespace team-b" in await refusal(kubectl, "refused", OTHER)
+    await node.run("rm", SPEC)
 
 
 @pytest.fixture
@@ -179,13 +171,8 @@ async def installation(
     for other in ground.nodes[1:]:
         await other.import_image(await asyncio.to_thread(build, os.environ, report=lambda _: None))
     gpus = await NodeGpus.insert(node, H100_80GB)
-    await asyncio.to_thread(install_driver, node.folder / "machine/driver")
-    await node.run("mkdir", "-p", ROOT)
-    await node.run("mount", "--bind", f"{MACHINE}/driver", ROOT)
-    async with installed(ground, kubectl, tmp_path) as installation:
+    async with driver_root(node, gpus), installed(ground, kubectl, tmp_path) as installation:
         yield installation
-    await node.run("umount", "--lazy", ROOT)
-    await asyncio.to_thread(shutil.rmtree, node.folder / "machine/driver")
     await gpus.remove()
 
 
@@ -207,6 +194,6 @@ async def test_a_policy_makes_the_driver_agent_a_plugin(
     await kubectl.wait("condition=Ready", "pod/by-agent", "--namespace", ALLOWED)
     look = ("--", "sh", "-c", "ls /dev | grep nvidia; nvidia-smi")
     said = await kubectl.run("exec", "--namespace", ALLOWED, "by-agent", *look)
-    assert said.split() == ["nvidia3", "nvidiactl", "stand-in"]
+    assert said.split() == ["nvidia-uvm", "nvidia3", "nvidiactl", SMI_SAYS]
     refused = await refusal(kubectl, "management", ALLOWED)
     assert "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES in spec.toolkit.env" in refused

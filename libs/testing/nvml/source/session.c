@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,27 +25,42 @@ static struct {
     uint32_t loads;
     int devices[MAX_GPUS + 1];
     unsigned device_count;
+    bool held[MAX_GPUS];
 } session;
+
+/* A container has the state among the driver's files, read-only: what it changes is its own. */
+static int open_in_container(void)
+{
+    glob_t found;
+    int file = -1;
+    if (glob(STATE_IN_CONTAINERS, 0, NULL, &found) == 0) {
+        file = open(found.gl_pathv[0], O_RDONLY | O_CLOEXEC);
+        globfree(&found);
+    }
+    return file;
+}
 
 static struct machine *map_state(int *file)
 {
     const char *path = getenv(STATE_VARIABLE);
-    if (!path || !*path) {
-        fprintf(stderr, "stand-in NVML: set " STATE_VARIABLE " to the state file of a machine\n");
-        return NULL;
-    }
+    int sharing = MAP_SHARED;
     struct stat status;
-    *file = open(path, O_RDWR | O_CLOEXEC);
+    *file = path && *path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (*file < 0) {
+        sharing = MAP_PRIVATE;
+        *file = open_in_container();
+    }
     if (*file < 0 || fstat(*file, &status)) {
-        fprintf(stderr, "stand-in NVML: cannot open the state file %s: %m\n", path);
+        fprintf(stderr, "stand-in NVML: set " STATE_VARIABLE " (%s) to the state file of a machine\n",
+                path ? path : "");
         return NULL;
     }
     struct machine *machine = MAP_FAILED;
     if (status.st_size == sizeof(struct machine))
-        machine = mmap(NULL, sizeof(*machine), PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
+        machine = mmap(NULL, sizeof(*machine), PROT_READ | PROT_WRITE, sharing, *file, 0);
     if (machine == MAP_FAILED || machine->layout != LAYOUT_DIGEST) {
         fprintf(stderr, "stand-in NVML: %s is no state file of this version: create it anew\n",
-                path);
+                sharing == MAP_SHARED ? path : STATE_IN_CONTAINERS);
         if (machine != MAP_FAILED)
             munmap(machine, sizeof(*machine));
         close(*file);
@@ -74,9 +90,14 @@ static int hold_devices(const struct machine *machine)
         return errno == EACCES ? RETURN_NO_PERMISSION : RETURN_DRIVER_NOT_LOADED;
     for (uint32_t i = 0; i < machine->gpu_count; i++) {
         snprintf(name, sizeof(name), "nvidia%u", machine->gpus[i].identity.minor);
-        hold(machine->device_folder, name);
+        session.held[i] = hold(machine->device_folder, name) >= 0;
     }
     return RETURN_SUCCESS;
+}
+
+bool session_holds(const struct machine *machine, uint32_t gpu)
+{
+    return !machine->device_folder[0] || session.held[gpu];
 }
 
 static void wait_for_driver_lock(const struct machine *machine, int file)

@@ -61,6 +61,7 @@ void *compute_instance_handle(const struct call *call, const struct compute_inst
 int session_enter(struct call *call);
 void session_leave(struct call *call);
 bool session_is(const struct machine *machine);
+bool session_holds(const struct machine *machine, uint32_t gpu);
 int driver_state(const struct machine *machine, uint32_t loads);
 int fault_result(const struct machine *machine, const char *function, uint32_t gpu);
 void lock_driver(struct call *call);

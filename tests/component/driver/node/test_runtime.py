@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 
 from libs.contracts.commands import Swap
+from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import ContainerRuntime, Facts
 from libs.contracts.reports import Outcome
+from libs.host import diagnosing
 from libs.host.cdi import published
 from libs.host.runtimes import containerd
 from libs.host.runtimes.common import HANDLERS
@@ -77,6 +79,23 @@ async def test_a_node_without_gpu_pods_is_configured_at_once(world: World) -> No
     async with world.agent():
         await world.clock.sleep(90)
     assert (containers.restarts, containers.questions) == ([UNIT], 3)
+
+
+@in_world
+async def test_what_the_runtime_lacks_is_noted_for_the_evidence_until_it_is_there(
+    world: World,
+) -> None:
+    containers = runtime(world)
+    containers.refusal = "Access denied"
+    tree = world.machine.tree
+    async with world.agent():
+        await world.until(lambda: "Access denied" in why(world))
+        assert tree.text(diagnosing.RUNTIME_LACKS) == LACKING
+        assert Diagnosis.RUNTIME_HANDLER in diagnosing.notes(tree)
+        containers.refusal = ""
+        await world.until(lambda: last(world) == READY)
+        assert not tree.exists(diagnosing.RUNTIME_LACKS)
+        assert Diagnosis.RUNTIME_HANDLER not in diagnosing.notes(tree)
 
 
 @in_world

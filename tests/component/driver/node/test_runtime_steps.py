@@ -11,6 +11,7 @@ from libs.host.runtimes.port import RuntimeStatus, RuntimeUnavailable
 from libs.host.tree import Tree
 from services.driver.node import runtime_attempt as attempts
 from services.driver.node.runtime_steps import Restart, RuntimeSettings, Settled, next_step
+from services.driver.node.undo import remove_files
 from tests.component.driver.node.memory_runtime import UNIT, MemoryRuntime
 from tests.unit.host.builders import put, tree
 from tests.unit.host.runtimes.test_containerd import PEOPLES
@@ -183,6 +184,81 @@ def test_the_runtime_says_which_files_are_its_own(
     assert here.text(path) == text
     next_step(here, OFF, "the runtime does not answer", now=0.0)
     attempts.clear(here)
+    assert content(tmp_path) == before
+
+
+LATER = {"/etc/crio/crio.conf.d/50-mine.conf": "# Ours.\n[crio.image]\npause = 'x'  # kept\n"}
+PEOPLES_TEMPLATE = '{{ template "base" . }}\n\n# Our registry.\n[plugins."x".y]\nz = 1'
+HOSTS = {
+    "CRI-O": ("cri-o", "", {"/etc/crio/crio.conf.d/10-crio.conf": CRUN, **LATER}),
+    "RKE2": ("containerd", GENERATED, {GENERATED: BASE}),
+    "RKE2 with a template of people": (
+        "containerd",
+        GENERATED,
+        {GENERATED: BASE + PEOPLES_TEMPLATE.partition("\n\n")[2], TEMPLATE: PEOPLES_TEMPLATE},
+    ),
+    "RKE2 that imports a folder": (
+        "containerd",
+        GENERATED,
+        {GENERATED: IMPORTING, f"{FOLDER}/10-mine.toml": "# Ours.\nversion = 3\n"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize(
+    ("settings", "earlier"), [(ON, ()), (OTHERS, (ON,)), (OFF, (ON,)), (OFF, (ON, OTHERS))]
+)
+def test_files_of_other_runtimes_are_as_before_wherever_the_agent_was_killed(
+    tmp_path: Path, name: str, settings: RuntimeSettings, earlier: tuple[RuntimeSettings, ...]
+) -> None:
+    runtime, config, files = HOSTS[name]
+    lacks = status(name=runtime, config=config, reads_cdi=True)
+
+    def step(here: Tree, settings: RuntimeSettings) -> None:
+        next_step(here, settings, lacks, now=0.0)
+
+    expected = None
+    for kills in range(100):
+        root = tmp_path / str(kills)
+        root.mkdir()
+        here = tree(root, {**files, "/proc/modules": ""})
+        (root / "var/lib").mkdir(parents=True, exist_ok=True)
+        (root / "run/sluice").mkdir(parents=True)
+        before = _etc(root), content(root / "var")
+        for each in earlier:
+            step(here, each)
+        try:
+            step(KillableTree(root, at=kills), settings)
+        except Killed:
+            step(here, settings)
+        else:
+            assert kills >= 2
+            return
+        found = _etc(root), content(root / "var/lib/rancher")
+        expected = expected or found
+        assert found == expected
+        step(here, OFF)
+        remove_files(here)
+        assert (_etc(root), content(root / "var")) == before
+
+
+@pytest.mark.parametrize(
+    ("runtime", "config", "broken"),
+    [
+        ("cri-o", "", {"/etc/crio/crio.conf.d/10-crio.conf": f"{CRUN}[crio"}),
+        ("cri-o", "", {"/etc/crio/crio.conf.d/10-crio.conf": CRUN, **dict.fromkeys(LATER, "[")}),
+        ("containerd", GENERATED, {GENERATED: f"{BASE}[plugins"}),
+        ("containerd", GENERATED, {GENERATED: IMPORTING, f"{FOLDER}/10-mine.toml": "["}),
+    ],
+)
+def test_broken_files_of_other_runtimes_are_left_alone(
+    tmp_path: Path, runtime: str, config: str, broken: dict[str, str]
+) -> None:
+    here = tree(tmp_path, broken)
+    before = content(tmp_path)
+    with pytest.raises(NotConfigurable, match="is not valid TOML"):
+        next_step(here, ON, status(name=runtime, config=config, reads_cdi=True), now=0.0)
     assert content(tmp_path) == before
 
 

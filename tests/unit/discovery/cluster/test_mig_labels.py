@@ -7,7 +7,7 @@ from libs.contracts.facts import Facts, Gpu, Mig
 from libs.policy.kinds.mig import MigStrategy
 from services.discovery.cluster.decide import LabelPolicy, ReportedFacts
 from services.discovery.cluster.gfd import gpu_labels
-from services.discovery.cluster.mig_labels import SharedResource, Sharing, SharingStrategy
+from services.discovery.cluster.sharing import SharedResource, Sharing, SharingStrategy
 from tests.unit.discovery.cluster.builders import DEVICE, GPU, labels_after, node, ours
 
 MODEL = "NVIDIA-H100-80GB-HBM3"

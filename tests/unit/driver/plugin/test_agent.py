@@ -6,8 +6,8 @@ from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.reports import Outcome
 from libs.host.deviceplugin.port import AllocationRefused
+from libs.policy.plugin_config.config import MigStrategy
 from services.driver.plugin.allocation import IMEX_CHANNEL
-from services.driver.plugin.config import MigStrategy
 from services.driver.plugin.current_config import READ_INTERVAL
 from services.driver.plugin.offering import INSPECT_EVERY, NO_IMEX
 from tests.unit.driver.plugin.builders import gpu

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from libs.host.deviceplugin.port import Allocation, AllocationRefused, DeviceFile, Mount
+from libs.policy.plugin_config.config import IdStrategy, ListStrategy, PluginConfig, TimeSlicing
+from libs.policy.plugin_config.config import MigStrategy as Mig
 from services.driver.plugin.allocation import allocate
-from services.driver.plugin.config import IdStrategy, ListStrategy, PluginConfig, TimeSlicing
-from services.driver.plugin.config import MigStrategy as Mig
 from services.driver.plugin.resources import device_files, resources_of
 from tests.unit.driver.plugin.builders import gpu
 

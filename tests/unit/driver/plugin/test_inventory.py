@@ -8,7 +8,7 @@ from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.host.pci import DEVICES
 from libs.host.tree import Tree
-from services.driver.plugin.config import MigStrategy, PluginConfig, TimeSlicing
+from libs.policy.plugin_config.config import MigStrategy, PluginConfig, TimeSlicing
 from services.driver.plugin.inventory import NO_SPEC, Inventory, offers, unusable
 from services.driver.plugin.places import Place, places_of
 from tests.unit.driver.plugin.builders import gpu

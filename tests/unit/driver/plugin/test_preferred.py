@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from libs.host.deviceplugin.port import AllocationRefused
-from services.driver.plugin.config import SharingPolicy
+from libs.policy.plugin_config.config import SharingPolicy
 from services.driver.plugin.places import Place, nearness
 from services.driver.plugin.preferred import preferred_gpus, preferred_shares
 from services.driver.plugin.replicas import uuid_of

@@ -3,7 +3,7 @@
 import pytest
 
 from libs.contracts.facts import Gpu
-from services.driver.plugin.config import MigStrategy
+from libs.policy.plugin_config.config import MigStrategy
 from services.driver.plugin.resources import (
     Inconsistent,
     capability_files,

@@ -17,7 +17,7 @@ and refuses every other text. A GPU is chosen as CUDA does, by CUDA_VISIBLE_DEVI
 
 int nvmlInitWithFlags(unsigned flags);
 
-/* The visible devices: GPUs without MIG, and compute instances. */
+/* The visible devices, whose files are there: GPUs without MIG, and compute instances. */
 struct device {
     uint32_t gpu;
     char uuid[64];
@@ -72,7 +72,7 @@ static void list_devices(struct machine *machine)
     device_count = 0;
     for (uint32_t i = 0; i < machine->gpu_count; i++) {
         struct gpu *gpu = &machine->gpus[i];
-        if (gpu->health.condition)
+        if (gpu->health.condition || !session_holds(machine, i))
             continue;
         if (!gpu->mig.mode) {
             add_device(i, gpu->identity.uuid);

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.driver.plugin.config import (
+from libs.policy.plugin_config.config import (
     IdStrategy,
     ListStrategy,
     MigStrategy,
@@ -13,7 +13,7 @@ from services.driver.plugin.config import (
     SharingPolicy,
     TimeSlicing,
 )
-from services.driver.plugin.config_file import load_config
+from libs.policy.plugin_config.file import load_config
 
 UUID = "4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import cast
 
-from services.driver.plugin.config import RefusedConfig
+from libs.policy.plugin_config.config import RefusedConfig
 
 
 class Section:

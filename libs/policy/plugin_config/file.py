@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
-from services.driver.plugin.config import (
+from libs.policy.plugin_config.config import (
     PREFIX,
     IdStrategy,
     ListStrategy,
@@ -23,7 +23,7 @@ from services.driver.plugin.config import (
     SharingPolicy,
     TimeSlicing,
 )
-from services.driver.plugin.config_section import Section, integer
+from libs.policy.plugin_config.section import Section, integer
 
 E = TypeVar("E", bound=StrEnum)
 

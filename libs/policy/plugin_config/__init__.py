@@ -1,0 +1,1 @@
+"""The configuration of the device plugin, in the format of NVIDIA's. Pure."""
