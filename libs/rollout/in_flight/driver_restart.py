@@ -97,7 +97,7 @@ def driver_failure(f: InFlightNode) -> str:
     if pod.trouble.partition(":")[0] in _PERMANENT:
         return pod.trouble
     if pod.restarts >= limits.RESTARTS:
-        return f"the driver container restarted {pod.restarts} times{_trouble(f)}"
+        return f"the driver container restarted {pod.restarts} times{trouble_text(f)}"
     return ""
 
 
@@ -273,7 +273,7 @@ def _progress_text(f: InFlightNode) -> str:
     if pod is None and not installs_on_host(f):
         return f"no driver pod with label {f.record.label} exists yet"
     if pod is not None and not pod.ready:
-        return f"driver pod {pod.display_name} is not ready yet{_trouble(f)}"
+        return f"driver pod {pod.display_name} is not ready yet{trouble_text(f)}"
     return "the driver agent has not reported the loaded modules yet"
 
 
@@ -284,10 +284,11 @@ def _agent_progress_text(f: InFlightNode, driver: Component, command: Command) -
     detail = progress.detail or progress.phase
     if progress.phase == "gate" and f.node.gate is not None and f.node.gate.why:
         detail = f"{detail}: {f.node.gate.why}"
-    return f"{detail}{_trouble(f)}"
+    return f"{detail}{trouble_text(f)}"
 
 
-def _trouble(f: InFlightNode) -> str:
+def trouble_text(f: InFlightNode) -> str:
+    """Return what the kubelet says of the driver pod, in brackets; empty if nothing is known."""
     trouble = "" if f.new_pod is None else f.new_pod.trouble
     known = "; ".join(filter(None, (trouble, describe(f.node.obstacle))))
     return f" ({known})" if known else ""

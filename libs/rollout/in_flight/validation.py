@@ -19,6 +19,7 @@ from libs.rollout.in_flight.driver_restart import (
     installs_on_host,
     is_shut_out_after_swap,
     restart_again,
+    trouble_text,
 )
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
@@ -73,13 +74,15 @@ def validation(f: InFlightNode) -> NodeOutcome:
         return outcome
     if f.is_overdue:
         reason = _progress_text(inputs)
+        if not inputs.ready:
+            reason = f"the driver is not ready{trouble_text(f)}"
         if evidence is not None:
             reason = _mismatch(inputs, evidence) or "a command to an agent was not answered"
         return fail(f, f"validation: {reason}")
     if step := _command_step(inputs):
         return step
     if not inputs.ready:
-        detail = "waiting for the driver to become ready for validation"
+        detail = f"waiting for the driver to become ready for validation{trouble_text(f)}"
         return state_wait(f, WaitCode.DRIVER_START, detail)
     return state_wait(f, WaitCode.VALIDATION, _progress_text(inputs))
 

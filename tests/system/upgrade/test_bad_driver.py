@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 import pytest
 
@@ -15,8 +16,44 @@ from tests.system.upgrade.world import NEW, OLD, World
 pytestmark = SOAK_ONLY
 
 RUNS_WITHIN, HALTED_WITHIN = 240.0, 400.0
+LIVES: Final = 20.0
+CRASHES: Final = "CrashLoopBackOff"
+RUNS_AGAIN_WITHIN: Final = 420.0
+"""A kubelet waits up to five minutes before it starts a container again."""
 FAILED = UpgradeState.UPGRADE_FAILED
 FORMAT = "insmod: ERROR: could not insert module nvidia.ko: Invalid module format"
+
+
+@pytest.mark.timeout(1200)
+async def test_a_driver_that_crashes_after_its_proof_is_named_and_proven_again(
+    world: World, record_property: Callable[[str, object], None]
+) -> None:
+    await world.apply_policy(OLD)
+    async with observe_driverless(world) as observer:
+        await world.until_all_run(OLD, within=RUNS_WITHIN)
+        for machine in world.machines:
+            machine.set_driver(NEW, DriverSettings(lives_seconds=LIVES))
+        began = time.monotonic()
+        await world.apply_policy(NEW)
+        said: dict[str, str] = {}
+
+        async def is_named() -> bool:
+            for machine in world.machines:
+                answer = await world.why(machine.node.name)
+                if answer and answer.wait and CRASHES in answer.wait.detail:
+                    said[machine.node.name] = f"{answer.wait.code}: {answer.wait.detail}"
+            return len(said) == len(world.machines)
+
+        await world.until(is_named, within=HALTED_WITHIN)
+        seconds = time.monotonic() - began
+        record_property(
+            FIGURE, f"drivers crash after their proof: named in {seconds:.0f} s: {said}"
+        )
+        for machine in world.machines:
+            machine.set_driver(NEW, DriverSettings())
+        await world.until_all_run(NEW, within=RUNS_AGAIN_WITHIN)
+        assert await world.cordoned() == []
+        await assert_audit_passes(world, observer)
 
 
 @pytest.mark.timeout(1200)
@@ -26,7 +63,7 @@ FORMAT = "insmod: ERROR: could not insert module nvidia.ko: Invalid module forma
         (DriverSettings(failure=FORMAT), "Invalid module format"),
         (DriverSettings(loads="575.57.08"), "575.57.08"),
         (DriverSettings(hangs=True), "driver-start: "),
-        (DriverSettings(lives_seconds=2.0), "the driver container restarted 3 times"),
+        (DriverSettings(lives_seconds=0.01), "the driver container restarted 3 times"),
     ],
     ids=[
         "it does not load",

@@ -52,6 +52,9 @@ END = NOW + 540
 POD = f"pod-{NEW}-node-1"
 
 
+CRASHING = driver_pod(NEW, ready=False, trouble="CrashLoopBackOff: back-off")
+
+
 def ready(record: dict[str, Any] | None = None, **changes: Any) -> NodeView:
     swap = Swap(label=label_of(NEW), old_pod_uid="pod-target-old-node-1")
     parts = {
@@ -214,7 +217,7 @@ def test_progress_of_another_op_resumes_no_plugin() -> None:
         ("begun", WaitCode.VALIDATION, "cuda: vectorAdd"),
         ("not begun", WaitCode.VALIDATION, "validator"),
         ("silent", WaitCode.VALIDATION, "validator"),
-        ("no driver", WaitCode.DRIVER_START, "driver"),
+        ("no driver", WaitCode.DRIVER_START, "ready for validation (CrashLoopBackOff: back-off)"),
         ("no validator", WaitCode.VALIDATION, "no validator"),
     ],
 )
@@ -225,7 +228,7 @@ def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> 
     elif change == "silent":
         view = silenced(view, "validator")
     elif change == "no driver":
-        view = replace(view, driver_pods=(driver_pod(NEW, ready=False),))
+        view = replace(view, driver_pods=(CRASHING,))
     elif change == "no validator":
         view = without_component(view, "validator")
     wait = wait_of(outcome_of(view))
@@ -392,6 +395,7 @@ def test_a_failed_check_is_the_cause(steps: tuple[ValidationStep, ...], cause: s
     [
         ("hangs", "validation: cuda"),
         ("silent", "validation: the validator "),
+        ("no driver", "validation: the driver is not ready (CrashLoopBackOff: back-off)"),
         ("other boot", "boot boot-0"),
     ],
 )
@@ -401,6 +405,8 @@ def test_the_validation_limit_reports_what_was_missing(change: str, cause: str) 
         view = at_phase(view, "validator", "cuda")
     elif change == "silent":
         view = silenced(view, "validator")
+    elif change == "no driver":
+        view = replace(view, driver_pods=(CRASHING,))
     else:
         view = proof(view, NOW, boot_id="boot-0")
     assert cause in failing_with(outcome_of(view, END), view, END).cause
