@@ -13,6 +13,7 @@ from libs.testing.image.driver_settings import DriverSettings
 from tests.summary import FIGURE
 from tests.system.upgrade.audit import assert_audit_passes, observe_driverless
 from tests.system.upgrade.kills import KILLS, Turn, plans
+from tests.system.upgrade.offers import offered_gpus
 from tests.system.upgrade.states import NodeStates, node_states
 from tests.system.upgrade.workload import SERVICE
 from tests.system.upgrade.world import NEW, OLD, World
@@ -26,10 +27,11 @@ async def audited(world: World) -> AsyncGenerator[None]:
     # The vendor's container unloads its modules when it ends, unless they are in use: both ways.
     world.machines[0].set_driver(OLD, DriverSettings(leaves_modules=True))
     await world.apply_policy(OLD)
-    async with observe_driverless(world) as observer:
+    async with observe_driverless(world) as observer, offered_gpus(world) as offered:
         await world.until_all_run(OLD, within=FIRST_RUNS_WITHIN)
         await world.run_service()
         yield
+        assert offered.withdrawn == {machine.node.name for machine in world.machines}
         log = await assert_audit_passes(world, observer)
         assert ("sluice-scheduler", "", "pods/eviction", "create") in log.requests
 
