@@ -11,6 +11,7 @@ from libs.contracts.node import UpgradeState
 from tests.summary import FIGURE
 from tests.system.upgrade.audit import audited
 from tests.system.upgrade.kills import KILLS, Turn, plans
+from tests.system.upgrade.offers import offered_gpus
 from tests.system.upgrade.states import NodeStates, node_states
 from tests.system.upgrade.workload import SERVICE
 from tests.system.upgrade.world import NEW, World
@@ -23,7 +24,11 @@ UPGRADED_WITHIN = 360.0
 async def test_an_upgrade_with_kills_completes_and_passes_the_audit(
     world: World, turns: tuple[Turn, Turn], record_property: Callable[[str, object], None]
 ) -> None:
-    async with audited(world), node_states(world.ground.kube) as states:
+    async with (
+        audited(world),
+        offered_gpus(world) as offered,
+        node_states(world.ground.kube) as states,
+    ):
         began = time.monotonic()
         await world.apply_policy(NEW)
         try:
@@ -36,6 +41,7 @@ async def test_an_upgrade_with_kills_completes_and_passes_the_audit(
         seconds = time.monotonic() - began
         done = f"upgrade of two nodes: {'; '.join(map(str, turns))}: {seconds:.0f} s"
         record_property(FIGURE, done)
+        assert offered.withdrawn == {machine.node.name for machine in world.machines}
         cordoned = await world.cordoned()
         assert cordoned == [cordon.result()]
         await world.kubectl.run("uncordon", *cordoned)
