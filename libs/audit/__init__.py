@@ -8,7 +8,7 @@ docs/invariants.md and docs/states.md. Pure: no I/O, no clock.
 check turns the case into findings; the checks of one invariant are in one module.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -40,6 +40,8 @@ __all__ = [
     "Violation",
     "isolation",
     "judge",
+    "judge_agents",
+    "judge_agents_by_writes",
     "unaccounted",
 ]
 
@@ -85,6 +87,14 @@ _CHECKS: Final = (
 )
 
 
+_OF_AGENTS: Final = tuple(
+    check
+    for check in _CHECKS
+    if "entries" in check.needs or check.find in (leases.leases, proof.proof)
+)
+"""The checks of journals, each of which judges a node by its own records alone."""
+
+
 class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
     """In the order of time."""
@@ -98,10 +108,24 @@ def judge(journal: AuditJournal, *, faults: bool = False) -> AuditResult:
     With `faults`, faults were injected into the run: of I10 only repeats are then judged, because
     it limits the writes of an undisturbed run.
     """
+    return _run(journal, _CHECKS, faults=faults)
+
+
+def judge_agents(journal: AuditJournal) -> AuditResult:
+    """Return the violations that the journals and the events of agents show without any write."""
+    return _run(journal, [each for each in _OF_AGENTS if "revisions" not in each.needs])
+
+
+def judge_agents_by_writes(journal: AuditJournal) -> AuditResult:
+    """Return the violations that the journals of agents show beside the writes to their Nodes."""
+    return _run(journal, [each for each in _OF_AGENTS if "revisions" in each.needs])
+
+
+def _run(journal: AuditJournal, checks: Sequence[_Check], *, faults: bool = True) -> AuditResult:
     case = AuditCase(journal)
     violations: list[Violation] = []
     unjudged: dict[str, list[str]] = {}
-    for check in _CHECKS:
+    for check in checks:
         missing = [source for source in check.needs if getattr(journal, source) is None]
         if faults and check.invariant == "I10" and not check.with_faults:
             missing = ["a run without injected faults"]

@@ -37,6 +37,10 @@ _AUDITED_EVENTS: Final = frozenset(
 )
 
 
+JOURNAL: Final = "the journal of"
+"""Begins the name of a missing source that is the journal of one agent."""
+
+
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """A violation of an invariant."""
 
@@ -96,6 +100,13 @@ class AuditCase:
         self.events = journal.events or ()
         self.timeline = Timeline(self.revisions, journal.start)
         self.availability = PoolAvailability(self.timeline, journal.pools)
+
+    def has_journal(self, uid: str, component: str, since: float) -> bool:
+        """Report whether the journal of an agent has every entry from a time on."""
+        if self.journal.journals_since is None:
+            return True
+        complete = self.journal.journals_since.get((uid, component))
+        return complete is not None and complete <= since
 
     @cached_property
     def decoded_events(self) -> list[tuple[Event, EventBody]]:

@@ -11,7 +11,7 @@ lease.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -155,7 +155,7 @@ def adoption(case: AuditCase) -> Iterator[AuditFinding]:
     """
     taken: dict[tuple[str, str, str, int], set[Order]] = defaultdict(set)
     own_commands: dict[tuple[str, str], list[Entry]] = defaultdict(list)
-    for entry in sorted(case.entries, key=lambda entry: entry.time):
+    for entry in sorted(_of_begun_ops(case.entries), key=lambda entry: entry.time):
         node = entry.node_uid, entry.boot_id
         orders = taken[*node, entry.component, entry.epoch]
         if entry.phase not in _EFFECTS or entry.order in orders:
@@ -165,6 +165,18 @@ def adoption(case: AuditCase) -> Iterator[AuditFinding]:
             yield from _adoption_missed(entry, own_commands[node])
         if len(orders) == 2:
             own_commands[node].append(entry)
+
+
+def _of_begun_ops(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Return the entries of ops whose beginning is in the journal: it may begin within one."""
+    begun: set[tuple[str, str, Order]] = set()
+    for entry in entries:
+        op = entry.node_uid, entry.component, entry.order
+        is_seen = entry.phase == EntryPhase.STEP and not entry.detail
+        if entry.phase == EntryPhase.STARTED or is_seen:
+            begun.add(op)
+        if op in begun:
+            yield entry
 
 
 def _adoption_missed(entry: Entry, own_commands: list[Entry]) -> Iterator[AuditFinding]:
@@ -206,11 +218,20 @@ def under_lease(case: AuditCase) -> Iterator[AuditFinding]:
 
     An agent that lost its journal may start the op in its slot again, even after the lease ended.
     """
+    until = case.journal.revisions_until
+    journals: dict[tuple[str, str], Order] = {}
     spans = {uid: _lease_spans(case, node) for uid, node in case.timeline.nodes.items()}
     first: dict[tuple[str, str, Order], float] = {}
     for entry in case.entries:
         if not _needs_token(entry) or entry.node_uid not in spans:
             continue
+        if until is not None and entry.time > until:
+            continue
+        if case.journal.journals_since is not None:
+            # A journal that was lost begins with the op that is repeated.
+            own = journals.setdefault((entry.node_uid, entry.component), entry.order)
+            if own == entry.order:
+                continue
         since = first.setdefault((entry.node_uid, entry.component, entry.order), entry.time)
         begun = [span for span in spans[entry.node_uid] if span.since - SKEW_SECONDS <= entry.time]
         tokens = [span.token for span in begun if entry.time <= span.until + SKEW_SECONDS]

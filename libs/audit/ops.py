@@ -1,7 +1,7 @@
 """I5 and I11: the ops in the journals of the agents.
 
 I5: only the kernel decides whether a driver can be unloaded, and its answer is final. The driver
-agent journals each attempt to unload as a step of its op. The detail of the step is `unload: ` and
+agent journals each new answer of the kernel as a step of its op. The detail is `unload: ` and
 one word, optionally followed by a blank or comma and more text: `ok` (the modules are unloaded),
 `busy` (EBUSY) or `none` (no module was loaded).
 

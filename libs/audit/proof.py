@@ -11,6 +11,7 @@ import msgspec
 
 from libs.audit.case import (
     CHANGING_COMMANDS,
+    JOURNAL,
     SKEW_SECONDS,
     AuditCase,
     AuditFinding,
@@ -100,6 +101,7 @@ def proof(case: AuditCase) -> Iterator[AuditFinding]:
     """Check each return against the record of the node and the journals of the agents."""
     finished = None if case.journal.entries is None else _FinishedOps(case)
     without_boot_id: set[str] = set()
+    unread: set[str] = set()
     pods_missing = False
     for change, state in case.timeline.changes_with(_ProofState.at_start):
         name = change.node.name
@@ -111,8 +113,10 @@ def proof(case: AuditCase) -> Iterator[AuditFinding]:
                 without_boot_id.add(name)
             removed = change.before.operation == Operation.REMOVE and change.after.state != _DONE
             action = "was released" if removed else "returned to service"
+            if finished and (journal := _missing_journal(case, change, removed=removed)):
+                unread.add(journal)
             if removed:
-                problems = list(_removal_problems(change, finished))
+                problems = list(_removal_problems(case, change, finished))
             else:
                 problems = _return_problems(case, change, state, finished)
                 pods_missing |= _names_pod(change) and not case.timeline.pods
@@ -125,6 +129,7 @@ def proof(case: AuditCase) -> Iterator[AuditFinding]:
         yield MissingSource(invariant="I3", source=f"status.nodeInfo.bootID of {names}")
     if finished is None:
         yield MissingSource(invariant="I3", source="entries")
+    yield from (MissingSource(invariant="I3", source=each) for each in sorted(unread))
     if pods_missing:
         yield MissingSource(invariant="I3", source="Pods")
 
@@ -137,7 +142,8 @@ def _return_problems(
     evidence = _evidence(change)
     if evidence and not problems:
         problems = list(instance_problems(case, change, evidence))
-    if evidence and finished and not problems:
+    has_journal = finished and not _missing_journal(case, change, removed=False)
+    if evidence and finished and has_journal and not problems:
         problems = list(_validator_problems(change, evidence, finished))
     return problems
 
@@ -226,8 +232,25 @@ def _validator_problems(
             return
 
 
-def _removal_problems(change: NodeChange, finished: _FinishedOps | None) -> Iterator[str]:
+def _missing_journal(case: AuditCase, change: NodeChange, *, removed: bool) -> str:
+    """Return the journal without which a return or a removal is not judged; empty: it is there."""
+    evidence, lease = _evidence(change), change.lease_ended
+    if removed:
+        component, since = Writer.DRIVER, lease.since if lease else 0.0
+    else:
+        component, since = Writer.VALIDATOR, evidence.at - SKEW_SECONDS if evidence else 0.0
+    uid, name = change.node.uid, change.node.name
+    if case.has_journal(uid, component, since) or not (removed or evidence):
+        return ""
+    return f"{JOURNAL} {component} on {name}"
+
+
+def _removal_problems(
+    case: AuditCase, change: NodeChange, finished: _FinishedOps | None
+) -> Iterator[str]:
     """Check that the driver agent journaled the removal of the driver."""
     token = change.lease_ended.token if change.lease_ended else 0
+    if _missing_journal(case, change, removed=True):
+        return
     if finished and (change.node.uid, token) not in finished.swaps:
         yield f"no driver agent journaled a finished swap under token {token}"

@@ -4,7 +4,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from libs.audit.case import STALE_SECONDS, AuditCase, AuditFinding, Violation, event_violation
+from libs.audit.case import (
+    JOURNAL,
+    STALE_SECONDS,
+    AuditCase,
+    AuditFinding,
+    MissingSource,
+    Violation,
+    event_violation,
+)
 from libs.contracts.commands import Order
 from libs.contracts.events import (
     CommandEvent,
@@ -107,6 +115,7 @@ def wrong_agent_events(case: AuditCase) -> Iterator[AuditFinding]:
 
     An op whose journal was lost is repeated, and may end once more and otherwise.
     """
+    unread: set[str] = set()
     journaled: dict[tuple[str, str, Order], set[str]] = defaultdict(set)
     for entry in case.entries:
         if entry.phase == EntryPhase.FINISHED and entry.result:
@@ -116,6 +125,9 @@ def wrong_agent_events(case: AuditCase) -> Iterator[AuditFinding]:
         claimed = _outcome(event, body)
         if claimed is None or not isinstance(body, CommandEvent | EvidenceEvent):
             continue
+        if not case.has_journal(event.node_uid, event.writer, event.at - STALE_SECONDS):
+            unread.add(f"{JOURNAL} {event.writer} on {event.node}")
+            continue
         op = event.node_uid, event.writer, Order(body.token, body.op)
         actual = journaled.get(op, ())
         if claimed not in actual:
@@ -124,6 +136,7 @@ def wrong_agent_events(case: AuditCase) -> Iterator[AuditFinding]:
             )
             shown = f"records {' and '.join(sorted(actual))}" if actual else _NO_END
             yield event_violation("I9", event, f"{claim}, but its journal {shown}")
+    yield from (MissingSource(invariant="I9", source=each) for each in sorted(unread))
 
 
 def _outcome(event: Event, body: EventBody) -> str | None:

@@ -28,6 +28,7 @@ from libs.contracts.subjects import (
     Check,
     Command,
     Event,
+    Journal,
     State,
     Telemetry,
     plane_pattern,
@@ -184,7 +185,7 @@ def _system(monitor: str) -> Account:
 
 
 def _node_broadcasts() -> tuple[str, ...]:
-    return plane_pattern(Beat), plane_pattern(Telemetry)
+    return plane_pattern(Beat), plane_pattern(Telemetry), plane_pattern(Journal)
 
 
 def _export(kind: str, subject: str, *accounts: str) -> str:

@@ -1,7 +1,7 @@
 """The journal of an agent's ops: a file of JSON lines that survives crashes.
 
-The first line is a header with the version; each further line is an entry, which is on the disk
-when `append` returns.
+The first line is a header with the version, and until when entries were dropped; each further line
+is an entry, which is on the disk when `append` returns.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -35,6 +35,14 @@ class JournalUnusable(Exception):
     """The journal cannot be trusted; the text names the journal, the cause and the remedy."""
 
 
+class JournalContent(msgspec.Struct, frozen=True):
+    """All entries of a journal, oldest first."""
+
+    entries: Sequence[Entry]
+    complete_since: float | None
+    """The time from which no entry is missing; None: unknown."""
+
+
 class Journal(Protocol):
     async def open(self) -> Sequence[Entry]:
         """Return all entries, oldest first; raise `JournalUnusable`."""
@@ -42,6 +50,10 @@ class Journal(Protocol):
 
     async def append(self, entry: Entry) -> None:
         """Write an entry that survives any crash after the return; raise `JournalUnusable`."""
+        ...
+
+    async def read(self) -> JournalContent:
+        """Return what the journal has, and change nothing; raise `JournalUnusable`."""
         ...
 
 
@@ -64,6 +76,9 @@ class FileJournal:
 
     async def append(self, entry: Entry) -> None:
         await self._run_alone(lambda: self._file.append(entry))
+
+    async def read(self) -> JournalContent:
+        return await self._run_alone(self._file.read)
 
     async def _run_alone(self, function: Callable[[], T]) -> T:
         """Run one function at a time; a cancelled caller waits, since threads cannot be stopped."""
@@ -103,8 +118,17 @@ def compact(entries: Iterable[Entry]) -> list[Entry]:
     return [entries[number] for number in sorted(needed)]
 
 
-class _Header(msgspec.Struct, frozen=True):
+class _Header(msgspec.Struct, frozen=True, omit_defaults=True):
     journal: int
+    dropped_until: float | None = None
+    """Entries up to this time were dropped; 0: none was; None: an earlier release wrote it."""
+
+
+class _FileContent(NamedTuple):
+    header: _Header
+    entries: list[Entry]
+    size: int
+    """Bytes of the complete lines."""
 
 
 class _File:
@@ -120,11 +144,30 @@ class _File:
             data = self._path.read_bytes() if self._path.exists() else b""
             if not data:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._rewrite([])
+                self._rewrite([], dropped_until=0.0)
                 return []
         except OSError as error:
             raise self._failed("opened", error) from error
-        return self._read(data)
+        content = self._read(data)
+        self._size = content.size
+        return content.entries
+
+    def read(self) -> JournalContent:
+        try:
+            data = self._path.read_bytes()
+        except OSError as error:
+            raise self._failed("read", error) from error
+        content = self._read(data)
+        return JournalContent(content.entries, self._complete_since(content))
+
+    def _complete_since(self, content: _FileContent) -> float | None:
+        dropped_until = content.header.dropped_until
+        if dropped_until is None and content.size < self._limit // 4:
+            dropped_until = 0.0  # a compacted journal is twice as long
+        if dropped_until is None or not content.entries:
+            return None
+        # What was before the first entry is unknown, too: the journal may have been lost.
+        return dropped_until or content.entries[0].time
 
     def append(self, entry: Entry) -> None:
         line = encode(entry) + b"\n"
@@ -142,9 +185,9 @@ class _File:
             raise self._failed("written", error) from error
         self._size += len(line)
 
-    def _read(self, data: bytes) -> list[Entry]:
+    def _read(self, data: bytes) -> _FileContent:
         *lines, torn = data.split(b"\n")
-        self._check_header(lines[0] if lines else b"")
+        header = self._read_header(lines[0] if lines else b"")
         entries: list[Entry] = []
         size = len(lines[0]) + 1
         for number, line in enumerate(lines[1:], start=2):
@@ -158,24 +201,24 @@ class _File:
                     "keep a copy for analysis",
                 ) from None
             size += len(line) + 1
-        self._size = size
-        return entries
+        return _FileContent(header, entries, size)
 
-    def _check_header(self, line: bytes) -> None:
+    def _read_header(self, line: bytes) -> _Header:
         try:
-            version = msgspec.json.decode(line, type=_Header).journal
+            header = msgspec.json.decode(line, type=_Header)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise self._refused(
                 "it does not start with a header", "find out what wrote it"
             ) from None
-        if version != VERSION:
+        if header.journal != VERSION:
             raise self._refused(
-                f"it is of version {version}, and this release reads version {VERSION}",
+                f"it is of version {header.journal}, and this release reads version {VERSION}",
                 "run the release that wrote it",
             )
+        return header
 
     def _compact(self) -> None:
-        entries = self._read(self._path.read_bytes())
+        header, entries, _ = self._read(self._path.read_bytes())
         room = self._limit // 2
         keep = {id(entry) for entry in compact(entries)}
         for entry in reversed(entries):
@@ -183,10 +226,14 @@ class _File:
             if room < 0:
                 break
             keep.add(id(entry))
-        self._rewrite([entry for entry in entries if id(entry) in keep])
+        dropped = [entry.time for entry in entries if id(entry) not in keep]
+        self._rewrite(
+            [entry for entry in entries if id(entry) in keep],
+            dropped_until=max([header.dropped_until or 0.0, *dropped]),
+        )
 
-    def _rewrite(self, entries: list[Entry]) -> None:
-        header = msgspec.json.encode(_Header(VERSION))
+    def _rewrite(self, entries: list[Entry], *, dropped_until: float) -> None:
+        header = msgspec.json.encode(_Header(VERSION, dropped_until))
         data = b"".join(line + b"\n" for line in (header, *(encode(entry) for entry in entries)))
         replacement = self._path.with_name(self._path.name + ".new")
         with replacement.open("wb") as file:
@@ -244,6 +291,10 @@ class OpHistory:
             self.seen = self.seen.after(entry)
         self._is_open = True
         self.last_error = ""
+
+    async def read(self) -> JournalContent:
+        """Return what the journal has; raise `JournalUnusable`."""
+        return await self._journal.read()
 
     async def record_seen(self, command: Command) -> None:
         """Append the command's epoch and order, if either is the highest so far."""

@@ -15,6 +15,7 @@ from libs.contracts.identities import CHECK_SENDERS, COMPONENTS, Identity, Write
 from libs.contracts.senders import event_subjects, report_subjects
 from libs.contracts.subjects import (
     ANY,
+    AUDIT,
     COMMANDS,
     EVENTS,
     STATE,
@@ -23,6 +24,7 @@ from libs.contracts.subjects import (
     Check,
     Command,
     Event,
+    Journal,
     NotASubject,
     Query,
     State,
@@ -86,13 +88,15 @@ _Rights = tuple[list[str], list[str]]
 def _component(identity: Identity) -> _Rights:
     of_node = {"cluster": identity.cluster, "node": identity.node}
     scope = {**of_node, "component": identity.writer.value}
-    checks = (Check(**scope, asker=asker.value) for asker in CHECK_SENDERS)
+    askers = (*(sender.value for sender in CHECK_SENDERS), AUDIT)
+    checks = (Check(**scope, asker=asker) for asker in askers)
     reads = [direct_get(COMMANDS.name, str(slot)) for slot in (Command(**scope), *checks)]
     notifications = [notify(slot) for slot in (Command(**scope), Check(**scope, asker=ANY))]
     publish: list[Subject] = [
         *report_subjects(identity.writer, **of_node),
         *event_subjects(identity.writer, **of_node),
         Beat(**scope),
+        Journal(**scope),
     ]
     if identity.writer is Writer.TELEMETRY:
         publish.append(Telemetry(**of_node))
@@ -112,9 +116,13 @@ def _scheduler(identity: Identity) -> _Rights:
         *_follow(COMMANDS, commands, cluster_pattern(Check, identity.cluster)),
         *_follow(EVENTS, cluster_pattern(Event, identity.cluster)),
     ]
+    audits = str(Check(cluster=identity.cluster, node=ANY, component=ANY, asker=AUDIT))
     # Both creating and following a stream need STREAM INFO: list each permission once.
-    rights = dict.fromkeys([*publish, commands, *manages, *purges, *reads, *follows, *_CUTS])
-    return list(rights), [*subscribe, subjects.CONNECTIONS]
+    rights = dict.fromkeys(
+        [*publish, commands, audits, *manages, *purges, *reads, *follows, *_CUTS]
+    )
+    journals = cluster_pattern(Journal, identity.cluster)
+    return list(rights), [*subscribe, journals, subjects.CONNECTIONS]
 
 
 _CUTS = (subjects.list_connections(ANY), subjects.kick(ANY))

@@ -33,7 +33,12 @@ QUEUE_GROUP = "q"
 MAX_WAITING = 64
 """Queries that may wait, for each one that may run."""
 
-ANSWER_SECONDS: Final = {QueryVerb.STATUS: 30.0, QueryVerb.WHY: 30.0, QueryVerb.PLAN: 180.0}
+ANSWER_SECONDS: Final = {
+    QueryVerb.STATUS: 30.0,
+    QueryVerb.WHY: 30.0,
+    QueryVerb.PLAN: 180.0,
+    QueryVerb.JOURNAL: 30.0,
+}
 """A handler that takes longer is cancelled, so that it does not hold up other queries."""
 
 QueryHandlers: TypeAlias = Mapping[QueryVerb, Callable[[Any], Awaitable[Message]]]

@@ -104,7 +104,10 @@ _COMMAND_READERS = {
     commands.CommandKind.MIG: (Writer.DRIVER,),
     commands.CommandKind.VALIDATE: (Writer.VALIDATOR,),
 }
-_CHECK_READERS = dict.fromkeys(commands.CheckKind, (Writer.DRIVER,))
+_CHECK_READERS = {
+    commands.CheckKind.PREFLIGHT: (Writer.DRIVER,),
+    commands.CheckKind.HOLDERS: (Writer.DRIVER,),
+}
 _REPORT_WRITERS = {**senders.ANSWER_WRITERS, **senders.REPORT_WRITERS}
 _EVENT_WRITERS = tuple(
     writer for writer in Writer if any(writer in each for each in senders.EVENT_WRITERS.values())
@@ -134,7 +137,8 @@ PLANES = (
         writers=CHECK_SENDERS,
         readers=(*COMPONENTS, Writer.SCHEDULER, Writer.DRIVER_CLUSTER),
         stream=subjects.COMMANDS,
-        description="a read-only question to a component; the answer is a report with its id",
+        description="a read-only question to a component; the answer has its id: a report, or a"
+        " page of the journal",
         forms=_forms("check", commands.Check, commands.CHECKS, _CHECK_READERS),
     ),
     Plane(
@@ -158,6 +162,13 @@ PLANES = (
         readers=(Writer.TELEMETRY_CLUSTER,),
         description="metrics in numbered batches without acknowledgement; gaps are counted",
         forms=(MessageForm(name="telemetry", message=telemetry.Batch),),
+    ),
+    Plane(
+        subject=subjects.Journal,
+        writers=COMPONENTS,
+        readers=(Writer.SCHEDULER,),
+        description="pages of a component's journal, as answers to checks of the audit",
+        forms=(MessageForm(name="journal", message=journal.JournalPage),),
     ),
     Plane(
         subject=subjects.Event,

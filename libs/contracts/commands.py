@@ -189,6 +189,7 @@ class CheckKind(OpenEnum):
 
     PREFLIGHT = "preflight"
     HOLDERS = "holders"
+    JOURNAL = "journal"
 
 
 class PreflightCheck(Data, frozen=True, kw_only=True):
@@ -207,10 +208,21 @@ class HoldersCheck(Data, frozen=True, kw_only=True):
     """List the processes that hold GPU devices open."""
 
 
-CheckBody = PreflightCheck | HoldersCheck
+class JournalCheck(Data, frozen=True, kw_only=True):
+    """Publish a page of the component's journal: what follows its first `after` entries."""
+
+    after: Count = 0
+
+
+CheckBody = PreflightCheck | HoldersCheck | JournalCheck
 
 CHECKS: Bodies[CheckKind, CheckBody] = Bodies(
-    "check", {CheckKind.PREFLIGHT: PreflightCheck, CheckKind.HOLDERS: HoldersCheck}
+    "check",
+    {
+        CheckKind.PREFLIGHT: PreflightCheck,
+        CheckKind.HOLDERS: HoldersCheck,
+        CheckKind.JOURNAL: JournalCheck,
+    },
 )
 
 CHECK_VALID_SECONDS = 60.0

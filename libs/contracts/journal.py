@@ -3,7 +3,7 @@
 from typing import Any
 
 from libs.contracts.commands import Order
-from libs.contracts.message import Data, OpenEnum
+from libs.contracts.message import Data, Message, OpenEnum
 from libs.contracts.numbers import Count, Epoch, Op, Token
 from libs.contracts.reports import Result
 
@@ -66,3 +66,22 @@ class Entry(Data, frozen=True, kw_only=True):
     @property
     def order(self) -> Order:
         return Order(self.token, self.op)
+
+
+class JournalPage(Message, frozen=True, kw_only=True):
+    """A part of an agent's journal, as answer to a check."""
+
+    node: str
+    node_uid: str
+    boot_id: str
+    component: str
+    check: str
+    """The id of the check."""
+    entries: tuple[Entry, ...] = ()
+    next: Count | None = None
+    """How many entries precede the next page; None: this is the last one."""
+    complete_since: float | None = None
+    """The journal has every entry from this time on; None: that is not known, because an earlier
+    release wrote it."""
+    problem: str = ""
+    """Why there are no entries."""

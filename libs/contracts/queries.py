@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from libs.contracts.diagnoses import Diagnosis
+from libs.contracts.journal import Entry
 from libs.contracts.message import Data, Message, OpenEnum
 from libs.contracts.node import WaitCode
 from libs.contracts.numbers import Count, Epoch, Integer
@@ -15,6 +16,7 @@ class QueryVerb(StrEnum):
     STATUS = "status"
     WHY = "why"
     PLAN = "plan"
+    JOURNAL = "journal"
 
 
 class QueryErrorCode(OpenEnum):
@@ -177,9 +179,37 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
+class JournalQuery(Message, frozen=True, kw_only=True):
+    """Asks for the journals of a node's agents, a page of each at a time."""
+
+    node: str
+    after: dict[str, Count] = {}
+    """By component, how many entries precede the page; empty: the first page of each."""
+
+
+class JournalPart(Data, frozen=True, kw_only=True):
+    """A page of the journal of one component (`JournalPage`)."""
+
+    component: str
+    entries: tuple[Entry, ...] = ()
+    next: Count | None = None
+    complete_since: float | None = None
+    problem: str = ""
+    """Why there are no entries."""
+
+
+class JournalAnswer(Message, frozen=True, kw_only=True):
+    """A page of the journal of each agent of a node that is known, or was asked for."""
+
+    node: str
+    node_uid: str = ""
+    parts: tuple[JournalPart, ...] = ()
+
+
 QUERIES: dict[QueryVerb, tuple[type[Message], type[Message]]] = {
     QueryVerb.STATUS: (StatusQuery, StatusAnswer),
     QueryVerb.WHY: (WhyQuery, WhyAnswer),
     QueryVerb.PLAN: (PlanQuery, PlanAnswer),
+    QueryVerb.JOURNAL: (JournalQuery, JournalAnswer),
 }
 """Query and answer types by verb."""

@@ -70,6 +70,11 @@ class AuditJournal(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[Entry, ...] | None = None
     """Of all agents; those of one component on one node in the order in which it wrote them."""
     events: tuple[Event, ...] | None = None
+    journals_since: Mapping[tuple[str, str], float] | None = None
+    """By node uid and component: from when on a journal has every entry. One that is not listed
+    may lack any. None: each has all."""
+    revisions_until: float | None = None
+    """Until when the revisions show every write; None: up to the end of the run."""
     start: tuple[Mapping[str, Any], ...] = ()
     """Whole objects, with their kinds, before the first revision."""
     pools: tuple[PoolFacts, ...] = ()

@@ -85,7 +85,7 @@ class Command(_Subject, frozen=True, kw_only=True):
 
 
 class Check(_Subject, frozen=True, kw_only=True):
-    """A read-only question to a component, answered on its state subject."""
+    """A read-only question to a component, answered on its state or its journal subject."""
 
     plane = "check"
     cluster: str
@@ -125,6 +125,16 @@ class Telemetry(_Subject, frozen=True, kw_only=True):
     node: str
 
 
+class Journal(_Subject, frozen=True, kw_only=True):
+    """Pages of a component's journal, as answers to checks of the audit."""
+
+    plane = "journal"
+    max_message: ClassVar[int] = 48 * 1024
+    cluster: str
+    node: str
+    component: str
+
+
 class Event(_Subject, frozen=True, kw_only=True):
     plane = "event"
     cluster: str
@@ -142,10 +152,22 @@ class Query(_Subject, frozen=True, kw_only=True):
     verb: str
 
 
-Subject: TypeAlias = Command | Check | State | Beat | Telemetry | Event | Query
+Subject: TypeAlias = Command | Check | State | Beat | Telemetry | Journal | Event | Query
 Slot: TypeAlias = Command | Check
 
-PLANES: tuple[type[Subject], ...] = (Command, Check, State, Beat, Telemetry, Event, Query)
+AUDIT = "audit"
+"""The asker of the scheduler's checks for journals: they replace no check of another purpose."""
+
+PLANES: tuple[type[Subject], ...] = (
+    Command,
+    Check,
+    State,
+    Beat,
+    Telemetry,
+    Journal,
+    Event,
+    Query,
+)
 _BY_PLANE = {kind.plane: kind for kind in PLANES}
 
 

@@ -143,6 +143,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """The time of the first and the last write that was judged."""
     unjudged_nodes: tuple[str, ...] = ()
     """Nodes on which no operation began within the log: what they were before is not known."""
+    unread_journals: tuple[str, ...] = ()
+    """Journals of agents that were not read, or are cut: node, component and reason."""
 
 
 class EventLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,8 +24,13 @@ from libs.runtime.env import Env, RandomIds
 from libs.runtime.metrics import Metrics
 
 CONNECT_SECONDS: Final = 3.0
-SECONDS: Final = {QueryVerb.STATUS: 5.0, QueryVerb.WHY: 5.0, QueryVerb.PLAN: 185.0}
-"""A plan is played many times before it is answered."""
+SECONDS: Final = {
+    QueryVerb.STATUS: 5.0,
+    QueryVerb.WHY: 5.0,
+    QueryVerb.PLAN: 185.0,
+    QueryVerb.JOURNAL: 35.0,
+}
+"""A plan is played many times before it is answered; agents are asked for journals."""
 _NO_ADDRESS: Final = (
     "no address of NATS is given; name it with --nats or SLUICE_NATS_URL, as the services have it"
 )

@@ -31,6 +31,13 @@ class Failure(Exception):
         self.code = code
 
 
+class NotReady(Failure):
+    """The scheduler cannot answer yet, but may soon."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ExitCode.NOT_REACHABLE, message)
+
+
 def kube_failure(error: "KubeError") -> Failure:
     """Return the failure that an error of the API server means."""
     from libs.kube import errors
@@ -73,6 +80,7 @@ def query_failure(error: "QueryError") -> Failure:
     codes = {
         QueryErrorCode.UNREADABLE: ExitCode.WRONG_ARGUMENTS,
         QueryErrorCode.NOT_FOUND: ExitCode.NOT_FOUND,
-        QueryErrorCode.NOT_READY: ExitCode.NOT_REACHABLE,
     }
+    if error.code is QueryErrorCode.NOT_READY:
+        return NotReady(f"the scheduler: {error.message}")
     return Failure(codes.get(error.code, ExitCode.UNEXPECTED), f"the scheduler: {error.message}")

@@ -3,13 +3,14 @@
 import os
 import shutil
 import sys
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from rich.console import RenderableType
 
@@ -48,6 +49,24 @@ def show(
         yaml.safe_dump(msgspec.to_builtins(answer), sys.stdout, sort_keys=False, allow_unicode=True)
     else:
         print_view(view(terminal_width(), format is Format.WIDE))
+
+
+@contextmanager
+def progress(what: str) -> "Generator[Callable[[int, int], None]]":
+    """Show how many of all are done, where a person sees standard error."""
+    shown = ""
+
+    def report(done: int, total: int) -> None:
+        nonlocal shown
+        shown = f"{done} of {total} {what}"
+        print(f"\r{shown}", end="", file=sys.stderr, flush=True)
+
+    is_seen = sys.stderr.isatty()
+    try:
+        yield report if is_seen else lambda _done, _total: None
+    finally:
+        if shown:
+            print(f"\r{' ' * len(shown)}\r", end="", file=sys.stderr, flush=True)
 
 
 def print_view(view: "RenderableType") -> None:

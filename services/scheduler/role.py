@@ -17,6 +17,7 @@ from libs.bus.queries import QueryHandlers, QueryResponder
 from libs.bus.streams import streams_with
 from libs.contracts.identities import Writer
 from libs.contracts.node import MANAGER, NodeRecord
+from libs.contracts.queries import QueryVerb
 from libs.kube.client import Kube
 from libs.kube.lease.election import Candidate, Deposed
 from libs.kube.requests import Transport
@@ -29,6 +30,7 @@ from services.cluster_role import ClusterSettings
 from services.scheduler.effects.executor import Executor
 from services.scheduler.events import UpgradeEvents
 from services.scheduler.inputs import Inputs
+from services.scheduler.journals import JournalCollector
 from services.scheduler.node_state import NodeStates
 from services.scheduler.plan_pods import with_pods
 from services.scheduler.plan_process import PlanRunner, run_in_process
@@ -137,7 +139,15 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
             plan_runner=plan_runner,
             on_plan=events.planned,
         )
-        await stack.enter_async_context(_serve_queries(inputs, queries.handlers()))
+        journals = JournalCollector(
+            bus=inputs.bus,
+            env=inputs.env,
+            reports=inputs.reports,
+            heartbeats=inputs.heartbeats,
+            slot_cache=inputs.slot_cache,
+            find_node=tracker.nodes.get,
+        )
+        await stack.enter_async_context(_serve_queries(inputs, queries.handlers(), journals))
         inputs.metrics.set_leading(True)
         _log.info("leading", holder=holder, epoch=epoch)
         await loop.run()
@@ -155,18 +165,21 @@ def next_epoch(rollouts: Iterable[Rollout], nodes: Iterable[Node], *, in_slots: 
 
 
 @asynccontextmanager
-async def _serve_queries(inputs: Inputs, handlers: QueryHandlers) -> AsyncGenerator[None]:
+async def _serve_queries(
+    inputs: Inputs, handlers: QueryHandlers, journals: JournalCollector
+) -> AsyncGenerator[None]:
     """Serve queries, unless the bus is unreachable when the term begins."""
     responder = QueryResponder(
         bus=inputs.bus,
         env=inputs.env,
         name=Writer.SCHEDULER.value,
         version=version("sluice"),
-        handlers=handlers,
+        handlers={**handlers, QueryVerb.JOURNAL: journals.answer},
         concurrent=CONCURRENT_QUERIES,
     )
     async with AsyncExitStack() as stack:
         try:
+            await stack.enter_async_context(journals.follow())
             await stack.enter_async_context(responder)
         except BusError as error:
             _log.warning("queries are not served in this term", why=str(error))

@@ -116,7 +116,9 @@ def test_a_node_fills_a_small_part_of_events() -> None:
 
 def test_slots_and_checks_of_ten_thousand_nodes_fit() -> None:
     slots_of_node = len(COMPONENTS) + len(CHECK_SENDERS)
-    assert HONEST_NODES * slots_of_node * 2048 < COMMANDS.max_bytes
+    checks_of_audit = len(COMPONENTS)
+    of_node = slots_of_node * 2048 + checks_of_audit * 512
+    assert HONEST_NODES * of_node < COMMANDS.max_bytes
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -116,10 +116,12 @@ def _in_its_name(random: random.Random, identity: Identity) -> tuple[bytes, byte
             *report_subjects(identity.writer, **of_node),
             *event_subjects(identity.writer, **of_node),
             subjects.Beat(**of_node, component=identity.writer),
+            subjects.Journal(**of_node, component=identity.writer),
         )
     )
     plane = type(subject).plane
-    form = plane if isinstance(subject, subjects.Beat) else f"{plane}.{subject.kind}"
+    has_kinds = not isinstance(subject, subjects.Beat | subjects.Journal)
+    form = f"{plane}.{subject.kind}" if has_kinds else plane
     data = path_of(form).read_bytes()
     for field, value in (
         ("node", identity.node),

@@ -55,6 +55,17 @@ def batch(of: Identity) -> str:
     return str(subjects.Telemetry(cluster=of.cluster, node=of.node))
 
 
+def journal(of: Identity) -> str:
+    """Return the subject of this component's journal."""
+    return str(subjects.Journal(cluster=of.cluster, node=of.node, component=of.writer))
+
+
+def audit_check(of: Identity) -> str:
+    """Return the subject of the checks for this component's journal."""
+    scope = {"cluster": of.cluster, "node": of.node, "component": of.writer}
+    return str(subjects.Check(**scope, asker=subjects.AUDIT))
+
+
 def status(of: Identity) -> str:
     """Return the subject of status queries to this service."""
     return str(subjects.Query(cluster=of.cluster, service=of.writer, verb="status"))

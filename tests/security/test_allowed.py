@@ -14,7 +14,7 @@ from libs.bus.port import (
 )
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
-from libs.contracts.subjects import COMMANDS, EVENTS, STATE, STREAMS, Stream
+from libs.contracts.subjects import ANY, COMMANDS, EVENTS, STATE, STREAMS, Stream
 from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
@@ -27,10 +27,12 @@ from tests.security.identities import (
     SCHEDULER,
     TELEMETRY_CLUSTER,
     VALIDATOR_CLUSTER,
+    audit_check,
     batch,
     beat,
     check,
     event,
+    journal,
     notification,
     slot,
     state,
@@ -148,6 +150,20 @@ async def test_batches_reach_their_collector(guarded: World) -> None:
     assert [each for each in guarded.deliveries if each.by == TELEMETRY_CLUSTER] == [
         (TELEMETRY_CLUSTER, batch(A_TELEMETRY), b"batch")
     ]
+
+
+async def test_the_scheduler_asks_for_a_journal_and_receives_it(guarded: World) -> None:
+    scheduler, agent = await guarded.bus(SCHEDULER), await guarded.bus(B_DRIVER)
+    pages, asked = Recorder(), Recorder()
+    await scheduler.subscribe(subjects.cluster_pattern(subjects.Journal, "default"), pages)
+    await agent.subscribe(notification(check(B_DRIVER).replace("scheduler", ANY)), asked)
+    await scheduler.store(COMMANDS, audit_check(B_DRIVER), b"what did you do?")
+    await eventually(lambda: len(asked.deliveries) == 1)
+    stored = await agent.last(COMMANDS, audit_check(B_DRIVER))
+    assert stored is not None
+    assert stored.data == b"what did you do?"
+    await agent.publish(journal(B_DRIVER), b"page")
+    await eventually(lambda: pages.deliveries == [(journal(B_DRIVER), b"page")])
 
 
 @pytest.mark.parametrize("identity", CLUSTER_ROLES, ids=str)

@@ -4,7 +4,7 @@ import pytest
 
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
-from libs.contracts.subjects import ANY, COMMANDS, EVENTS, STATE, Stream
+from libs.contracts.subjects import ANY, AUDIT, COMMANDS, EVENTS, STATE, Stream
 from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
@@ -16,11 +16,13 @@ from tests.security.identities import (
     ELSEWHERE,
     SCHEDULER,
     TELEMETRY_CLUSTER,
+    audit_check,
     batch,
     beat,
     check,
     event,
     guessed_inbox,
+    journal,
     notification,
     slot,
     state,
@@ -33,6 +35,7 @@ ALL_STATE = subjects.cluster_pattern(subjects.State, "default")
 ALL_EVENTS = subjects.cluster_pattern(subjects.Event, "default")
 ALL_BEATS = subjects.cluster_pattern(subjects.Beat, "default")
 ALL_BATCHES = subjects.cluster_pattern(subjects.Telemetry, "default")
+ALL_JOURNALS = subjects.cluster_pattern(subjects.Journal, "default")
 ALL_ANSWERS = f"{subjects.inbox(B_DRIVER).split('.')[0]}.>"
 
 
@@ -63,6 +66,9 @@ PUBLISHED: dict[Identity, dict[str, str]] = {
         "beat of another node": beat(B_DRIVER),
         "beat of another component": beat(A_TELEMETRY),
         "batch of its own node": batch(A_DRIVER),
+        "journal of another node": journal(B_DRIVER),
+        "journal of another component": journal(A_TELEMETRY),
+        "answer to a check of the audit as a report": state(A_DRIVER, "holders", AUDIT),
         "event of another node": event(B_DRIVER),
         "event of another component": event(A_TELEMETRY),
         "event of the scheduler": event(SCHEDULER, "step"),
@@ -81,6 +87,7 @@ PUBLISHED: dict[Identity, dict[str, str]] = {
         "read another node's slot": read(slot(B_DRIVER)),
         "read another component's slot": read(slot(A_TELEMETRY)),
         "read another node's check": read(check(B_DRIVER)),
+        "read another node's check of the audit": read(audit_check(B_DRIVER)),
         "read any slot": subjects.js_api("DIRECT", "GET", COMMANDS.name),
         "read any message": subjects.js_api("STREAM", "MSG", "GET", COMMANDS.name),
         "read its own state": read(state(A_DRIVER), STATE),
@@ -124,6 +131,7 @@ PUBLISHED: dict[Identity, dict[str, str]] = {
     DRIVER_CLUSTER: {
         "command": slot(B_DRIVER),
         "check of another asker": check(B_DRIVER, SCHEDULER),
+        "check of the audit": audit_check(B_DRIVER),
         "read a command": read(slot(B_DRIVER)),
         "read another asker's check": read(check(B_DRIVER, SCHEDULER)),
         "state": state(B_DRIVER),
@@ -136,6 +144,7 @@ PUBLISHED: dict[Identity, dict[str, str]] = {
         "event of a component": event(B_DRIVER),
         "event of another service": event(DRIVER_CLUSTER, "operand"),
         "check of another asker": check(B_DRIVER, DRIVER_CLUSTER),
+        "journal": journal(B_DRIVER),
         "notification": notification(slot(B_DRIVER)),
         "answer into a component's inbox": guessed_inbox(B_DRIVER),
         "empty the events": of(EVENTS, "PURGE"),
@@ -145,6 +154,8 @@ PUBLISHED: dict[Identity, dict[str, str]] = {
     CTL: {
         "command": slot(B_DRIVER),
         "check": check(B_DRIVER),
+        "check of the audit": audit_check(B_DRIVER),
+        "journal": journal(B_DRIVER),
         "state": state(B_DRIVER),
         "beat": beat(B_DRIVER),
         "event": event(SCHEDULER, "step"),
@@ -188,6 +199,7 @@ SUBSCRIBED: dict[Identity, dict[str, str]] = {
         "its own state": state(A_DRIVER),
         "beats": ALL_BEATS,
         "batches": ALL_BATCHES,
+        "journals": ALL_JOURNALS,
         "events": ALL_EVENTS,
         "questions": status(SCHEDULER),
         "searches for services": subjects.service("PING"),
@@ -213,10 +225,11 @@ SUBSCRIBED: dict[Identity, dict[str, str]] = {
         "inbox of the scheduler": f"{subjects.inbox(SCHEDULER)}.>",
         "beats": ALL_BEATS,
         "batches": ALL_BATCHES,
+        "journals": ALL_JOURNALS,
         "notifications": subjects.NOTIFIES,
         "everything": ">",
     },
-    DISCOVERY_CLUSTER: {"batches": ALL_BATCHES},
+    DISCOVERY_CLUSTER: {"batches": ALL_BATCHES, "journals": ALL_JOURNALS},
     ELSEWHERE: {"beats": ALL_BEATS, "questions": status(SCHEDULER)},
 }
 

@@ -1,14 +1,15 @@
-"""Answer the checks that a component receives, each once.
+"""Answer the checks that a component receives, each once: with a report, or a page of the journal.
 
 Checks are read-only, need no order and run beside any op. An exception of a handler is a defect
 and ends the component.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
+from libs.bus.commands.journal_pages import JournalPages
 from libs.bus.port import Bus, BusError
 from libs.bus.reporter import RECONNECT_SPREAD, Reporter
 from libs.bus.slots import SlotReader, SlotValue, watch_notifications
@@ -38,6 +39,7 @@ class CheckReceiver:
         node_uid: str,
         boot_id: str,
         handlers: Mapping[CheckKind, CheckHandler],
+        pages: JournalPages,
     ) -> None:
         self._env = env
         self._bus = bus
@@ -47,11 +49,13 @@ class CheckReceiver:
         self._node_uid = node_uid
         self._boot_id = boot_id
         self._handlers = handlers
+        self._pages = pages
+        askers = (*map(str, CHECK_SENDERS), subjects.AUDIT)
         self._readers = {
-            str(asker): SlotReader(bus=bus, env=env, slot=self._slot(asker), kind=Check)
-            for asker in CHECK_SENDERS
+            asker: SlotReader(bus=bus, env=env, slot=self._slot(asker), kind=Check)
+            for asker in askers
         }
-        self._changed = {str(asker): asyncio.Event() for asker in CHECK_SENDERS}
+        self._changed = {asker: asyncio.Event() for asker in askers}
 
     async def run(self) -> None:
         unwatch = self._bus.link.watch(self._link_changed)
@@ -67,8 +71,9 @@ class CheckReceiver:
                     ),
                     name="notifications of checks",
                 )
-                for asker in self._changed:
+                for asker in CHECK_SENDERS:
                     tasks.create_task(self._serve(asker), name=f"checks of {asker}")
+                tasks.create_task(self._serve_audit(), name="checks of the audit")
         finally:
             unwatch()
 
@@ -96,11 +101,26 @@ class CheckReceiver:
                 self._reporter.report(await self._answer(slot), asker=asker)
                 answered = key
 
+    async def _serve_audit(self) -> None:
+        """Answer checks for the journal. A failed one is not retried: it is sent again."""
+        changed, reader = self._changed[subjects.AUDIT], self._readers[subjects.AUDIT]
+        answered = ""
+        while True:
+            await changed.wait()
+            changed.clear()
+            with suppress(BusError):
+                slot = await reader.read()
+                check = slot and slot.content
+                if check and check.id != answered:
+                    refusal = self._find_refusal(check, (CheckKind.JOURNAL,))
+                    await self._pages.answer(check, refusal[1] if refusal else "")
+                    answered = check.id
+
     async def _answer(self, slot: SlotValue[Check]) -> CheckAnswer | Refusal:
         check = slot.content
         if check is None:
             return Refusal(code=RefusalCode.UNREADABLE, message=slot.malformed)
-        refusal = self._find_refusal(check)
+        refusal = self._find_refusal(check, self._handlers)
         if refusal is None:
             try:
                 async with asyncio.timeout(check.expires - self._clock.now()):
@@ -111,7 +131,9 @@ class CheckReceiver:
         code, message = refusal
         return Refusal(code=code, message=message, check=check.id, command=check.kind)
 
-    def _find_refusal(self, check: Check) -> tuple[RefusalCode, str] | None:
+    def _find_refusal(
+        self, check: Check, answered: Container[CheckKind]
+    ) -> tuple[RefusalCode, str] | None:
         node = self._bus.identity.node
         if not is_for(check, node=node, node_uid=self._node_uid):
             message = (
@@ -125,7 +147,7 @@ class CheckReceiver:
         if check.kind not in CHECKS.kinds:
             message = f"check {check.kind}: this release supports only {', '.join(CHECKS.kinds)}"
             return RefusalCode.UNKNOWN_KIND, message
-        if check.kind not in self._handlers:
+        if check.kind not in answered:
             message = f"check {check.kind}: {self._bus.identity.writer} does not answer it"
             return RefusalCode.NOT_FOR_ME, message
         if self._clock.now() >= check.expires:
@@ -151,5 +173,5 @@ class CheckReceiver:
                 self._changed[slot.asker].set()
 
     def _wake_all(self) -> None:
-        for changed in self._changed.values():
-            changed.set()
+        for asker in CHECK_SENDERS:
+            self._changed[asker].set()

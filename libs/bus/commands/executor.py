@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -79,6 +80,10 @@ class Op:
         which is extended by the time for which the bus is unavailable. Let both exceptions pass.
         """
         await self._executor.confirm(self, step)
+
+    async def record(self, outcome: str) -> None:
+        """Journal how a step ended, for audits; an unusable journal does not hold the op up."""
+        await self._executor.record(self, outcome)
 
     def raise_if_superseded(self) -> None:
         """Raise `OpSuperseded` if the slot is known to hold another command. Never waits."""
@@ -282,6 +287,10 @@ class OpExecutor:
             return str(error)
         self.raise_if_superseded(op)
         return ""
+
+    async def record(self, op: Op, outcome: str) -> None:
+        with suppress(JournalUnusable):
+            await self._history.record_step(op.command, outcome)
 
     def raise_if_superseded(self, op: Op) -> None:
         if superseded_by := self._receiver.superseded_by(op.command.order):

@@ -15,6 +15,7 @@ from libs.bus.commands.executor import (
     OpExecutor,
     do_nothing_before_start,
 )
+from libs.bus.commands.journal_pages import JournalPages
 from libs.bus.journal import EntryWatcher, Journal, JournalUnusable, OpHistory
 from libs.bus.port import Bus, BusError
 from libs.bus.reporter import RECONNECT_SPREAD, Reporter
@@ -91,13 +92,14 @@ class CommandReceiver:
             node_uid=node_uid,
             boot_id=boot_id,
             handlers=checks,
+            pages=JournalPages(bus=bus, clock=env.clock, history=self._history, boot_id=boot_id),
         )
         self._changed = asyncio.Event()
         self._reconnected = False
         self._reported_last = False
         self._superseded_by = ""
         self._refused: tuple[object, ...] = ()
-        self.known_kinds = tuple(sorted({*handlers, *checks}))
+        self.known_kinds = tuple(sorted({*handlers, *checks, CheckKind.JOURNAL}))
         """The kinds of commands and checks with a handler; published in heartbeats."""
         self.slot_lock = asyncio.Lock()
         """Held while the slot is read and judged: meanwhile `current` does not change."""

@@ -1,23 +1,26 @@
-"""`sluice audit`: judge a live cluster from the API server's audit log and the events of the bus.
+"""`sluice audit`: judge a live cluster from audit logs, events, and the agents' journals.
 
 The log begins at some time, and not every source is at hand. What cannot be judged is named, and
 never reported as kept.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from libs.audit import AuditJournal, judge
+from libs.audit import AuditJournal, Violation, judge
+from libs.audit.agents import AgentAudit
 from libs.audit.partial import Coverage
 from libs.contracts.events import Event, EventKind
 from libs.contracts.journal import Revision
 from libs.ctl.answers import Audit, AuditedInvariant, Source
+from libs.ctl.collect.journals import JournalReader, JournalsRead
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
+from libs.ctl.text import plural
 from libs.kube.auditlog import AuditLogConverter, CorruptAuditLog
 
 INVARIANTS: Final = tuple(f"I{number}" for number in range(1, 13))
@@ -27,13 +30,16 @@ _ELSEWHERE: Final = {
 }
 _SOURCES: Final = {
     "revisions": "the audit log of the API server (--audit-log)",
-    "entries": "the journals of the agents, which this command does not read yet",
+    "entries": "the journals of the agents (--nats)",
+    "some entries": "journals of agents that are missing or cut",
     "events": "the events of the bus (--nats)",
     "a run without injected faults": "a run without faults, for its numbers of writes",
 }
 _SETTLING: Final = 60.0
 """Seconds at the end of the log within which an event may name a write that is not logged yet."""
 _SHOWN: Final = 100
+_BY_JOURNALS: Final = frozenset({"I2", "I5", "I9", "I11"})
+"""The invariants of which journals show a part without any write."""
 
 
 class _Line(msgspec.Struct):
@@ -42,11 +48,21 @@ class _Line(msgspec.Struct):
     stage_timestamp: str = msgspec.field(name="stageTimestamp", default="")
 
 
-async def audit(access: Access, logs: Sequence[Path]) -> Audit:
-    """Judge what the logs and the bus show."""
+async def audit(
+    access: Access,
+    logs: Sequence[Path],
+    *,
+    on_progress: Callable[[int, int], None] = lambda _read, _all: None,
+) -> Audit:
+    """Judge what the logs, the bus and the agents show; `on_progress` gets nodes read and all."""
     revisions = read_logs(logs) if logs else None
     events, problem = await _events(access)
-    return judged(revisions, events, logs=[str(log) for log in logs], events_problem=problem)
+    sources = AuditSources(
+        revisions, events, logs=[str(log) for log in logs], events_problem=problem
+    )
+    if events is None:
+        return sources.verdict(JournalsRead(problem=problem))
+    return sources.verdict(await _journals(access, sources.agents, on_progress))
 
 
 def read_logs(logs: Sequence[Path]) -> tuple[Revision, ...]:
@@ -99,6 +115,25 @@ async def _events(access: Access) -> tuple[tuple[Event, ...] | None, str]:
     return tuple(found), ""
 
 
+async def _journals(
+    access: Access, agents: AgentAudit, on_progress: Callable[[int, int], None]
+) -> JournalsRead:
+    """Let the journals of the agents be judged; events were read before, so that they are older."""
+    from libs.contracts.queries import JournalAnswer, QueryVerb
+    from libs.ctl.asking import open_scheduler
+
+    try:
+        async with open_scheduler(access) as scheduler:
+            reader = JournalReader(
+                lambda query: scheduler.ask(query, QueryVerb.JOURNAL, JournalAnswer),
+                agents,
+                on_progress=on_progress,
+            )
+            return await reader.run()
+    except Failure as error:
+        return JournalsRead(problem=str(error))
+
+
 def judged(
     revisions: tuple[Revision, ...] | None,
     events: tuple[Event, ...] | None,
@@ -106,44 +141,83 @@ def judged(
     logs: Sequence[str],
     events_problem: str,
 ) -> Audit:
-    """Return the verdict on each invariant."""
-    if revisions is None and events is None:
-        raise Failure(
-            ExitCode.WRONG_ARGUMENTS,
-            "there is nothing to judge: give --audit-log FILE, or NATS for the events"
-            f" ({events_problem})",
-        )
-    seen = _comparable(events, revisions)
-    result = judge(AuditJournal(revisions=revisions, events=seen), faults=True)
-    coverage = Coverage(revisions or ())
-    violations: dict[str, list[str]] = {}
-    for each in result.violations:
-        if revisions is not None and not coverage.shows(each):
-            continue
-        violations.setdefault(each.invariant, []).append(each.message)
-    return Audit(
-        invariants=tuple(
-            AuditedInvariant(
-                name=name,
-                violations=len(violations.get(name, ())),
-                first=tuple(violations.get(name, ())[:_SHOWN]),
-                not_judged=_ELSEWHERE.get(name) or _missing(result.not_judged.get(name, "")),
-                judged=name not in _ELSEWHERE and _is_judged(name, revisions, seen),
+    """Return the verdict on each invariant without the journals of the agents."""
+    sources = AuditSources(revisions, events, logs=logs, events_problem=events_problem)
+    return sources.verdict(JournalsRead(problem="they were not asked for"))
+
+
+class AuditSources:
+    """What is judged: the log and the events at once, and the journals node by node."""
+
+    def __init__(
+        self,
+        revisions: tuple[Revision, ...] | None,
+        events: tuple[Event, ...] | None,
+        *,
+        logs: Sequence[str],
+        events_problem: str,
+    ) -> None:
+        if revisions is None and events is None:
+            raise Failure(
+                ExitCode.WRONG_ARGUMENTS,
+                "there is nothing to judge: give --audit-log FILE, or NATS for the events"
+                f" ({events_problem})",
             )
+        self._revisions, self._logs, self._events_problem = revisions, logs, events_problem
+        self._events = _comparable(events, revisions)
+        self._coverage = Coverage(revisions or ())
+        self.agents = AgentAudit(revisions, events, self._coverage)
+        """Judges the journals."""
+
+    def verdict(self, journals: JournalsRead) -> Audit:
+        """Return the verdict on each invariant, after `agents` has judged these journals."""
+        revisions, events = self._revisions, self._events
+        result = judge(AuditJournal(revisions=revisions, events=events), faults=True)
+        found = {each for each in result.violations if self._shows(each)} | self.agents.violations
+        violations: dict[str, list[str]] = {}
+        for each in sorted(found, key=lambda each: (each.time, each.revision, each.message)):
+            violations.setdefault(each.invariant, []).append(each.message)
+        missing = {
+            name: _missing(result.not_judged.get(name, ""), journals, self.agents.missing[name])
             for name in INVARIANTS
-        ),
-        sources=(
-            Source(
-                name=", ".join(logs) or "the audit log",
-                gives=f"{len(revisions or ())} writes",
-                problem="" if logs else "no --audit-log was given",
+        }
+        return Audit(
+            invariants=tuple(
+                AuditedInvariant(
+                    name=name,
+                    violations=len(violations.get(name, ())),
+                    first=tuple(violations.get(name, ())[:_SHOWN]),
+                    not_judged=_ELSEWHERE.get(name) or missing[name],
+                    judged=name not in _ELSEWHERE and _is_judged(name, revisions, events, journals),
+                )
+                for name in INVARIANTS
             ),
-            Source(name="NATS", gives=f"{len(seen or ())} events", problem=events_problem),
-        ),
-        unjudged_nodes=coverage.unjudged,
-        since=revisions[0].time if revisions else None,
-        until=revisions[-1].time if revisions else None,
-    )
+            sources=(
+                Source(
+                    name=", ".join(self._logs) or "the audit log",
+                    gives=f"{len(revisions or ())} writes",
+                    problem="" if self._logs else "no --audit-log was given",
+                ),
+                Source(
+                    name="NATS",
+                    gives=f"{len(events or ())} events",
+                    problem=self._events_problem,
+                ),
+                Source(
+                    name="their agents",
+                    gives=f"{journals.entries} entries in {plural(journals.journals, 'journal')}"
+                    f" of {plural(journals.nodes, 'node')}",
+                    problem=journals.problem,
+                ),
+            ),
+            unjudged_nodes=self._coverage.unjudged,
+            unread_journals=tuple(journals.unread),
+            since=revisions[0].time if revisions else None,
+            until=revisions[-1].time if revisions else None,
+        )
+
+    def _shows(self, violation: Violation) -> bool:
+        return self._revisions is None or self._coverage.shows(violation)
 
 
 def _comparable(
@@ -158,16 +232,27 @@ def _comparable(
     )
 
 
-def _missing(sources: str) -> str:
-    """Return the missing sources in words for people."""
-    names = [_SOURCES.get(name, name) for name in sources.split(", ") if name]
-    return "; ".join(dict.fromkeys(names))
+def _missing(sources: str, journals: JournalsRead, parts: Iterable[str]) -> str:
+    """Return the missing sources in words for people.
+
+    `parts` are journals without which a part was not judged, though the others were.
+    """
+    names = [name for name in sources.split(", ") if name]
+    if journals.journals:
+        names = [name for name in names if name != "entries"]
+        if journals.problem or journals.unread or parts:
+            names.append("some entries")
+    return "; ".join(dict.fromkeys(_SOURCES.get(name, name) for name in names))
 
 
 def _is_judged(
-    name: str, revisions: tuple[Revision, ...] | None, events: tuple[Event, ...] | None
+    name: str,
+    revisions: tuple[Revision, ...] | None,
+    events: tuple[Event, ...] | None,
+    journals: JournalsRead,
 ) -> bool:
     """Whether some check of an invariant had its sources."""
     by_events = name in ("I9", "I11") and events is not None
     by_writes = name not in ("I5", "I9", "I11") and revisions is not None
-    return by_events or by_writes
+    by_journals = name in _BY_JOURNALS and journals.journals > 0
+    return by_events or by_writes or by_journals

@@ -11,7 +11,7 @@ import msgspec
 from libs.ctl.answers import EventLine, NodeAnswer, PlanView, Status
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.output import Format, PictureFormat, show
+from libs.ctl.output import Format, PictureFormat, progress, show
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
@@ -211,7 +211,8 @@ def show_audit(access: Access, logs: list[str], output: Format | None) -> None:
     from libs.ctl.failures import ExitCode
     from libs.ctl.views.audit import audit_view
 
-    found = asyncio.run(audit(access, [Path(log) for log in logs]))
+    with progress("nodes' journals read") as report:
+        found = asyncio.run(audit(access, [Path(log) for log in logs], on_progress=report))
     show(found, lambda width, wide: audit_view(found, width=width, wide=wide), format=output)
     if any(each.violations for each in found.invariants):
         raise SystemExit(ExitCode.FAULT_FOUND)

@@ -210,7 +210,7 @@ def audit(
     ] = None,
     output: Output = None,
 ) -> None:
-    """Judge whether Sluice kept its promises, from the audit log and the events.
+    """Judge whether Sluice kept its promises, from audit log, events and the agents' journals.
 
     Promises that cannot be judged are named, with what is missing.
 

@@ -48,6 +48,11 @@ def audit_view(audit: Audit, *, width: int, wide: bool = False) -> RenderableTyp
         names = ", ".join(audit.unjudged_nodes[:_FIRST]) + (", …" if count > _FIRST else "")
         text = f"no operation began on {names} within the log, so that their writes are not judged"
         parts.append(fact(plural(count, "node"), text))
+    unread = audit.unread_journals
+    shown = unread if wide else unread[:_FIRST]
+    parts += (fact("not read, or cut", journal) for journal in shown)
+    if len(unread) > len(shown):
+        parts.append(line(f"  and {len(unread) - len(shown)} more journals"))
     return Group(*parts, Text(""), *sources_view(audit.sources))
 
 

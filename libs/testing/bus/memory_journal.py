@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from libs.bus.journal import JournalUnusable
+from libs.bus.journal import JournalContent, JournalUnusable
 from libs.contracts.journal import Entry
 
 
@@ -30,6 +30,11 @@ class MemoryJournal:
             raise JournalUnusable("the process that writes this journal was killed")
         self._entries.append(entry)
         await self._pause()
+
+    async def read(self) -> JournalContent:
+        await self._pause()
+        entries = tuple(self._entries)
+        return JournalContent(entries, entries[0].time if entries else None)
 
     def kill(self) -> None:
         """Fail every later write of this process."""

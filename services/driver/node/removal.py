@@ -4,7 +4,7 @@ Containers first, then modules, which the kernel alone gives up, then files. It 
 anything.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.bus.commands.executor import Op, OpDeadlineExceeded, OpFailed
 from libs.host import driver_files, holders, host_driver, modules
@@ -21,6 +21,13 @@ INSPECT_INTERVAL: Final = 1.0
 """Seconds between two inspections while an op waits."""
 
 _log = logger()
+
+
+class _Unloaded(NamedTuple):
+    answer: str
+    """The kernel's, in a word for the journal; `none`: no module is loaded."""
+    problem: str = ""
+    """Why modules are still loaded."""
 
 
 class OldDriver:
@@ -63,30 +70,38 @@ class OldDriver:
         """Unload the modules, and remove the files of the driver."""
         if inspection.preinstalled:
             return OpFailed(host_driver.CODE, f"{host_driver.MESSAGE}: {host_driver.REMEDY}")
-        while (problem := await self._try_unload(op)) is not None:
+        journaled = ""
+        while True:
+            unloaded = await self._try_unload(op)
+            if unloaded.answer != journaled:
+                journaled = unloaded.answer
+                await op.record(f"unload: {journaled}")
+            if not unloaded.problem:
+                break
             op.raise_if_superseded()
-            op.progress("unload", problem)
+            op.progress("unload", unloaded.problem)
             if self.is_late(op):
-                return OpFailed("busy", problem)
+                return OpFailed("busy", unloaded.problem)
             await self._clock.sleep(INSPECT_INTERVAL)
         await op.checkpoint("clear")
         return await self._machine.offload.run(self._clear)
 
-    async def _try_unload(self, op: Op) -> str | None:
-        """Return why modules are still loaded; the kernel alone decides (docs/invariants.md#i5)."""
+    async def _try_unload(self, op: Op) -> _Unloaded:
+        """Ask the kernel, which alone decides (docs/invariants.md#i5)."""
         inspection = await self.inspect(op)
         if not any(name in inspection.modules for name in modules.UNLOAD_ORDER):
-            return None
+            return _Unloaded("none")
         await op.checkpoint("unload")
         return await self._machine.offload.run(self._unload)
 
-    def _unload(self) -> str | None:
+    def _unload(self) -> _Unloaded:
         for name in modules.UNLOAD_ORDER:
             result = self._linux.unload(name)
             if isinstance(result, InUse | Refused):
                 found = holders.holders(self._machine.tree)
-                return f"{result.why}; the devices are open in {describe_holders(found)}"
-        return None
+                where = f"the devices are open in {describe_holders(found)}"
+                return _Unloaded("busy", f"{result.why}; {where}")
+        return _Unloaded("ok")
 
     def _clear(self) -> OpFailed | None:
         problem = self._linux.unmount_below(self._root)

@@ -18,7 +18,7 @@ import msgspec
 
 from demo.admin import path_of
 from libs.bus.credentials import Credentials
-from libs.bus.nats.bus import connect
+from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.queries import QueryHandlers, QueryResponder
 from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
@@ -71,7 +71,9 @@ class World:
         self.kube = Kube(self.server.transport(user=PERSON), manager="kubectl", clock=clock)
         self._stack = stack
         self.environ: dict[str, str] = {**NO_ADDRESSES, "NO_COLOR": "1", "COLUMNS": "200"}
-        self._seeds = {writer: new_nkey() for writer in (Writer.SCHEDULER, Writer.CTL)}
+        self._seeds = {
+            Identity(writer=writer): new_nkey() for writer in (Writer.SCHEDULER, Writer.CTL)
+        }
 
     async def serve(self) -> HttpFrontend:
         """Listen, and let the command use a kubeconfig of the person."""
@@ -79,32 +81,37 @@ class World:
         self.environ["KUBECONFIG"] = str(http.kubeconfig(self.folder, PERSON))
         return http
 
-    async def start_nats(self) -> NatsServer:
-        """Start a NATS server with the keys of the scheduler and of people."""
+    async def start_nats(self, *agents: Identity) -> NatsServer:
+        """Start a NATS server with the keys of the scheduler, of people, and of these agents."""
+        self._seeds |= {agent: new_nkey() for agent in agents}
         users = [
-            User(identity=Identity(writer=writer), public_key=nkey.public)
-            for writer, nkey in self._seeds.items()
+            User(identity=identity, public_key=nkey.public)
+            for identity, nkey in self._seeds.items()
         ]
         nats = await self._stack.enter_async_context(NatsServer(config=server_config(users)))
         key = self.folder / "person.nkey"
-        key.write_text(self._seeds[Writer.CTL].seed)
+        key.write_text(self._seeds[Identity(writer=Writer.CTL)].seed)
         self.environ |= {"SLUICE_NATS_URL": nats.url, "SLUICE_NATS_NKEY_SEED_FILE": str(key)}
-        self._bus = await self._stack.enter_async_context(
+        self.bus = await self.connect(Identity(writer=Writer.SCHEDULER))
+        for stream in STREAMS:
+            await self.bus.ensure(stream)
+        return nats
+
+    async def connect(self, identity: Identity) -> NatsBus:
+        """Connect an identity until the end of the test."""
+        return await self._stack.enter_async_context(
             connect(
-                url=nats.url,
-                identity=Identity(writer=Writer.SCHEDULER),
+                url=self.environ["SLUICE_NATS_URL"],
+                identity=identity,
                 env=make_env(),
-                credentials=Credentials(nkey_seed=self._seeds[Writer.SCHEDULER].seed),
+                credentials=Credentials(nkey_seed=self._seeds[identity].seed),
             )
         )
-        for stream in STREAMS:
-            await self._bus.ensure(stream)
-        return nats
 
     async def answer(self, handlers: QueryHandlers) -> None:
         """Answer queries as the scheduler."""
         responder = QueryResponder(
-            bus=self._bus,
+            bus=self.bus,
             env=make_env(),
             name="scheduler",
             version="1.2.3",
@@ -126,13 +133,13 @@ class World:
             )
             await self.store(event)
 
-    async def store(self, *events: Event) -> None:
-        """Store events in the stream, as their writers would."""
+    async def store(self, *events: Event, bus: NatsBus | None = None) -> None:
+        """Store events in the stream, as their writers would: by default the scheduler."""
         for event in events:
             subject = subjects.Event(
                 cluster="default", node=event.node, writer=event.writer, kind=event.kind
             )
-            await self._bus.store(subjects.EVENTS, str(subject), encode(event), id=event.id)
+            await (bus or self.bus).store(subjects.EVENTS, str(subject), encode(event), id=event.id)
 
     async def install(self) -> None:
         for definition in crd_manifests().values():

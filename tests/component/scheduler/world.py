@@ -141,7 +141,7 @@ class World(world.World):
         return self.journalled(name, "swap", EntryPhase.STARTED)
 
     def unloads(self, name: str) -> int:
-        return self.journalled(name, "swap", EntryPhase.STEP, "unload")
+        return self.journalled(name, "swap", EntryPhase.STEP, "unload: ok")
 
     async def state(self, name: str) -> str:
         """Return the node's upgrade state."""
@@ -173,11 +173,11 @@ class World(world.World):
     async def rollout(self) -> resources.Rollout:
         return await self.kube.get(resources.ROLLOUTS, POOL)
 
-    async def ask(self, query: Any) -> Any:
+    async def ask(self, query: Any, *, timeout: float = 10.0) -> Any:
         bus = self.connect(Writer.CTL)
         ports: Any = {"bus": bus, "clock": self.sim.clock, "cluster": "default"}
         try:
-            return await send_query(query, **ports, service="scheduler", timeout=10.0)
+            return await send_query(query, **ports, service="scheduler", timeout=timeout)
         finally:
             bus.kill()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from libs.bus.journal import FileJournal, JournalUnusable, compact
 from libs.contracts.admission import SeenOrders
@@ -59,7 +60,7 @@ async def test_entries_survive_the_process(path: Path) -> None:
     await first.append(entry(1, STARTED))
     await first.append(entry(1, FINISHED))
     assert await journal(path).open() == [entry(1, STARTED), entry(1, FINISHED)]
-    assert _content(path).startswith(b'{"journal":1}\n')
+    assert _content(path).startswith(b'{"journal":1,"dropped_until":0.0}\n')
     assert _files(path.parent) == ["driver.jsonl"]
 
 
@@ -142,7 +143,41 @@ def test_an_empty_file_is_a_new_journal(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
     assert asyncio.run(journal(path).open()) == []
-    assert path.read_bytes() == b'{"journal":1}\n'
+    assert path.read_bytes() == b'{"journal":1,"dropped_until":0.0}\n'
+
+
+async def test_a_journal_says_from_when_on_it_is_complete(path: Path) -> None:
+    own = journal(path, limit=4000)
+    await own.open()
+    assert (await own.read()).complete_since is None, "what was before it is not known"
+    since: list[float] = []
+    for number in range(1, 41):
+        at = 1.8e9 + number
+        await own.append(replace(entry(number, STARTED), time=at))
+        content = await own.read()
+        assert content.complete_since is not None
+        since.append(content.complete_since)
+        later = [each.time for each in content.entries if each.time > since[-1]]
+        assert later == [since[-1] + step for step in range(1, int(at - since[-1]) + 1)]
+    assert since[0] == 1.8e9 + 1
+    assert since[-1] > 1.8e9 + 20
+    assert (await journal(path, limit=4000).read()).complete_since == since[-1]
+
+
+@pytest.mark.parametrize(("limit", "known"), [(1024 * 1024, True), (400, False)])
+def test_a_journal_of_an_earlier_release_may_have_been_compacted(
+    path: Path, limit: int, known: bool
+) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b'{"journal":1}\n' + encode(entry(1, STARTED)) + b"\n")
+    content = asyncio.run(journal(path, limit=limit).read())
+    assert content.complete_since == (1.8e9 if known else None)
+
+
+async def test_reading_changes_nothing(path: Path) -> None:
+    with pytest.raises(JournalUnusable, match="cannot be read"):
+        await journal(path).read()
+    assert not path.parent.exists()
 
 
 def test_an_os_error_is_reported_with_its_cause(path: Path) -> None:

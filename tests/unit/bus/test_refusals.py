@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from libs.bus.commands.executor import Op, OpDone
-from libs.bus.journal import JournalUnusable
+from libs.bus.journal import JournalContent, JournalUnusable
 from libs.contracts.commands import Command, CommandKind
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.message import encode
@@ -165,6 +165,9 @@ class BrokenJournal:
         if not self.repaired:
             raise JournalUnusable("journal j cannot be written (disk full)")
         self.entries.append(entry)
+
+    async def read(self) -> JournalContent:
+        return JournalContent(await self.open(), None)
 
 
 @pytest.mark.parametrize("opens", [False, True])

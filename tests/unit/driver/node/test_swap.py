@@ -85,9 +85,12 @@ async def test_a_holder_that_ends_in_time_is_waited_for(world: World) -> None:
     async with world.agent():
         order = await world.send_command(SWAP)
         await world.until(lambda: "unload" in world.phases(order))
+        await world.clock.sleep(5)
         machine.remove_process(4711)
         await world.until(lambda: "gate" in world.phases(order))
     assert machine.unloaded == ["nvidia_uvm", "nvidia"]
+    answers = [each.detail for each in world.entries if each.detail.startswith("unload: ")]
+    assert answers == ["unload: busy", "unload: ok"], "each answer of the kernel that is new"
 
 
 @in_world
