@@ -1,8 +1,9 @@
 """The actions of the administrator in the demo, with the requests that kubectl would send."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from demo.fleet import FleetPool
 from demo.paths import NAMESPACE
 from libs.contracts.identities import CLUSTER_WRITERS, Writer
 from libs.contracts.node import STATE_LABEL, UpgradeState
@@ -11,17 +12,26 @@ from libs.kube.resources import LEASES
 from libs.policy.crds import crd_manifests
 from libs.policy.installation import installation_objects, service_account_of
 from libs.policy.kinds import KINDS
+from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 
 USER: Final = "person"
 MANAGER: Final = "kubectl"
 POLICY: Final = "cluster-policy"
 POOL: Final = f"clusterpolicy-{POLICY}"
+"""The pool of a fleet whose driver the ClusterPolicy names: `apply_policy`."""
 MAX_UNAVAILABLE: Final = 1
+WAITED_FOR: Final = "waited-for"
+"""The label of pods that an upgrade has to wait for."""
 _RBAC: Final = "rbac.authorization.k8s.io"
 _SECTIONS: Final = (
     "operator", "daemonsets", "toolkit", "devicePlugin", "dcgm", "dcgmExporter",
     "nodeStatusExporter", "gfd",
 )  # fmt: skip
+
+_IMAGE: Final = {"repository": "nvcr.example/nvidia", "image": "driver"}
+_WAIT: Final = {"podSelector": f"{WAITED_FOR}=true"}
+WORKLOADS: Final = "default"
+"""The namespace of workloads."""
 
 Object = Mapping[str, Any]
 
@@ -30,12 +40,15 @@ class DemoAdmin:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
 
-    async def install(self) -> None:
-        """Create custom resource definitions, namespace, service accounts and leader leases."""
+    async def install(self, *, with_rights: bool = False) -> None:
+        """Create custom resource definitions, namespace, service accounts and leader leases.
+
+        `with_rights`: their roles too, which the simulated API server does not have.
+        """
         for definition in crd_manifests().values():
             await self.apply(definition)
         for manifest in installation_objects(NAMESPACE):
-            if not manifest["apiVersion"].startswith(_RBAC):  # RBAC is not simulated
+            if with_rights or not manifest["apiVersion"].startswith(_RBAC):
                 await self.apply(manifest)
         for writer in CLUSTER_WRITERS:
             if writer is not Writer.CTL:
@@ -48,18 +61,42 @@ class DemoAdmin:
             "autoUpgrade": True,
             "maxParallelUpgrades": 1,
             "maxUnavailable": MAX_UNAVAILABLE,
-            "waitForCompletion": {"podSelector": "waited-for=true"},
+            "waitForCompletion": _WAIT,
         }
-        driver = {"repository": "nvcr.example/nvidia", "image": "driver", "version": version}
-        await self.apply(
-            {
-                "apiVersion": "nvidia.com/v1",
-                "kind": "ClusterPolicy",
-                "metadata": {"name": POLICY},
-                "spec": {section: {} for section in _SECTIONS}
-                | {"driver": {**driver, "upgradePolicy": upgrade}},
+        driver = {**_IMAGE, "version": version, "upgradePolicy": upgrade}
+        await self.apply(_cluster_policy(driver))
+
+    async def apply_pools(self, pools: Iterable[FleetPool], version: str) -> None:
+        """Apply a ClusterPolicy without a driver, and an NVIDIADriver for each pool."""
+        await self.apply(_cluster_policy({"useNvidiaDriverCRD": True}))
+        for pool in pools:
+            upgrade = {
+                "maxParallelUpgrades": 0,
+                "maxUnavailable": pool.max_unavailable,
+                "waitForCompletion": _WAIT,
             }
-        )
+            spec = {
+                **_IMAGE,
+                "default": False,
+                "driverType": "gpu",
+                "version": version,
+                "nodeSelector": pool.selector,
+                "upgradePolicy": upgrade,
+            }
+            metadata = {"name": pool.name}
+            await self.apply(
+                {
+                    "apiVersion": NVIDIA_DRIVER.api_version,
+                    "kind": NVIDIA_DRIVER.name,
+                    "metadata": metadata,
+                    "spec": spec,
+                }
+            )
+
+    async def set_pool_version(self, pool: FleetPool, version: str) -> None:
+        """Change the driver version of a pool, as `kubectl patch nvidiadriver` does."""
+        path = path_of(NVIDIA_DRIVER.api_version, NVIDIA_DRIVER.name, name=pool.name)
+        await self._merge(path, {"spec": {"version": version}})
 
     async def set_driver_version(self, version: str) -> None:
         """Change the driver version, as `kubectl patch clusterpolicy` does."""
@@ -68,10 +105,10 @@ class DemoAdmin:
             {"spec": {"driver": {"version": version}}},
         )
 
-    async def accept_failures(self, target: str, *, failures: int) -> None:
+    async def accept_failures(self, pool: str, target: str, *, failures: int) -> None:
         """Accept failures of a target, as `kubectl patch rollout` does."""
         await self._merge(
-            path_of("sluice.dev/v1alpha1", "Rollout", name=POOL),
+            path_of("sluice.dev/v1alpha1", "Rollout", name=pool),
             {"spec": {"release": {"target": target, "failures": failures}}},
         )
 
@@ -80,21 +117,35 @@ class DemoAdmin:
         labels = {STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value}
         await self._merge(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
 
-    async def create_service(self, name: str, node: str, *, gpus: int) -> None:
+    async def cordon(self, node: str) -> None:
+        """Keep new pods away from a node, as `kubectl cordon` does."""
+        await self._merge(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+
+    async def create_service(self, name: str, selector: Mapping[str, str], *, gpus: int) -> None:
         """Create a service with GPUs, whose pods are replaced when they are evicted."""
         labels = {"app": name}
         spec = {
             "replicas": 1,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": _pod(node, gpus)},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(selector, gpus)},
         }
         await self.apply(_workload("apps/v1", "ReplicaSet", name, spec))
 
-    async def create_job(self, name: str, node: str, *, gpus: int) -> None:
+    async def scale_service(self, name: str, replicas: int) -> None:
+        """Change the number of a service's pods, as `kubectl scale replicaset` does."""
+        path = path_of("apps/v1", "ReplicaSet", name=name, namespace=WORKLOADS)
+        await self._merge(path, {"spec": {"replicas": replicas}})
+
+    async def create_budget(self, service: str) -> None:
+        """Create a PodDisruptionBudget that keeps one pod of a service running."""
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": service}}}
+        await self.apply(_workload("policy/v1", "PodDisruptionBudget", service, spec))
+
+    async def create_job(self, name: str, selector: Mapping[str, str], *, gpus: int) -> None:
         """Create a job with GPUs, which the upgrade has to wait for."""
         template = {
-            "metadata": {"labels": {"app": name, "waited-for": "true"}},
-            "spec": {**_pod(node, gpus), "restartPolicy": "Never"},
+            "metadata": {"labels": {"app": name, WAITED_FOR: "true"}},
+            "spec": {**_pod(selector, gpus), "restartPolicy": "Never"},
         }
         await self.apply(_workload("batch/v1", "Job", name, {"template": template}))
 
@@ -127,15 +178,24 @@ def _plural(kind: str) -> str:
     return f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
 
 
+def _cluster_policy(driver: Object) -> Object:
+    return {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "metadata": {"name": POLICY},
+        "spec": {section: {} for section in _SECTIONS} | {"driver": driver},
+    }
+
+
 def _workload(api: str, kind: str, name: str, spec: Object) -> Object:
-    metadata = {"name": name, "namespace": "default"}
+    metadata = {"name": name, "namespace": WORKLOADS}
     return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _pod(node: str, gpus: int) -> dict[str, Any]:
+def _pod(selector: Mapping[str, str], gpus: int) -> dict[str, Any]:
     container = {
         "name": "main",
         "image": "registry.example/train:1",
         "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
     }
-    return {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
+    return {"containers": [container], "nodeSelector": dict(selector)}

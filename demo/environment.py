@@ -6,14 +6,16 @@ Services run as their production programs, each with its own service account and
 import asyncio
 import os
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
-from demo.admin import MANAGER, USER
+from demo.admin import MANAGER, USER, DemoAdmin
+from demo.fleet import Fleet
 from demo.node_agents import AGENT_KINDS
 from demo.paths import (
+    FOLDERS,
     KILL_AGENTS_SIGNAL,
     NAMESPACE,
     DemoPaths,
@@ -22,10 +24,11 @@ from demo.paths import (
     service_account,
     write_keys,
 )
-from demo.process_group import ProcessGroup
+from demo.process_group import ManagedProcess, ProcessGroup
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
 from libs.contracts.identities import Identity, Writer
+from libs.ctl.options import Access
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
 from libs.runtime.clock import Clock, SystemClock
@@ -34,8 +37,10 @@ from libs.testing.nats import NatsServer
 from libs.testing.simulation import make_env
 
 SIMULATOR = "demo.simulator"
-_DISK_SPACE = 64 * 2**20
-"""Bytes; eight machines take a quarter of it."""
+_DISK_SPACE = 128 * 2**20
+"""Bytes; a dozen machines take a quarter of it."""
+SHARE = 6
+"""Machines in one process."""
 CLUSTER = "cluster"
 _IMAGES = ("discovery", "driver", "validator", "telemetry")
 
@@ -68,6 +73,7 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
     nats: NatsServer
     clock: Clock
     seed: int
+    speed: float = 1.0
     nvml: str = ""
     """The folder of the library that shows the GPUs of machines; empty: they are in memory."""
 
@@ -75,6 +81,15 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
         users = {USER, *(service_account(service.writer) for service in SERVICES)}
         users |= {user for node in nodes for user in kubelet_users(node)}
         await self._start_simulator(CLUSTER, "cluster", users=",".join(sorted(users)))
+
+    async def install(self, admin: DemoAdmin) -> None:
+        """Install Sluice's definitions, accounts and leases."""
+        await admin.install()
+
+    def shares_of(self, fleet: Fleet) -> list[dict[str, str]]:
+        """Divide the machines among processes: the pools of each share by node."""
+        pools = list(fleet.pool_of.items())
+        return [dict(pools[start : start + SHARE]) for start in range(0, len(pools), SHARE)]
 
     async def start_service(self, service: ServiceRole) -> None:
         settings = {
@@ -94,8 +109,30 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
         await self.processes.start(service.writer, service.module, service.role, **settings)
 
     async def start_machine(self, node: str) -> None:
-        settings = {"node": node, "nats_url": self.nats.url, "nvml": self.nvml}
-        await self._start_simulator(node, "machine", **settings)
+        """Start a machine that belongs to no pool by a label."""
+        await self.start_machines({node: ""})
+
+    async def start_machines(self, pools: Mapping[str, str]) -> None:
+        """Start machines in one process; `pools` are their pools by name."""
+        name = ",".join(pools)
+        await self._start_simulator(
+            name,
+            "machines",
+            nodes=name,
+            pools=",".join(filter(None, pools.values())),
+            nats_url=self.nats.url,
+            nvml=self.nvml,
+            speed=str(self.speed),
+        )
+
+    def process_of(self, node: str) -> ManagedProcess:
+        """Return the process that simulates a machine."""
+        processes = self.processes.processes.items()
+        return next(process for name, process in processes if node in name.split(","))
+
+    def pages_of_gpus(self, node: str) -> str:
+        """Return the address of the metrics of a machine's GPUs."""
+        return self.process_of(node).exporter_url_of(node)
 
     async def _start_simulator(self, name: str, role: str, **settings: str) -> None:
         settings |= {"folder": str(self.paths.folder), "seed": str(self.seed)}
@@ -108,25 +145,31 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
             await self.processes.kill(name)
         else:
             await asyncio.to_thread(self.paths.kill_list(node).write_text, name)
-            self.processes.processes[node].child.send_signal(KILL_AGENTS_SIGNAL)
+            self.process_of(node).child.send_signal(KILL_AGENTS_SIGNAL)
 
 
 @asynccontextmanager
 async def demo_environment(
-    nodes: Sequence[str], *, seed: int, nvml: str = ""
+    nodes: Sequence[str], *, seed: int, speed: float = 1.0, nvml: str = ""
 ) -> AsyncGenerator[DemoEnvironment]:
     """Start bus and cluster; at the end leave no process, port or file behind."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(guarded_folder("sluice-demo-", room=_DISK_SPACE))
         paths = DemoPaths(folder)
-        for name in ("users", "keys", "machines", "gpus", "incidents", "kill-lists"):
+        for name in FOLDERS:
             (paths.folder / name).mkdir()
         config = write_keys(paths, nodes)
         nats = await stack.enter_async_context(NatsServer(config=config, within=folder))
         processes = await stack.enter_async_context(ProcessGroup(os.environ))
         up = DemoEnvironment(
-            paths, processes=processes, nats=nats, clock=clock, seed=seed, nvml=nvml
+            paths,
+            processes=processes,
+            nats=nats,
+            clock=clock,
+            seed=seed,
+            speed=speed,
+            nvml=nvml,
         )
         await up.start_cluster(nodes)
         yield up
@@ -138,6 +181,16 @@ async def kube_client(up: DemoEnvironment) -> AsyncGenerator[Kube]:
     transport = await open_transport(clock=up.clock, kubeconfig=up.paths.kubeconfig(USER))
     async with transport:
         yield Kube(transport, manager=MANAGER, clock=up.clock)
+
+
+def person_access(up: DemoEnvironment) -> Access:
+    """Return how `sluice` reaches the cluster and the bus with the rights of a person."""
+    return Access(
+        kubeconfig=str(up.paths.kubeconfig(USER)),
+        namespace=NAMESPACE,
+        nats=up.nats.url,
+        nkey_seed_file=str(up.paths.key(Identity(writer=Writer.CTL))),
+    )
 
 
 @asynccontextmanager

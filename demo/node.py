@@ -13,7 +13,7 @@ take the uid of their Node from their token; here the uid is a setting.
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -36,6 +36,7 @@ from libs.testing.cluster.kubelet.container import ContainerProcess
 from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
 from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.machines.processes import GpuProcess, workload_of
 from libs.testing.stage.worlds import MachineModel
 
 
@@ -58,9 +59,12 @@ class SimulatedNode:
         random_for: Callable[[str], random.Random],
         serve_pages: ServePages | None = None,
         cut: Callable[[Bus], None] = _keep_connection,
+        labels: Mapping[str, str] | None = None,
+        back_off: float = 1.0,
     ) -> None:
         """`serve_pages` serves the pages of an agent; `cut` breaks the connection of a killed agent
-        that runs in this process.
+        that runs in this process; `labels` are those of its Node; `back_off` is a multiple of the
+        usual back-off between restarts of a container.
         """
         self.machine = machine
         self._root = machine.root
@@ -71,8 +75,9 @@ class SimulatedNode:
             model=model,
             env=msgspec.structs.replace(env, random=random_for(f"kubelet of {machine.name}")),
             processes=self._process_for,
+            back_off=back_off,
         )
-        self.kubelet = machine.join(self.fleet)
+        self.kubelet = machine.join(self.fleet, labels=labels)
         self._environment = AgentEnvironment(
             machine=machine,
             access=access,
@@ -85,6 +90,8 @@ class SimulatedNode:
             failed=self.failures.append,
         )
         self._processes: dict[Writer, list[AgentContainer]] = {}
+        self._workloads: dict[str, list[GpuProcess]] = {}
+        """The processes with GPUs, by workload."""
 
     async def run(self) -> None:
         """Run the machine until cancelled, which is like a power failure."""
@@ -103,6 +110,11 @@ class SimulatedNode:
             agent.kill()
         return bool(running)
 
+    def finish(self, workload: str) -> None:
+        """Let the processes of a workload here end, as their work is done."""
+        for process in self._workloads.pop(workload, ()):
+            process.finish()
+
     def is_running(self, writer: Writer) -> bool:
         return any(agent.is_running for agent in self._processes.get(writer, ()))
 
@@ -119,7 +131,10 @@ class SimulatedNode:
     def _process_for(self, pod: Pod, container: str) -> ContainerProcess | None:
         writer = writer_of(pod, container)
         if writer is None:
-            return self.machine.process_for(pod, container)
+            found = self.machine.process_for(pod, container)
+            if isinstance(found, GpuProcess):
+                self._workloads.setdefault(workload_of(pod), []).append(found)
+            return found
         process = AgentContainer(self._environment, writer)
         known = self._processes.get(writer, [])
         self._processes[writer] = [*(agent for agent in known if not agent.is_finished), process]

@@ -3,67 +3,55 @@
 Waits are printed only when they last. Digests are replaced by the versions that they stand for.
 """
 
-import os
 import re
-import shutil
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import msgspec
-
-from demo.admin import USER
-from demo.environment import SERVICES, DemoEnvironment
-from libs.contracts import subjects
-from libs.contracts.events import CommandEvent, Event, FactsEvent, RolloutEvent, WaitEvent
-from libs.contracts.identities import Identity, Writer
+from demo.observed import DriverExit
+from libs.contracts.events import (
+    CommandEvent,
+    Event,
+    FactsEvent,
+    PlanEvent,
+    RolloutEvent,
+    WaitEvent,
+)
 from libs.contracts.message import MalformedMessage
-from libs.contracts.node import STATE_LABEL
-from libs.contracts.subjects import EVENTS
-from libs.testing.realkube.binaries import find_binaries
 
-WAIT_SHOWN_AFTER = 1.0
-"""Seconds after which a wait is printed."""
+WAIT_SHOWN_AFTER = 2.0
+"""Seconds after which a wait is printed, with the same waits of other nodes."""
+JOINED_AFTER = 0.5
+"""Seconds that a wait has lasted at least when it is printed with that of another node."""
+_NAMED = 4
+"""Up to so many nodes that wait for the same are named."""
 
-SKIPPED_EVENTS = (CommandEvent, FactsEvent)
-"""Events that are not printed: a dozen for each node, and steps and waits cover them."""
+NAMED_WITHIN = 2.0
+"""Seconds within which the version that a new digest stands for is usually known."""
+
+SKIPPED_EVENTS = (CommandEvent, FactsEvent, PlanEvent)
+"""Events that are not printed: other lines cover them."""
 
 _DIGEST = re.compile(r"\b[0-9a-f]{32}\b")
 _SHORT_DIGEST = 8
 
+Versions = Callable[[], Mapping[str, str]]
+"""Return the driver versions that targets and driver labels stand for."""
 
-class VersionNames:
-    """The driver versions that targets and driver labels stand for."""
 
-    def __init__(self) -> None:
-        self._versions: dict[str, str] = {}
-
-    def learn(self, digest: str, version: str) -> None:
-        self._versions[digest] = version
-
-    def guess(self, digest: str, version: str) -> None:
-        """Set the version of a digest, unless its version is known."""
-        if digest:
-            self._versions.setdefault(digest, version)
-
-    def replace_digests(self, text: str) -> str:
-        """Replace digests by versions, and shorten unknown ones."""
-        return _DIGEST.sub(
-            lambda match: self._versions.get(match[0], match[0][:_SHORT_DIGEST]), text
-        )
+def replace_digests(text: str, versions: Mapping[str, str]) -> str:
+    """Replace digests by versions, and shorten unknown ones."""
+    return _DIGEST.sub(lambda match: versions.get(match[0], match[0][:_SHORT_DIGEST]), text)
 
 
 class EventFormatter:
     """Format events as lines with the seconds since the start of the demo."""
 
-    def __init__(self, names: VersionNames, *, began: float) -> None:
-        self._names = names
+    def __init__(self, versions: Versions, *, began: float) -> None:
+        self._versions = versions
         self._began = began
-        self.wanted = ""
-        """The version in the policy: a new target is assumed to stand for it."""
         self._pending_waits: dict[str, tuple[Event, WaitEvent]] = {}
         """By node: a wait that may end before it is printed."""
+        self._unnamed: list[Event] = []
+        """Events of rollouts to targets whose versions are not known yet."""
 
     def lines_for(self, event: Event) -> Iterator[str]:
         """Return the lines to print at once, and keep waits for `overdue_lines`."""
@@ -73,21 +61,40 @@ class EventFormatter:
             return
         if isinstance(body, SKIPPED_EVENTS):
             return
-        if isinstance(body, RolloutEvent):
-            self._names.guess(body.target, self.wanted)
         if not isinstance(body, WaitEvent):
-            yield self._event_line(event, at=event.at)
+            if isinstance(body, RolloutEvent) and not self._is_named(event):
+                self._unnamed.append(event)
+            else:
+                yield self._event_line(event, at=event.at)
         elif body.code is None:
             self._pending_waits.pop(event.node, None)
         else:
             self._pending_waits[event.node] = event, body
 
     def overdue_lines(self, now: float) -> Iterator[str]:
-        """Return the waits that have lasted, once each."""
-        for node, (event, wait) in list(self._pending_waits.items()):
-            if now - event.at >= WAIT_SHOWN_AFTER:
-                del self._pending_waits[node]
-                yield self._event_line(event, at=now, wait=wait)
+        """Return the waits that have lasted, and the events whose versions were not known, once
+        each.
+        """
+        for event in list(self._unnamed):
+            if self._is_named(event) or now - event.at >= NAMED_WITHIN:
+                self._unnamed.remove(event)
+                yield self._event_line(event, at=now)
+        for nodes in self._overdue_waits(now):
+            waits = [self._pending_waits.pop(node) for node in nodes]
+            event, wait = waits[0]
+            yield self._event_line(event, at=now, wait=wait, nodes=_joined(nodes))
+
+    def _overdue_waits(self, now: float) -> list[list[str]]:
+        """Return the nodes whose waits are printed now; those that wait for the same together."""
+        groups: dict[str, list[tuple[str, float]]] = {}
+        for node, (event, wait) in self._pending_waits.items():
+            if (lasted := now - event.at) >= JOINED_AFTER:
+                groups.setdefault(wait.detail, []).append((node, lasted))
+        return [
+            [node for node, _ in group]
+            for group in groups.values()
+            if max(lasted for _, lasted in group) >= WAIT_SHOWN_AFTER
+        ]
 
     def line(self, actor: str, text: str, *, at: float) -> str:
         printable = "".join(
@@ -95,103 +102,33 @@ class EventFormatter:
         )
         return f"{max(0.0, at - self._began):6.1f} s  {actor:<17} {printable}"
 
-    def _event_line(self, event: Event, *, at: float, wait: WaitEvent | None = None) -> str:
+    def _is_named(self, event: Event) -> bool:
+        return set(_DIGEST.findall(event.message)) <= self._versions().keys()
+
+    def _event_line(
+        self, event: Event, *, at: float, wait: WaitEvent | None = None, nodes: str = ""
+    ) -> str:
         message = event.message if wait is None else wait.detail
-        node = event.node if wait is not None or event.node not in event.message else ""
-        text = ": ".join(filter(None, (node, message)))
-        return self.line(event.writer, self._names.replace_digests(text), at=at)
+        about = nodes or (event.node if event.node not in event.message else "")
+        text = ": ".join(filter(None, (about, message)))
+        return self.line(event.writer, replace_digests(text, self._versions()), at=at)
 
 
-def hint_lines(up: DemoEnvironment, nodes: Sequence[str]) -> Iterator[str]:
-    kubectl, comment = _kubectl()
-    yield "\nTo look around, paste any of these lines into another terminal:"
-    yield f"  export KUBECONFIG={up.paths.kubeconfig(USER)}{comment}"
-    yield from _sluice(up, nodes[0])
-    yield f"  {kubectl} get nodes -w -L {STATE_LABEL}  # the upgrade state of each node"
-    yield f"  {kubectl} get rollouts  # the progress of the fleet"
-    yield f"  {kubectl} describe node {nodes[0]}  # its labels and events"
-    yield _nats(up)
-    yield "Metrics, for curl or Prometheus:"
-    for service in SERVICES:
-        yield f"  {service.writer:<17} {up.processes.processes[service.writer].metrics_url}"
-    fleet = up.processes.processes[Writer.TELEMETRY_CLUSTER]
-    yield f"  {'GPUs of all nodes':<17} {fleet.exporter_url}"
-    for node in nodes:
-        yield f"  {f'GPUs of {node}':<17} {up.processes.processes[node].exporter_url}"
+def _joined(nodes: Sequence[str]) -> str:
+    if len(nodes) <= _NAMED:
+        return ", ".join(nodes)
+    return f"{', '.join(nodes[: _NAMED - 1])} and {len(nodes) - _NAMED + 1} more"
 
 
-def _sluice(up: DemoEnvironment, node: str) -> Iterator[str]:
-    key = up.paths.key(Identity(writer=Writer.CTL))
-    yield f"  export SLUICE_NATS_URL={up.nats.url} SLUICE_NATS_NKEY_SEED_FILE={key}"
-    command = Path(sys.executable).with_name("sluice")
-    yield f"  {command} status  # the fleet, and the nodes that are not done"
-    page = up.processes.processes[Writer.TELEMETRY_CLUSTER].exporter_url
-    yield f"  {command} watch --telemetry {page}  # the same, as it happens"
-    yield f"  {command} why {node}  # what this node waits for"
-    yield f"  {command} plan --version 590.48.01  # when each node would start and end"
-    yield f"  {command} upgrade pause  # start no more nodes, until: upgrade resume"
-
-
-def _nats(up: DemoEnvironment) -> str:
-    identity = Identity(writer=Writer.CTL)
-    subject = subjects.Event(
-        cluster=identity.cluster, node=subjects.ANY, writer=subjects.ANY, kind=subjects.ANY
-    )
+def exit_line(ended: DriverExit, versions: Mapping[str, str], *, number: int) -> str:
+    """Tell how a driver's container ended, and for which time in its pod."""
+    driver = versions.get(ended.label, "")
+    times = f", for the {_ordinal(number)} time" if number > 1 else ""
     return (
-        f"  nats --server {up.nats.url} --nkey {up.paths.key(identity)}"
-        f" --inbox-prefix={subjects.inbox(identity)} sub --stream {EVENTS.name} --all '{subject}'"
-        "  # all events"
+        f"{ended.node}: the container of driver {driver} has ended with exit code"
+        f" {ended.exit_code}{times}; its last lines:"
     )
 
 
-def _kubectl() -> tuple[str, str]:
-    """Return the command for kubectl, and a comment if kubectl is missing."""
-    if shutil.which("kubectl"):
-        return "kubectl", ""
-    if (binaries := find_binaries(os.environ).binaries) is not None:
-        return str(binaries.kubectl), ""
-    return "kubectl", "  # kubectl is not on your PATH: install any recent version"
-
-
-_MIB = 1024
-
-
-class ProcessCost(msgspec.Struct, frozen=True):
-    """The memory and CPU of a process."""
-
-    memory_mib: float
-    """Proportional set size: shared pages are divided among the processes that share them."""
-    cpu_seconds: float
-
-
-def process_cost(pid: int, *, proc: Path = Path("/proc")) -> ProcessCost:
-    """Return the cost of a process up to now."""
-    rollup = (proc / str(pid) / "smaps_rollup").read_text()
-    pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
-    # The process name may contain blanks and brackets: the fields begin after the last bracket.
-    fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    ticks = sum(map(int, fields[11:15]))  # its own, and those of its children that have ended
-    return ProcessCost(int(pss.split()[1]) / _MIB, ticks / os.sysconf("SC_CLK_TCK"))
-
-
-def total_cost(pid: int, *, proc: Path = Path("/proc")) -> ProcessCost:
-    """Return the cost of a process and its children."""
-    costs = [process_cost(pid, proc=proc)]
-    for file in (proc / str(pid) / "task").glob("*/children"):
-        for child in file.read_text().split():
-            with suppress(FileNotFoundError, ProcessLookupError):  # it ends meanwhile
-                costs.append(process_cost(int(child), proc=proc))
-    memory = sum(cost.memory_mib for cost in costs)
-    return ProcessCost(memory, sum(cost.cpu_seconds for cost in costs))
-
-
-def cost_lines(costs: Mapping[str, ProcessCost], *, seconds: float) -> Iterator[str]:
-    """Return a line for each process, and one for their sum."""
-    for name, cost in costs.items():
-        yield f"  {name:<17} {cost.memory_mib:6.0f} MiB  {cost.cpu_seconds:6.1f} s of CPU"
-    memory = sum((cost.memory_mib for cost in costs.values()), 0.0)
-    cpu = sum((cost.cpu_seconds for cost in costs.values()), 0.0)
-    yield (
-        f"  {'total':<17} {memory:6.0f} MiB  {cpu:6.1f} s of CPU"
-        f" in {seconds:.0f} s: {cpu / seconds:.2f} of a core"
-    )
+def _ordinal(number: int) -> str:
+    return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")

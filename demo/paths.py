@@ -16,8 +16,10 @@ from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Wri
 from libs.runtime.fatal import Fatal
 
 NAMESPACE = "gpu-operator"
+FOLDERS = ("users", "keys", "machines", "gpus", "incidents", "kill-lists", "finished-jobs")
+"""The folders in it."""
 KILL_AGENTS_SIGNAL = signal.SIGUSR1
-"""At this signal a machine kills the agents named in its `kill_list`."""
+"""At this signal machines kill the agents named in their `kill_list`."""
 _MIB = 2**20
 
 # Standard input ends with the demo, even after kill -9. Processes that write into the folder may
@@ -60,6 +62,14 @@ class DemoPaths(msgspec.Struct, frozen=True):
     def kill_list(self, name: str) -> Path:
         """Names of the agents to kill on a machine."""
         return self.folder / "kill-lists" / name
+
+    def driver_log(self, container_id: str) -> Path:
+        """What the container of a driver has written."""
+        return self.folder / "driver-logs" / container_id.rpartition("/")[2]
+
+    def finished_jobs(self, name: str) -> Path:
+        """Names of jobs whose work on a machine is done."""
+        return self.folder / "finished-jobs" / name
 
     @property
     def bad_drivers(self) -> Path:

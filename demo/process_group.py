@@ -43,8 +43,12 @@ class ManagedProcess(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def exporter_url(self) -> str:
-        """The metrics of a machine's GPUs; empty for other processes."""
+        """The metrics of all GPUs; empty for processes without them."""
         return self._url(_EXPORTER, "metrics")
+
+    def exporter_url_of(self, node: str) -> str:
+        """The metrics of one machine's GPUs."""
+        return self._url(re.compile(rf"{_EXPORTING}.*\bnode={node}\b.*\bport=(\d+)"), "metrics")
 
     def _url(self, pattern: re.Pattern[str], page: str) -> str:
         match = pattern.search(self.child.log)

@@ -1,245 +1,318 @@
-"""The scenario of the demo: a fleet comes up, the administrator sets a new driver version, all
-nodes are upgraded.
+"""The scenario of the demo, as data: what people do, and when. Pure.
+
+A fleet comes up, and people start to work on it. The administrator asks for another driver in one
+pool: a node proves it, one waits for a job, another for a PodDisruptionBudget, and one is cordoned
+by a person. In the other pool the driver does not load: the rollout halts until the driver is
+repaired and people release it.
+
+A cue is carried out once its condition has held for a while. A viewer may do any of this, or
+something else, meanwhile: a cue that has become moot is left out.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
-from demo.admin import POOL, DemoAdmin, path_of
-from demo.environment import SERVICES, DemoEnvironment
-from demo.node_agents import AGENT_KINDS
-from demo.output import EventFormatter, VersionNames
-from demo.paths import NAMESPACE
-from demo.screen import DemoScreen
-from libs.bus.events import RecordedEvent, read_events
-from libs.bus.port import Bus
-from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
-from libs.contracts.rollout import RolloutPhase, RolloutStatus
-from libs.kube.client import Kube
-from libs.kube.errors import NotFound
-from libs.policy.render.rendered import TARGET_ANNOTATION
-from libs.runtime.fatal import Fatal
+from demo.fleet import SERVING, TRAINING, Fleet, FleetPool
+from demo.observed import Observed, SeenPool
+from demo.world import TOLD_JOB
+from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.rollout import RolloutPhase
 
-OLD, NEW = "570.86.15", "580.95.05"
-POLL_INTERVAL = 0.5
-_CONCURRENT_STARTS = 2
-"""The cores of a small machine: a start mostly needs the CPU."""
-_WORKLOAD_START_SECONDS = 8.0
-"""Seconds until the pods run, and the driver agents have reported the pods that use GPUs."""
-_LOOK_SECONDS = 3.0
-"""Seconds for which the halted rollout is shown."""
-_SECONDS_PER_NODE = 150.0
-"""The demo fails if a node takes longer, even on the slowest machine."""
+OLD, NEW, NEXT = "570.86.15", "580.95.05", "590.48.01"
+CHAT, SEARCH = "chat", "search"
+"""Services: the first has a PodDisruptionBudget."""
+_FEWEST_WITH_CORDON: Final = 3
+_FEWEST_WITH_BUDGET: Final = 4
+"""Nodes of a pool, so that a second pod of the service finds a place beside the first."""
+_LOOK_SECONDS: Final = 4.0
+"""Seconds for which a viewer sees a situation before somebody ends it."""
+_RETRY_SECONDS: Final = 5.0
+"""Seconds within which the scheduler retries a failed node by itself, if it may."""
+_REPORT_SECONDS: Final = 4.0
+"""Seconds in which agents report the pods that have begun to use GPUs."""
 
 
-class DemoScenario:
-    """One run of the scenario, in an environment that is up."""
+class Cordon(msgspec.Struct, frozen=True):
+    node: str
 
-    def __init__(
-        self,
-        up: DemoEnvironment,
-        *,
-        kube: Kube,
-        nodes: Sequence[str],
-        kill: str,
-        bad_driver: bool,
-        screen: DemoScreen,
-    ) -> None:
-        self._up = up
-        self._admin = DemoAdmin(kube)
-        self._kube = kube
-        self._nodes = nodes
-        self._kill = kill
-        self._bad_driver = bad_driver
-        self._must_break_driver = bad_driver
-        """Whether the new driver must still be marked as bad, as soon as its label is known."""
-        self._screen = screen
-        self._clock = up.clock
-        self._names = VersionNames()
-        self._formatter = EventFormatter(self._names, began=up.clock.now())
 
-    async def install(self) -> None:
-        """Install, apply the policy, and start services and machines."""
-        self._screen.busy("installing the definitions")
-        await self._admin.install()
-        self._print_action(f"kubectl apply: ClusterPolicy with driver.version {OLD}")
-        self._formatter.wanted = OLD
-        await self._admin.apply_policy(OLD)
-        self._print_action("start Sluice's services")
-        self._screen.busy("starting services", total=len(SERVICES))
-        await self._start_all(partial(self._up.start_service, service) for service in SERVICES)
-        self._print_action(f"power on {', '.join(self._nodes)}")
-        self._screen.busy("starting machines", total=len(self._nodes))
-        await self._start_all(partial(self._up.start_machine, node) for node in self._nodes)
+class CreateService(msgspec.Struct, frozen=True):
+    name: str
+    pool: FleetPool
+    gpus: int
+    has_budget: bool = False
 
-    async def wait_until_ready(self) -> None:
-        """Wait until the first driver is validated on every node."""
-        await self._wait_complete(OLD)
 
-    async def upgrade(self) -> None:
-        """Start workloads, change the version, and wait until all nodes are upgraded."""
-        self._screen.line(
-            "\nUpgrade: users run workloads, and the administrator sets another driver version."
+class CreateJob(msgspec.Struct, frozen=True):
+    name: str
+    pool: FleetPool
+    gpus: int
+
+
+class FinishJob(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Scale(msgspec.Struct, frozen=True):
+    service: str
+    replicas: int
+
+
+class AskPlans(msgspec.Struct, frozen=True):
+    pools: tuple[FleetPool, ...]
+    version: str
+
+
+class SetVersion(msgspec.Struct, frozen=True):
+    pool: FleetPool
+    version: str
+    is_bad: bool = False
+    """Whether the driver loads on no machine of this pool until it is repaired."""
+
+
+class RepairDriver(msgspec.Struct, frozen=True):
+    version: str
+
+
+class Release(msgspec.Struct, frozen=True):
+    pool: FleetPool
+
+
+class Retry(msgspec.Struct, frozen=True):
+    pool: FleetPool
+
+
+Action = (
+    Cordon
+    | CreateService
+    | CreateJob
+    | FinishJob
+    | Scale
+    | AskPlans
+    | SetVersion
+    | RepairDriver
+    | Release
+    | Retry
+)
+Condition = Callable[[Observed], bool]
+
+
+class Cue(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody does once a condition has held for a while."""
+
+    name: str
+    title: str = ""
+    after: tuple[str, ...] = ()
+    """The cues that must be carried out or moot before."""
+    when: Condition
+    pause: float = 0.0
+    """Seconds for which the condition must have held."""
+    moot: Condition | None = None
+    """When the cue is left out: somebody else did it, or changed what it is about."""
+    moot_says: str = ""
+    do: tuple[Action, ...]
+
+
+Script = tuple[Cue, ...]
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a script is."""
+
+    settled: frozenset[str] = frozenset()
+    """Cues that were carried out or left out."""
+    since: Mapping[str, float] = {}
+    """Since when the conditions of cues hold."""
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What is to be done now."""
+
+    progress: Progress
+    due: tuple[Cue, ...] = ()
+    moot: tuple[Cue, ...] = ()
+
+
+def next_turn(
+    script: Script, progress: Progress, observed: Observed, *, now: float, speed: float = 1.0
+) -> Turn:
+    """Return the cues that are due, and those that have become moot."""
+    since: dict[str, float] = {}
+    due: list[Cue] = []
+    moot: list[Cue] = []
+    for cue in script:
+        if cue.name in progress.settled or not progress.settled.issuperset(cue.after):
+            continue
+        if cue.when(observed):
+            since[cue.name] = began = progress.since.get(cue.name, now)
+            if now - began >= cue.pause / speed:
+                due.append(cue)
+        elif cue.moot is not None and cue.moot(observed):
+            moot.append(cue)
+    settled = progress.settled.union(cue.name for cue in (*due, *moot))
+    return Turn(Progress(settled, since), tuple(due), tuple(moot))
+
+
+def is_over(script: Script, progress: Progress, observed: Observed) -> bool:
+    """Whether the script is at its end, and all nodes have what their policies want."""
+    return progress.settled.issuperset(cue.name for cue in script) and all(
+        pool.is_complete for pool in observed.pools.values()
+    )
+
+
+def make_script(fleet: Fleet) -> Script:
+    """Return the script for a fleet: small ones have no place for each scene."""
+    training, serving = fleet.pool(TRAINING), fleet.pool(SERVING)
+    cues: list[Cue] = []
+    if training is not None:
+        cues += _good_driver(training, serving)
+    if serving is not None:
+        cues += _bad_driver(serving)
+    cues.append(
+        Cue(
+            name="next plan",
+            title="The next upgrade is predicted from this one.",
+            after=tuple(cue.name for cue in cues),
+            when=lambda seen: all(pool.is_complete for pool in seen.pools.values()),
+            do=(AskPlans(fleet.pools, NEXT),),
         )
-        self._print_action(
-            "create service `serve`, which may be evicted, and job `train`, which must finish first"
+    )
+    return tuple(cues)
+
+
+def _good_driver(training: FleetPool, serving: FleetPool | None) -> Iterator[Cue]:
+    has_budget = len(training.nodes) >= _FEWEST_WITH_BUDGET
+    pools = (training, serving) if serving is not None else (training,)
+    workloads = (TOLD_JOB, *((CHAT,) if has_budget else ()), *((SEARCH,) if serving else ()))
+    yield Cue(
+        name="workloads",
+        title="People start to work on the fleet.",
+        when=lambda seen: all(pool.is_complete for pool in seen.pools.values()),
+        do=tuple(_workloads(training, serving, has_budget=has_budget)),
+    )
+    yield Cue(
+        name="plan",
+        title="The administrator asks what an upgrade would take.",
+        after=("workloads",),
+        when=lambda seen: all(map(seen.is_running, workloads)),
+        pause=_REPORT_SECONDS,
+        moot=_was_changed(training, from_version=OLD),
+        do=(AskPlans(pools, NEW),),
+    )
+    yield Cue(
+        name="good driver",
+        title=f"The administrator asks for driver {NEW} in pool {training.name}."
+        " One node has to prove it before others start.",
+        after=("plan",),
+        when=_wants(training, OLD),
+        moot=_was_changed(training, from_version=OLD),
+        moot_says=f"leaves pool {training.name} to whoever has set its version",
+        do=(SetVersion(training, NEW),),
+    )
+    yield Cue(
+        name="job",
+        title=f"The job {TOLD_JOB} has finished: its node goes on.",
+        after=("good driver",),
+        when=lambda seen: seen.waits_for(WaitCode.JOBS, TOLD_JOB),
+        pause=_LOOK_SECONDS,
+        moot=_is_upgraded(training),
+        do=(FinishJob(TOLD_JOB),),
+    )
+    if has_budget:
+        yield Cue(
+            name="budget",
+            title=f"The owners of {CHAT} start a second pod, so that the first one may go.",
+            after=("good driver",),
+            when=lambda seen: seen.waits_for(WaitCode.PDB, CHAT),
+            pause=_LOOK_SECONDS,
+            moot=_is_upgraded(training),
+            do=(Scale(CHAT, 2),),
         )
-        await self._admin.create_service("serve", self._nodes[0], gpus=2)
-        await self._admin.create_job("train", self._nodes[1 % len(self._nodes)], gpus=4)
-        self._screen.busy("starting the workloads")
-        await self._clock.sleep(_WORKLOAD_START_SECONDS)
-        self._print_action(f"kubectl patch clusterpolicy: driver.version {OLD} -> {NEW}")
-        self._formatter.wanted = NEW
-        await self._admin.set_driver_version(NEW)
-        killing = asyncio.create_task(self._kill_midway(), name="kill midway")
-        try:
-            if self._bad_driver:
-                await self._repair_and_release(await self._wait_halted())
-            await self._wait_complete(NEW)
-            await killing
-        finally:
-            killing.cancel()
-            await asyncio.wait({killing})
 
-    @asynccontextmanager
-    async def print_events(self, bus: Bus) -> AsyncGenerator[None]:
-        """Print the events on the bus until the end of the block."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._print_new_events(bus), name="print events"),
-                group.create_task(self._print_waits(), name="print waits"),
-            ]
-            try:
-                yield
-            finally:
-                for task in tasks:
-                    task.cancel()
 
-    async def _print_new_events(self, bus: Bus) -> None:
-        cluster = bus.identity.cluster
-        async with read_events(bus=bus, cluster=cluster, follow=True) as entries:
-            async for entry in entries:
-                if isinstance(entry, RecordedEvent):
-                    for line in self._formatter.lines_for(entry.event):
-                        self._screen.event(line)
+def _workloads(
+    training: FleetPool, serving: FleetPool | None, *, has_budget: bool
+) -> Iterator[Action]:
+    if len(training.nodes) >= _FEWEST_WITH_CORDON:
+        yield Cordon(training.nodes[-1])
+    yield CreateJob(TOLD_JOB, training, gpus=4)
+    if has_budget:
+        yield CreateService(CHAT, training, gpus=2, has_budget=True)
+    if serving is not None:
+        yield CreateService(SEARCH, serving, gpus=2)
 
-    async def _print_waits(self) -> None:
-        while True:
-            await self._clock.sleep(POLL_INTERVAL)
-            await self._learn_names()
-            for line in self._formatter.overdue_lines(self._clock.now()):
-                self._screen.event(line)
 
-    async def _learn_names(self) -> None:
-        """Learn versions from the DaemonSets, and mark the new driver as bad if it must be."""
-        for daemonset in await self._list(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"):
-            metadata = daemonset["metadata"]
-            label = metadata.get("labels", {}).get(DRIVER_LABEL)
-            if not label:
-                continue
-            containers = daemonset["spec"]["template"]["spec"]["containers"]
-            version = containers[0]["image"].rpartition(":")[2].partition("-")[0]
-            self._names.learn(label, version)
-            if self._must_break_driver and version == NEW:
-                self._must_break_driver = False
-                await asyncio.to_thread(self._up.paths.bad_drivers.write_text, label)
-            self._names.learn(metadata["annotations"][TARGET_ANNOTATION], version)
+def _bad_driver(serving: FleetPool) -> Iterator[Cue]:
+    def is_halted(seen: Observed) -> bool:
+        return seen.pools[serving.name].status.phase == RolloutPhase.HALTED
 
-    async def _wait_for(
-        self, condition: Callable[[RolloutStatus], bool], problem: str
-    ) -> RolloutStatus:
-        """Wait for a condition of the Rollout; raise `Fatal` with the problem after a timeout."""
-        until = self._clock.monotonic() + _SECONDS_PER_NODE * len(self._nodes)
-        while not condition(status := await self._status()):
-            if self._screen.is_silent:
-                self._screen.busy(await self._progress(status))
-            if self._clock.monotonic() > until:
-                raise Fatal(f"{problem} in time: {msgspec.json.encode(status).decode()}")
-            await self._clock.sleep(POLL_INTERVAL)
-        return status
+    yield Cue(
+        name="bad driver",
+        title=f"The canary has proved {NEW}. The administrator asks for it in pool {serving.name}"
+        " too, where it does not load.",
+        after=("good driver",),
+        when=lambda seen: _wants(serving, OLD)(seen) and _is_proven(seen.pools[TRAINING]),
+        pause=1.0,
+        moot=_was_changed(serving, from_version=OLD),
+        moot_says=f"leaves pool {serving.name} to whoever has set its version",
+        do=(SetVersion(serving, NEW, is_bad=True),),
+    )
+    yield Cue(
+        name="repair",
+        title=f"The rollout in {serving.name} is halted: no other node tries this driver until"
+        " people have released it.",
+        after=("bad driver",),
+        when=is_halted,
+        pause=_LOOK_SECONDS,
+        moot=_was_changed(serving, from_version=NEW),
+        do=(RepairDriver(NEW),),
+    )
+    yield Cue(
+        name="release",
+        after=("repair",),
+        when=is_halted,
+        pause=1.0,
+        moot=lambda seen: not is_halted(seen),
+        do=(Release(serving),),
+    )
+    yield Cue(
+        name="retry",
+        after=("release",),
+        when=lambda seen: not is_halted(seen) and bool(failed_nodes(seen, serving)),
+        pause=_RETRY_SECONDS,
+        moot=lambda seen: not failed_nodes(seen, serving),
+        do=(Retry(serving),),
+    )
 
-    async def _repair_and_release(self, halted: RolloutStatus) -> None:
-        """Repair the driver, release the halted rollout, and retry the failed nodes."""
-        await self._clock.sleep(_LOOK_SECONDS)
-        self._print_action(f"repair the image of driver {NEW}: it loads now")
-        await asyncio.to_thread(self._up.paths.bad_drivers.unlink, missing_ok=True)
-        failures = halted.counts.failed
-        nodes = "node" if failures == 1 else "nodes"
-        self._print_action(f"kubectl patch rollout: release {NEW} after {failures} failed {nodes}")
-        await self._admin.accept_failures(halted.target, failures=failures)
-        for node in await self._list("/api/v1/nodes"):
-            name, labels = node["metadata"]["name"], node["metadata"].get("labels", {})
-            if labels.get(STATE_LABEL) == UpgradeState.UPGRADE_FAILED:
-                self._print_action(
-                    f"kubectl label node {name}: {UpgradeState.UPGRADE_REQUIRED}, to retry it"
-                )
-                await self._admin.retry_node(name)
 
-    async def _wait_halted(self) -> RolloutStatus:
-        problem = f"driver {NEW} loads on no node, but its rollout was not halted"
-        return await self._wait_for(lambda status: status.phase == RolloutPhase.HALTED, problem)
+def failed_nodes(observed: Observed, pool: FleetPool) -> list[str]:
+    """Return the nodes of a pool whose upgrade has failed."""
+    failed = UpgradeState.UPGRADE_FAILED
+    nodes = observed.nodes.values()
+    return [each.name for each in nodes if each.pool == pool.name and each.state == failed]
 
-    async def _wait_complete(self, version: str) -> None:
-        """Wait until the Rollout reports that all nodes run this version."""
 
-        def is_complete(status: RolloutStatus) -> bool:
-            is_target = self._names.replace_digests(status.target).startswith(version)
-            all_done = status.counts.done == len(self._nodes)
-            return is_target and all_done and status.phase == RolloutPhase.COMPLETE
+def _wants(pool: FleetPool, version: str) -> Condition:
+    return lambda seen: seen.pools[pool.name].wanted == version
 
-        problem = f"driver {version} did not reach all {len(self._nodes)} nodes"
-        await self._wait_for(is_complete, problem)
 
-    async def _progress(self, status: RolloutStatus) -> str:
-        """Return how far the rollout is, and what its nodes in flight do."""
-        counts = status.counts
-        moving = [each.node for each in status.in_flight.values()]
-        states = [
-            f"{name} {labels[STATE_LABEL]}"
-            for node in await self._list("/api/v1/nodes")
-            if (name := node["metadata"]["name"]) in moving
-            and STATE_LABEL in (labels := node["metadata"].get("labels", {}))
-        ]
-        return ", ".join([f"{counts.done} of {len(self._nodes)} nodes are done", *states])
+def _was_changed(pool: FleetPool, *, from_version: str) -> Condition:
+    """Whether somebody else has asked for another version in a pool."""
+    return lambda seen: seen.pools[pool.name].wanted != from_version
 
-    async def _start_all(self, starts: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        limit = asyncio.Semaphore(_CONCURRENT_STARTS)
 
-        async def start_limited(start: Callable[[], Awaitable[None]]) -> None:
-            async with limit:
-                await start()
-            self._screen.step()
+def _is_upgraded(pool: FleetPool) -> Condition:
+    def is_upgraded(seen: Observed) -> bool:
+        found = seen.pools[pool.name]
+        return found.is_complete and found.wanted != OLD
 
-        async with asyncio.TaskGroup() as group:
-            for start in starts:
-                group.create_task(start_limited(start), name="start")
+    return is_upgraded
 
-    async def _status(self) -> RolloutStatus:
-        path = path_of("sluice.dev/v1alpha1", "Rollout", name=POOL)
-        try:
-            rollout = msgspec.json.decode(await self._kube.request("GET", path))
-        except NotFound:
-            return RolloutStatus()
-        return msgspec.convert(rollout.get("status", {}), RolloutStatus)
 
-    async def _list(self, path: str) -> list[dict[str, Any]]:
-        return msgspec.json.decode(await self._kube.request("GET", path))["items"]
-
-    async def _kill_midway(self) -> None:
-        """Kill the service or agent of `--kill` while the first node is being upgraded."""
-        if not self._kill:
-            return
-        while not (in_flight := (await self._status()).in_flight):
-            await self._clock.sleep(POLL_INTERVAL)
-        node = next(iter(in_flight.values())).node
-        target = f"the {self._kill} agent of {node}" if self._kill in AGENT_KINDS else self._kill
-        self._print_action(f"kill -9 {target} while {node} is being upgraded; it is restarted")
-        await self._up.kill(self._kill, node=node)
-
-    def _print_action(self, action: str) -> None:
-        self._screen.line(self._formatter.line("administrator", action, at=self._clock.now()))
+def _is_proven(pool: SeenPool) -> bool:
+    """Whether a driver other than the first one is proven in a pool."""
+    status = pool.status
+    proven = status.phase in (RolloutPhase.PROVEN, RolloutPhase.COMPLETE)
+    return proven and status.version not in ("", OLD)

@@ -7,14 +7,12 @@ after a short silence.
 import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TextIO
 
-from demo.admin import USER
-from demo.environment import DemoEnvironment
-from libs.contracts.identities import Identity, Writer
-from libs.ctl.options import Access
+from demo.environment import DemoEnvironment, person_access
+from libs.contracts.identities import Writer
 from libs.ctl.views.frame.text import bar, cut
 from libs.ctl.watch.program import LiveView, open_view
 from libs.runtime.clock import Clock
@@ -49,6 +47,8 @@ class DemoScreen:
         self._done = self._total = 0
         self._has_bar = False
         self._view: LiveView | None = None
+        self._kept: list[str] = []
+        """Lines for when the live view is closed."""
 
     def line(self, text: str) -> None:
         """Print a line; while the live view is shown, list it among the events."""
@@ -63,6 +63,14 @@ class DemoScreen:
         """Print an event of the bus, which the live view shows by itself."""
         if self._view is None:
             self.line(text)
+
+    def report(self, lines: Iterable[str]) -> None:
+        """Print lines; while the live view is shown, keep them until it is closed."""
+        if self._view is not None:
+            self._kept += lines
+            return
+        for line in lines:
+            self.line(line)
 
     @property
     def is_silent(self) -> bool:
@@ -102,14 +110,8 @@ class DemoScreen:
     @asynccontextmanager
     async def live(self, up: DemoEnvironment) -> AsyncGenerator[None]:
         """Show the live view during the block, or until the viewer closes it."""
-        person = Identity(writer=Writer.CTL)
-        access = Access(
-            kubeconfig=str(up.paths.kubeconfig(USER)),
-            nats=up.nats.url,
-            nkey_seed_file=str(up.paths.key(person)),
-        )
         telemetry = up.processes.processes[Writer.TELEMETRY_CLUSTER].exporter_url
-        async with open_view(access, pool="", telemetry=telemetry) as view:
+        async with open_view(person_access(up), pool="", telemetry=telemetry) as view:
             self._erase()
             self._view = view
             task = asyncio.create_task(self._show(view), name="live view")
@@ -126,6 +128,8 @@ class DemoScreen:
             await view.run(owns_process=False)
         finally:
             self._view = None
+            kept, self._kept = self._kept, []
+            self.report(kept)
         self.line(_CLOSED)
 
     def _tick(self) -> None:

@@ -1,13 +1,13 @@
-"""The programs of the simulated cluster and of a simulated machine: `python -m demo.simulator`.
+"""The programs of the simulated cluster and of simulated machines: `python -m demo.simulator`.
 
 The cluster is an API server over HTTP with Kubernetes' controllers. A machine has files, kernel,
 GPUs, kubelet, and Sluice's agents. They communicate over NATS and HTTP, as real ones.
 """
 
 import asyncio
-import os
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,15 @@ from typing import Final
 
 import msgspec
 
+from demo.fleet import POOL_LABEL
 from demo.node import SimulatedNode
 from demo.paths import KILL_AGENTS_SIGNAL, DemoPaths, kubelet_users
+from demo.world import BACK_OFF, demo_world
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect as connect_nats
 from libs.bus.port import Bus
 from libs.contracts.identities import Identity, Writer
-from libs.forecast.world import ProcessEnd
+from libs.host.gpus.process import NvmlProcess
 from libs.host.machine import ThreadOffload
 from libs.kube.client import Kube
 from libs.kube.connect import open_transport
@@ -39,15 +41,17 @@ from libs.testing.apiserver.journal import RevisionJournal
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import HOST
 from libs.testing.cluster.cluster import SimulatedCluster
+from libs.testing.cluster.kubelet.fleet import KubeFor
 from libs.testing.machines.library_machine import LibraryMachine
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.nvml import VARIABLE
 from libs.testing.stage.worlds import MachineModel, SteadyWorld
 
-SCALE: Final = "A real driver takes minutes to build and load; here everything takes seconds."
-
 READINGS_INTERVAL: Final = 1.0
 """Seconds between two changes of the GPUs' readings."""
+NVML_MODULE: Final = "libs.host.gpus.child"
+_JOBS_INTERVAL: Final = 0.5
+"""Seconds between two looks at which jobs are done."""
 _CONNECT_SECONDS: Final = 60.0
 _EXPORTER_PATHS: Final = ("/", "/metrics", "/health")
 _NO_AGENT: Final = Page(
@@ -94,35 +98,6 @@ async def _cluster(process: Process[ClusterSettings]) -> AsyncGenerator[None]:
             await server.stop()
 
 
-class DemoWorld(SteadyWorld, frozen=True, kw_only=True):
-    """A steady world in which the drivers whose labels the file `bad` lists fail to load."""
-
-    bad: Path
-
-    def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        end = super().load(node, driver, attempt)
-        bad_drivers = self.bad.read_text().split() if self.bad.exists() else ()
-        return ProcessEnd(end.after, exit_code=1) if driver in bad_drivers else end
-
-
-def demo_world(seed: int, *, bad: Path) -> DemoWorld:
-    """Return a world in which everything takes seconds instead of minutes."""
-    return DemoWorld(
-        seed=seed,
-        bad=bad,
-        jitter=0.5,
-        pull_seconds=1.0,
-        init_seconds=0.5,
-        ready_seconds=0.5,
-        stop_seconds=1.0,
-        job_seconds=25.0,
-        unload_seconds=1.0,
-        load_seconds=5.0,
-        validation_seconds=2.0,
-        boot_seconds=10.0,
-    )
-
-
 class GpuExporter:
     """Serve the pages of the telemetry agent at one port, while agents come and go."""
 
@@ -146,29 +121,55 @@ class GpuExporter:
         return _NO_AGENT if render is None else render()
 
 
-class MachineSettings(ProcessSettings, frozen=True, kw_only=True):
+class MachinesSettings(ProcessSettings, frozen=True, kw_only=True):
     folder: Path
-    node: str
+    nodes: tuple[str, ...]
+    pools: tuple[str, ...] = ()
+    """The pool of each node; none: its Node has no label of a pool."""
     nats_url: str
     seed: int = 0
+    speed: float = 1.0
+    """How many times faster than usual everything on the machines is."""
     nvml: str = ""
     """The folder of a stand-in for NVML that agents read; empty: the GPUs are in memory."""
 
 
-async def start_machine(process: Process[MachineSettings], service: Service) -> None:
+async def start_machines(process: Process[MachinesSettings], service: Service) -> None:
+    """Start machines, each of them with its own files, kernel, kubelet and agents."""
     settings, clock = process.settings, process.env.clock
     paths = DemoPaths(settings.folder)
-    seed = f"{settings.seed}/{settings.node}"
-    env = msgspec.structs.replace(process.env, random=random.Random(seed))
-    model = demo_world(settings.seed, bad=paths.bad_drivers)
-    machine = _make_machine(paths, settings, service, model=model, env=env)
     transports = dict[str, HttpTransport]()
-    for user in kubelet_users(settings.node):
+    for user in sorted({user for node in settings.nodes for user in kubelet_users(node)}):
         transport = await open_transport(clock=clock, kubeconfig=paths.kubeconfig(user))
         transports[user] = await service.enter(f"kube as {user}", transport)
 
     def kube_for(user: str, manager: str) -> Kube:
         return Kube(transports[user], manager=manager, clock=clock)
+
+    pools = dict(zip(settings.nodes, settings.pools, strict=False))
+    nodes = [
+        await _start_machine(process, service, name, pools.get(name, ""), kube_for=kube_for)
+        for name in settings.nodes
+    ]
+    service.run_forever("kills", _kill_agents(nodes, paths))
+    service.run_forever("jobs", _finish_jobs(nodes, paths, clock))
+
+
+async def _start_machine(
+    process: Process[MachinesSettings],
+    service: Service,
+    name: str,
+    pool: str,
+    *,
+    kube_for: KubeFor,
+) -> SimulatedNode:
+    settings = process.settings
+    paths = DemoPaths(settings.folder)
+    seed = f"{settings.seed}/{name}"
+    env = msgspec.structs.replace(process.env, random=random.Random(seed))
+    model = demo_world(settings.seed, bad=paths.bad_drivers, speed=settings.speed)
+    machine = _make_machine(paths, settings, service, name=name, model=model, env=env)
+    machine.on_log(partial(_write_log, paths))
 
     async def connect(agent: Service, identity: Identity) -> Bus:
         connection = connect_nats(
@@ -183,34 +184,50 @@ async def start_machine(process: Process[MachineSettings], service: Service) -> 
         return bus
 
     exporter = GpuExporter()
-    _, port = (await service.enter("exporter", exporter.server)).address
-    _log.info("exporter started", port=port)
+    _, port = (await service.enter(f"exporter of {name}", exporter.server)).address
+    _log.info("exporter started", node=name, port=port)
     node = SimulatedNode(
         machine,
         kube_for=kube_for,
         connect=connect,
         serve_pages=exporter.serve,
         model=model,
-        access=await service.enter("disk", ThreadOffload("disk")),
+        access=await service.enter(f"disk of {name}", ThreadOffload(f"disk of {name}")),
         env=process.env,
-        random_for=lambda name: random.Random(f"{seed}/{name}"),
+        random_for=lambda what: random.Random(f"{seed}/{what}"),
+        labels={POOL_LABEL: pool} if pool else {},
+        back_off=BACK_OFF / settings.speed,
     )
-    await service.enter("incidents", _write_incidents(machine, paths.incidents(settings.node)))
-    service.run_forever("node", node.run())
-    service.run_forever("kills", _kill_agents(node, paths.kill_list(settings.node)))
+    await service.enter(f"incidents on {name}", _write_incidents(machine, paths.incidents(name)))
+    service.run_forever(name, node.run())
+    return node
 
 
 def _make_machine(
-    paths: DemoPaths, settings: MachineSettings, service: Service, *, model: MachineModel, env: Env
+    paths: DemoPaths,
+    settings: MachinesSettings,
+    service: Service,
+    *,
+    name: str,
+    model: MachineModel,
+    env: Env,
 ) -> SimulatedMachine:
-    root, name = paths.machine(settings.node), settings.node
+    root = paths.machine(name)
     if not settings.nvml:
         return SimulatedMachine(root, name=name, model=model, env=env)
     state = paths.gpus(name)
-    os.environ[VARIABLE] = str(state)
-    library = Path(settings.nvml)
-    machine = LibraryMachine(root, state=state, library=library, name=name, model=model, env=env)
-    service.run_forever("readings", _show_readings(machine, env.clock))
+    # Each agent's NVML process sees the GPUs of its own machine.
+    command = ("/usr/bin/env", f"{VARIABLE}={state}", sys.executable, "-m", NVML_MODULE)
+    machine = LibraryMachine(
+        root,
+        state=state,
+        library=Path(settings.nvml),
+        start=partial(NvmlProcess, command=command),
+        name=name,
+        model=model,
+        env=env,
+    )
+    service.run_forever(f"readings of {name}", _show_readings(machine, env.clock))
     return machine
 
 
@@ -220,14 +237,41 @@ async def _show_readings(machine: LibraryMachine, clock: Clock) -> None:
         await clock.sleep(READINGS_INTERVAL)
 
 
-async def _kill_agents(node: SimulatedNode, file: Path) -> None:
+def _write_log(paths: DemoPaths, container_id: str, line: str) -> None:
+    path = paths.driver_log(container_id)
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+
+
+async def _kill_agents(nodes: Sequence[SimulatedNode], paths: DemoPaths) -> None:
+    """Kill the agents that the lists of these nodes name, each list once."""
     requested = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(KILL_AGENTS_SIGNAL, requested.set)
     while True:
         await requested.wait()
         requested.clear()
-        for name in (await asyncio.to_thread(file.read_text)).split():
-            node.kill(Writer(name))
+        for node in nodes:
+            for name in await asyncio.to_thread(_take, paths.kill_list(node.machine.name)):
+                node.kill(Writer(name))
+
+
+def _take(list_file: Path) -> list[str]:
+    """Return the words of a file, and remove it."""
+    try:
+        words = list_file.read_text().split()
+    except FileNotFoundError:
+        return []
+    list_file.unlink()
+    return words
+
+
+async def _finish_jobs(nodes: Sequence[SimulatedNode], paths: DemoPaths, clock: Clock) -> None:
+    while True:
+        await clock.sleep(_JOBS_INTERVAL)
+        for node in nodes:
+            for name in await asyncio.to_thread(_take, paths.finished_jobs(node.machine.name)):
+                node.finish(name)
 
 
 @asynccontextmanager
@@ -243,6 +287,6 @@ if __name__ == "__main__":
         "demo",
         {
             "cluster": Role(ClusterSettings, start_cluster),
-            "machine": Role(MachineSettings, start_machine),
+            "machines": Role(MachinesSettings, start_machines),
         },
     )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from demo.node_agents import journal_path
 from demo.paths import DemoPaths
+from demo.promises import Promise, promise_lines, promises
 from libs.audit import AuditJournal, AuditResult, PoolFacts, judge
 from libs.bus.events import RecordedEvent, read_events
 from libs.bus.journal import FileJournal
@@ -25,6 +26,7 @@ from libs.contracts.identities import COMPONENTS, Writer
 from libs.contracts.journal import Entry, Revision
 from libs.contracts.reports import Report, StateKind
 from libs.contracts.subjects import EVENTS, State
+from libs.policy.pool import pool_key
 from libs.policy.shapes import IntOrString
 from libs.runtime.clock import Clock
 from libs.runtime.fatal import Fatal
@@ -38,6 +40,7 @@ class DemoVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """Observed violations on the simulated machines."""
     rests_on: str
     """The number of records that were read."""
+    promises: tuple[Promise, ...] = ()
 
     @property
     def is_ok(self) -> bool:
@@ -83,10 +86,12 @@ async def judge_run(
         revisions=revisions,
         entries=tuple(entries),
         events=events,
-        pools=with_report_delay(pool_facts, revisions),
+        pools=tuple(_known_facts(pool_facts, revisions)),
     )
+    verdict = await asyncio.to_thread(judge, journal, faults=faults)
     return DemoVerdict(
-        verdict=await asyncio.to_thread(judge, journal, faults=faults),
+        verdict=verdict,
+        promises=await asyncio.to_thread(promises, journal, verdict),
         incidents=await asyncio.to_thread(_incidents, paths, nodes),
         rests_on=f"{len(revisions)} requests to the API server, {len(entries)} entries of"
         f" agents' journals, {len(events)} events",
@@ -96,13 +101,12 @@ async def judge_run(
 def verdict_lines(result: DemoVerdict) -> Iterator[str]:
     """Return the verdict as lines for a person."""
     yield f"  read: {result.rests_on}"
+    yield from promise_lines(result.promises)
     for incident in result.incidents:
         yield f"  VIOLATED  on a machine: {incident}"
     for violation in result.verdict.violations:
         node = f" ({violation.node})" if violation.node else ""
         yield f"  VIOLATED  {violation.invariant}{node}: {violation.message}"
-    for invariant, requirement in sorted(result.verdict.not_judged.items()):
-        yield f"  not judged: {invariant} (requires {requirement})"
     if result.is_ok:
         yield "  all invariants that could be judged hold"
 
@@ -128,6 +132,7 @@ def _incidents(paths: DemoPaths, nodes: Sequence[str]) -> tuple[str, ...]:
 
 
 NODE: Final = "Node"
+_LIMIT: Final = "spec.upgradePolicy.maxUnavailable"
 READER: Final = Writer.VALIDATOR_CLUSTER
 """An identity that may read reports; people may not."""
 REPORT_DELAY: Final = 2.0
@@ -193,16 +198,48 @@ def with_report_delay(
     return tuple(marked)
 
 
+def with_limits(
+    pool_facts: Sequence[PoolFacts], revisions: Sequence[Revision]
+) -> tuple[PoolFacts, ...]:
+    """Follow what people write to the limit of a pool, beginning with the one in its facts."""
+    limits = [
+        (revision.time, after)
+        for revision in revisions
+        if pool_key(revision.kind, revision.name) == pool_facts[0].key
+        for _, after in [revision.changed.get(_LIMIT, (None, None))]
+        if after is not None
+    ]
+    times = sorted({*(facts.since for facts in pool_facts), *(time for time, _ in limits[1:])})
+    starts = [facts.since for facts in pool_facts]
+    found: list[PoolFacts] = []
+    for time in times:
+        facts = pool_facts[bisect_right(starts, time) - 1]
+        written = [limit for at, limit in limits if at <= time]
+        limit = written[-1] if written else facts.max_unavailable
+        found.append(replace(facts, since=time, max_unavailable=limit))
+    return tuple(found)
+
+
+def _known_facts(
+    pool_facts: Sequence[PoolFacts], revisions: Sequence[Revision]
+) -> Iterator[PoolFacts]:
+    """Yield the facts of each pool with what revisions show of its limit and of reports."""
+    for key in dict.fromkeys(facts.key for facts in pool_facts):
+        of_pool = [facts for facts in pool_facts if facts.key == key]
+        yield from with_report_delay(with_limits(of_pool, revisions), revisions)
+
+
 @asynccontextmanager
 async def observe_reports(
-    driverless: DriverlessNodes, *, bus: Bus, clock: Clock
+    *driverless: DriverlessNodes, bus: Bus, clock: Clock
 ) -> AsyncGenerator[None]:
-    """Pass all reports on the bus to `driverless` until the end of the block."""
+    """Pass all reports on the bus to each `driverless` until the end of the block."""
     reports = ReportCache(bus=bus, clock=clock, cluster=bus.identity.cluster)
 
     def changed(_subject: State, _before: Report | None, after: Report | None) -> None:
         if after is not None:
-            driverless.observe(after, at=clock.now())
+            for each in driverless:
+                each.observe(after, at=clock.now())
 
     reports.on_change(changed)
     async with reports:

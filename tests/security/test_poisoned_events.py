@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from demo.output import EventFormatter, VersionNames
+from demo.output import EventFormatter
 from demo.verdict import events_of
 from libs.audit import AuditJournal, judge
 from libs.bus.events import MalformedEvent, RecordedEvent, StoredEvent, read_events
@@ -83,7 +83,7 @@ async def test_a_poisoned_event_stops_no_reader(with_keys: World, poison: bytes)
     assert last.event == msgspec.json.decode(GOOD, type=Event)
     assert not isinstance(entries[0], MalformedEvent) or entries[0].why
     events = await events_of(await with_keys.bus(CTL))
-    formatter = EventFormatter(VersionNames(), began=0.0)
+    formatter = EventFormatter(dict, began=0.0)
     lines = [line for each in events for line in formatter.lines_for(each)]
     lines += [formatter.line("driver", each.message, at=each.at) for each in events]
     assert all(line.isprintable() for line in lines)

@@ -97,7 +97,7 @@ class Storm:
         for node in self._nodes:
             await self._up.start_machine(node)
         await self._until_upgraded(within=_CALM_SECONDS)
-        await admin.create_service("serve", self._nodes[1], gpus=2)
+        await admin.create_service("serve", {"kubernetes.io/hostname": self._nodes[1]}, gpus=2)
 
     async def run(self, seconds: float) -> list[str]:
         """Upgrade under faults for a while, then calm down; return what went wrong."""

@@ -15,6 +15,7 @@ from libs.testing.cluster import (
     daemonset_controller,
     disruption,
     garbage_collector,
+    jobs,
     namespaces,
     node_lifecycle,
     pod_removal,
@@ -43,6 +44,7 @@ class _ControllerFactory(Protocol):
 CONTROLLERS: dict[str, tuple[_ControllerFactory, str, str]] = {
     "daemon-sets": (daemonset_controller.DaemonSetController, daemonset_controller.USER, MANAGER),
     "replica-sets": (workloads.ReplicaSetController, workloads.REPLICA_SET_USER, MANAGER),
+    "jobs": (jobs.JobController, jobs.USER, MANAGER),
     "binder": (pod_scheduler.PodScheduler, pod_scheduler.USER, pod_scheduler.MANAGER),
     "disruption": (disruption.DisruptionController, disruption.USER, MANAGER),
     "node-lifecycle": (node_lifecycle.NodeLifecycleController, node_lifecycle.USER, MANAGER),

@@ -200,6 +200,29 @@ class ReplicaSet(Object, frozen=True, kw_only=True):
     status: ReplicaSetStatus = ReplicaSetStatus()
 
 
+class JobSpec(View, frozen=True, kw_only=True):
+    completions: int = 1
+    parallelism: int = 1
+    backoff_limit: int = 6
+    template: dict[str, Any] = {}
+
+
+class JobStatus(View, frozen=True, kw_only=True):
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    start_time: str = ""
+    completion_time: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Job(Object, frozen=True, kw_only=True):
+    metadata: Meta
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+
 class BudgetSpec(View, frozen=True, kw_only=True):
     selector: dict[str, Any] | None = None
     min_available: int | str | None = None
@@ -235,7 +258,7 @@ REVISIONS = Resource(
     group="apps", plural="controllerrevisions", kind="ControllerRevision", view=ControllerRevision
 )
 REPLICA_SETS = Resource(group="apps", plural="replicasets", kind="ReplicaSet", view=ReplicaSet)
-JOBS = Resource(group="batch", plural="jobs", kind="Job", view=Object)
+JOBS = Resource(group="batch", plural="jobs", kind="Job", view=Job)
 BUDGETS = Resource(
     group="policy", plural="poddisruptionbudgets", kind="PodDisruptionBudget", view=Budget
 )

@@ -66,9 +66,11 @@ class DriverProcess(SimulatedProcess):
         self._daemon = 0
         self._locked_by = ""
         """The pod's uid while this process has the lock, which only one driver can have."""
+        self._container_id = ""
 
     def begin(self, instance: ContainerInstance, events: ProcessEvents, /) -> None:
         state, meta = self.state, instance.pod.metadata
+        self._container_id = instance.container_id
         state.check_boot(instance.boot_id)
         if meta.uid not in state.admitted:
             message = f"{meta.key} started its driver before the gate opened"
@@ -88,6 +90,7 @@ class DriverProcess(SimulatedProcess):
         state, pod = self.state, instance.pod
         key = (instance.node, workload_of(pod), instance.container, instance.attempt)
         driver = _installation(pod, instance.container)
+        self._log(f"Starting NVIDIA driver {driver.version}")
         state.host_tree.put(driver_files.PID, f"{self.pid}\n")
         if self._is_installed(driver):
             state.install(driver)
@@ -135,14 +138,21 @@ class DriverProcess(SimulatedProcess):
         state.kernel.unmount_below(driver_files.ROOT)
         attempt = state.next_attempt(f"load {driver.label}")
         ending = state.model.load(state.name, driver.label, attempt)
+        self._log(f"Building kernel modules for {state.kernel.release}")
         await self.wait(ending.after)
         if state.refusal:
             log_refusal(state)
         if ending.exit_code or state.refusal or state.kernel.is_loaded(modules.NOUVEAU):
+            self._log("modprobe: ERROR: could not insert 'nvidia': Exec format error")
+            self._log(f"Could not load driver {driver.version}; giving up")
             return ending.exit_code or 1
+        self._log(f"Loaded driver {driver.version}")
         state.install(driver)
         state.host_tree.put(driver_files.STATE, f"{driver.digest}\n")
         return 0
+
+    def _log(self, line: str) -> None:
+        self.state.on_log(self._container_id, line)
 
     def _serve(self, instance: ContainerInstance) -> None:
         """Mount the driver's root and start the daemon, which holds the devices."""

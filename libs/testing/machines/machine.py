@@ -113,6 +113,10 @@ class SimulatedMachine:
         """Call this after each change of how a GPU is divided, instead of what was called."""
         self._state.on_division = changed
 
+    def on_log(self, write: Callable[[str, str], object]) -> None:
+        """Call this with the id and each line of a driver's container."""
+        self._state.on_log = write
+
     @property
     def gate_answers(self) -> tuple[GateAnswer, ...]:
         """The answers with which pods passed the gate, in order."""

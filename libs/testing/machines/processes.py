@@ -65,6 +65,11 @@ class SimulatedProcess(ABC):
         else:
             await self.state.clock.sleep(seconds)
 
+    def finish(self) -> None:
+        """End successfully, as a program does whose work is done."""
+        self.abort()
+        self._exit(0)
+
     def abort(self) -> None:
         """Cancel the running work; stopping still takes its time."""
         self._tasks[0].cancel()

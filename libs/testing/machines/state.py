@@ -91,6 +91,8 @@ class MachineState:
         """Labels of running driver containers, by pod uid."""
         self.on_division: Callable[[], object] = lambda: None
         """Called after each change of how a GPU is divided."""
+        self.on_log: Callable[[str, str], object] = lambda _container, _line: None
+        """Called with each line that a driver's container writes, and the container's id."""
         self.broken_gpus: set[int] = set()
         """Indices of GPUs that do not answer in this boot."""
         self.refusal = ""

@@ -23,7 +23,7 @@ async def test_the_demo_shows_the_live_view_and_goes_on_in_lines_when_it_is_left
         await session.shows("Sluice  1 node", "node-1", "waits: current", within=WITHIN)
         assert session.screen.modes == {"?1049"}
         session.press("j")
-        await session.shows("clusterpolicy-cluster-policy", "570.86.15", within=WITHIN)
+        await session.shows("nvidiadriver-training", "570.86.15", within=WITHIN)
         session.press("q")
         text = await session.shows("The live view is closed; the demo goes on in lines.")
         assert session.screen.modes == {"?7", "?25"}

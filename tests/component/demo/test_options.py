@@ -2,14 +2,14 @@
 
 import pytest
 
-from demo.cli import Options, parse_options
 from demo.environment import KILLABLE
+from demo.options import Options, parse_options
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
 
 
 def test_default_options() -> None:
     assert parse_options([]) == Options(
-        nodes=3, seed=0, kill="", bad_driver=False, once=False, no_tty=False
+        nodes=12, seed=0, speed=1.0, kill="", once=False, no_tty=False
     )
 
 
@@ -21,12 +21,13 @@ def test_all_options_are_parsed() -> None:
         "7",
         "--kill",
         "driver-cluster",
-        "--bad-driver",
+        "--speed",
+        "2.5",
         "--once",
         "--no-tty",
     ]
     assert parse_options(arguments) == Options(
-        nodes=2, seed=7, kill="driver-cluster", bad_driver=True, once=True, no_tty=True
+        nodes=2, seed=7, speed=2.5, kill="driver-cluster", once=True, no_tty=True
     )
 
 
@@ -41,7 +42,10 @@ def test_every_service_and_agent_can_be_killed() -> None:
     ("arguments", "why"),
     [
         (["--nodes", "0"], "invalid choice"),
+        (["--nodes", "25"], "invalid choice"),
         (["--nodes", "x"], "invalid int value: 'x'"),
+        (["--speed", "0"], "0 is not from 0.1 to 10"),
+        (["--speed", "fast"], "invalid _speed value: 'fast'"),
         (["--kill", "node-1"], "choose from 'scheduler', 'discovery-cluster'"),
         (["--fast"], "unrecognized arguments: --fast"),
     ],

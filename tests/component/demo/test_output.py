@@ -5,15 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from demo.output import (
-    WAIT_SHOWN_AFTER,
-    EventFormatter,
-    ProcessCost,
-    VersionNames,
-    cost_lines,
-    process_cost,
-    total_cost,
-)
+from demo.costs import ProcessCost, cost_lines, process_cost, total_cost
+from demo.observed import DriverExit
+from demo.output import NAMED_WITHIN, WAIT_SHOWN_AFTER, EventFormatter, exit_line
 from libs.contracts.events import (
     CommandEvent,
     Event,
@@ -30,18 +24,19 @@ NODE = "node-1"
 
 
 @pytest.fixture
-def names() -> VersionNames:
-    return VersionNames()
+def versions() -> dict[str, str]:
+    """The known versions by digest."""
+    return {}
 
 
 @pytest.fixture
-def formatter(names: VersionNames) -> EventFormatter:
-    return EventFormatter(names, began=100.0)
+def formatter(versions: dict[str, str]) -> EventFormatter:
+    return EventFormatter(lambda: versions, began=100.0)
 
 
-def wait_event(code: WaitCode | None, detail: str, *, at: float) -> Event:
+def wait_event(code: WaitCode | None, detail: str, *, at: float, node: str = NODE) -> Event:
     body = WaitEvent(pool="p", code=code, detail=detail)
-    return Event.of(body, id=str(at), at=at, writer="scheduler", message="waits", node=NODE)
+    return Event.of(body, id=str(at), at=at, writer="scheduler", message="waits", node=node)
 
 
 def step_event(message: str, *, at: float = 101.0) -> Event:
@@ -59,7 +54,7 @@ def test_a_wait_is_printed_once_after_it_has_lasted(formatter: EventFormatter) -
     assert not list(formatter.lines_for(wait_event(WaitCode.GATE, detail, at=110.0)))
     assert not list(formatter.overdue_lines(110.0 + WAIT_SHOWN_AFTER - 0.1))
     (line,) = formatter.overdue_lines(110.0 + WAIT_SHOWN_AFTER)
-    assert line.split()[:2] == ["11.0", "s"], "lines are in the order of their seconds"
+    assert line.split()[:2] == ["12.0", "s"], "lines are in the order of their seconds"
     assert line.endswith("node-1: waiting for the new driver pod (27106d33) to reach the gate")
     assert not list(formatter.overdue_lines(200.0))
 
@@ -82,26 +77,56 @@ def test_command_and_facts_events_are_not_printed(formatter: EventFormatter) -> 
 
 
 def test_digests_are_replaced_by_versions_or_shortened(
-    formatter: EventFormatter, names: VersionNames
+    formatter: EventFormatter, versions: dict[str, str]
 ) -> None:
     (line,) = formatter.lines_for(step_event(f"set the driver label to {LABEL}"))
     assert line.endswith(f"label to {LABEL[:8]}")
-    names.learn(LABEL, "580.95.05")
+    versions[LABEL] = "580.95.05"
     (line,) = formatter.lines_for(step_event(f"set the driver label to {LABEL}"))
     assert line.endswith("label to 580.95.05")
 
 
-def test_a_new_target_stands_for_the_wanted_version(formatter: EventFormatter) -> None:
-    formatter.wanted = "580.95.05"
+def test_nodes_that_wait_for_the_same_are_in_one_line(formatter: EventFormatter) -> None:
+    for number in range(6):
+        event = wait_event(WaitCode.GATE, "the gate", at=110.0 + number / 4, node=f"n{number}")
+        assert not list(formatter.lines_for(event))
+    assert not list(formatter.lines_for(wait_event(WaitCode.JOBS, "jobs", at=111.0, node="n9")))
+    (line,) = formatter.overdue_lines(112.0)
+    assert line.endswith("n0, n1, n2 and 3 more: the gate")
+    (line,) = formatter.overdue_lines(113.0)
+    assert line.endswith("n9: jobs")
+
+
+def test_a_target_is_named_when_its_version_is_known_and_never_guessed(
+    formatter: EventFormatter, versions: dict[str, str]
+) -> None:
     body = RolloutEvent(pool="p", target=TARGET, before="", after="Proving")
-    event = Event.of(
-        body, id="r", at=101.0, writer="scheduler", message=f"p: the target is {TARGET}"
-    )
+    message = f"p: the target is {TARGET}"
+    event = Event.of(body, id="r", at=110.0, writer="scheduler", message=message)
+    assert not list(formatter.lines_for(event))
+    assert not list(formatter.overdue_lines(110.5))
+    versions[TARGET] = "590.10"
+    (line,) = formatter.overdue_lines(111.0)
+    assert line.endswith("p: the target is 590.10")
+    assert not list(formatter.overdue_lines(120.0))
     (line,) = formatter.lines_for(event)
-    assert line.endswith("p: the target is 580.95.05")
-    formatter.wanted = "590.10"
-    (line,) = formatter.lines_for(event)
-    assert line.endswith("580.95.05"), "the version of a target does not change"
+    assert line.endswith("p: the target is 590.10")
+
+
+def test_a_target_without_a_version_is_told_by_its_digits(formatter: EventFormatter) -> None:
+    body = RolloutEvent(pool="p", target=TARGET, before="", after="Proving")
+    event = Event.of(body, id="r", at=110.0, writer="scheduler", message=f"p: {TARGET}")
+    assert not list(formatter.lines_for(event))
+    (line,) = formatter.overdue_lines(110.0 + NAMED_WITHIN)
+    assert line.endswith(f"p: {TARGET[:8]}")
+
+
+def test_the_end_of_a_driver_is_told_with_its_exit_code_and_how_often() -> None:
+    ended = DriverExit(node="n1", pod="d-1", label=LABEL, container_id="c", exit_code=1)
+    versions = {LABEL: "580.95.05"}
+    first = "n1: the container of driver 580.95.05 has ended with exit code 1"
+    assert exit_line(ended, versions, number=1) == f"{first}; its last lines:"
+    assert exit_line(ended, versions, number=2) == f"{first}, for the 2nd time; its last lines:"
 
 
 def test_memory_and_cpu_are_read_despite_an_odd_process_name(tmp_path: Path) -> None:

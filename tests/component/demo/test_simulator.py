@@ -4,7 +4,8 @@ from pathlib import Path
 
 import aiohttp
 
-from demo.simulator import GpuExporter, demo_world
+from demo.simulator import GpuExporter
+from demo.world import TOLD_JOB, demo_world
 from libs.runtime.http import Page
 
 
@@ -53,3 +54,11 @@ def test_only_bad_drivers_fail_to_load(tmp_path: Path) -> None:
     assert world.load("node-1", LABEL, 0) == type(success)(success.after, exit_code=1)
     assert world.load("node-2", LABEL, 5).exit_code == 1
     assert world.load("node-1", "another", 0).exit_code == 0
+
+
+def test_only_the_job_of_the_scenario_runs_until_it_is_told_to_end(tmp_path: Path) -> None:
+    world = demo_world(3, bad=tmp_path / "bad", speed=5.0)
+    assert world.job("node-1", TOLD_JOB, "main", 0).after is None
+    other = world.job("node-1", "other", "main", 0).after
+    assert other is not None
+    assert 5.0 <= other <= 7.5

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from demo.paths import DemoPaths
+from demo.promises import promises
 from demo.verdict import (
     READER,
     DemoVerdict,
@@ -16,9 +17,10 @@ from demo.verdict import (
     judge_run,
     observe_reports,
     verdict_lines,
+    with_limits,
     with_report_delay,
 )
-from libs.audit import AuditResult, Violation
+from libs.audit import AuditJournal, AuditResult, PoolFacts, Violation
 from libs.bus.journal import FileJournal
 from libs.bus.permissions import permissions
 from libs.bus.reporter import Reporter
@@ -96,11 +98,13 @@ async def test_an_incident_on_a_machine_fails_the_run(paths: DemoPaths) -> None:
 def test_violations_and_unjudged_invariants_are_printed() -> None:
     broken = Violation(invariant="I1", node="node-1", message="two at a time")
     verdict = AuditResult(violations=(broken,), not_judged={"I10": "a run without injected faults"})
-    assert list(verdict_lines(DemoVerdict(verdict=verdict, incidents=(), rests_on="much"))) == [
-        "  read: much",
-        "  VIOLATED  I1 (node-1): two at a time",
-        "  not judged: I10 (requires a run without injected faults)",
-    ]
+    found = promises(AuditJournal(revisions=(), entries=(), events=()), verdict)
+    demo = DemoVerdict(verdict=verdict, promises=found, incidents=(), rests_on="much")
+    lines = [" ".join(line.split()) for line in verdict_lines(demo)]
+    assert lines[0] == "read: much"
+    assert lines[1].startswith("I1 Budget VIOLATED 1x ")
+    assert lines[10] == "I10 Frugal not judged requires a run without injected faults"
+    assert lines[-1] == "VIOLATED I1 (node-1): two at a time"
 
 
 UP = Facts(driver=LoadedDriver(version="580.95.05"))
@@ -202,3 +206,29 @@ def test_reports_on_the_bus_are_observed() -> None:
     assert first == (0.0, set())
     assert second[1] == {"uid-a"}
     assert 100.0 <= second[0] < 101.0
+
+
+def test_the_limit_that_a_person_writes_counts_from_then_on() -> None:
+    facts = [
+        PoolFacts(key="nvidiadriver-a", since=0.0, max_unavailable=3),
+        PoolFacts(key="nvidiadriver-a", since=20.0, max_unavailable=3, driverless=frozenset("x")),
+    ]
+    written = [
+        Revision(
+            revision=number,
+            time=time,
+            user="u",
+            verb=Verb.PATCH,
+            code=200,
+            kind="NVIDIADriver",
+            name=name,
+            changed={"spec.upgradePolicy.maxUnavailable": (None, limit)},
+        )
+        for number, (time, name, limit) in enumerate(((1.0, "a", 3), (5.0, "b", 9), (30.0, "a", 1)))
+    ]
+    found = with_limits(facts, written)
+    assert [(each.since, each.max_unavailable, set(each.driverless)) for each in found] == [
+        (0.0, 3, set()),
+        (20.0, 3, {"x"}),
+        (30.0, 1, {"x"}),
+    ]

@@ -118,6 +118,21 @@ def daemon_set(
     }
 
 
+def job(name: str, *, completions: int) -> JsonObject:
+    """Return a Job whose pods are not started again by their kubelet."""
+    container = {"name": "main", "image": "work:1"}
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"completions": completions, "template": template},
+    }
+
+
 def replica_set(name: str, *, replicas: int, gpus: int = 1, **spec: Any) -> JsonObject:
     """Return a ReplicaSet whose pods each request so many GPUs."""
     needs = {"limits": {"nvidia.com/gpu": str(gpus)}}

@@ -1,0 +1,56 @@
+"""What people other than the demo's own do to the fleet, told from two snapshots of it. Pure."""
+
+from collections.abc import Iterator, Mapping
+
+from demo.observed import Observed
+from libs.contracts.rollout import Brake
+
+Setting = tuple[str, str]
+"""What people set, and on which object."""
+
+
+def settings_of(observed: Observed) -> dict[Setting, str]:
+    """Return what people have set, as text."""
+    found: dict[Setting, str] = {}
+    for pool in observed.pools.values():
+        release = pool.spec.release
+        found["version", pool.name] = pool.wanted
+        found["maxUnavailable", pool.name] = pool.max_unavailable
+        found["brake", pool.name] = "" if pool.spec.brake == Brake.NONE else pool.spec.brake
+        found["release", pool.name] = (
+            "" if release is None else f"{release.failures} failures of {release.target}"
+        )
+    for node in observed.nodes.values():
+        found["cordon", node.name] = "cordoned" if node.cordoned_by else ""
+        found["skip", node.name] = "skipped" if node.is_skipped else ""
+        found["lease", node.name] = "taken by a person" if node.lease_of_person else ""
+    return found
+
+
+def told_changes(
+    before: Mapping[Setting, str],
+    observed: Observed,
+    *,
+    ours: Mapping[Setting, str],
+) -> Iterator[str]:
+    """Yield a line for each change by somebody else; `ours` is what the demo has set last."""
+    for key, value in settings_of(observed).items():
+        old = before.get(key, "")
+        if value == old or ours.get(key) == value or key not in before:
+            continue
+        what, name = key
+        managers = observed.pools[name].managers if name in observed.pools else ()
+        by = f" (field manager {managers[-1]})" if what == "version" and managers else ""
+        yield f"somebody else set {what} of {name}: {old or 'none'} -> {value or 'none'}{by}"
+
+
+def holds(observed: Observed) -> list[str]:
+    """Return what people hold up: while they do, nobody else can make the demo go on."""
+    pools = [pool for pool in observed.pools.values() if pool.spec.brake != Brake.NONE]
+    braked = [f"{pool.name} has brake {pool.spec.brake}" for pool in pools]
+    leased = [
+        f"{each.name} is leased by a person"
+        for each in observed.nodes.values()
+        if each.lease_of_person
+    ]
+    return braked + leased

@@ -1,0 +1,239 @@
+"""The scenario: what is due when, and what is left out because a viewer did something else."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from demo.fleet import SERVING, TRAINING, make_fleet
+from demo.observed import Observed, SeenNode, SeenPod, SeenPool
+from demo.people import holds, settings_of, told_changes
+from demo.scenario import (
+    CHAT,
+    NEW,
+    NEXT,
+    OLD,
+    SEARCH,
+    AskPlans,
+    Cordon,
+    FinishJob,
+    Progress,
+    Release,
+    RepairDriver,
+    Retry,
+    Scale,
+    Script,
+    SetVersion,
+    Turn,
+    is_over,
+    make_script,
+    next_turn,
+)
+from demo.world import TOLD_JOB
+from libs.contracts.node import WaitCode
+from libs.contracts.rollout import Brake, Counts, RolloutPhase, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import Release as Accepted
+
+FLEET = make_fleet(12)
+
+
+def pool(
+    name: str,
+    *,
+    wanted: str = OLD,
+    version: str = "",
+    phase: RolloutPhase = RolloutPhase.COMPLETE,
+    done: int = 6,
+    **spec: Any,
+) -> SeenPool:
+    counts = Counts(total=6, done=done, failed=6 - done)
+    status = RolloutStatus(version=version or wanted, phase=phase, counts=counts, target="t")
+    return SeenPool(name=name, wanted=wanted, status=status, spec=RolloutSpec(**spec))
+
+
+def fleet_of(training: SeenPool, serving: SeenPool, **parts: Any) -> Observed:
+    nodes = {
+        name: SeenNode(name=name, pool=owner, state="upgrade-done")
+        for name, owner in FLEET.pool_of.items()
+    }
+    pools = {TRAINING: training, SERVING: serving}
+    pods = tuple(
+        SeenPod(workload=name, node=node, phase="Running")
+        for name, node in ((TOLD_JOB, "node-1"), (CHAT, "node-2"), (SEARCH, "node-8"))
+    )
+    return replace(Observed(nodes=nodes, pools=pools, pods=pods), **parts)
+
+
+def at_rest(version: str = OLD) -> Observed:
+    return fleet_of(pool(TRAINING, wanted=version), pool(SERVING, wanted=version))
+
+
+def turn_at(seen: Observed, *settled: str, script: Script | None = None) -> Turn:
+    """Return the turn after these cues, once each condition has held for long enough."""
+    script = script or make_script(FLEET)
+    first = next_turn(script, Progress(frozenset(settled)), seen, now=0.0)
+    held = replace(first.progress, settled=frozenset(settled))
+    return next_turn(script, held, seen, now=100.0)
+
+
+def due(seen: Observed, *settled: str) -> list[object]:
+    return [action for cue in turn_at(seen, *settled).due for action in cue.do]
+
+
+TO_BAD = ("workloads", "plan", "good driver", "job", "budget", "bad driver")
+
+
+def test_people_begin_once_the_whole_fleet_is_up() -> None:
+    bringing_up = replace(at_rest(), pools={**at_rest().pools, SERVING: pool(SERVING, done=5)})
+    assert due(bringing_up) == []
+    assert due(at_rest())[0] == Cordon("node-6")
+
+
+def test_a_condition_must_hold_for_a_while_and_without_a_break() -> None:
+    script, seen = make_script(FLEET), at_rest()
+    plain = Progress(frozenset({"workloads"}))
+    first = next_turn(script, plain, seen, now=10.0)
+    assert first.due == ()
+    broken = next_turn(script, first.progress, replace(seen, pods=()), now=13.0)
+    again = next_turn(script, broken.progress, seen, now=14.0)
+    assert again.due == next_turn(script, again.progress, seen, now=17.9).due == ()
+    (cue,) = next_turn(script, again.progress, seen, now=18.0).due
+    assert cue.do == (AskPlans(FLEET.pools, NEW),)
+    (cue,) = next_turn(script, again.progress, seen, now=16.0, speed=2.0).due
+    assert cue.name == "plan"
+
+
+def test_the_administrator_asks_for_the_version_after_the_plan() -> None:
+    training, _ = FLEET.pools
+    assert due(at_rest(), "workloads", "plan") == [SetVersion(training, NEW)]
+
+
+def test_a_pool_is_left_to_a_viewer_who_sets_its_version_first() -> None:
+    other = fleet_of(pool(TRAINING, wanted="590.1"), pool(SERVING))
+    turn = turn_at(other, "workloads", "plan")
+    assert turn.due == ()
+    assert [cue.name for cue in turn.moot] == ["good driver"]
+    assert turn.moot[0].moot_says == "leaves pool training to whoever has set its version"
+
+
+def test_the_job_ends_when_its_node_waits_for_it_and_not_before() -> None:
+    upgrading = pool(TRAINING, wanted=NEW, phase=RolloutPhase.PROVING, done=3)
+    cues = ("workloads", "plan", "good driver")
+    assert due(fleet_of(upgrading, pool(SERVING)), *cues) == []
+    waiting = fleet_of(upgrading, pool(SERVING), waits={"node-1": WaitCode.JOBS})
+    assert due(waiting, *cues) == [FinishJob(TOLD_JOB)]
+    elsewhere = fleet_of(upgrading, pool(SERVING), waits={"node-3": WaitCode.JOBS})
+    assert due(elsewhere, *cues) == []
+
+
+def test_the_owners_make_room_when_their_budget_blocks() -> None:
+    upgrading = pool(TRAINING, wanted=NEW, phase=RolloutPhase.PROVING, done=3)
+    blocked = fleet_of(upgrading, pool(SERVING), waits={"node-2": WaitCode.PDB})
+    assert due(blocked, "workloads", "plan", "good driver") == [Scale(CHAT, 2)]
+
+
+def test_scenes_that_did_not_come_are_left_out_once_the_pool_is_upgraded() -> None:
+    upgraded = fleet_of(pool(TRAINING, wanted=NEW), pool(SERVING))
+    turn = turn_at(upgraded, "workloads", "plan", "good driver")
+    assert {cue.name for cue in turn.moot} == {"job", "budget"}
+    assert [cue.name for cue in turn.due] == ["bad driver"]
+
+
+def test_the_other_pool_gets_the_driver_once_it_is_proven() -> None:
+    _, serving = FLEET.pools
+    cues = ("workloads", "plan", "good driver", "job", "budget")
+    proving = fleet_of(
+        pool(TRAINING, wanted=NEW, phase=RolloutPhase.PROVING, done=0), pool(SERVING)
+    )
+    assert due(proving, *cues) == []
+    proven = fleet_of(pool(TRAINING, wanted=NEW, phase=RolloutPhase.PROVEN, done=1), pool(SERVING))
+    assert due(proven, *cues) == [SetVersion(serving, NEW, is_bad=True)]
+
+
+def halted(**spec: Any) -> Observed:
+    serving = pool(SERVING, wanted=NEW, phase=RolloutPhase.HALTED, done=0, **spec)
+    return fleet_of(pool(TRAINING, wanted=NEW), serving)
+
+
+def test_a_halt_is_repaired_first_and_then_released() -> None:
+    _, serving = FLEET.pools
+    assert due(halted(), *TO_BAD) == [RepairDriver(NEW)]
+    assert due(halted(), *TO_BAD, "repair") == [Release(serving)]
+
+
+def test_nothing_is_released_or_retried_that_others_have_released_and_retried() -> None:
+    going = fleet_of(
+        pool(TRAINING, wanted=NEW),
+        pool(SERVING, wanted=NEW, phase=RolloutPhase.PROVING, done=1),
+    )
+    turn = turn_at(going, *TO_BAD, "repair")
+    assert (turn.due, [cue.name for cue in turn.moot]) == ((), ["release"])
+    turn = turn_at(going, *TO_BAD, "repair", "release")
+    assert (turn.due, [cue.name for cue in turn.moot]) == ((), ["retry"])
+    failed = {"node-9": SeenNode(name="node-9", pool=SERVING, state="upgrade-failed")}
+    stuck = replace(going, nodes={**going.nodes, **failed})
+    assert due(stuck, *TO_BAD, "repair", "release") == [Retry(FLEET.pools[1])]
+
+
+def test_it_is_over_when_all_cues_are_settled_and_all_nodes_are_done() -> None:
+    script = make_script(FLEET)
+    everything = frozenset(cue.name for cue in script)
+    assert due(at_rest(NEW), *everything - {"next plan"}) == [AskPlans(FLEET.pools, NEXT)]
+    assert is_over(script, Progress(everything), at_rest("590.1")), "any version of a viewer's"
+    assert not is_over(script, Progress(everything - {"next plan"}), at_rest(NEW))
+    going = fleet_of(pool(TRAINING, wanted=NEW), pool(SERVING, wanted=NEW, version=OLD))
+    assert not is_over(script, Progress(everything), going)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 8, 24])
+def test_each_fleet_has_a_script_whose_cues_can_all_be_reached(count: int) -> None:
+    fleet = make_fleet(count)
+    script = make_script(fleet)
+    names = [cue.name for cue in script]
+    assert len(fleet.nodes) == count
+    assert len(set(names)) == len(names)
+    for place, cue in enumerate(script):
+        assert set(cue.after) <= set(names[:place])
+    assert ("bad driver" in names) is (count > 1)
+    assert ("budget" in names) is (count > 6)
+    assert any(isinstance(action, Cordon) for action in script[0].do) is (count > 4)
+
+
+def test_what_others_set_is_told_and_what_the_demo_sets_is_not() -> None:
+    before = settings_of(at_rest())
+    after = fleet_of(
+        replace(pool(TRAINING, wanted="590.1"), managers=("kubectl", "kubectl-patch")),
+        pool(SERVING, wanted=NEW, version=OLD, brake=Brake.PAUSE),
+    )
+    ours = {("version", SERVING): NEW}
+    assert list(told_changes(before, after, ours=ours)) == [
+        f"somebody else set version of training: {OLD} -> 590.1 (field manager kubectl-patch)",
+        "somebody else set brake of serving: none -> Pause",
+    ]
+    assert list(told_changes(settings_of(after), after, ours=ours)) == []
+    assert list(told_changes({}, after, ours={})) == [], "nothing has changed at the first look"
+
+
+def test_a_cordon_is_told_unless_it_is_the_demos() -> None:
+    seen = at_rest()
+    node = SeenNode(name="node-3", pool=TRAINING, is_cordoned=True, cordoned_by=("kubectl",))
+    cordoned = replace(seen, nodes={**seen.nodes, "node-3": node})
+    (line,) = told_changes(settings_of(seen), cordoned, ours={("cordon", "node-6"): "cordoned"})
+    assert line == "somebody else set cordon of node-3: none -> cordoned"
+    ours = {("cordon", "node-3"): "cordoned"}
+    assert list(told_changes(settings_of(seen), cordoned, ours=ours)) == []
+    (line,) = told_changes(settings_of(cordoned), seen, ours=ours)
+    assert line == "somebody else set cordon of node-3: cordoned -> none"
+
+
+def test_a_release_by_others_names_its_failures() -> None:
+    release = Accepted(target="t", failures=2)
+    (line,) = told_changes(settings_of(halted()), halted(release=release), ours={})
+    assert line == "somebody else set release of serving: none -> 2 failures of t"
+
+
+def test_what_people_hold_up_is_named() -> None:
+    node = SeenNode(name="node-2", pool=TRAINING, lease_of_person=True)
+    seen = fleet_of(pool(TRAINING), pool(SERVING, brake=Brake.FREEZE), nodes={"node-2": node})
+    assert holds(seen) == ["serving has brake Freeze", "node-2 is leased by a person"]
+    assert holds(at_rest()) == []
