@@ -20,7 +20,7 @@ from libs.testing.simulation import make_env
 from tests.system.upgrade.workload import RESOURCE
 from tests.system.upgrade.world import World
 
-STATUS_WITHIN: Final = 5.0
+STATUS_WITHIN: Final = 30.0
 """Seconds in which a kubelet writes what it knows: it does so each second on an idle machine."""
 _LOOK_EVERY: Final = 0.1
 
