@@ -126,12 +126,18 @@ async def refusal(kubectl: Kubectl, name: str, namespace: str) -> str:
     return found["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
 
 
-async def give_devices_by_policy(node: Node, kubectl: Kubectl, installation: Installation) -> None:
-    """A policy makes the driver agent a plugin, which gives devices by annotation."""
+async def give_devices_by_policy(
+    node: Node, kubectl: Kubectl, installation: Installation, **sections: Any
+) -> None:
+    """A policy with these sections makes the driver agent a plugin, which gives devices by
+    annotation.
+    """
     for name in (ALLOWED, OTHER):
         await kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     listed = [{"name": "NRI_GPU_CDI_DEVICE_NAMESPACES", "value": ALLOWED}]
-    await installation.apply_policy(cdi={"nriPluginEnabled": True}, toolkit={"env": listed})
+    await installation.apply_policy(
+        cdi={"nriPluginEnabled": True}, toolkit={"env": listed}, **sections
+    )
     agent = ("daemonset/sluice-driver-agent", "--namespace", NAMESPACE)
     switched = r'jsonpath={..env[?(@.name=="SLUICE_NRI")].value}=true'
     await kubectl.wait(switched, *agent)

@@ -37,6 +37,16 @@ READ = """
 from urllib.request import urlopen
 print(urlopen("http://localhost:9400/metrics").read().decode())
 """
+LOOK = "ls /dev | grep nvidia; nvidia-smi"
+CONFIGS = "plugin-configs"
+SHARING = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": CONFIGS, "namespace": NAMESPACE},
+    "data": {
+        "twice": "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}\n"
+    },
+}
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 SETTLED_AFTER = 5.0
 AT_REST = 10.0
@@ -101,7 +111,7 @@ async def test_agents_are_ready_as_rendered(
     await read_metrics(kubectl, ground.nodes[0], machines[0])
     await confirm_by_pods(kubectl, ground.nodes[0], machines[0])
     await become_ready(kubectl, ground, machines)
-    await give_devices_by_policy(ground.nodes[0], kubectl, installation)
+    await share_gpus(kubectl, ground.nodes[0], machines[0], installation)
     await be_replaced_by_another(ground, kubectl, installation)
 
 
@@ -181,15 +191,31 @@ async def become_ready(kubectl: Kubectl, ground: Ground, machines: list[NodeGpus
         )
         found = [f"pod/{name}" for name in names]
         await kubectl.wait("condition=Ready", *found)
-        said = [await kubectl.run("exec", name, "--", "nvidia-smi") for name in names]
-        assert said == [f"{SMI_SAYS}\n"] * len(names)
+        for name in names:
+            said = (await kubectl.run("exec", name, "--", "sh", "-c", LOOK)).split()
+            assert re.fullmatch(rf"nvidia-uvm nvidia\d nvidiactl {SMI_SAYS}", " ".join(said))
         await kubectl.run("delete", *found)
     await forget(kubectl, *(node.name for node in nodes))
 
 
-async def until_offered(kubectl: Kubectl, node: Node, machine: NodeGpus) -> None:
-    """Wait until the kubelet can give all GPUs of a node to pods."""
-    count = len(machine.stand_in.gpus)
+async def share_gpus(
+    kubectl: Kubectl, node: Node, machine: NodeGpus, installation: Installation
+) -> None:
+    """The kubelet can give each GPU twice, and the labels of the node say so."""
+    await kubectl.apply(SHARING)
+    config = {"name": CONFIGS, "default": "twice"}
+    await give_devices_by_policy(node, kubectl, installation, devicePlugin={"config": config})
+    await until_offered(kubectl, node, machine, times=2)
+    labels = (await kubectl.get(f"node/{node.name}"))["metadata"]["labels"]
+    ends = ("product", "count", "replicas", "sharing-strategy")
+    shown = [labels[f"nvidia.com/gpu.{end}"] for end in ends]
+    count = str(len(machine.stand_in.gpus))
+    assert shown == ["NVIDIA-H100-80GB-HBM3-SHARED", count, "2", "time-slicing"]
+
+
+async def until_offered(kubectl: Kubectl, node: Node, machine: NodeGpus, *, times: int = 1) -> None:
+    """Wait until the kubelet can give all GPUs of a node to pods, each so many times."""
+    count = times * len(machine.stand_in.gpus)
     await kubectl.wait(
         rf"jsonpath={{.status.allocatable.nvidia\.com/gpu}}={count}", f"node/{node.name}"
     )
