@@ -1,16 +1,20 @@
-"""Two real nodes for all tests of a session."""
+"""Two real nodes for all tests of a session, and one with containerd 1.7."""
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.ground import Ground, NodeSearch, find_nodes
+from libs.testing.realnodes.node import Node
 from tests.summary import GROUND
 from tests.system.nodes.kubectl import Kubectl
 from tests.workers import WorkerGroup
 
+CONFIG = "/etc/containerd/config.toml"
+_KEPT = "/root/containerd.toml"
 SEARCH = find_nodes(os.environ)
 
 
@@ -40,11 +44,47 @@ def ground(search: NodeSearch) -> Iterator[Ground]:
     asyncio.run(ground.stop())
 
 
+@pytest.fixture(scope="session")
+def ground_1_7(search: NodeSearch) -> Iterator[Ground]:
+    """A control plane and a node with containerd 1.7, for all tests of a session."""
+    if not search.programs.containerd(Containerd.V1_7).is_dir():
+        pytest.skip("no containerd 1.7: run `make node`")
+    ground = asyncio.run(Ground.start(search, nodes=1, containerd=Containerd.V1_7))
+    yield ground
+    asyncio.run(ground.stop())
+
+
+@pytest.fixture
+async def node_1_7(ground_1_7: Ground) -> AsyncIterator[Node]:
+    """That node, once it can run pods; afterwards it has the same configuration, and no pods."""
+    (node,) = ground_1_7.nodes
+    kubectl = await administrator(ground_1_7)
+    await kubectl.wait("create", "serviceaccount/default")
+    before = await node.run("sh", "-c", f"cp {CONFIG} {_KEPT}; cat {CONFIG}")
+    yield node
+    await kubectl.run("delete", "pods", "--all", "--all-namespaces")
+    if await node.run("cat", CONFIG) != before:
+        await node.run("cp", _KEPT, CONFIG)
+        await node.restart_containerd()
+
+
+@pytest.fixture
+async def kubectl_1_7(ground_1_7: Ground) -> Kubectl:
+    """The administrator's kubectl for that node."""
+    return Kubectl(ground_1_7.kube)
+
+
 @pytest.fixture
 async def kubectl(ground: Ground) -> Kubectl:
     """The administrator's kubectl, once both nodes are Ready."""
+    return await administrator(ground)
+
+
+async def administrator(ground: Ground) -> Kubectl:
+    """Return the administrator's kubectl, once all nodes are Ready."""
     kubectl = Kubectl(ground.kube)
-    for node in ground.nodes:
-        await kubectl.wait("create", f"node/{node.name}")
-        await kubectl.wait("condition=Ready", f"node/{node.name}")
+    names = [f"node/{node.name}" for node in ground.nodes]
+    # kubectl waits for the creation of one object only.
+    await asyncio.gather(*(kubectl.wait("create", name, timeout=120) for name in names))
+    await kubectl.wait("condition=Ready", *names, timeout=120)
     return kubectl

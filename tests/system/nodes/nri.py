@@ -10,6 +10,8 @@ import pytest
 from libs.testing.image.build import IMAGE, build, is_quick
 from libs.testing.realnodes.gpus import HOST
 from libs.testing.realnodes.node import Node
+from tests.system.nodes.driver_root import SMI_SAYS
+from tests.system.nodes.installation import NAMESPACE, Installation
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.pods import pod
 
@@ -124,9 +126,31 @@ async def refusal(kubectl: Kubectl, name: str, namespace: str) -> str:
     return found["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
 
 
-async def until_published(node: Node) -> None:
-    """Wait until the node's CDI spec is that of the agent."""
-    deadline = asyncio.get_running_loop().time() + WITHIN
-    while "nvidiactl" not in await node.run("cat", SPEC):
-        assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(0.2)
+async def give_devices_by_policy(
+    node: Node, kubectl: Kubectl, installation: Installation, **sections: Any
+) -> None:
+    """A policy with these sections makes the driver agent a plugin, which gives devices by
+    annotation.
+    """
+    for name in (ALLOWED, OTHER):
+        await kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    listed = [{"name": "NRI_GPU_CDI_DEVICE_NAMESPACES", "value": ALLOWED}]
+    await installation.apply_policy(
+        cdi={"nriPluginEnabled": True}, toolkit={"env": listed}, **sections
+    )
+    agent = ("daemonset/sluice-driver-agent", "--namespace", NAMESPACE)
+    switched = r'jsonpath={..env[?(@.name=="SLUICE_NRI")].value}=true'
+    await kubectl.wait(switched, *agent)
+    await kubectl.run("rollout", "status", *agent, "--timeout=120s")
+    by_agent = annotated("by-agent", node)
+    by_agent["metadata"]["annotations"] = {"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=3"}
+    management = annotated("management", node)
+    management["metadata"]["annotations"] = {"nvidia.cdi.k8s.io": "management.nvidia.com/gpu=all"}
+    await kubectl.apply(by_agent, management)
+    await kubectl.wait("condition=Ready", "pod/by-agent", "--namespace", ALLOWED)
+    look = ("--", "sh", "-c", "ls /dev | grep nvidia; nvidia-smi")
+    said = await kubectl.run("exec", "--namespace", ALLOWED, "by-agent", *look)
+    assert said.split() == ["nvidia-uvm", "nvidia3", "nvidiactl", SMI_SAYS]
+    refused = await refusal(kubectl, "management", ALLOWED)
+    assert "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES in spec.toolkit.env" in refused
+    await kubectl.run("delete", "pods", "--all", "--namespace", ALLOWED)

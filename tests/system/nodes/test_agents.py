@@ -24,13 +24,29 @@ from tests.system.nodes.agents import (
     until_agents_are_ready,
     until_services_lead,
 )
-from tests.system.nodes.driver_root import driver_root
-from tests.system.nodes.installation import POLICY, Installation, installed
+from tests.system.nodes.driver_root import SMI_SAYS, driver_root
+from tests.system.nodes.foreign_plugin import be_replaced_by_another
+from tests.system.nodes.installation import NAMESPACE, POLICY, Installation, installed
 from tests.system.nodes.kubectl import Kubectl
+from tests.system.nodes.nri import give_devices_by_policy
 from tests.system.nodes.test_cdi import with_gpu
 from tests.system.nodes.usage import cpu_seconds, proportional_mib, waiting_seconds
 from tests.system.nodes.validation_pod import WITH_WORKLOAD, confirm, end_validation, forget
 
+READ = """
+from urllib.request import urlopen
+print(urlopen("http://localhost:9400/metrics").read().decode())
+"""
+LOOK = "ls /dev | grep nvidia; nvidia-smi"
+CONFIGS = "plugin-configs"
+SHARING = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": CONFIGS, "namespace": NAMESPACE},
+    "data": {
+        "twice": "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}\n"
+    },
+}
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 SETTLED_AFTER = 5.0
 AT_REST = 10.0
@@ -69,7 +85,7 @@ async def installation(
         yield installation
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(600)
 async def test_agents_are_ready_as_rendered(
     ground: Ground,
     kubectl: Kubectl,
@@ -92,8 +108,11 @@ async def test_agents_are_ready_as_rendered(
     seconds = [after for pod in pods if (after := ready_after(pod)) is not None]
     figure(f"agents were Ready {min(seconds):.0f} to {max(seconds):.0f} s after their creation")
     await print_usage(ground.nodes[0], pods, figure)
+    await read_metrics(kubectl, ground.nodes[0], machines[0])
     await confirm_by_pods(kubectl, ground.nodes[0], machines[0])
     await become_ready(kubectl, ground, machines)
+    await share_gpus(kubectl, ground.nodes[0], machines[0], installation)
+    await be_replaced_by_another(ground, kubectl, installation)
 
 
 async def print_usage(node: Node, pods: list[Object], figure: Figure) -> None:
@@ -119,6 +138,21 @@ async def print_usage(node: Node, pods: list[Object], figure: Figure) -> None:
         f" {sum(polls.values()):.2%} for loops of the stand-in that wait for XIDs"
     )
     assert all(memory.values())
+
+
+async def read_metrics(kubectl: Kubectl, node: Node, machine: NodeGpus) -> None:
+    """A pod with the exporter's label serves the metrics of all GPUs of its node."""
+    at = (
+        "--selector",
+        "app=nvidia-dcgm-exporter",
+        "--field-selector",
+        f"spec.nodeName={node.name}",
+    )
+    (exporter,) = (await kubectl.get("pods", "--namespace", NAMESPACE, *at))["items"]
+    name = exporter["metadata"]["name"]
+    page = await kubectl.run("exec", "--namespace", NAMESPACE, name, "--", "python3", "-c", READ)
+    shown = re.findall(r'^DCGM_FI_DEV_GPU_TEMP{.*UUID="([^"]+)".*} \d+', page, re.MULTILINE)
+    assert sorted(shown) == sorted(gpu.uuid for gpu in machine.stand_in.gpus)
 
 
 async def confirm_by_pods(kubectl: Kubectl, node: Node, machine: NodeGpus) -> None:
@@ -157,13 +191,31 @@ async def become_ready(kubectl: Kubectl, ground: Ground, machines: list[NodeGpus
         )
         found = [f"pod/{name}" for name in names]
         await kubectl.wait("condition=Ready", *found)
+        for name in names:
+            said = (await kubectl.run("exec", name, "--", "sh", "-c", LOOK)).split()
+            assert re.fullmatch(rf"nvidia-uvm nvidia\d nvidiactl {SMI_SAYS}", " ".join(said))
         await kubectl.run("delete", *found)
     await forget(kubectl, *(node.name for node in nodes))
 
 
-async def until_offered(kubectl: Kubectl, node: Node, machine: NodeGpus) -> None:
-    """Wait until the kubelet can give all GPUs of a node to pods."""
-    count = len(machine.stand_in.gpus)
+async def share_gpus(
+    kubectl: Kubectl, node: Node, machine: NodeGpus, installation: Installation
+) -> None:
+    """The kubelet can give each GPU twice, and the labels of the node say so."""
+    await kubectl.apply(SHARING)
+    config = {"name": CONFIGS, "default": "twice"}
+    await give_devices_by_policy(node, kubectl, installation, devicePlugin={"config": config})
+    await until_offered(kubectl, node, machine, times=2)
+    labels = (await kubectl.get(f"node/{node.name}"))["metadata"]["labels"]
+    ends = ("product", "count", "replicas", "sharing-strategy")
+    shown = [labels[f"nvidia.com/gpu.{end}"] for end in ends]
+    count = str(len(machine.stand_in.gpus))
+    assert shown == ["NVIDIA-H100-80GB-HBM3-SHARED", count, "2", "time-slicing"]
+
+
+async def until_offered(kubectl: Kubectl, node: Node, machine: NodeGpus, *, times: int = 1) -> None:
+    """Wait until the kubelet can give all GPUs of a node to pods, each so many times."""
+    count = times * len(machine.stand_in.gpus)
     await kubectl.wait(
         rf"jsonpath={{.status.allocatable.nvidia\.com/gpu}}={count}", f"node/{node.name}"
     )

@@ -6,12 +6,11 @@ is added to the configuration itself.
 
 import pytest
 
-from libs.testing.realnodes.build import Containerd
-from libs.testing.realnodes.ground import Ground, NodeSearch
+from libs.testing.realnodes.node import Node
+from tests.system.nodes.conftest import CONFIG
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.pods import pod
 
-CONFIG = "/etc/containerd/config.toml"
 HANDLER = """
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.another]
   runtime_type = "io.containerd.runc.v2"
@@ -25,26 +24,17 @@ RUNTIME_CLASS = {
 
 
 @pytest.mark.timeout(300)
-async def test_a_node_with_containerd_1_7_runs_pods(search: NodeSearch) -> None:
-    if not search.programs.containerd(Containerd.V1_7).is_dir():
-        pytest.skip("no containerd 1.7: run `make node`")
-    ground = await Ground.start(search, nodes=1, containerd=Containerd.V1_7)
-    try:
-        (node,) = ground.nodes
-        kubectl = Kubectl(ground.kube)
-        await kubectl.wait("create", f"node/{node.name}")
-        await kubectl.wait("condition=Ready", f"node/{node.name}", timeout=120)
-        info = (await kubectl.get(f"node/{node.name}"))["status"]["nodeInfo"]
-        assert info["containerRuntimeVersion"].startswith("containerd://1.7.")
-        await kubectl.wait("create", "serviceaccount/default")
-        await kubectl.apply(pod("first", node.name))
-        await kubectl.wait("condition=Ready", "pod/first", timeout=120)
-        await node.run("sh", "-c", f"echo '{HANDLER}' >> {CONFIG}")
-        await ground.thread.run(node.restart_containerd())
-        second = pod("second", node.name)
-        second["spec"]["runtimeClassName"] = "another"
-        await kubectl.apply(RUNTIME_CLASS, second)
-        await kubectl.wait("condition=Ready", "pod/first", "pod/second", timeout=120)
-        assert await kubectl.run("logs", "second") == "started\n"
-    finally:
-        await ground.stop()
+async def test_a_node_with_containerd_1_7_runs_pods(node_1_7: Node, kubectl_1_7: Kubectl) -> None:
+    node, kubectl = node_1_7, kubectl_1_7
+    info = (await kubectl.get(f"node/{node.name}"))["status"]["nodeInfo"]
+    assert info["containerRuntimeVersion"].startswith("containerd://1.7.")
+    await kubectl.apply(pod("first", node.name))
+    await kubectl.wait("condition=Ready", "pod/first", timeout=120)
+    await node.run("sh", "-c", f"echo '{HANDLER}' >> {CONFIG}")
+    await node.restart_containerd()
+    second = pod("second", node.name)
+    second["spec"]["runtimeClassName"] = "another"
+    await kubectl.apply(RUNTIME_CLASS, second)
+    await kubectl.wait("condition=Ready", "pod/first", "pod/second", timeout=120)
+    assert await kubectl.run("logs", "second") == "started\n"
+    await kubectl.run("delete", "runtimeclass/another")

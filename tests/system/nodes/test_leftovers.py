@@ -41,8 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.timeout(300)
 async def test_a_pair_of_nodes_leaves_nothing(search: NodeSearch, folder: Path) -> None:
-    for _ in range(2):
-        assert await left_by_a_pair(search, folder) == []
+    assert await left_by_a_pair(search, folder) == []
 
 
 async def test_after_kill_9_the_next_run_removes_what_is_left(

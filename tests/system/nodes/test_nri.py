@@ -1,20 +1,12 @@
 """Pods on a real node get devices by annotation, from the plugin of NRI in a pod of our image."""
 
-import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
-from libs.testing.image.build import build
-from libs.testing.nvml.profiles import H100_80GB
-from libs.testing.realnodes.gpus import NodeGpus
 from libs.testing.realnodes.ground import Ground
 from libs.testing.realnodes.node import Node
 from tests.system.nodes.conftest import CONFIG
-from tests.system.nodes.driver_root import SMI_SAYS, driver_root
-from tests.system.nodes.installation import NAMESPACE, Installation, installed
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.nri import (
     ALLOWED,
@@ -26,7 +18,6 @@ from tests.system.nodes.nri import (
     refusal,
     seen,
     start_on,
-    until_published,
     until_registered,
     until_said,
 )
@@ -161,39 +152,3 @@ async def test_containerd_1_7_gives_devices_once_it_is_configured(
     assert await seen(kubectl, "allowed") == GIVEN
     assert "which pods of the namespace team-b" in await refusal(kubectl, "refused", OTHER)
     await node.run("rm", SPEC)
-
-
-@pytest.fixture
-async def installation(
-    node: Node, ground: Ground, kubectl: Kubectl, tmp_path: Path
-) -> AsyncIterator[Installation]:
-    """Sluice without a policy; the node has GPUs and the root of a driver container."""
-    for other in ground.nodes[1:]:
-        await other.import_image(await asyncio.to_thread(build, os.environ, report=lambda _: None))
-    gpus = await NodeGpus.insert(node, H100_80GB)
-    async with driver_root(node, gpus), installed(ground, kubectl, tmp_path) as installation:
-        yield installation
-    await gpus.remove()
-
-
-@pytest.mark.timeout(500)
-async def test_a_policy_makes_the_driver_agent_a_plugin(
-    node: Node, kubectl: Kubectl, installation: Installation
-) -> None:
-    listed = [{"name": "NRI_GPU_CDI_DEVICE_NAMESPACES", "value": ALLOWED}]
-    await installation.apply_policy(cdi={"nriPluginEnabled": True}, toolkit={"env": listed})
-    agent = ("daemonset/sluice-driver-agent", "--namespace", NAMESPACE)
-    await kubectl.wait("create", *agent, timeout=120)
-    await kubectl.wait("jsonpath={.status.numberReady}=1", *agent, timeout=120)
-    await until_published(node)
-    by_agent = annotated("by-agent", node)
-    by_agent["metadata"]["annotations"] = {"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=3"}
-    management = annotated("management", node)
-    management["metadata"]["annotations"] = {"nvidia.cdi.k8s.io": "management.nvidia.com/gpu=all"}
-    await kubectl.apply(by_agent, management)
-    await kubectl.wait("condition=Ready", "pod/by-agent", "--namespace", ALLOWED)
-    look = ("--", "sh", "-c", "ls /dev | grep nvidia; nvidia-smi")
-    said = await kubectl.run("exec", "--namespace", ALLOWED, "by-agent", *look)
-    assert said.split() == ["nvidia-uvm", "nvidia3", "nvidiactl", SMI_SAYS]
-    refused = await refusal(kubectl, "management", ALLOWED)
-    assert "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES in spec.toolkit.env" in refused

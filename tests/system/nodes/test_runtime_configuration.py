@@ -18,8 +18,10 @@ from libs.host.runtimes.containerd import SECTIONS
 from libs.testing.image.build import IMAGE, build, is_quick
 from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.gpus import HOST
-from libs.testing.realnodes.ground import Ground, NodeSearch
+from libs.testing.realnodes.ground import Ground
 from libs.testing.realnodes.node import Node
+from services.driver.node.runtime_attempt import PATH, WITHIN
+from tests.system.nodes.conftest import CONFIG
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.pods import pod
 
@@ -107,29 +109,41 @@ async def pid(node: Node) -> str:
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("containerd", [Containerd.V1_7, Containerd.V2])
-async def test_containerd_gets_the_handlers_and_is_as_before_in_the_end(
-    search: NodeSearch, containerd: Containerd
+async def test_containerd_1_7_gets_the_handlers_and_is_as_before_in_the_end(
+    node_1_7: Node, kubectl_1_7: Kubectl
 ) -> None:
-    if not search.programs.containerd(containerd).is_dir() or not is_quick(os.environ):
-        pytest.skip("no such containerd, or no image of our agents: run `make node image`")
-    ground = await Ground.start(search, nodes=1, containerd=containerd)
-    try:
-        (node,) = ground.nodes
-        kubectl = Kubectl(ground.kube)
-        await kubectl.wait("create", f"node/{node.name}")
-        await kubectl.wait("condition=Ready", f"node/{node.name}", timeout=120)
-        await kubectl.wait("create", "serviceaccount/default")
-        archive = await asyncio.to_thread(build, os.environ, report=lambda _: None)
-        await ground.thread.run(node.import_image(archive))
-        await node.run("sed", "-i", "1i# Written by hand.", "/etc/containerd/config.toml")
-        await kubectl.apply(pod("running", node.name))
-        await kubectl.wait("condition=Ready", "pod/running", timeout=120)
-        await _configure_and_take_back(kubectl, node, containerd)
-        (status,) = (await kubectl.get("pod/running"))["status"]["containerStatuses"]
-        assert (status["restartCount"], "running" in status["state"]) == (0, True)
-    finally:
-        await ground.stop()
+    await _play(kubectl_1_7, node_1_7, Containerd.V1_7)
+
+
+@pytest.mark.timeout(500)
+async def test_containerd_2_gets_the_handlers_and_is_as_before_in_the_end(
+    ground: Ground, kubectl: Kubectl
+) -> None:
+    await _play(kubectl, ground.nodes[0], Containerd.V2)
+
+
+async def _play(kubectl: Kubectl, node: Node, containerd: Containerd) -> None:
+    if not is_quick(os.environ):
+        pytest.skip("no image of our agents: run `make image`")
+    await node.import_image(await asyncio.to_thread(build, os.environ, report=lambda _: None))
+    await node.run("sed", "-i", "1i# Written by hand.", CONFIG)
+    await kubectl.apply(pod("running", node.name))
+    await kubectl.wait("condition=Ready", "pod/running", timeout=120)
+    # Agents of earlier tests may have configured it.
+    await look(kubectl, node, "undo")
+    await kubectl.run("delete", "pod/agent-undo")
+    await _configure_and_take_back(kubectl, node, containerd)
+    (status,) = (await kubectl.get("pod/running"))["status"]["containerStatuses"]
+    assert (status["restartCount"], "running" in status["state"]) == (0, True)
+    hows = ("killed", "configure", "undo")
+    await kubectl.run("delete", "pod/running", *(f"pod/agent-{how}" for how in hows))
+
+
+async def let_a_minute_pass(node: Node) -> None:
+    """Make the attempt of the killed agent older, which the next agent respects for a minute."""
+    attempt = json.loads(await node.run("cat", PATH))
+    attempt["at"] -= WITHIN
+    await node.run("sh", "-c", f"echo '{json.dumps(attempt)}' > {PATH}")
 
 
 async def _configure_and_take_back(kubectl: Kubectl, node: Node, containerd: Containerd) -> None:
@@ -137,7 +151,7 @@ async def _configure_and_take_back(kubectl: Kubectl, node: Node, containerd: Con
     assert await look(kubectl, node, "killed") is None
     assert (await state(node), await pid(node)) != (files, first)
     assert await pid(node) == first
-    # The attempt of the killed agent counts for a minute.
+    await let_a_minute_pass(node)
     facts = await look(kubectl, node, "configure")
     assert facts == {"name": "containerd", "handlers": list(HANDLERS), "cdi": True}
     second = await pid(node)
