@@ -25,6 +25,7 @@ class _Grants:
     def __init__(self) -> None:
         self._present: dict[str, dict[str, Grant]] = {}
         """By pool and node uid."""
+        self._shown: dict[str, frozenset[str] | None] = {}
         self._withdrawn: dict[_Key, float] = {}
         """The time at which a Rollout ceased to show a grant."""
 
@@ -34,9 +35,15 @@ class _Grants:
             if write.grants.get(uid) != grant:
                 self._withdrawn[write.pool, uid, grant] = write.time
         self._present[write.pool] = dict(write.grants)
+        self._shown[write.pool] = write.shown
 
     def knows(self, pool: str) -> bool:
         return pool in self._present
+
+    def shows(self, pool: str, uid: str) -> bool:
+        """Report whether the journal shows what was granted to a node: it may begin later."""
+        shown = self._shown[pool]
+        return shown is None or uid in shown
 
     def includes(self, pool: str, uid: str, grant: Grant, time: float) -> bool:
         """Report whether a write at a time, decided within a round before it, was granted."""
@@ -55,7 +62,7 @@ def grants(case: AuditCase) -> Iterator[AuditFinding]:
         elif isinstance(item, NodeChange) and item.by_scheduler and (action := _action(item)):
             pool, record = item.after.pool, item.after.record
             grant = Grant(record.token, granted_target(record)) if record else Grant(0, "")
-            if not known.knows(pool):
+            if not known.knows(pool) or not known.shows(pool, item.node.uid):
                 without_rollout.add(pool)
             elif not known.includes(pool, item.node.uid, grant, item.revision.time):
                 invariant = "I8" if item.label_moved else "I1"

@@ -1,13 +1,16 @@
 """Writes to the objects that steer the nodes: policies, strategies and Rollouts."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from libs.audit.nodes import as_map
 from libs.contracts.journal import Revision
+from libs.contracts.paths import segments
 from libs.contracts.rollout import TargetRecord
+
+_IN_FLIGHT: Final = ("status", "inFlight")
 
 
 class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +43,9 @@ class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
     base: int
     grants: Mapping[str, Grant]
     """The entries in flight in its status, by node uid."""
+    shown: frozenset[str] | None = None
+    """The node uids whose entries the journal shows, where it began after the Rollout: other nodes
+    may have an entry, too. None: all are shown."""
     targets: frozenset[str]
     """The targets in its status."""
     initial_records: Mapping[str, TargetRecord]
@@ -49,7 +55,13 @@ class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rollout_write(
-    position: int, time: float, name: str, manifest: Mapping[str, Any], revision: Revision | None
+    position: int,
+    time: float,
+    name: str,
+    manifest: Mapping[str, Any],
+    revision: Revision | None,
+    *,
+    shown: frozenset[str] | None,
 ) -> RolloutWrite:
     """Decode a write from the whole object; an empty one was deleted."""
     status, spec = as_map(manifest.get("status")), as_map(manifest.get("spec"))
@@ -65,7 +77,16 @@ def rollout_write(
             uid: Grant(as_map(entry).get("token", 0), as_map(entry).get("target", ""))
             for uid, entry in as_map(status.get("inFlight")).items()
         },
+        shown=shown,
         targets=frozenset(targets),
         initial_records={} if revision else msgspec.convert(targets, dict[str, TargetRecord]),
         revision=revision,
     )
+
+
+def shown_entries(revision: Revision) -> Iterator[str]:
+    """Yield the node uids whose entries in flight a write to a Rollout added or removed."""
+    for path, (before, after) in revision.changed.items():
+        parts = segments(path)
+        if parts[:2] == _IN_FLIGHT and parts[3:] == ("token",) and None in (before, after):
+            yield str(parts[2])

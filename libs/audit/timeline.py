@@ -21,12 +21,17 @@ from libs.audit.nodes import (
     initial_history,
     state_after,
 )
-from libs.audit.object_writes import PolicyChange, RolloutWrite, rollout_write
+from libs.audit.object_writes import (
+    PolicyChange,
+    RolloutWrite,
+    rollout_write,
+    shown_entries,
+)
 from libs.audit.pods import PodHistory, initial_pod, is_deletion
 from libs.contracts import rollout
 from libs.contracts.journal import Revision, Verb
 from libs.contracts.node import MANAGER, NodeLease
-from libs.contracts.paths import metadata_key, set_path
+from libs.contracts.paths import UID, metadata_key, set_path
 from libs.policy.kinds import KINDS
 
 OURS: Final = "sluice-"
@@ -111,6 +116,8 @@ class Timeline:
         """Uids of the present Nodes by name."""
         self._manifests: dict[tuple[str, str], dict[str, Any]] = {}
         """Rollouts, policies and strategies by kind and name."""
+        self._shown: dict[str, frozenset[str]] = {}
+        """By name of a Rollout that is older than the journal (`RolloutWrite.shown`)."""
         self._replay_start(start)
         for position, revision in enumerate(revisions):
             self._replay(position, revision)
@@ -240,6 +247,8 @@ class Timeline:
         if not changed or (revision.kind != rollout.KIND and all(map(_is_status, changed))):
             return
         manifest = None
+        if revision.kind == rollout.KIND:
+            self._show_entries(revision, is_known=key in self._manifests)
         if is_deletion(revision):
             self._manifests.pop(key, None)
         else:
@@ -247,6 +256,13 @@ class Timeline:
             for path, (_, value) in changed.items():
                 set_path(manifest, path, value)
         self._append_object_change(position, revision.time, key, manifest, revision)
+
+    def _show_entries(self, revision: Revision, *, is_known: bool) -> None:
+        name = revision.name
+        if UID in revision.changed:  # created or deleted: all of it is shown
+            self._shown.pop(name, None)
+        elif not is_known or name in self._shown:
+            self._shown[name] = self._shown.get(name, frozenset()) | {*shown_entries(revision)}
 
     def _append_object_change(
         self,
@@ -258,7 +274,8 @@ class Timeline:
     ) -> None:
         kind, name = key
         if kind == rollout.KIND:
-            write = rollout_write(position, time, name, manifest or {}, revision)
+            shown = self._shown.get(name)
+            write = rollout_write(position, time, name, manifest or {}, revision, shown=shown)
             self.object_changes.append(write)
             return
         # A copy, because later writes change the manifest in place.

@@ -152,7 +152,7 @@ def repeats(case: AuditCase) -> Iterator[AuditFinding]:
 def kubernetes_events(case: AuditCase) -> Iterator[AuditFinding]:
     """Check that there is at most one Kubernetes Event for each state of a Node.
 
-    Its MIG state is one, too. Of a wait there is one per cause and hour, under each leader.
+    Its MIG state is one, too. Of a wait there is one per cause and hour, whoever leads.
     """
     states: Counter[str] = Counter()
     for change in case.writes:

@@ -49,6 +49,8 @@ class WaitEvent(Data, frozen=True, kw_only=True):
     since: float = 0.0
     until: float | None = None
     who: str = ""
+    told: dict[str, float] = {}
+    """By code: when a Kubernetes Event last told of such a wait of the node, within the hour."""
 
 
 class GrantEvent(Data, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Read-only questions to services: what `sluice status`, `why` and `plan` show."""
+"""Read-only questions to services: what `sluice status`, `why`, `plan` and `audit` show."""
 
 from enum import StrEnum
 

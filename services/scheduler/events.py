@@ -4,7 +4,7 @@ A Kubernetes Event is recorded for each new state label, in the words of the GPU
 waits that somebody can end (`wait_events.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from libs.contracts.events import (
@@ -31,7 +31,7 @@ from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
 from services.scheduler.plan_events import plan_events
 from services.scheduler.resources import ROLLOUTS, Rollout
-from services.scheduler.wait_events import WaitEvents
+from services.scheduler.wait_events import LastWait, WaitEvents
 
 REASON: Final = "GPUDriverUpgrade"
 MIG_REASON: Final = "MIGConfig"
@@ -44,7 +44,14 @@ HISTORY_LENGTH: Final = 20
 class UpgradeEvents:
     """The reports of one leader."""
 
-    def __init__(self, inputs: Inputs, node_states: NodeStates, *, epoch: int) -> None:
+    def __init__(
+        self,
+        inputs: Inputs,
+        node_states: NodeStates,
+        *,
+        epoch: int,
+        earlier_waits: Mapping[str, LastWait] | None,
+    ) -> None:
         self._kube_events = inputs.kube_events
         self._publisher = inputs.publisher
         self._metrics = inputs.metrics
@@ -53,7 +60,9 @@ class UpgradeEvents:
         self._epoch = epoch
         self._term = inputs.env.ids.new()[:12]
         self._count = 0
-        self._wait_events = WaitEvents(inputs.kube_events, started_at=inputs.env.clock.now())
+        self._wait_events = WaitEvents(
+            inputs.kube_events, started_at=inputs.env.clock.now(), earlier=earlier_waits
+        )
         self._uids: dict[str, str] = {}
         self._pools: dict[str, str] = {}
         self.history: dict[str, list[str]] = {}
@@ -111,10 +120,12 @@ class UpgradeEvents:
         if (None if before is None else before.code) == code:
             return
         self._metrics.set_wait(name, code)
-        pool = self._pools.get(name, "")
+        pool, uid, now = self._pools.get(name, ""), self._uids.get(name, ""), self._clock.now()
         if wait is None:
-            event, message = WaitEvent(pool=pool), f"{name}: no longer waiting"
+            told = self._wait_events.told(name, uid, now)
+            event, message = WaitEvent(pool=pool, told=told), f"{name}: no longer waiting"
         else:
+            self._wait_events.began(name, uid, wait, now)
             event = WaitEvent(
                 pool=pool,
                 code=wait.code,
@@ -122,9 +133,9 @@ class UpgradeEvents:
                 since=wait.since,
                 until=wait.until,
                 who=wait.who,
+                told=self._wait_events.told(name, uid, now),
             )
             message = f"{name}: {wait.detail}"
-            self._wait_events.began(name, self._uids.get(name, ""), wait, self._clock.now())
         self._publish(name, event, message, id=self._next_id("wait"))
 
     # Effects.

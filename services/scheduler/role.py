@@ -37,6 +37,7 @@ from services.scheduler.plan_process import PlanRunner, run_in_process
 from services.scheduler.queries import SchedulerQueries
 from services.scheduler.resources import Node, Rollout
 from services.scheduler.snapshot.tracker import SnapshotTracker
+from services.scheduler.wait_events import read_last_waits
 
 LEASE = "sluice-scheduler"
 
@@ -108,6 +109,7 @@ _log = logger()
 async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: PlanRunner) -> None:
     """Lead until cancelled or deposed; `kube` is fenced by the lease."""
     rollouts, nodes = inputs.informers.rollouts, inputs.informers.nodes
+    earlier_waits = await read_last_waits(inputs.bus)
     await rollouts.verify_current()
     epoch = next_epoch(rollouts, nodes, in_slots=inputs.slot_cache.epoch)
     node_states = NodeStates()
@@ -116,7 +118,7 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
         stack.callback(tracker.subscribe())
         stack.callback(inputs.on_node_change(tracker.mark_node))
         stack.callback(inputs.pod_cache.follow, ())
-        events = UpgradeEvents(inputs, node_states, epoch=epoch)
+        events = UpgradeEvents(inputs, node_states, epoch=epoch, earlier_waits=earlier_waits)
         events.leader_started(holder)
         stack.callback(rollouts.cache.on_change(events.rollout_changed))
         executor = Executor(inputs, kube, tracker=tracker, events=events, node_states=node_states)

@@ -152,6 +152,15 @@ async def test_batches_reach_their_collector(guarded: World) -> None:
     ]
 
 
+async def test_a_new_leader_reads_the_last_waits_alone(guarded: World) -> None:
+    scheduler, wait = await guarded.bus(SCHEDULER), event(SCHEDULER, "wait")
+    for subject, data in ((event(SCHEDULER, "step"), b"step"), (wait, b"first"), (wait, b"last")):
+        await scheduler.store(EVENTS, subject, data)
+    pattern = subjects.Event(cluster="default", node=ANY, writer="scheduler", kind="wait")
+    held = await read_stream(scheduler, EVENTS, str(pattern), LastPerSubject())
+    assert held == [(wait, b"last")]
+
+
 async def test_the_scheduler_asks_for_a_journal_and_receives_it(guarded: World) -> None:
     scheduler, agent = await guarded.bus(SCHEDULER), await guarded.bus(B_DRIVER)
     pages, asked = Recorder(), Recorder()

@@ -1,7 +1,7 @@
 """A journal that begins in the middle of rollouts without a defect shows no violation."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from libs.audit import AuditJournal
 from libs.audit.agents import AgentJournal
 from libs.audit.partial import Coverage
 from libs.contracts.identities import Writer
-from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.journal import Entry, EntryPhase, Revision
 from libs.ctl.collect.audit import AuditSources, judged
 from libs.ctl.collect.journals import JournalsRead
 from tests.component.rollout.simulation.runner import run_scenario
@@ -32,6 +32,28 @@ def test_what_was_before_the_log_is_no_violation(seed: int) -> None:
     journal = run_scenario(scenario(seed)).stage.journal()
     for part in range(PARTS):
         assert found_in(journal, part) == []
+
+
+def as_logged(revisions: Sequence[Revision]) -> tuple[Revision, ...]:
+    """Return what an audit log shows: of an object's first write not what it changed."""
+    seen: set[str] = set()
+    logged: list[Revision] = []
+    for each in revisions:
+        is_first = each.uid not in seen and 200 <= each.code < 300
+        logged.append(replace(each, changed={}) if is_first and each.code != 201 else each)
+        seen |= {each.uid} if is_first else set()
+    return tuple(logged)
+
+
+def test_a_log_that_begins_after_a_grant_does_not_miss_the_grant() -> None:
+    journal = run_scenario(scenario(102)).stage.journal()
+    revisions = journal.revisions or ()
+    for start, each in enumerate(revisions, 1):
+        if each.kind != "Rollout" or each.code != 200 or start % 9:
+            continue
+        for cut in (revisions[start:], as_logged(revisions[start:])):
+            found = judged(cut, journal.events, logs=["cut.log"], events_problem="")
+            assert [message for one in found.invariants for message in one.first] == []
 
 
 Keep = Callable[[AgentJournal], AgentJournal | None]

@@ -5,6 +5,7 @@ from libs.contracts.journal import Revision
 from libs.contracts.node import WaitCode
 from libs.testing.cluster.views import BUDGETS
 from services.scheduler import resources
+from services.scheduler.wait_events import QUIET, REASON
 from tests.component.scheduler.world import NEW, World, in_world
 
 BUDGET = {
@@ -49,3 +50,24 @@ async def test_a_refused_eviction_is_repeated_with_pauses_until_the_budget_allow
     bodies = [each.open() for each in await world.bus_events() if each.kind is EventKind.EVICTION]
     answers = [body.answer for body in bodies if isinstance(body, EvictionEvent)]
     assert answers == ["refused", "evicted"]
+
+
+@in_world
+async def test_a_wait_is_told_in_one_event_whoever_leads(world: World) -> None:
+    leader, _ = await world.complete_first_rollout("a")
+    await world.start_job("train", "a")
+    await world.kube.create(BUDGETS, BUDGET, namespace="default")
+    await world.apply_policy(NEW)
+    assert world.sim.clock.monotonic() < QUIET, "the wait begins early in the term"
+    await world.until_state("a", "pod-deletion-required")
+    await world.sleep(30)
+    told = [each["message"] for each in await world.events_of(REASON)]
+    assert [each.startswith("pdb: ") for each in told].count(True) == 1
+    for _ in range(2):
+        await leader.kill()
+        leader = await world.lead()
+        await world.sleep(QUIET)
+        why = await world.why("a")
+        assert why.wait is not None
+        assert why.wait.code is WaitCode.PDB
+    assert [each["message"] for each in await world.events_of(REASON)] == told

@@ -46,7 +46,7 @@ async def test_a_command_is_executed_once_journalled_and_reported(world: World) 
     assert (agent.receiver.seen.epoch, agent.receiver.seen.order) == (1, (1, 1))
     assert agent.receiver.current == command(1)
     assert agent.receiver.last_error == ""
-    assert agent.receiver.known_kinds == ("idle", "quiesce")
+    assert agent.receiver.known_kinds == ("idle", "journal", "quiesce")
 
 
 async def seconds_until_executed(world: World) -> float:

@@ -5,9 +5,10 @@ import pytest
 from msgspec.structs import replace
 
 from libs.bus.commands.journal_pages import PAGE_BYTES, fill_page
+from libs.bus.server_config import HEADERS
 from libs.contracts import subjects
 from libs.contracts.commands import Check, HoldersCheck, JournalCheck
-from libs.contracts.identities import Writer
+from libs.contracts.identities import COMPONENTS, Writer
 from libs.contracts.journal import JournalPage
 from libs.contracts.message import decode, encode
 from libs.testing.bus.transport import TraceRecord
@@ -75,6 +76,12 @@ async def test_a_check_that_is_refused_says_why(
     assert words in pages[0].problem
     assert pages[0].entries == ()
     assert world.bodies() == []
+
+
+def test_pages_of_all_components_of_a_node_fit_into_one_answer() -> None:
+    assert subjects.Journal.max_message > PAGE_BYTES
+    most = max(stream.max_message for stream in subjects.STREAMS) + HEADERS
+    assert len(COMPONENTS) * subjects.Journal.max_message < most, "what a server accepts"
 
 
 @in_world

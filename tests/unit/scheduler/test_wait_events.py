@@ -1,5 +1,6 @@
 """Kubernetes Events about waits: of one node, that somebody can end, one per code and hour."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -7,7 +8,15 @@ import pytest
 from libs.contracts.node import WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.wait_reasons import RESOLVED_BY
-from services.scheduler.wait_events import OF_POOLS, QUIET, REASON, WINDOW, WaitEvents, is_told
+from services.scheduler.wait_events import (
+    OF_POOLS,
+    QUIET,
+    REASON,
+    WINDOW,
+    LastWait,
+    WaitEvents,
+    is_told,
+)
 
 START = 1000.0
 LATER = START + QUIET
@@ -32,9 +41,21 @@ def recorder() -> Recorder:
     return Recorder()
 
 
+def leader(
+    recorder: Recorder, earlier: Mapping[str, LastWait] | None, *, at: float = START
+) -> WaitEvents:
+    sink: Any = recorder
+    return WaitEvents(sink, started_at=at, earlier=earlier)
+
+
+def last_wait(code: WaitCode | None, **told: float) -> dict[str, LastWait]:
+    times = {WaitCode(each): at for each, at in told.items()}
+    return {"n1": LastWait("u1", code, times)}
+
+
 @pytest.fixture
 def told(recorder: Recorder) -> WaitEvents:
-    return WaitEvents(recorder, started_at=START)  # pyright: ignore[reportArgumentType]
+    return leader(recorder, {})
 
 
 def test_an_event_names_the_code_the_cause_and_who_can_end_it(
@@ -59,7 +80,40 @@ def test_a_code_is_told_once_an_hour_for_each_node(told: WaitEvents, recorder: R
     assert len(recorder.events) == 4
 
 
-def test_a_new_leader_does_not_repeat_what_it_finds(told: WaitEvents, recorder: Recorder) -> None:
+def test_a_wait_that_begins_early_in_a_term_is_told(recorder: Recorder) -> None:
+    for earlier in ({}, last_wait(None), last_wait(WaitCode.JOBS)):
+        leader(recorder, earlier).began("n1", "u1", wait(WaitCode.PDB), START + 1)
+    assert len(recorder.events) == 3
+    other_node = {"n1": LastWait("u9", WaitCode.PDB, {WaitCode.PDB: START})}
+    leader(recorder, other_node).began("n1", "u1", wait(WaitCode.PDB), START + 1)
+    assert len(recorder.events) == 4, "the Node was deleted and created again"
+
+
+def test_a_new_leader_does_not_repeat_what_it_finds(recorder: Recorder) -> None:
+    told_long_ago = leader(recorder, last_wait(WaitCode.PDB))
+    told_long_ago.began("n1", "u1", wait(WaitCode.PDB), START + 5)
+    assert recorder.events == []
+    told_long_ago.began("n1", "u1", wait(WaitCode.PDB), LATER)
+    assert len(recorder.events) == 1, "it ended, and began again"
+
+
+def test_leaders_together_tell_a_code_once_an_hour(recorder: Recorder) -> None:
+    first = leader(recorder, {})
+    first.began("n1", "u1", wait(WaitCode.PDB), START)
+    first.began("n1", "u1", wait(WaitCode.JOBS), START + 60)
+    known = first.told("n1", "u1", START + 60)
+    assert known == {"pdb": START, "jobs": START + 60}
+    second = leader(recorder, last_wait(None, **known), at=START + 600)
+    for at in (START + 610, START + 1800, START + WINDOW - 1):
+        second.began("n1", "u1", wait(WaitCode.PDB), at)
+    assert len(recorder.events) == 2
+    assert second.told("n1", "u1", START + WINDOW) == {"jobs": START + 60}
+    second.began("n1", "u1", wait(WaitCode.PDB), START + WINDOW)
+    assert len(recorder.events) == 3
+
+
+def test_without_the_bus_a_new_leader_takes_what_it_finds_for_told(recorder: Recorder) -> None:
+    told = leader(recorder, None)
     told.began("n1", "u1", wait(WaitCode.PDB), START)
     told.began("n1", "u1", wait(WaitCode.PDB), LATER + 60)
     assert recorder.events == []
