@@ -1,150 +1,69 @@
-"""Carry out the actions of the scenario, as people would with kubectl and `sluice`."""
+"""What people do in the scenario of the demo, as data."""
 
-import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+import msgspec
 
-from demo.admin import DemoAdmin
-from demo.environment import DemoEnvironment
-from demo.observed import Observed
-from demo.scenario import (
-    Action,
-    AskPlans,
-    Cordon,
-    CreateJob,
-    CreateService,
-    FinishJob,
-    Release,
-    RepairDriver,
-    Retry,
-    Scale,
-    SetVersion,
-    failed_nodes,
+from demo.fleet import FleetPool
+
+
+class Cordon(msgspec.Struct, frozen=True):
+    node: str
+
+
+class CreateService(msgspec.Struct, frozen=True):
+    name: str
+    pool: FleetPool
+    gpus: int
+    has_budget: bool = False
+
+
+class CreateJob(msgspec.Struct, frozen=True):
+    name: str
+    pool: FleetPool
+    gpus: int
+
+
+class FinishJob(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Scale(msgspec.Struct, frozen=True):
+    service: str
+    replicas: int
+
+
+class AskPlans(msgspec.Struct, frozen=True):
+    pools: tuple[FleetPool, ...]
+    version: str
+
+
+class SetVersion(msgspec.Struct, frozen=True):
+    pool: FleetPool
+    version: str
+    is_bad: bool = False
+    """Whether the driver loads on no machine of this pool until it is repaired."""
+
+
+class RepairDriver(msgspec.Struct, frozen=True):
+    version: str
+
+
+class Release(msgspec.Struct, frozen=True):
+    pool: FleetPool
+
+
+class Retry(msgspec.Struct, frozen=True):
+    pool: FleetPool
+
+
+Action = (
+    Cordon
+    | CreateService
+    | CreateJob
+    | FinishJob
+    | Scale
+    | AskPlans
+    | SetVersion
+    | RepairDriver
+    | Release
+    | Retry
 )
-from demo.screen import DemoScreen
-from libs.contracts.queries import PlanQuery
-from libs.ctl.answers import PlanView
-from libs.ctl.collect.plan import gather_plan
-from libs.ctl.failures import Failure
-from libs.ctl.options import Access
-from libs.ctl.text import duration
-
-if TYPE_CHECKING:
-    from demo.people import Setting
-
-ADMINISTRATOR: Final = "administrator"
-_USER: Final = "user"
-_RETRY_SECONDS: Final = 1.0
-_PLAN_SECONDS: Final = 20.0
-"""Seconds after which the scenario goes on without a plan."""
-
-
-class Tell(Protocol):
-    """Print what somebody does."""
-
-    def __call__(self, action: str, who: str = ADMINISTRATOR) -> None: ...
-
-
-class ScenarioActions:
-    def __init__(
-        self,
-        up: DemoEnvironment,
-        *,
-        admin: DemoAdmin,
-        access: Access,
-        screen: DemoScreen,
-        tell: Tell,
-    ) -> None:
-        self._paths = up.paths
-        self._admin = admin
-        self._access = access
-        self._screen = screen
-        self._tell = tell
-        self.done: dict[Setting, str] = {}
-        """What the demo has set last."""
-        self._bad: set[tuple[str, str]] = set()
-        """Pools and versions whose driver label, as soon as it is known, is to be marked as bad."""
-
-    async def carry_out(self, action: Action, seen: Observed) -> None:
-        match action:
-            case Cordon() | CreateService() | CreateJob() | FinishJob() | Scale():
-                await self._use_the_fleet(action, seen)
-            case AskPlans(pools, version):
-                for pool in pools:
-                    await self._ask_plan(pool.key, version)
-            case SetVersion(pool, version):
-                before = seen.pools[pool.name].wanted
-                self._tell(f"kubectl patch nvidiadriver {pool.name}: {before} -> {version}")
-                if action.is_bad:
-                    self._bad.add((pool.name, version))
-                self.done["version", pool.name] = version
-                await self._admin.set_pool_version(pool, version)
-            case RepairDriver(version):
-                self._tell(f"repairs the image of driver {version}: it loads now")
-                await asyncio.to_thread(self._paths.bad_drivers.unlink, missing_ok=True)
-            case Release(pool):
-                await self._release(pool.name, pool.key, seen)
-            case Retry(pool):
-                for node in failed_nodes(seen, pool):
-                    self._tell(f"sluice upgrade retry {node}")
-                    await self._admin.retry_node(node)
-
-    async def mark_bad_drivers(self, seen: Observed) -> None:
-        """Let drivers that are to be bad fail, once their labels are known."""
-        for key in [key for key in self._bad if key in seen.drivers]:
-            self._bad.discard(key)
-            await asyncio.to_thread(self._paths.bad_drivers.write_text, seen.drivers[key])
-
-    async def _use_the_fleet(
-        self, action: Cordon | CreateService | CreateJob | FinishJob | Scale, seen: Observed
-    ) -> None:
-        admin = self._admin
-        match action:
-            case Cordon(node):
-                self._tell(f"kubectl cordon {node}, to look at it later", "person")
-                self.done["cordon", node] = "cordoned"
-                await admin.cordon(node)
-            case CreateService(name, pool, gpus, has_budget):
-                budget = (
-                    ", and a PodDisruptionBudget that keeps one pod of it" if has_budget else ""
-                )
-                self._tell(f"creates service {name} with {gpus} GPUs{budget}", _USER)
-                if has_budget:
-                    await admin.create_budget(name)
-                await admin.create_service(name, pool.selector, gpus=gpus)
-            case CreateJob(name, pool, gpus):
-                self._tell(f"creates job {name} with {gpus} GPUs, which must finish", _USER)
-                await admin.create_job(name, pool.selector, gpus=gpus)
-            case FinishJob(name):
-                for node in seen.nodes_of(name):
-                    await asyncio.to_thread(self._paths.finished_jobs(node).write_text, name)
-            case Scale(service, replicas):
-                self._tell(f"kubectl scale {service} to {replicas} pods", _USER)
-                await admin.scale_service(service, replicas)
-
-    async def _release(self, name: str, pool: str, seen: Observed) -> None:
-        status = seen.pools[name].status
-        failures = status.counts.failed
-        self._tell(f"sluice upgrade release {status.version} {pool} --failures {failures}")
-        self.done["release", name] = f"{failures} failures of {status.target}"
-        await self._admin.accept_failures(pool, status.target, failures=failures)
-
-    async def _ask_plan(self, pool: str, version: str) -> None:
-        """Ask for a plan, which is set beside what happened at the end."""
-        self._screen.busy(f"computing the plan of {pool}")
-        asked = f"sluice plan {pool} --version {version}"
-        query = PlanQuery(pool=pool, driver_version=version)
-        problem = "this machine is busy"
-        try:
-            async with asyncio.timeout(_PLAN_SECONDS):
-                while True:
-                    try:
-                        found = await gather_plan(self._access, query)
-                        break
-                    except Failure as failure:  # perhaps somebody else's plan is being computed
-                        problem = str(failure)
-                    await asyncio.sleep(_RETRY_SECONDS)
-        except TimeoutError:
-            self._tell(f"{asked}: not answered within {_PLAN_SECONDS:g} s: {problem}")
-            return
-        took = found.plan.makespan_p50 if isinstance(found, PlanView) else None
-        self._tell(f"{asked}: likely {duration(took)}")

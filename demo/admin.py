@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from demo.fleet import FleetPool
 from demo.paths import NAMESPACE
 from libs.contracts.identities import CLUSTER_WRITERS, Writer
@@ -148,6 +150,20 @@ class DemoAdmin:
             "spec": {**_pod(selector, gpus), "restartPolicy": "Never"},
         }
         await self.apply(_workload("batch/v1", "Job", name, {"template": template}))
+
+    async def token_of(self, account: str) -> str:
+        """Request a token of a service account, as a kubelet does for a pod."""
+        body: Object = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {},
+        }
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+        answer = await self._kube.request("POST", path, body=body)
+        return msgspec.json.decode(answer)["status"]["token"]
+
+    async def read(self, path: str) -> bytes:
+        return await self._kube.request("GET", path)
 
     async def apply(self, obj: Object) -> None:
         """Apply an object, as `kubectl apply --server-side` does."""

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from demo.actions import ADMINISTRATOR, ScenarioActions
 from demo.admin import DemoAdmin
+from demo.carry_out import ADMINISTRATOR, ScenarioActions
 from demo.environment import SERVICES, DemoEnvironment
 from demo.fleet import Fleet
 from demo.node_agents import AGENT_KINDS

@@ -25,6 +25,7 @@ from demo.paths import (
     write_keys,
 )
 from demo.process_group import ManagedProcess, ProcessGroup
+from demo.real import install_on, real_plane, write_revisions
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
 from libs.contracts.identities import Identity, Writer
@@ -34,6 +35,7 @@ from libs.kube.connect import open_transport
 from libs.runtime.clock import Clock, SystemClock
 from libs.testing.child_process import HOST
 from libs.testing.nats import NatsServer
+from libs.testing.realkube.cluster import RealKube
 from libs.testing.simulation import make_env
 
 SIMULATOR = "demo.simulator"
@@ -76,6 +78,8 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
     speed: float = 1.0
     nvml: str = ""
     """The folder of the library that shows the GPUs of machines; empty: they are in memory."""
+    plane: RealKube | None = None
+    """The real control plane; None: the API server is simulated."""
 
     async def start_cluster(self, nodes: Sequence[str]) -> None:
         users = {USER, *(service_account(service.writer) for service in SERVICES)}
@@ -84,7 +88,18 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
 
     async def install(self, admin: DemoAdmin) -> None:
         """Install Sluice's definitions, accounts and leases."""
-        await admin.install()
+        if self.plane is None:
+            await admin.install()
+            return
+        writers = [service.writer for service in SERVICES]
+        await install_on(self.plane, admin, self.paths, writers=writers, clock=self.clock)
+
+    async def end(self) -> None:
+        """End all processes; then the journals of the run are complete."""
+        await self.processes.end()
+        if self.plane is not None:
+            log, file = self.plane.audit_log, self.paths.revisions
+            await asyncio.to_thread(write_revisions, log, file)
 
     def shares_of(self, fleet: Fleet) -> list[dict[str, str]]:
         """Divide the machines among processes: the pools of each share by node."""
@@ -150,9 +165,17 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def demo_environment(
-    nodes: Sequence[str], *, seed: int, speed: float = 1.0, nvml: str = ""
+    nodes: Sequence[str],
+    *,
+    seed: int,
+    speed: float = 1.0,
+    nvml: str = "",
+    is_real: bool = False,
 ) -> AsyncGenerator[DemoEnvironment]:
-    """Start bus and cluster; at the end leave no process, port or file behind."""
+    """Start bus and cluster; at the end leave no process, port or file behind.
+
+    `is_real`: with the control plane of `make kube`.
+    """
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(guarded_folder("sluice-demo-", room=_DISK_SPACE))
@@ -160,6 +183,7 @@ async def demo_environment(
         for name in FOLDERS:
             (paths.folder / name).mkdir()
         config = write_keys(paths, nodes)
+        plane = await stack.enter_async_context(real_plane(paths, nodes)) if is_real else None
         nats = await stack.enter_async_context(NatsServer(config=config, within=folder))
         processes = await stack.enter_async_context(ProcessGroup(os.environ))
         up = DemoEnvironment(
@@ -170,8 +194,10 @@ async def demo_environment(
             seed=seed,
             speed=speed,
             nvml=nvml,
+            plane=plane,
         )
-        await up.start_cluster(nodes)
+        if plane is None:
+            await up.start_cluster(nodes)
         yield up
 
 

@@ -12,6 +12,16 @@ import msgspec
 
 from demo.admin import WORKLOADS
 from demo.fleet import Fleet
+from demo.objects import (
+    DAEMON_SETS,
+    DRIVERS,
+    NODES,
+    PODS,
+    ROLLOUTS,
+    DriverDaemonSet,
+    DriverSpec,
+    WatchedPod,
+)
 from demo.paths import NAMESPACE
 from libs.contracts.events import Event, WaitEvent
 from libs.contracts.message import MalformedMessage
@@ -23,92 +33,14 @@ from libs.contracts.node import (
     STATE_LABEL,
     WaitCode,
 )
-from libs.contracts.rollout import GROUP, KIND, PLURAL, VERSION, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import RolloutSpec, RolloutStatus
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
-from libs.kube.resources import Resource
-from libs.kube.views import ManagedFields, Node, Object, OwnerReference, Terminated, View
-from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
+from libs.kube.views import ManagedFields, Node, OwnerReference
 from libs.policy.render.rendered import POOL_ANNOTATION, TARGET_ANNOTATION
 from libs.runtime.env import Env
 
 _CORDON: Final = "f:unschedulable"
-
-
-class _DriverSpec(View, frozen=True, kw_only=True):
-    version: str = ""
-    upgrade_policy: dict[str, Any] = {}
-
-
-class _DriverPolicy(Object, frozen=True, kw_only=True):
-    spec: _DriverSpec = _DriverSpec()
-
-
-class _Rollout(Object, frozen=True, kw_only=True):
-    spec: RolloutSpec = RolloutSpec()
-    status: RolloutStatus = RolloutStatus()
-
-
-class _Container(View, frozen=True, kw_only=True):
-    name: str
-    image: str = ""
-
-
-class _PodSpec(View, frozen=True, kw_only=True):
-    node_name: str = ""
-    containers: tuple[_Container, ...] = ()
-
-
-class _Template(View, frozen=True, kw_only=True):
-    spec: _PodSpec = _PodSpec()
-
-
-class _DaemonSetSpec(View, frozen=True, kw_only=True):
-    template: _Template = _Template()
-
-
-class _DaemonSet(Object, frozen=True, kw_only=True):
-    spec: _DaemonSetSpec = _DaemonSetSpec()
-
-
-class _Terminated(Terminated, frozen=True, kw_only=True):
-    container_id: str = msgspec.field(name="containerID", default="")
-
-
-class _ContainerState(View, frozen=True, kw_only=True):
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(View, frozen=True, kw_only=True):
-    name: str
-    state: _ContainerState = _ContainerState()
-    last_state: _ContainerState = _ContainerState()
-
-
-class _PodStatus(View, frozen=True, kw_only=True):
-    phase: str = ""
-    container_statuses: tuple[_ContainerStatus, ...] = ()
-
-
-class _Pod(Object, frozen=True, kw_only=True):
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
-
-
-_NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, view=Node)
-_PODS: Final = Resource(plural="pods", kind="Pod", view=_Pod)
-_DAEMON_SETS: Final = Resource(group="apps", plural="daemonsets", kind="DaemonSet", view=_DaemonSet)
-_DRIVERS: Final = Resource(
-    group=NVIDIA_DRIVER.group,
-    version=NVIDIA_DRIVER.version,
-    plural=NVIDIA_DRIVER.plural,
-    kind=NVIDIA_DRIVER.name,
-    namespaced=False,
-    view=_DriverPolicy,
-)
-_ROLLOUTS: Final = Resource(
-    group=GROUP, version=VERSION, plural=PLURAL, kind=KIND, namespaced=False, view=_Rollout
-)
 
 
 class SeenNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,13 +124,13 @@ class FleetObserver:
     def __init__(self, fleet: Fleet, kube: Kube, *, env: Env) -> None:
         self._fleet = fleet
         self._pool_of = fleet.pool_of
-        self._nodes = Cache(kube, _NODES, env=env)
-        self._policies = Cache(kube, _DRIVERS, env=env)
-        self._rollouts = Cache(kube, _ROLLOUTS, env=env)
-        self._workloads = Cache(kube, _PODS, env=env, namespace=WORKLOADS)
-        self._driver_pods = Cache(kube, _PODS, env=env, namespace=NAMESPACE, labels=DRIVER_LABEL)
+        self._nodes = Cache(kube, NODES, env=env)
+        self._policies = Cache(kube, DRIVERS, env=env)
+        self._rollouts = Cache(kube, ROLLOUTS, env=env)
+        self._workloads = Cache(kube, PODS, env=env, namespace=WORKLOADS)
+        self._driver_pods = Cache(kube, PODS, env=env, namespace=NAMESPACE, labels=DRIVER_LABEL)
         self._daemon_sets = Cache(
-            kube, _DAEMON_SETS, env=env, namespace=NAMESPACE, labels=DRIVER_LABEL
+            kube, DAEMON_SETS, env=env, namespace=NAMESPACE, labels=DRIVER_LABEL
         )
         self._waits: dict[str, WaitCode] = {}
 
@@ -280,7 +212,7 @@ class FleetObserver:
 
     def _pool(self, name: str, key: str) -> SeenPool:
         policy, rollout = self._policies.get(name), self._rollouts.get(key)
-        spec = policy.spec if policy is not None else _DriverSpec()
+        spec = policy.spec if policy is not None else DriverSpec()
         fields = policy.metadata.managed_fields if policy is not None else ()
         return SeenPool(
             name=name,
@@ -296,7 +228,7 @@ def _time_of(fields: ManagedFields) -> str:
     return fields.time
 
 
-def _version(daemon_set: _DaemonSet) -> str:
+def _version(daemon_set: DriverDaemonSet) -> str:
     """Return the driver version in the image's tag."""
     containers = daemon_set.spec.template.spec.containers
     image = containers[0].image if containers else ""
@@ -312,13 +244,13 @@ def _cordon_managers(fields: tuple[ManagedFields, ...]) -> list[str]:
     return owners
 
 
-def _workload_pod(pod: _Pod) -> SeenPod:
+def _workload_pod(pod: WatchedPod) -> SeenPod:
     owners: tuple[OwnerReference, ...] = pod.metadata.owner_references
     workload = owners[0].name if owners else pod.metadata.name
     return SeenPod(workload=workload, node=pod.spec.node_name, phase=pod.status.phase)
 
 
-def _driver_exit(pod: _Pod) -> DriverExit | None:
+def _driver_exit(pod: WatchedPod) -> DriverExit | None:
     """Return how the driver's container ended last, if it did."""
     for status in pod.status.container_statuses[:1]:
         ended = status.state.terminated or status.last_state.terminated

@@ -10,7 +10,8 @@ from demo.environment import KILLABLE
 from demo.fleet import DEFAULT_NODES, FEWEST, MOST
 
 _USAGE: Final = (
-    "make demo ARGS='[--nodes N] [--seed N] [--speed X] [--kill SERVICE] [--once] [--no-tty]'"
+    "make demo ARGS='[--nodes N] [--seed N] [--speed X] [--kill SERVICE] [--real] [--once]"
+    " [--no-tty]'"
 )
 _WHAT: Final = (
     "Upgrade the driver of a simulated fleet of two pools with all services, and audit the run."
@@ -25,6 +26,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     speed: float
     kill: str
+    real: bool
     once: bool
     no_tty: bool
 
@@ -57,6 +59,11 @@ def parse_options(arguments: Sequence[str]) -> Options:
         metavar="SERVICE",
         help="kill this service with SIGKILL while a node is being upgraded: a cluster role, or an"
         f" agent on that node ({', '.join(KILLABLE)})",
+    )
+    parser.add_argument(
+        "--real",
+        action="store_true",
+        help="run on the real control plane of `make kube`; the machines stay simulated",
     )
     parser.add_argument(
         "--once", action="store_true", help="exit after the upgrade instead of staying up"

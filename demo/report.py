@@ -80,6 +80,8 @@ def node_times(events: Iterable[Event], targets: set[str]) -> list[NodeTime]:
         match body:
             case GrantEvent(target=target) if target in targets:
                 began |= {node: event.at for node in body.nodes if node not in began}
+                for node in body.nodes:  # what it waited for until now is no part of its time
+                    current.pop(node, None)
             case WaitEvent():
                 end_wait(event.node, event.at)
                 if body.code is not None:

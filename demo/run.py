@@ -87,14 +87,15 @@ async def _run_demo(
     options: Options, screen: DemoScreen, stop: StopSignal, *, has_view: bool
 ) -> int:
     fleet = make_fleet(options.nodes)
-    for line in opening_lines(fleet, speed=options.speed):
+    for line in opening_lines(fleet, speed=options.speed, is_real=options.real):
         screen.line(line)
     screen.busy("building the stand-in for NVIDIA's library")
     nvml, gpus = await asyncio.to_thread(stand_in_library)
     screen.line(f"{gpus}\n")
-    screen.busy("starting NATS and the API server")
+    control_plane = "a real control plane" if options.real else "the API server"
+    screen.busy(f"starting NATS and {control_plane}")
     async with demo_environment(
-        fleet.nodes, seed=options.seed, speed=options.speed, nvml=nvml
+        fleet.nodes, seed=options.seed, speed=options.speed, nvml=nvml, is_real=options.real
     ) as up:
         started = up.clock.monotonic()
         driverless = [
@@ -106,7 +107,7 @@ async def _run_demo(
         screen.busy("stopping all processes and reading their journals")
         costs = await asyncio.to_thread(process_costs, up)
         seconds = up.clock.monotonic() - started
-        await up.processes.end()
+        await up.end()
         screen.busy("auditing the run")
         result = await judge_run(
             up.paths,
@@ -128,7 +129,7 @@ async def _run_demo(
     return 0 if result.is_ok else 1
 
 
-def opening_lines(fleet: Fleet, *, speed: float) -> Iterator[str]:
+def opening_lines(fleet: Fleet, *, speed: float, is_real: bool) -> Iterator[str]:
     """Return what the demo is."""
     pools = " and ".join(f"{len(pool.nodes)} in pool {pool.name}" for pool in fleet.pools)
     count = len(fleet.nodes)
@@ -136,6 +137,8 @@ def opening_lines(fleet: Fleet, *, speed: float) -> Iterator[str]:
         f"Sluice demo: the real services on {count} simulated"
         f" {'machine' if count == 1 else 'machines'} with 8 GPUs each, {pools}."
     )
+    if is_real:
+        yield "The control plane is a real one; the machines are simulated."
     yield SCALE if speed == 1.0 else f"{SCALE} It is {speed:g} times faster than usual."
 
 

@@ -14,6 +14,19 @@ from typing import Final
 
 import msgspec
 
+from demo.actions import (
+    Action,
+    AskPlans,
+    Cordon,
+    CreateJob,
+    CreateService,
+    FinishJob,
+    Release,
+    RepairDriver,
+    Retry,
+    Scale,
+    SetVersion,
+)
 from demo.fleet import SERVING, TRAINING, Fleet, FleetPool
 from demo.observed import Observed, SeenPool
 from demo.world import TOLD_JOB
@@ -34,68 +47,6 @@ _REPORT_SECONDS: Final = 4.0
 """Seconds in which agents report the pods that have begun to use GPUs."""
 
 
-class Cordon(msgspec.Struct, frozen=True):
-    node: str
-
-
-class CreateService(msgspec.Struct, frozen=True):
-    name: str
-    pool: FleetPool
-    gpus: int
-    has_budget: bool = False
-
-
-class CreateJob(msgspec.Struct, frozen=True):
-    name: str
-    pool: FleetPool
-    gpus: int
-
-
-class FinishJob(msgspec.Struct, frozen=True):
-    name: str
-
-
-class Scale(msgspec.Struct, frozen=True):
-    service: str
-    replicas: int
-
-
-class AskPlans(msgspec.Struct, frozen=True):
-    pools: tuple[FleetPool, ...]
-    version: str
-
-
-class SetVersion(msgspec.Struct, frozen=True):
-    pool: FleetPool
-    version: str
-    is_bad: bool = False
-    """Whether the driver loads on no machine of this pool until it is repaired."""
-
-
-class RepairDriver(msgspec.Struct, frozen=True):
-    version: str
-
-
-class Release(msgspec.Struct, frozen=True):
-    pool: FleetPool
-
-
-class Retry(msgspec.Struct, frozen=True):
-    pool: FleetPool
-
-
-Action = (
-    Cordon
-    | CreateService
-    | CreateJob
-    | FinishJob
-    | Scale
-    | AskPlans
-    | SetVersion
-    | RepairDriver
-    | Release
-    | Retry
-)
 Condition = Callable[[Observed], bool]
 
 

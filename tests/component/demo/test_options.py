@@ -9,7 +9,7 @@ from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
 
 def test_default_options() -> None:
     assert parse_options([]) == Options(
-        nodes=12, seed=0, speed=1.0, kill="", once=False, no_tty=False
+        nodes=12, seed=0, speed=1.0, kill="", real=False, once=False, no_tty=False
     )
 
 
@@ -23,11 +23,12 @@ def test_all_options_are_parsed() -> None:
         "driver-cluster",
         "--speed",
         "2.5",
+        "--real",
         "--once",
         "--no-tty",
     ]
     assert parse_options(arguments) == Options(
-        nodes=2, seed=7, speed=2.5, kill="driver-cluster", once=True, no_tty=True
+        nodes=2, seed=7, speed=2.5, kill="driver-cluster", real=True, once=True, no_tty=True
     )
 
 

@@ -5,6 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from demo.actions import (
+    AskPlans,
+    Cordon,
+    FinishJob,
+    Release,
+    RepairDriver,
+    Retry,
+    Scale,
+    SetVersion,
+)
 from demo.fleet import SERVING, TRAINING, make_fleet
 from demo.observed import Observed, SeenNode, SeenPod, SeenPool
 from demo.people import holds, settings_of, told_changes
@@ -14,16 +24,8 @@ from demo.scenario import (
     NEXT,
     OLD,
     SEARCH,
-    AskPlans,
-    Cordon,
-    FinishJob,
     Progress,
-    Release,
-    RepairDriver,
-    Retry,
-    Scale,
     Script,
-    SetVersion,
     Turn,
     is_over,
     make_script,
