@@ -150,8 +150,12 @@ class World:
         accepted = {"spec": {"release": {"target": target, "failures": 1}}}
         patch = ("patch", f"rollout/{POOL}", "--type=merge", "--patch", json.dumps(accepted))
         await self.kubectl.run(*patch)
+        await self.retry(failed)
+
+    async def retry(self, name: str) -> None:
+        """Request another attempt on a node."""
         label = f"{STATE_LABEL}={UpgradeState.UPGRADE_REQUIRED.value}"
-        await self.kubectl.run("label", f"node/{failed}", label, "--overwrite")
+        await self.kubectl.run("label", f"node/{name}", label, "--overwrite")
 
     async def states(self) -> dict[str, str]:
         """Return the states of all nodes, as their labels say."""
