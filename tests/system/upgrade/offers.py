@@ -72,7 +72,9 @@ class OfferedGpus:
                 continue
             since = self._without_driver.setdefault(name, now)
             if node.gpus and now - since > STATUS_WITHIN:
-                self.wrong.append(f"{name} offers {node.gpus} GPUs {now - since:.1f} s without")
+                self.wrong.append(
+                    f"{name} offers {node.gpus} GPUs {now - since:.0f} s after its driver"
+                )
 
     def _is_of_earlier_boot(self, node: _Node) -> bool:
         """Whether the kubelet has written nothing since the machine was powered on."""
