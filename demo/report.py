@@ -21,8 +21,8 @@ from libs.ctl.views.comparison import comparison_view
 
 WIDTH: Final = 100
 _ABOUT_PLANS: Final = (
-    "A plan that was made before a pool had upgraded three nodes counts in a real driver's minutes,",
-    "and in hours for jobs. The next one counts in this fleet's own.",
+    "A plan that was made before three nodes of a pool were upgraded counts in a real driver's",
+    "minutes, and in hours for jobs. The next one counts in this fleet's own.",
 )
 _WAITS: Final = 3
 """How many of a node's waits are listed."""
