@@ -20,6 +20,10 @@ from libs.ctl.text import duration
 from libs.ctl.views.comparison import comparison_view
 
 WIDTH: Final = 100
+_ABOUT_PLANS: Final = (
+    "A plan that was made before three nodes of a pool were upgraded counts in a real driver's",
+    "minutes, and in hours for jobs. The next one counts in this fleet's own.",
+)
 _WAITS: Final = 3
 """How many of a node's waits are listed."""
 _ENDS: Final = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
@@ -51,6 +55,9 @@ def report_lines(
             named = replace(comparison, version=versions.get(target, ""))
             yield ""
             yield from _rendered(comparison_view(named, width=WIDTH))
+    if targets:
+        yield ""
+        yield from _ABOUT_PLANS
     times = node_times(events, targets)
     if times:
         yield ""
