@@ -137,6 +137,7 @@ def test_a_package_of_dpkg_is_read(tmp_path: Path) -> None:
         ("rpm", packing.rpm({"/usr/" + "a" * 4096: b"a"}), "path in it is longer than 4095"),
         ("zip", b"PK", "zip is no kind of artefact"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "content",
 )
 def test_what_cannot_be_used_is_refused_in_words(
     kind: str, content: bytes, reason: str, tmp_path: Path
