@@ -1,4 +1,4 @@
-"""Three servers with sign-in and TLS: they were one, and one of them may be lost, and comes back."""
+"""Three servers with sign-in and TLS: they were one; one of them may be lost, and comes back."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
