@@ -94,12 +94,16 @@ def write_images(
     *,
     architecture: str,
 ) -> None:
-    """Write an archive with images of the same layers that are started differently, by name."""
+    """Write an archive with images of the same layers that are started differently, by name.
+
+    Containerd reads its index, and every Docker its `manifest.json`.
+    """
     with tarfile.open(target, "w") as archive:
         blobs = _Blobs(archive)
         diffs = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]
         packed = [blobs.add(_LAYER, gzip.compress(layer, 1, mtime=0)) for layer in layers]
         entries: list[dict[str, Any]] = []
+        of_docker: list[dict[str, Any]] = []
         for name, config in configs.items():
             image = {
                 "architecture": architecture,
@@ -107,7 +111,7 @@ def write_images(
                 "config": msgspec.to_builtins(config),
                 "rootfs": {"type": "layers", "diff_ids": diffs},
             }
-            manifest = {
+            manifest: dict[str, Any] = {
                 "schemaVersion": 2,
                 "mediaType": _MANIFEST,
                 "config": blobs.add(_CONFIG, json.dumps(image).encode()),
@@ -119,9 +123,17 @@ def write_images(
                 "org.opencontainers.image.ref.name": name.rpartition(":")[2],
             }
             entries.append(entry)
+            of_docker.append(
+                {
+                    "Config": _path(manifest["config"]["digest"]),
+                    "RepoTags": [name],
+                    "Layers": [_path(layer["digest"]) for layer in packed],
+                }
+            )
         index = {"schemaVersion": 2, "manifests": entries}
         _add(archive, "index.json", json.dumps(index).encode())
         _add(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+        _add(archive, "manifest.json", json.dumps(of_docker).encode())
 
 
 class _Blobs:
@@ -134,8 +146,13 @@ class _Blobs:
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self._added:
             self._added.add(digest)
-            _add(self._archive, f"blobs/sha256/{digest}", data)
+            _add(self._archive, _path(f"sha256:{digest}"), data)
         return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
+
+
+def _path(digest: str) -> str:
+    """Return the path of a blob in the archive."""
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _add(archive: tarfile.TarFile, path: str, data: bytes) -> None:

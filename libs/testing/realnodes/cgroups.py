@@ -1,4 +1,4 @@
-"""The cgroups of a real node, of the first version."""
+"""The cgroups of a real node or of Docker, of the first version."""
 
 import os
 import time
@@ -34,9 +34,8 @@ def create_cgroups(name: str) -> list[Path]:
 
 
 def remove_cgroups(name: str) -> None:
-    """Remove the groups of this name, once their last process is gone."""
-    for controller in CONTROLLERS:
-        folder = CGROUPS / controller / name
+    """Remove the groups of this name, of every hierarchy, once their last process is gone."""
+    for folder in CGROUPS.glob(f"*/{name}"):
         deadline = time.monotonic() + _WITHIN
         while folder.exists():
             try:
