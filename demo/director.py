@@ -164,7 +164,14 @@ class Director:
         if cue.title:
             self._screen.line(f"\n{cue.title}")
         for action in cue.do:
-            await self._actions.carry_out(action, seen)
+            task = asyncio.create_task(self._actions.carry_out(action, seen), name=cue.name)
+            try:
+                while not (await asyncio.wait({task}, timeout=POLL_INTERVAL))[0]:
+                    await self._look()  # others act meanwhile
+                await task
+            finally:
+                task.cancel()
+                await asyncio.wait({task})
 
     @asynccontextmanager
     async def print_events(self, bus: Bus) -> AsyncGenerator[None]:

@@ -213,7 +213,8 @@ class FleetObserver:
     def _pool(self, name: str, key: str) -> SeenPool:
         policy, rollout = self._policies.get(name), self._rollouts.get(key)
         spec = policy.spec if policy is not None else DriverSpec()
-        fields = policy.metadata.managed_fields if policy is not None else ()
+        managed = policy.metadata.managed_fields if policy is not None else ()
+        fields = [each for each in managed if not each.subresource]
         return SeenPool(
             name=name,
             wanted=spec.version,
