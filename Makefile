@@ -82,6 +82,9 @@ manifests: $(READY) ## write what the chart installs as files for kubectl (ARGS=
 prometheus: $(READY) ## fetch Prometheus for tests of dashboards and alerts, once, into a cache (apt)
 	@$(BIN)/python -m libs.testing.prometheus
 
+docker: $(READY) ## fetch Docker for tests with containers, once, into a cache (apt)
+	@$(BIN)/python -m libs.testing.dockerd
+
 guest: $(READY) ## build a virtual machine with a real kernel and small modules, once, into a cache
 	@$(BIN)/python -m libs.testing.guest.build
 
@@ -101,4 +104,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check .types .units fix lock kube node image helm manifests prometheus guest gpu demo bench soak clean
+.PHONY: help test check .types .units fix lock kube node image helm manifests prometheus docker guest gpu demo bench soak clean

@@ -1,4 +1,4 @@
-"""Debian's dockerd in namespaces of its own: `python -m libs.testing.dockerd` fetches it, once.
+"""Debian's dockerd in namespaces of its own: `make docker` fetches it, once.
 
 Nothing of it is on the machine's network, or in its `/etc`, `/opt` and `/run`. Containers reach
 each other by address; names need hosts that a container is given, because Docker's resolver needs
@@ -21,7 +21,7 @@ from libs.testing.netns import NetworkNamespace, OwnNamespace, Relay, program
 from libs.testing.owned_folder import OwnedFolder, abandoned_folders
 from libs.testing.realnodes.cgroups import remove_cgroups
 
-COMMAND: Final = "python -m libs.testing.dockerd"
+COMMAND: Final = "make docker"
 PREFIX: Final = "sluice-docker-"
 
 _PACKAGES: Final = (
