@@ -143,7 +143,8 @@ async def is_complete(bus: NatsBus) -> bool:
     except BusUnavailable:
         return False
     return all(
-        each.get("leader") and [replica["current"] for replica in each["replicas"]] == [True, True]
+        each.get("leader")
+        and [replica["current"] for replica in each.get("replicas", ())] == [True, True]
         for each in found
     )
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.component.deviceplugin.kubelet import Kubelet
+from tests.garbage import collect_grpc
+
+__all__ = ["collect_grpc"]
 
 
 @pytest.fixture

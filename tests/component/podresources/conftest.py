@@ -8,8 +8,9 @@ import pytest
 
 from tests.component.gpus.conftest import bench
 from tests.component.podresources.kubelet import Kubelet
+from tests.garbage import collect_grpc
 
-__all__ = ["bench"]
+__all__ = ["bench", "collect_grpc"]
 
 
 @pytest.fixture

@@ -9,9 +9,12 @@ import pytest
 from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.ground import Ground, NodeSearch, find_nodes
 from libs.testing.realnodes.node import Node
+from tests.garbage import collect_grpc
 from tests.summary import GROUND
 from tests.system.nodes.kubectl import Kubectl
 from tests.workers import WorkerGroup
+
+__all__ = ["collect_grpc"]
 
 CONFIG = "/etc/containerd/config.toml"
 _KEPT = "/root/containerd.toml"
