@@ -65,11 +65,11 @@ def _status() -> Status:
         name="clusterpolicy-cluster-policy",
         version="580.95.05",
         target="2" * 32,
-        phase="Proving",
+        phase="Proven",
         because="",
         brake="None",
         counts=msgspec.structs.asdict(Counts(total=12, done=3, in_flight=2, limit=3)),
-        waits={"proof": 7},
+        waits={"budget": 7},
     )
     return Status(pools=(pool,), nodes=(_row("node-2", 240.0), _row("node-5", 60.0)), sources=())
 
