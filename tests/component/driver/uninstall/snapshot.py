@@ -26,8 +26,13 @@ async def snapshot(kubectl: Kubectl) -> dict[str, Any]:
     return {_key(each): _content(each) for each in compared}
 
 
-async def until_as(before: Mapping[str, Any], kubectl: Kubectl, *, within: float = 60.0) -> None:
-    """Wait until all objects are as before; fail with those that are not."""
+async def until_as(
+    before: Mapping[str, Any], kubectl: Kubectl, *, own: str = "", within: float = 60.0
+) -> None:
+    """Wait until all objects are as before; fail with those that are not.
+
+    `own` is the namespace of a test that shares its control plane with others.
+    """
     differences: dict[str, object] = {}
 
     async def is_as_before() -> bool:
@@ -37,8 +42,10 @@ async def until_as(before: Mapping[str, Any], kubectl: Kubectl, *, within: float
             (key, (before.get(key), after.get(key)))
             for key in before.keys() | after.keys()
             if before.get(key) != after.get(key)
-            # What another test has left may end meanwhile.
-            and not (key.startswith("Pod t-") and key not in after)
+            # A pod that another test has left may end meanwhile.
+            and not (
+                key.startswith("Pod t-") and not key.startswith(f"Pod {own}/") and key not in after
+            )
         )
         return not differences
 

@@ -72,7 +72,7 @@ async def test_nothing_is_left_in_the_cluster(site: Site) -> None:
     assert await site.daemon_sets() == []
     await site.remove_chart()
     try:
-        await until_as(before, site.kubectl)
+        await until_as(before, site.kubectl, own=site.namespace)
         # Only a driver that no agent holds open can be unloaded.
         *agents, driver, last = await site.removed_daemon_sets()
         assert len(agents) == 4
