@@ -51,8 +51,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 class Scheduler:
-    def __init__(self, *pools: str) -> None:
+    def __init__(self, *pools: str, busy_for: int = 0) -> None:
         self.pools = pools
+        self.busy_for = busy_for
+        """Plans that are refused because another is being computed."""
         self.asked: list[PlanQuery] = []
 
     async def status(self, query: StatusQuery) -> StatusAnswer:
@@ -60,6 +62,8 @@ class Scheduler:
 
     async def plan(self, query: PlanQuery) -> PlanAnswer | QueryError:
         self.asked.append(query)
+        if len(self.asked) <= self.busy_for:
+            return QueryError(code=QueryErrorCode.NOT_READY, message="another plan is computed")
         if query.driver_version == "bad":
             return QueryError(code=QueryErrorCode.UNREADABLE, message="no such version")
         node = PlannedNode(node="node-1", start_p50=0.0, end_p50=60.0, end_p95=90.0)
@@ -132,6 +136,14 @@ async def test_plan_passes_on_what_the_scheduler_refuses(world: World) -> None:
     refused = await world.run("plan", POOL, "--version", "bad")
     assert refused.code == ExitCode.WRONG_ARGUMENTS
     assert "the scheduler: no such version" in refused.err
+
+
+async def test_plan_is_asked_for_again_while_another_is_computed(world: World) -> None:
+    scheduler = Scheduler(POOL, busy_for=2)
+    await world.answer({QueryVerb.PLAN: scheduler.plan})
+    ended = await world.run("plan", POOL, "-o", "json")
+    assert (ended.code, ended.err) == (ExitCode.DONE, "")
+    assert len(scheduler.asked) == 3
 
 
 async def test_without_a_leader_the_scheduler_is_said_to_be_away(world: World) -> None:
