@@ -5,7 +5,7 @@ prints: that one loads no conftest of a subfolder.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pytest
@@ -17,6 +17,9 @@ FIGURE: Final = "figure"
 TALLY: Final = "tally"
 """The property of tests that are counted, which says what they are."""
 _OUTCOMES: Final = ("passed", "failed", "error", "skipped")
+
+Figure = Callable[[str], None]
+"""Prints a line at the end of the run."""
 
 Reports = Mapping[str, Sequence[pytest.TestReport | pytest.CollectReport]]
 """By outcome."""

@@ -11,7 +11,7 @@ Story = Callable[[W], Coroutine[Any, Any, None]]
 
 
 async def eventually(
-    check: Callable[[], bool | Awaitable[bool]], *, within: float = 20.0, every: float = 0.005
+    check: Callable[[], bool | Awaitable[bool]], *, within: float = 60.0, every: float = 0.005
 ) -> None:
     """Wait until `check` holds, or fail."""
     async with asyncio.timeout(within):

@@ -16,7 +16,7 @@ CONTROLLERS: Final = (
     "blkio",
     "pids",
 )
-_WITHIN: Final = 10.0
+_WITHIN: Final = 30.0
 _CHECK_EVERY: Final = 0.05
 
 

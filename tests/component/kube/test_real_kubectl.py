@@ -134,7 +134,7 @@ async def test_kubectl_drain_moves_pods_to_another_node(
         "drain",
         drained,
         "--ignore-daemonsets",
-        "--timeout=60s",
+        "--timeout=120s",
         "--delete-emptydir-data",
     )
 
@@ -178,5 +178,5 @@ async def test_kubectl_shows_a_rollout_and_waits_for_its_conditions(
         "NAME", "TARGET", "PHASE", "DONE", "IN FLIGHT", "FAILED", "WAITING", "ETA", "BECAUSE",
     ]  # fmt: skip
     assert row[:-1] == [name, "580.95.05", "Proving", "0/3", "0", "0", "0"]
-    wait = ("wait", f"rollout/{name}", "--timeout=20s", "--for=condition=Paused")
+    wait = ("wait", f"rollout/{name}", "--timeout=120s", "--for=condition=Paused")
     assert "condition met" in await kubectl(plane, sandbox, *wait)

@@ -126,7 +126,7 @@ class RealWorld:
         with pytest.raises(BusUnavailable, match="refused the token"):
             async with self.signin.connect(pod, wait=2.0):
                 pass
-        await child.wait_for_log(*(f"cause={cause}" for cause in causes), within=60.0)
+        await child.wait_for_log(*(f"cause={cause}" for cause in causes), within=180)
 
 
 async def request_token(
@@ -183,5 +183,5 @@ async def until_allowed(world: RealWorld, account: str) -> str:
             return False
         return True
 
-    await eventually(is_allowed, within=60.0, every=0.1)
+    await eventually(is_allowed, within=180, every=0.1)
     return token

@@ -60,7 +60,7 @@ class Installation:
         for obj in installation_objects(NAMESPACE):
             await self.person.apply(obj)
         for kind in KINDS:
-            await eventually(lambda kind=kind: self._is_served(kind), within=60)
+            await eventually(lambda kind=kind: self._is_served(kind), within=180)
         for part in SERVICES:
             await self._write_kubeconfig(part.writer)
 

@@ -150,9 +150,9 @@ class World:
 
     async def forward_nats(self) -> None:
         """Let the gateway pass connections on to NATS, as a Service does."""
-        await self.in_namespace("wait", "--for=create", "pod/sluice-nats-0", "--timeout=60s")
+        await self.in_namespace("wait", "--for=create", "pod/sluice-nats-0", "--timeout=180s")
         path = "jsonpath={.status.podIP}"
-        await self.in_namespace("wait", f"--for={path}", "pod/sluice-nats-0", "--timeout=120s")
+        await self.in_namespace("wait", f"--for={path}", "pod/sluice-nats-0", "--timeout=240s")
         pod = await self.in_namespace("get", "pod", "sluice-nats-0", "-o", path)
         await self.ground.forward(pod, _PORT)
 
@@ -333,8 +333,8 @@ async def world_of(
         stack.push_async_callback(ground.stop)
         kubectl = Kubectl(ground.kube)
         for node in ground.nodes:
-            await kubectl.wait("create", f"node/{node.name}", timeout=120)
-            await kubectl.wait("condition=Ready", f"node/{node.name}", timeout=120)
+            await kubectl.wait("create", f"node/{node.name}")
+            await kubectl.wait("condition=Ready", f"node/{node.name}")
             await node.run("sh", "-c", f"echo '{NAMES}' > /run/resolv.conf")
         server = await ChildProcess.start(
             "names", *ground.command(sys.executable, names.__file__, config.GATEWAY, SERVER)

@@ -18,7 +18,7 @@ AGENTS: Final = (
     "sluice-telemetry-agent",
     "sluice-validator-agent",
 )
-_WITHIN: Final = 60.0
+_WITHIN: Final = 240.0
 _CHECK_EVERY: Final = 0.1
 
 Object = dict[str, Any]

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -10,7 +10,7 @@ from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.ground import Ground, NodeSearch, find_nodes
 from libs.testing.realnodes.node import Node
 from tests.garbage import collect_grpc
-from tests.summary import GROUND
+from tests.summary import FIGURE, GROUND, Figure
 from tests.system.nodes.kubectl import Kubectl
 from tests.workers import WorkerGroup
 
@@ -29,6 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             group = WorkerGroup.NODES if "ground" in names else WorkerGroup.INSTALLATIONS
             item.add_marker(group.marker())
             item.user_properties.append((GROUND, f"Nodes: {SEARCH.explanation}"))
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Figure:
+    """Print a line at the end of the run."""
+    return lambda line: record_property(FIGURE, line)
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +94,6 @@ async def administrator(ground: Ground) -> Kubectl:
     kubectl = Kubectl(ground.kube)
     names = [f"node/{node.name}" for node in ground.nodes]
     # kubectl waits for the creation of one object only.
-    await asyncio.gather(*(kubectl.wait("create", name, timeout=120) for name in names))
-    await kubectl.wait("condition=Ready", *names, timeout=120)
+    await asyncio.gather(*(kubectl.wait("create", name) for name in names))
+    await kubectl.wait("condition=Ready", *names)
     return kubectl

@@ -10,7 +10,7 @@ import grpc
 
 RESOURCE: Final = "nvidia.com/gpu"
 _ENDPOINT: Final = "test.sock"
-_WITHIN: Final = 30.0
+_WITHIN: Final = 120.0
 
 
 class DevicePlugin:

@@ -69,7 +69,7 @@ async def be_replaced_by_another(
     first, second = (node.name for node in ground.nodes)
     await installation.apply_policy(devicePlugin={"enabled": False})
     await kubectl.apply(their_plugin())
-    await kubectl.wait("jsonpath={.status.numberReady}=2", f"daemonset/{THEIRS}", timeout=120)
+    await kubectl.wait("jsonpath={.status.numberReady}=2", f"daemonset/{THEIRS}")
     await kubectl.wait("delete", "daemonset/sluice-device-plugin", "--namespace", NAMESPACE)
 
     theirs, other = await pod_on(kubectl, first), await pod_on(kubectl, second)
@@ -81,7 +81,7 @@ async def be_replaced_by_another(
     await kubectl.wait("delete", f"pod/{theirs.metadata.name}")
     assert (await pod_on(kubectl, second)).metadata.uid == other.metadata.uid
     await record(kubectl, first, paused=False)
-    await kubectl.wait("jsonpath={.status.numberReady}=2", f"daemonset/{THEIRS}", timeout=120)
+    await kubectl.wait("jsonpath={.status.numberReady}=2", f"daemonset/{THEIRS}")
     assert (await pod_on(kubectl, first)).metadata.uid != theirs.metadata.uid
 
     await kubectl.run("delete", f"daemonset/{THEIRS}")

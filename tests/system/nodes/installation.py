@@ -95,7 +95,7 @@ class Installation:
             signing_seed_file=str(self._folder / "signing"),
             xkey_seed_file=str(self._folder / "xkey"),
         )
-        await sign_in.wait_for_log("phase=ready", within=60.0)
+        await sign_in.wait_for_log("phase=ready", within=180)
         await self._start(
             *(Writer.DRIVER_CLUSTER, "services.driver", "cluster"),
             **{f"images_{agent}": self._image for agent in AgentImages.__struct_fields__},
@@ -131,7 +131,7 @@ class Installation:
 
     async def _remove_objects(self) -> None:
         await self.kubectl.run("delete", "clusterpolicy", POLICY, "--ignore-not-found")
-        await self.kubectl.run("delete", "namespace", NAMESPACE, "--timeout=60s")
+        await self.kubectl.run("delete", "namespace", NAMESPACE, "--timeout=180s")
 
     async def _start_nats(self, authority: CertificateAuthority, seeds: tuple[str, str]) -> None:
         """Start NATS on the loopback; nodes and pods reach it at their gateway."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from libs.testing.realkube.cluster import RealKube
 
+_WITHIN = "240s"
 _EVENTS = 40
 """How many of the last Events are shown when a wait fails."""
 
@@ -38,10 +39,10 @@ class Kubectl:
         """Return an object, or a list of them."""
         return json.loads(await self.run("get", "-o", "json", *arguments))
 
-    async def wait(self, what: str, *objects: str, timeout: int = 90) -> None:
+    async def wait(self, what: str, *objects: str) -> None:
         """Wait until all these objects meet a condition; fail with what they are instead."""
         try:
-            await self.run("wait", f"--for={what}", f"--timeout={timeout}s", *objects)
+            await self.run("wait", f"--for={what}", f"--timeout={_WITHIN}", *objects)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{await self._described(*objects)}") from None
 

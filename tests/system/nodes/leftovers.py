@@ -89,13 +89,13 @@ async def _run_pods(ground: Ground) -> None:
     kubectl = Kubectl(ground.kube)
     for node in ground.nodes:
         await kubectl.wait("create", f"node/{node.name}")
-        await kubectl.wait("condition=Ready", f"node/{node.name}", timeout=120)
+        await kubectl.wait("condition=Ready", f"node/{node.name}")
     await kubectl.wait("create", "serviceaccount/default")
     names = [f"on-{node.name}" for node in ground.nodes]
     await kubectl.apply(
         *(pod(name, node.name) for name, node in zip(names, ground.nodes, strict=True))
     )
-    await kubectl.wait("condition=Ready", *(f"pod/{name}" for name in names), timeout=120)
+    await kubectl.wait("condition=Ready", *(f"pod/{name}" for name in names))
 
 
 def _sysctls() -> dict[str, str]:

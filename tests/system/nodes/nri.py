@@ -18,7 +18,7 @@ from tests.system.nodes.pods import pod
 SPEC = "/var/run/cdi/nvidia.com-gpu.json"
 DEVICE = "nvidia.com/gpu=GPU-1"
 ALLOWED, OTHER = "team-a", "team-b"
-WITHIN = 60.0
+WITHIN = 180.0
 PLUGIN = f"""
 import asyncio
 from libs.host.machine import ThreadOffload
@@ -141,7 +141,7 @@ async def give_devices_by_policy(
     agent = ("daemonset/sluice-driver-agent", "--namespace", NAMESPACE)
     switched = r'jsonpath={..env[?(@.name=="SLUICE_NRI")].value}=true'
     await kubectl.wait(switched, *agent)
-    await kubectl.run("rollout", "status", *agent, "--timeout=120s")
+    await kubectl.run("rollout", "status", *agent, "--timeout=240s")
     by_agent = annotated("by-agent", node)
     by_agent["metadata"]["annotations"] = {"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=3"}
     management = annotated("management", node)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from libs.testing.nvml.profiles import H100_80GB
 from libs.testing.realnodes.gpus import NodeGpus
 from libs.testing.realnodes.ground import Ground
 from libs.testing.realnodes.node import Node
-from tests.summary import FIGURE
+from tests.summary import Figure
 from tests.support import eventually
 from tests.system.nodes.agents import (
     AGENTS,
@@ -51,14 +51,6 @@ PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 SETTLED_AFTER = 5.0
 AT_REST = 10.0
 
-Figure = Callable[[str], None]
-
-
-@pytest.fixture
-def figure(record_property: Callable[[str, object], None]) -> Figure:
-    """Print a line at the end of the run."""
-    return lambda line: record_property(FIGURE, line)
-
 
 @pytest.fixture
 async def machines(ground: Ground, kubectl: Kubectl) -> AsyncIterator[list[NodeGpus]]:
@@ -85,7 +77,7 @@ async def installation(
         yield installation
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 async def test_agents_are_ready_as_rendered(
     ground: Ground,
     kubectl: Kubectl,
@@ -182,7 +174,7 @@ async def become_ready(kubectl: Kubectl, ground: Ground, machines: list[NodeGpus
         assert not any(f"on {nodes[0].name}: a pod that" in each for each in said), said
         return status["state"] == "notReady" and any(lacks in each for each in said)
 
-    await eventually(is_named, within=60, every=0.5)
+    await eventually(is_named, within=180, every=0.5)
     async with driver_root(other, machines[1]):
         await kubectl.wait("jsonpath={.status.state}=ready", policy)
         names = [f"asks-on-{node.name}" for node in nodes]

@@ -23,18 +23,18 @@ RUNTIME_CLASS = {
 }
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_node_with_containerd_1_7_runs_pods(node_1_7: Node, kubectl_1_7: Kubectl) -> None:
     node, kubectl = node_1_7, kubectl_1_7
     info = (await kubectl.get(f"node/{node.name}"))["status"]["nodeInfo"]
     assert info["containerRuntimeVersion"].startswith("containerd://1.7.")
     await kubectl.apply(pod("first", node.name))
-    await kubectl.wait("condition=Ready", "pod/first", timeout=120)
+    await kubectl.wait("condition=Ready", "pod/first")
     await node.run("sh", "-c", f"echo '{HANDLER}' >> {CONFIG}")
     await node.restart_containerd()
     second = pod("second", node.name)
     second["spec"]["runtimeClassName"] = "another"
     await kubectl.apply(RUNTIME_CLASS, second)
-    await kubectl.wait("condition=Ready", "pod/first", "pod/second", timeout=120)
+    await kubectl.wait("condition=Ready", "pod/first", "pod/second")
     assert await kubectl.run("logs", "second") == "started\n"
     await kubectl.run("delete", "runtimeclass/another")

@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_pair_of_nodes_leaves_nothing(search: NodeSearch, folder: Path) -> None:
     assert await left_by_a_pair(search, folder) == []
 

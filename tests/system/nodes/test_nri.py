@@ -69,7 +69,7 @@ async def start_plugin(node: Node, kubectl: Kubectl) -> AsyncIterator[Start]:
     await kubectl.run("delete", "pod/nri", "--ignore-not-found")
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 async def test_pods_get_a_device_by_annotation_where_it_is_allowed(
     node: Node, kubectl: Kubectl, start_plugin: Start
 ) -> None:
@@ -103,7 +103,7 @@ async def test_pods_get_a_device_by_annotation_where_it_is_allowed(
     assert await seen(kubectl, "after-plugin") == GIVEN
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 async def test_pods_that_require_the_plugin_wait_for_it(
     node: Node,
     kubectl: Kubectl,
@@ -121,7 +121,7 @@ async def test_pods_that_require_the_plugin_wait_for_it(
     assert await seen(kubectl, "waiting") == GIVEN
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 async def test_a_runtime_without_nri_is_named(
     node: Node,
     kubectl: Kubectl,
@@ -135,7 +135,7 @@ async def test_a_runtime_without_nri_is_named(
     await until_registered(kubectl, times=2)
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 async def test_containerd_1_7_gives_devices_once_it_is_configured(
     node_1_7: Node, kubectl_1_7: Kubectl
 ) -> None:

@@ -58,6 +58,6 @@ async def test_the_pod_of_a_gpu_is_listed(
     await kubectl.wait("condition=Ready", "pod/with-gpu")
     assert resources.list().uses == (USE,)
     await node.restart_kubelet()
-    await eventually(lambda: uses(resources) == (USE,), within=60)
+    await eventually(lambda: uses(resources) == (USE,), within=180)
     await kubectl.run("delete", "pod/with-gpu")
-    await eventually(lambda: uses(resources) == (), within=60)
+    await eventually(lambda: uses(resources) == (), within=180)

@@ -84,9 +84,7 @@ async def look(kubectl: Kubectl, node: Node, how: str) -> dict[str, Any] | None:
     """Return the facts that the agent's code found in the end; None if it was killed."""
     await kubectl.apply(agent(node, how))
     name = f"pod/agent-{how}"
-    await kubectl.wait(
-        "jsonpath={.status.containerStatuses[0].state.terminated}", name, timeout=120
-    )
+    await kubectl.wait("jsonpath={.status.containerStatuses[0].state.terminated}", name)
     (status,) = (await kubectl.get(name))["status"]["containerStatuses"]
     code = status["state"]["terminated"]["exitCode"]
     assert code == (137 if how == "killed" else 0), await kubectl.run("logs", name)
@@ -108,14 +106,14 @@ async def pid(node: Node) -> str:
     return await node.run("cat", "/run/containerd.pid")
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 async def test_containerd_1_7_gets_the_handlers_and_is_as_before_in_the_end(
     node_1_7: Node, kubectl_1_7: Kubectl
 ) -> None:
     await _play(kubectl_1_7, node_1_7, Containerd.V1_7)
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 async def test_containerd_2_gets_the_handlers_and_is_as_before_in_the_end(
     ground: Ground, kubectl: Kubectl
 ) -> None:
@@ -128,7 +126,7 @@ async def _play(kubectl: Kubectl, node: Node, containerd: Containerd) -> None:
     await node.import_image(await asyncio.to_thread(build, os.environ, report=lambda _: None))
     await node.run("sed", "-i", "1i# Written by hand.", CONFIG)
     await kubectl.apply(pod("running", node.name))
-    await kubectl.wait("condition=Ready", "pod/running", timeout=120)
+    await kubectl.wait("condition=Ready", "pod/running")
     # Agents of earlier tests may have configured it.
     await look(kubectl, node, "undo")
     await kubectl.run("delete", "pod/agent-undo")
@@ -167,7 +165,7 @@ async def _configure_and_take_back(kubectl: Kubectl, node: Node, containerd: Con
     by_handler = pod("by-handler", node.name)
     by_handler["spec"]["runtimeClassName"] = "nvidia"
     await kubectl.apply(by_handler)
-    await kubectl.wait("condition=Ready", "pod/by-handler", timeout=120)
+    await kubectl.wait("condition=Ready", "pod/by-handler")
     assert _only_ours(before, await dump(node), 2 if containerd is Containerd.V1_7 else 3)
     await kubectl.run("delete", "pod/agent-configure")
     assert await look(kubectl, node, "configure") == facts

@@ -21,7 +21,7 @@ from tests.system.nodes.kubectl import Kubectl
 
 WITH_WORKLOAD: Final = {"plugin": {"env": [{"name": "WITH_WORKLOAD", "value": "true"}]}}
 """The section `validator` of a policy that wants the pod."""
-_WITHIN: Final = 60.0
+_WITHIN: Final = 240.0
 
 
 async def confirm(kubectl: Kubectl, node: str, *, op: int) -> ValidationPod:
@@ -46,7 +46,7 @@ async def confirm(kubectl: Kubectl, node: str, *, op: int) -> ValidationPod:
         if asyncio.get_running_loop().time() > deadline:
             raise AssertionError(f"{outcome}\n{await kubectl.run('describe', 'pods', *pods)}")
         await asyncio.sleep(0.2)
-    await kubectl.run("wait", "--for=delete", "pods", *pods, "--timeout=60s")
+    await kubectl.run("wait", "--for=delete", "pods", *pods, "--timeout=180s")
     return outcome
 
 

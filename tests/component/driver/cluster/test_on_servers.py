@@ -73,7 +73,7 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
         async def counted() -> bool:
             return len(await daemon_sets()) == count
 
-        await eventually(counted, within=60)
+        await eventually(counted, within=180)
 
     async def wait_for_status() -> None:
         """Wait until all conditions are of the latest policy, and name the missing driver."""
@@ -87,18 +87,18 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
                 f"state-driver on {name}: no driver is running" in error for error in errors
             )
 
-        await eventually(written, within=60)
+        await eventually(written, within=180)
 
     async with site.role(run_role) as service:
         await wait_for_count(len(AGENTS) + 1)
         await wait_for_status()
-        await eventually(lambda: has_exporter(resources.SERVICES), within=60)
+        await eventually(lambda: has_exporter(resources.SERVICES), within=180)
         assert not await has_exporter(resources.SERVICE_MONITORS)
         monitor = {"enabled": True, "interval": "15s", "relabelings": [{"targetLabel": "y"}]}
         await site.patch(
             CLUSTER_POLICIES, POLICY, {"spec": {"dcgmExporter": {"serviceMonitor": monitor}}}
         )
-        await eventually(lambda: has_exporter(resources.SERVICE_MONITORS), within=60)
+        await eventually(lambda: has_exporter(resources.SERVICE_MONITORS), within=180)
         assert service.unready_reasons() == []
         (old,) = await drivers()
         await site.label(name, {DRIVER_LABEL: old.removeprefix(DRIVER_PREFIX)})
@@ -109,7 +109,7 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
         await wait_for_count(len(AGENTS) + 1)
         assert EXPORTER not in await daemon_sets()
         for resource in (resources.SERVICES, resources.SERVICE_MONITORS):
-            await eventually(lambda kind=resource: has_no_exporter(kind), within=60)
+            await eventually(lambda kind=resource: has_no_exporter(kind), within=180)
         await wait_for_status()
 
     before = await site.revisions()
@@ -122,8 +122,8 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
         return bool(lease.spec.holder_identity)
 
     async with site.role(run_role) as service:
-        await eventually(lambda: service.unready_reasons() == [], within=60)
-        await eventually(is_leading, within=60)
+        await eventually(lambda: service.unready_reasons() == [], within=180)
+        await eventually(is_leading, within=180)
         await site.label(name, {"looked": "at"})
         path = resources.DAEMON_SETS.path(namespace=site.namespace, name=VALIDATOR)
         await site.kube.request("DELETE", path)
@@ -132,7 +132,7 @@ async def test_a_policy_is_rendered_edited_and_unchanged_by_a_restart(site: Inst
             return VALIDATOR in await daemon_sets()
 
         # The recreated DaemonSet proves that the role has reconciled everything.
-        await eventually(is_recreated, within=60)
+        await eventually(is_recreated, within=180)
     after = (await site.revisions())[len(before) :]
     assert {(each.verb, each.kind) for each in after} <= {
         ("apply", "DaemonSet"),

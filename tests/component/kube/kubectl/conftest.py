@@ -80,7 +80,7 @@ async def kubectl(access: ServerAccess, tmp_path: Path) -> AsyncIterator[Kubectl
         yield kubectl
         return
     # Its controllers come first, and it outlives the test.
-    await kubectl("wait --for=create serviceaccount/default --timeout=30s")
+    await kubectl("wait --for=create serviceaccount/default --timeout=120s")
     yield kubectl
     await kubectl(
         f"delete nodes,customresourcedefinitions,namespaces {kubectl.selector} --wait=false"

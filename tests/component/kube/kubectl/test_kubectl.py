@@ -73,7 +73,7 @@ async def test_pods_are_shown_as_a_table(kubectl: Kubectl) -> None:
 async def test_custom_resources_are_shown_by_their_columns(kubectl: Kubectl) -> None:
     name = definition(kubectl)["metadata"]["name"]
     await kubectl("create -f -", stdin=[definition(kubectl)])
-    await kubectl(f"wait --for=condition=Established crd/{name} --timeout=30s")
+    await kubectl(f"wait --for=condition=Established crd/{name} --timeout=120s")
     await kubectl("create -f -", stdin=[widget(kubectl, "w"), widget(kubectl, "v", size=5)])
     header, v, w = await kubectl.rows(f"get {kubectl.prefix}w -o wide")
     assert header == ["NAME", "AGE", "SIZE"]
