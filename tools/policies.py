@@ -9,6 +9,7 @@ from libs.policy.kinds import KINDS
 from libs.policy.kinds.common import Kind
 from libs.policy.manager_env import VARIABLES, ManagerVariable
 from libs.policy.shapes import About, Field, JsonType, Shape, leaf_fields, to_json
+from libs.policy.toolkit_env import VARIABLES as TOOLKIT_VARIABLES
 
 _INTRODUCTION = """# Policies
 
@@ -40,6 +41,13 @@ they have no effect. The condition `Accepted` names each variable that has none.
 cannot be read, or is refused, is an error while `autoUpgrade` is off.
 """
 
+_TOOLKIT = """<a id="toolkit"></a>
+### The container toolkit's variables
+
+`toolkit.env` of a ClusterPolicy. The condition `Accepted` names each variable that has no effect. A
+value that the driver agent could not obey is an error.
+"""
+
 _NAMES = {
     JsonType.BOOLEAN: "boolean",
     JsonType.INTEGER: "integer",
@@ -50,6 +58,9 @@ _NAMES = {
 }
 
 
+_VARIABLE_COLUMNS = ["Variable", "Here", "What it does, or why it has no effect"]
+
+
 def page() -> str:
     lines = [_INTRODUCTION]
     lines += [
@@ -57,7 +68,8 @@ def page() -> str:
     ]
     for kind in KINDS.values():
         lines += [*([] if lines[-1] == "" else [""]), *_kind(kind)]
-    lines += [*([] if lines[-1] == "" else [""]), *_manager_variables()]
+    for variables in (_manager_variables(), _toolkit_variables()):
+        lines += [*([] if lines[-1] == "" else [""]), *variables]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -67,7 +79,18 @@ def _manager_variables() -> Iterator[str]:
         [f"`{name}`", "no effect" if each.because else _handling(each), each.because or each.effect]
         for name, each in VARIABLES.items()
     ]
-    yield from table(["Variable", "Here", "What it does, or why it has no effect"], rows)
+    yield from table(_VARIABLE_COLUMNS, rows)
+
+
+def _toolkit_variables() -> Iterator[str]:
+    yield _TOOLKIT
+    rows: list[list[str]] = []
+    for name, each in TOOLKIT_VARIABLES.items():
+        here = "no effect" if each.because else "obeyed"
+        taken = f"; takes {each.values}" if each.values else ""
+        beside = f"; {each.before} has no effect beside it" if each.before else ""
+        rows.append([f"`{name}`", here, each.because or f"{each.effect}{taken}{beside}"])
+    yield from table(_VARIABLE_COLUMNS, rows)
 
 
 def _handling(variable: ManagerVariable) -> str:

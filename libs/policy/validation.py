@@ -11,10 +11,8 @@ from libs.policy.affinity import parse_affinity
 from libs.policy.driver_checks import check_driver
 from libs.policy.findings import Finding, Severity, quote_value
 from libs.policy.kinds.agents import (
-    HANDLER_VARIABLES,
     LEGACY_CLASS,
     PLUGIN_VARIABLES,
-    TOOLKIT_VARIABLES,
     WITH_WORKLOAD,
     DevicePlugin,
     Validator,
@@ -28,6 +26,7 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.manager_env import check_manager_env
 from libs.policy.selectors import is_valid_selector
 from libs.policy.shapes import FreeForm, scaled_value
+from libs.policy.toolkit_env import check_toolkit_env
 
 OWNER_LABEL: Final = "nvidia.com/gpu-operator.driver.owner"
 """Names the NVIDIADriver that owns a node; written by Sluice only."""
@@ -74,7 +73,8 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
             spec.driver.manager.env, spec.driver.upgrade_policy, path="spec.driver.manager.env"
         )
     yield from _directories(spec)
-    yield from _handlers(spec)
+    yield from _runtime_class(spec.operator.runtime_class)
+    yield from check_toolkit_env(spec.toolkit.env, nri=spec.cdi.nri_plugin_enabled)
     yield from _mig_variables(spec.mig_manager)
     yield from _validator_variables(spec.validator)
     yield from _device_plugin(spec.device_plugin)
@@ -209,30 +209,14 @@ def _directories(spec: ClusterPolicySpec) -> Iterator[Finding]:
             )
 
 
-def _handlers(spec: ClusterPolicySpec) -> Iterator[Finding]:
-    """Check the names of the runtime's handler."""
-    names = {"spec.operator.runtimeClass": spec.operator.runtime_class}
-    for number, each in enumerate(spec.toolkit.env):
-        if each.name in HANDLER_VARIABLES:
-            names[f"spec.toolkit.env[{number}].value"] = each.value
-    for field, name in names.items():
-        if name == LEGACY_CLASS:
-            yield Finding(
-                field=field,
-                value=quote_value(name),
-                problem="names NVIDIA's legacy runtime, which Sluice does not have",
-                remedy="write nvidia, which is the default runtime by another name",
-            )
-    for each in spec.toolkit.env:
-        if each.name not in TOOLKIT_VARIABLES:
-            yield Finding(
-                field="spec.toolkit.env",
-                value=quote_value(each.name),
-                problem="is accepted and has no effect here, because the driver agent reads"
-                f" {', '.join(TOOLKIT_VARIABLES)} alone",
-                remedy="remove it, or keep it knowing that it has no effect",
-                severity=Severity.NOTE,
-            )
+def _runtime_class(name: str) -> Iterator[Finding]:
+    if name == LEGACY_CLASS:
+        yield Finding(
+            field="spec.operator.runtimeClass",
+            value=quote_value(name),
+            problem="names NVIDIA's legacy runtime, which Sluice does not have",
+            remedy="write nvidia, which is the default runtime by another name",
+        )
 
 
 def _mig_variables(section: MigManager) -> Iterator[Finding]:

@@ -33,20 +33,18 @@ NRI_MANAGEMENT = "NRI_MANAGEMENT_CDI_DEVICE_NAMESPACES"
 """The namespaces, beside Sluice's own, whose pods may have management devices by annotation."""
 LEGACY_CLASS = "nvidia-legacy"
 """The RuntimeClass of a runtime that Sluice does not have; earlier releases created it."""
-HANDLER_VARIABLES = ("CONTAINERD_RUNTIME_CLASS", "NVIDIA_RUNTIME_NAME")
 RUNTIME_VARIABLES = (
     "CONTAINERD_CONFIG",
+    "CONTAINERD_RUNTIME_CLASS",
     "CONTAINERD_SOCKET",
-    *HANDLER_VARIABLES,
     "NO_RUNTIME_CONFIG",
+    "NVIDIA_RUNTIME_NAME",
     "RUNTIME_CONFIG",
     "RUNTIME_DROP_IN_CONFIG",
     "RUNTIME_RESTART_MODE",
     "RUNTIME_SOCKET",
 )
 """The variables of NVIDIA's container toolkit that configure a container runtime."""
-TOOLKIT_VARIABLES = (*RUNTIME_VARIABLES, NRI_GPUS, NRI_MANAGEMENT)
-"""The variables of NVIDIA's container toolkit that have an effect here."""
 
 
 class Toolkit(AgentSection, frozen=True, kw_only=True):
@@ -65,10 +63,8 @@ class Toolkit(AgentSection, frozen=True, kw_only=True):
         tuple[EnvVar, ...],
         About(
             "Environment variables.",
-            effect=f"set in the driver agent: {', '.join(RUNTIME_VARIABLES)}; with"
-            f" cdi.nriPluginEnabled, {NRI_GPUS} and {NRI_MANAGEMENT} list the namespaces, with"
-            " commas between them, whose pods may have GPUs and management devices by annotation;"
-            " other variables have no effect",
+            effect="some configure the driver agent (the table at the end); a value that it could"
+            " not obey is refused, and other variables have no effect",
         ),
     ] = ()
     install_dir: Annotated[

@@ -21,6 +21,14 @@ _PACKAGES: Final = (
     *("libstdc++6", "libuuid1", "zlib1g"),
 )
 """Unpacked only: what their scripts would do on installation, `fill` does."""
+_CURL: Final = (
+    *("curl", "libbrotli1", "libcom-err2", "libcurl4", "libgmp10", "libgnutls30"),
+    *("libgssapi-krb5-2", "libhogweed6", "libidn2-0", "libk5crypto3", "libkeyutils1"),
+    *("libkrb5-3", "libkrb5support0", "libldap-2.5-0", "libnettle8", "libnghttp2-14"),
+    *("libp11-kit0", "libpsl5", "librtmp1", "libsasl2-2", "libssh2-1", "libtasn1-6"),
+    *("libunistring2", "libzstd1"),
+)
+"""For people who read a page of metrics in its pod, with all that curl is linked to."""
 _FIELDS: Final = ("Package", "Source", "Version", "Architecture", "Maintainer", "Homepage")
 _MERGED: Final = ("bin", "sbin", "lib", "lib64")
 """Folders that are links into /usr, in a system and not in its packages."""
@@ -38,7 +46,7 @@ def fill(root: Path, *, python: str, architecture: str) -> None:
         f"python{python}-minimal",
         *(f"libpython{python}-{x}" for x in ("minimal", "stdlib")),
     )
-    packages = (*pythons, *_PACKAGES)
+    packages = (*pythons, *_PACKAGES, *_CURL)
     with _apt_options(architecture) as options:
         unpack(packages, root, options=options)
         _write_status(root, packages, options)

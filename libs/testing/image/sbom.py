@@ -10,14 +10,17 @@ import io
 import json
 import tarfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 _METADATA: Final = ".dist-info/METADATA"
-_DPKG: Final = ("var/lib/dpkg/status.d/", "var/lib/dpkg/status")
+_DPKG, _DPKG_FOLDER = "var/lib/dpkg/status", "var/lib/dpkg/status.d/"
 _LICENSES: Final = ("License-Expression", "License")
+_HIDES: Final = ".wh."
+_HIDES_ALL: Final = ".wh..wh..opq"
+"""Marks by which a layer removes a file, or all of a folder, of those below it."""
 _PYTHON: Final = "PYTHON_VERSION="
 """The variable by which an image of Python that is no package of Debian names its version."""
 _LONGEST: Final = 100
@@ -38,15 +41,14 @@ def sbom(archive: Path) -> dict[str, Any]:
         labels: Mapping[str, str] = config["config"].get("Labels") or {}
         distribution = ""
         found: dict[str, Component] = {}
-        for layer in layers:
-            for name, content in _interesting(layer):
-                if name.endswith("os-release"):
-                    distribution = _distribution(content)
-                elif name.endswith(_METADATA):
-                    _add(found, _python_component(content))
-                else:
-                    for record in content.split("\n\n"):
-                        _add(found, _debian_component(record, distribution))
+        for name, content in _files(layers):
+            if name.endswith("os-release"):
+                distribution = _distribution(content)
+            elif name.endswith(_METADATA):
+                _add(found, _python_component(content))
+            else:
+                for record in content.split("\n\n"):
+                    _add(found, _debian_component(record, distribution))
     _add(found, _interpreter(config["config"].get("Env") or ()))
     components = [found[key] for key in sorted(found)]
     product = {
@@ -98,20 +100,35 @@ def _open(archive: tarfile.TarFile) -> tuple[dict[str, Any], Iterator[tarfile.Ta
     return json.loads(read(config)), opened()
 
 
-def _interesting(layer: tarfile.TarFile) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the files of a layer that say what is in it, os-release first."""
-    files = {
-        name: entry
-        for entry in layer
-        if entry.isfile()
-        and (
-            (name := entry.name.removeprefix("./")).endswith((_METADATA, "usr/lib/os-release"))
-            or name.startswith(_DPKG)
-        )
-    }
-    for name in sorted(files, key=lambda each: (not each.endswith("os-release"), each)):
-        if file := layer.extractfile(files[name]):
-            yield name, file.read().decode(errors="replace")
+def _files(layers: Iterable[tarfile.TarFile]) -> list[tuple[str, str]]:
+    """Return name and text of the files that say what is in the image, os-release first."""
+    texts: dict[str, str] = {}
+    for layer in layers:
+        entries = {entry.name.removeprefix("./"): entry for entry in layer}
+        # What a layer hides is of those below it, wherever the mark is in its archive.
+        for mark in filter(_is_mark, entries):
+            texts = {name: text for name, text in texts.items() if not _is_hidden(name, mark)}
+        for name, entry in entries.items():
+            if _is_interesting(name) and entry.isfile() and (file := layer.extractfile(entry)):
+                texts[name] = file.read().decode(errors="replace")
+    return sorted(texts.items(), key=lambda each: (not each[0].endswith("os-release"), each))
+
+
+def _is_interesting(name: str) -> bool:
+    ends = (_METADATA, "usr/lib/os-release")
+    return name.endswith(ends) or name == _DPKG or name.startswith(_DPKG_FOLDER)
+
+
+def _is_mark(name: str) -> bool:
+    return Path(name).name.startswith(_HIDES)
+
+
+def _is_hidden(name: str, mark: str) -> bool:
+    """Return whether a file of an earlier layer is removed by a mark of this one."""
+    path = Path(mark)
+    is_whole = path.name == _HIDES_ALL
+    hidden = path.parent if is_whole else path.with_name(path.name.removeprefix(_HIDES))
+    return Path(name).is_relative_to(hidden)
 
 
 def _distribution(text: str) -> str:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import tarfile
 import tomllib
 from collections.abc import Iterator
@@ -31,6 +32,12 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("image") / "image.tar"
     assemble(target, IMAGE, os.environ, report=lambda _: None)
     return target
+
+
+@pytest.fixture(scope="module")
+def document(archive: Path) -> dict[str, Any]:
+    """The image's SBOM."""
+    return sbom(archive)
 
 
 def blobs(archive: Path) -> dict[str, bytes]:
@@ -85,6 +92,35 @@ def test_it_has_neither_shell_nor_installer(archive: Path) -> None:
     assert not [name for name in names if "/pip/" in name]
 
 
+def test_its_curl_reads_a_page_with_libraries_of_the_image_alone(
+    archive: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(fileobj=io.BytesIO(base_layer(archive))) as layer:
+        layer.extractall(tmp_path, filter="tar")
+    libraries = next((tmp_path / "usr/lib").glob("*-linux-gnu"))
+    loader = next(libraries.glob("ld-linux-*.so.*"))
+    curl = (loader, "--library-path", libraries, tmp_path / "usr/bin/curl")
+    loaded = run(*curl[:-1], "--list", curl[-1])
+    found = re.findall(r" => (\S+)", loaded)
+    assert len(found) > 20
+    assert [each for each in found if not Path(each).is_relative_to(tmp_path)] == []
+    assert "not found" not in loaded
+    page = tmp_path / "page"
+    page.write_text("DCGM_FI_DEV_GPU_TEMP 40\n")
+    assert run(*curl, f"file://{page}") == page.read_text()
+
+
+def base_layer(archive: Path) -> bytes:
+    first, *_ = described(archive)[0]["layers"]
+    return gzip.decompress(blobs(archive)[f"blobs/{first['digest'].replace(':', '/')}"])
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_labels_say_what_it_is(archive: Path) -> None:
     _, config = described(archive)
     version = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
@@ -96,12 +132,16 @@ def test_labels_say_what_it_is(archive: Path) -> None:
 
 
 def test_the_dockerfile_ships_no_builder() -> None:
-    stages = re.split(r"^FROM .*$", DOCKERFILE.read_text(), flags=re.MULTILINE)[1:]
-    assert len(stages) == 2
-    assert "RUN" not in stages[-1]
+    parts = re.split(r"^FROM (.*)$", DOCKERFILE.read_text(), flags=re.MULTILINE)[1:]
+    stages = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert list(stages) == ["${BASE} AS base", "base AS build", "base"]
+    assert "RUN" not in stages["base"]
+    assert "pip" not in stages["${BASE} AS base"]
 
 
-def test_the_sbom_has_every_locked_distribution_and_no_other(archive: Path, tmp_path: Path) -> None:
+def test_the_sbom_has_every_locked_distribution_and_no_other(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
     write_requirements(tmp_path / "requirements.txt")
     locked = {
         name: (version, condition)
@@ -109,7 +149,7 @@ def test_the_sbom_has_every_locked_distribution_and_no_other(archive: Path, tmp_
     }
     found = {
         each["name"]: each["version"]
-        for each in sbom(archive)["components"]
+        for each in document["components"]
         if each["purl"].startswith("pkg:pypi/")
     }
     assert found.pop("sluice")
@@ -119,19 +159,20 @@ def test_the_sbom_has_every_locked_distribution_and_no_other(archive: Path, tmp_
     assert len(found) > 20
 
 
-def test_the_sbom_has_the_packages_of_the_base(archive: Path) -> None:
-    document = sbom(archive)
+def test_the_sbom_has_the_packages_of_the_base(document: dict[str, Any]) -> None:
     packages = {
         each["name"]: each["purl"]
         for each in document["components"]
         if each["purl"].startswith("pkg:deb/")
     }
-    assert {"libc6", "libssl3", "python3.11-minimal", "ca-certificates"} <= packages.keys()
+    expected = {"libc6", "libssl3", "python3.11-minimal", "ca-certificates", "curl", "libcurl4"}
+    assert expected <= packages.keys()
     assert all("distro=debian-12" in purl for purl in packages.values())
 
 
-def test_the_sbom_is_of_cyclonedx_and_depends_on_the_image_alone(archive: Path) -> None:
-    document = sbom(archive)
+def test_the_sbom_is_of_cyclonedx_and_depends_on_the_image_alone(
+    archive: Path, document: dict[str, Any]
+) -> None:
     assert document == sbom(archive)
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
     references = [each["bom-ref"] for each in document["components"]]

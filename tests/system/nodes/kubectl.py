@@ -17,18 +17,25 @@ class Kubectl:
         self._command = [str(kube.kubectl), "--kubeconfig", str(kube.kubeconfig())]
 
     async def run(self, *arguments: str, stdin: str = "") -> str:
-        """Run it; return its output."""
+        """Run it; return all that it says."""
+        return await self._run(arguments, stdin, errors_to=asyncio.subprocess.STDOUT)
+
+    async def output(self, *arguments: str) -> str:
+        """Run it; return its output without what it says beside that."""
+        return await self._run(arguments, "", errors_to=asyncio.subprocess.PIPE)
+
+    async def _run(self, arguments: tuple[str, ...], stdin: str, *, errors_to: int) -> str:
         process = await asyncio.create_subprocess_exec(
             *self._command,
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stderr=errors_to,
         )
-        output, _ = await process.communicate(stdin.encode())
-        text = output.decode(errors="replace")
-        assert process.returncode == 0, f"kubectl {' '.join(arguments)}: {text}"
-        return text
+        said = await process.communicate(stdin.encode())
+        output, errors = ((part or b"").decode(errors="replace") for part in said)
+        assert process.returncode == 0, f"kubectl {' '.join(arguments)}: {output}{errors}"
+        return output
 
     async def apply(self, *objects: Mapping[str, Any]) -> None:
         """Create or change objects."""

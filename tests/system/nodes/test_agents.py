@@ -33,10 +33,7 @@ from tests.system.nodes.test_cdi import with_gpu
 from tests.system.nodes.usage import cpu_seconds, proportional_mib, waiting_seconds
 from tests.system.nodes.validation_pod import WITH_WORKLOAD, confirm, end_validation, forget
 
-READ = """
-from urllib.request import urlopen
-print(urlopen("http://localhost:9400/metrics").read().decode())
-"""
+READ = ("curl", "localhost:9400/metrics")
 LOOK = "ls /dev | grep nvidia; nvidia-smi"
 CONFIGS = "plugin-configs"
 SHARING = {
@@ -142,7 +139,7 @@ async def read_metrics(kubectl: Kubectl, node: Node, machine: NodeGpus) -> None:
     )
     (exporter,) = (await kubectl.get("pods", "--namespace", NAMESPACE, *at))["items"]
     name = exporter["metadata"]["name"]
-    page = await kubectl.run("exec", "--namespace", NAMESPACE, name, "--", "python3", "-c", READ)
+    page = await kubectl.output("exec", "--namespace", NAMESPACE, name, "--", *READ)
     shown = re.findall(r'^DCGM_FI_DEV_GPU_TEMP{.*UUID="([^"]+)".*} \d+', page, re.MULTILINE)
     assert sorted(shown) == sorted(gpu.uuid for gpu in machine.stand_in.gpus)
 

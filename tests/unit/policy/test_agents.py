@@ -230,20 +230,10 @@ def test_the_driver_agent_gets_the_variables_of_the_toolkit_that_it_reads() -> N
     assert settings <= set(DriverAgentSettings.__struct_fields__)
 
 
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ({"operator": {"runtimeClass": LEGACY_CLASS}}, "spec.operator.runtimeClass"),
-        (
-            {"toolkit": {"env": [{"name": "NVIDIA_RUNTIME_NAME", "value": LEGACY_CLASS}]}},
-            "spec.toolkit.env[0].value",
-        ),
-    ],
-)
-def test_nvidias_legacy_runtime_is_refused(spec: dict[str, Any], field: str) -> None:
-    policy = cluster_policy(**spec)
+def test_nvidias_legacy_runtime_is_refused() -> None:
+    policy = cluster_policy(operator={"runtimeClass": LEGACY_CLASS})
     (error,) = parse_manifest(policy["kind"], policy).errors
-    assert error.field == field
+    assert error.field == "spec.operator.runtimeClass"
     assert "names NVIDIA's legacy runtime" in error.problem
 
 

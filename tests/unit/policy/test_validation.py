@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from libs.policy.findings import Severity
-from libs.policy.kinds.agents import NRI_GPUS, NRI_MANAGEMENT
 from libs.policy.manifests import parse_manifest
 from tests.unit.policy.fields import minimal_object, put
 
@@ -207,15 +206,6 @@ def test_free_form_fields_hold_json(value: dict[str, Any]) -> None:
     ((field, problem),) = errors("ClusterPolicy", daemonsets__podSecurityContext=value)
     assert field == "spec.daemonsets.podSecurityContext"
     assert problem == "cannot be written as JSON"
-
-
-def test_other_variables_of_the_toolkit_have_no_effect() -> None:
-    obj = minimal_object("ClusterPolicy")
-    names = ("NRI_SOCKET", NRI_GPUS, NRI_MANAGEMENT)
-    obj["spec"]["toolkit"] = {"env": [{"name": name, "value": "a"} for name in names]}
-    (found,) = parse_manifest("ClusterPolicy", obj).findings
-    assert (found.field, found.value) == ("spec.toolkit.env", '"NRI_SOCKET"')
-    assert found.severity is Severity.NOTE
 
 
 def test_only_one_variable_of_the_check_of_the_plugin_has_an_effect() -> None:
