@@ -44,7 +44,7 @@ from libs.runtime.clock import SystemClock
 from libs.testing.nvml import NotBuilt, library
 from libs.testing.simulation import make_env
 
-_REST_SECONDS = 5.0
+_REST_SECONDS = 2.0
 """Seconds for which the CPU use at rest is measured."""
 
 

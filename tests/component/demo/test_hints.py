@@ -236,6 +236,7 @@ async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDe
     header, row = (await run_hint("get rollouts")).splitlines()[:2]
     assert {"TARGET", "PHASE", "DONE", "FAILED", "WAITING", "BECAUSE"} <= set(header.split())
     assert row.startswith("nvidiadriver-training ")
+    assert "Building kernel modules" in await run_hint("logs")
     described = await run_hint("describe node")
     assert "nvidia.com/gpu.present=true" in described
     events = described.partition("\nEvents:")[2]
