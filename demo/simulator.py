@@ -136,7 +136,7 @@ class MachinesSettings(ProcessSettings, frozen=True, kw_only=True):
     speed: float = 1.0
     """How many times faster than usual everything on the machines is."""
     nvml: str = ""
-    """The folder of a stand-in for NVML that agents read; empty: the GPUs are in memory."""
+    """The folder of a stand-in for NVML, which the agents of the first machine read."""
 
 
 async def start_machines(process: Process[MachinesSettings], service: Service) -> None:
@@ -218,7 +218,7 @@ def _make_machine(
     env: Env,
 ) -> SimulatedMachine:
     root = paths.machine(name)
-    if not settings.nvml:
+    if not settings.nvml or name != settings.nodes[0]:
         return SimulatedMachine(root, name=name, model=model, env=env)
     state = paths.gpus(name)
     # Each agent's NVML process sees the GPUs of its own machine.

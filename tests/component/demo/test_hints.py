@@ -133,7 +133,7 @@ async def test_the_gpus_are_measured_through_pynvml_where_that_is_said(demo: Run
     except NotBuilt:
         assert "\nThe GPUs are kept in memory" in demo.output
     else:
-        assert "\nAgents read the GPUs through pynvml" in demo.output
+        assert "\nThe agents of node-1 read their GPUs through pynvml" in demo.output
     indices = [str(index) for index in range(8)]
 
     async def are_measured() -> bool:
