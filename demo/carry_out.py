@@ -146,5 +146,12 @@ class ScenarioActions:
         except TimeoutError:
             self._tell(f"{asked}: not answered within {_PLAN_SECONDS:g} s: {problem}")
             return
-        took = found.plan.makespan_p50 if isinstance(found, PlanView) else None
-        self._tell(f"{asked}: likely {duration(took)}")
+        self._tell(f"{asked}: {_planned(found)}")
+
+
+def _planned(found: object) -> str:
+    """Return how long a plan takes, or why that is unknown."""
+    if not isinstance(found, PlanView):
+        return "the end is unknown"
+    took, remarks = found.plan.makespan_p50, found.plan.remarks
+    return f"likely {duration(took)}" if took is not None else " ".join(remarks[:1])

@@ -264,5 +264,4 @@ def _stalled(seen: Observed) -> str:
 
 def _last_lines(up: DemoEnvironment, container_id: str) -> list[str]:
     """Return what a driver's container wrote last, as `kubectl logs --tail` does."""
-    file = up.paths.driver_log(container_id)
-    return file.read_text().splitlines()[-_LOG_LINES:] if file.exists() else []
+    return up.paths.container_log(container_id)[-_LOG_LINES:]

@@ -77,7 +77,9 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
     seed: int
     speed: float = 1.0
     nvml: str = ""
-    """The folder of the library that shows the GPUs of machines; empty: they are in memory."""
+    """The folder of the library that shows the GPUs of one machine in each process; empty: all are
+    in memory.
+    """
     plane: RealKube | None = None
     """The real control plane; None: the API server is simulated."""
 

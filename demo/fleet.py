@@ -30,8 +30,10 @@ class FleetPool(msgspec.Struct, frozen=True):
 
     @property
     def max_unavailable(self) -> int:
-        """Half of the nodes: one of them may be cordoned by a person for the whole time."""
-        return max(1, len(self.nodes) // 2)
+        """Two thirds of the nodes: one may be cordoned by a person for the whole time, and others
+        wait for a job or a budget.
+        """
+        return max(1, 2 * len(self.nodes) // 3)
 
 
 class Fleet(msgspec.Struct, frozen=True):

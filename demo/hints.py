@@ -10,9 +10,10 @@ from typing import Final
 from demo.admin import USER
 from demo.environment import SERVICES, DemoEnvironment
 from demo.fleet import Fleet
+from demo.paths import NAMESPACE
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.node import STATE_LABEL
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
 from libs.contracts.subjects import EVENTS
 from libs.testing.realkube.binaries import find_binaries
 
@@ -29,6 +30,11 @@ def hint_lines(up: DemoEnvironment, fleet: Fleet) -> Iterator[str]:
     yield f"  {kubectl} get nodes -w -L {STATE_LABEL}  # the upgrade state of each node"
     yield f"  {kubectl} get rollouts  # the progress of the fleet"
     yield f"  {kubectl} describe node {nodes[0]}  # its labels and events"
+    if up.plane is None:  # a real API server would ask a kubelet's own server
+        yield (
+            f"  {kubectl} --namespace {NAMESPACE} logs --prefix --selector {DRIVER_LABEL}"
+            "  # what the drivers write; other containers write no log"
+        )
     yield _nats(up)
     yield "Metrics, for curl or Prometheus:"
     for service in SERVICES:

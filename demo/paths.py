@@ -35,6 +35,9 @@ for _ in range(50):
 """
 
 
+NO_LOG = "The demo simulates this container; only those that load a driver write a log."
+
+
 class DemoPaths(msgspec.Struct, frozen=True):
     """The paths below the folder."""
 
@@ -66,6 +69,11 @@ class DemoPaths(msgspec.Struct, frozen=True):
     def driver_log(self, container_id: str) -> Path:
         """What the container of a driver has written."""
         return self.folder / "driver-logs" / container_id.rpartition("/")[2]
+
+    def container_log(self, container_id: str) -> list[str]:
+        """Return what a container has written, or that the demo simulates all of it."""
+        file = self.driver_log(container_id)
+        return file.read_text().splitlines() if file.exists() else [NO_LOG]
 
     def finished_jobs(self, name: str) -> Path:
         """Names of jobs whose work on a machine is done."""

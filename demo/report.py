@@ -14,16 +14,19 @@ from demo.fleet import Fleet
 from demo.observed import Observed
 from libs.contracts.events import Event, GrantEvent, StepEvent, WaitEvent
 from libs.contracts.message import MalformedMessage
-from libs.contracts.node import UpgradeState
-from libs.ctl.comparison import RolloutHistory
+from libs.contracts.node import UpgradeState, WaitCode
+from libs.ctl.comparison import Comparison, RolloutHistory
 from libs.ctl.text import duration
 from libs.ctl.views.comparison import comparison_view
 
 WIDTH: Final = 100
-_ABOUT_PLANS: Final = (
-    "A plan that was made before three nodes of a pool were upgraded counts in a real driver's",
-    "minutes, and in hours for jobs. The next one counts in this fleet's own.",
+_UNPLANNED: Final = (
+    WaitCode.JOBS,
+    WaitCode.PDB,
+    WaitCode.PAUSED,
+    WaitCode.FROZEN,
 )
+"""Waits that end when a job does, or when people act: no plan knows when."""
 _WAITS: Final = 3
 """How many of a node's waits are listed."""
 _ENDS: Final = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
@@ -54,10 +57,7 @@ def report_lines(
             comparison = history.comparison(pool.key, target)
             named = replace(comparison, version=versions.get(target, ""))
             yield ""
-            yield from _rendered(comparison_view(named, width=WIDTH))
-    if targets:
-        yield ""
-        yield from _ABOUT_PLANS
+            yield from _compared(named, node_times(events, {target}, pool=pool.key))
     times = node_times(events, targets)
     if times:
         yield ""
@@ -66,8 +66,31 @@ def report_lines(
     yield from _left_lines(seen)
 
 
-def node_times(events: Iterable[Event], targets: set[str]) -> list[NodeTime]:
-    """Return the times of nodes in upgrades to these targets, the longest first."""
+def _compared(comparison: Comparison, times: Iterable[NodeTime]) -> Iterator[str]:
+    """Yield a plan beside what happened, or why no plan could know that."""
+    why = [text for time in times if (text := _unplanned(time))]
+    if not why or comparison.planned_at is None:
+        yield from _rendered(comparison_view(comparison, width=WIDTH))
+        return
+    yield f"{comparison.pool} to {comparison.version or comparison.target}"
+    yield f"  took {duration(comparison.makespan)}. No plan knows when jobs end and people act:"
+    yield from (f"  {text}" for text in why)
+
+
+def _unplanned(time: NodeTime) -> str:
+    """Return what no plan could know about a node; empty: nothing."""
+    waits = {code: time.waits.get(code.value, 0.0) for code in _UNPLANNED}
+    parts = [f"{code} for {duration(seconds)}" for code, seconds in waits.items() if seconds >= 1.0]
+    waited = f"waited for {', '.join(parts)}" if parts else ""
+    failed = "failed, and was tried again" if time.attempts > 1 else ""
+    told = "; ".join(filter(None, (failed, waited)))
+    return f"{time.node} {told}" if told else ""
+
+
+def node_times(events: Iterable[Event], targets: set[str], *, pool: str = "") -> list[NodeTime]:
+    """Return the times of nodes in upgrades to these targets, the longest first; of one pool, or
+    of all.
+    """
     began: dict[str, float] = {}
     took: defaultdict[str, float] = defaultdict(float)
     attempts: defaultdict[str, int] = defaultdict(int)
@@ -85,7 +108,7 @@ def node_times(events: Iterable[Event], targets: set[str]) -> list[NodeTime]:
         except MalformedMessage:
             continue
         match body:
-            case GrantEvent(target=target) if target in targets:
+            case GrantEvent(target=target) if target in targets and pool in ("", body.pool):
                 began |= {node: event.at for node in body.nodes if node not in began}
                 for node in body.nodes:  # what it waited for until now is no part of its time
                     current.pop(node, None)

@@ -16,6 +16,7 @@ from demo.admin import DemoAdmin
 from demo.costs import ProcessCost, cost_lines, process_cost, total_cost
 from demo.director import Director
 from demo.environment import (
+    SHARE,
     DemoEnvironment,
     bus_client,
     demo_environment,
@@ -44,7 +45,7 @@ from libs.runtime.clock import SystemClock
 from libs.testing.nvml import NotBuilt, library
 from libs.testing.simulation import make_env
 
-_REST_SECONDS = 5.0
+_REST_SECONDS = 2.0
 """Seconds for which the CPU use at rest is measured."""
 
 
@@ -90,7 +91,7 @@ async def _run_demo(
     for line in opening_lines(fleet, speed=options.speed, is_real=options.real):
         screen.line(line)
     screen.busy("building the stand-in for NVIDIA's library")
-    nvml, gpus = await asyncio.to_thread(stand_in_library)
+    nvml, gpus = await asyncio.to_thread(stand_in_library, fleet.nodes)
     screen.line(f"{gpus}\n")
     control_plane = "a real control plane" if options.real else "the API server"
     screen.busy(f"starting NATS and {control_plane}")
@@ -142,14 +143,19 @@ def opening_lines(fleet: Fleet, *, speed: float, is_real: bool) -> Iterator[str]
     yield SCALE if speed == 1.0 else f"{SCALE} It is {speed:g} times faster than usual."
 
 
-def stand_in_library() -> tuple[str, str]:
+def stand_in_library(nodes: Sequence[str]) -> tuple[str, str]:
     """Return the folder of the stand-in for NVML, built if necessary, and what is said about it."""
     try:
         folder = library()
     except NotBuilt as error:
         reason = str(error).splitlines()[0]
         return "", f"The GPUs are kept in memory, and not read through NVIDIA's library: {reason}"
-    return str(folder), "Agents read the GPUs through pynvml, from a stand-in for NVIDIA's library."
+    measured = ", ".join(nodes[::SHARE])
+    others = "; other GPUs are kept in memory" if len(nodes) > 1 else ""
+    return str(folder), (
+        f"The agents of {measured} read their GPUs through pynvml, from a stand-in for NVIDIA's"
+        f" library{others}."
+    )
 
 
 class _Run(msgspec.Struct, frozen=True):

@@ -1,9 +1,11 @@
 """The scenario of the demo, as data: what people do, and when. Pure.
 
-A fleet comes up, and people start to work on it. The administrator asks for another driver in one
-pool: a node proves it, one waits for a job, another for a PodDisruptionBudget, and one is cordoned
-by a person. In the other pool the driver does not load: the rollout halts until the driver is
-repaired and people release it.
+A fleet comes up, and people start to work on it. The administrator asks for plans, then for another
+driver in one pool, where all goes as planned. In the other pool the driver does not load: the
+rollout halts until the driver is repaired and people release it. Then a node waits for a job,
+another for a PodDisruptionBudget, and one is cordoned by a person.
+
+A fleet of one pool gets a driver that loads.
 
 A cue is carried out once its condition has held for a while. A viewer may do any of this, or
 something else, meanwhile: a cue that has become moot is left out.
@@ -27,7 +29,7 @@ from demo.actions import (
     Scale,
     SetVersion,
 )
-from demo.fleet import SERVING, TRAINING, Fleet, FleetPool
+from demo.fleet import SERVING, Fleet, FleetPool
 from demo.observed import Observed, SeenPool
 from demo.world import TOLD_JOB
 from libs.contracts.node import UpgradeState, WaitCode
@@ -39,11 +41,11 @@ CHAT, SEARCH = "chat", "search"
 _FEWEST_WITH_CORDON: Final = 3
 _FEWEST_WITH_BUDGET: Final = 4
 """Nodes of a pool, so that a second pod of the service finds a place beside the first."""
-_LOOK_SECONDS: Final = 4.0
+_LOOK_SECONDS: Final = 3.0
 """Seconds for which a viewer sees a situation before somebody ends it."""
-_RETRY_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 3.0
 """Seconds within which the scheduler retries a failed node by itself, if it may."""
-_REPORT_SECONDS: Final = 4.0
+_REPORT_SECONDS: Final = 3.0
 """Seconds in which agents report the pods that have begun to use GPUs."""
 
 
@@ -115,12 +117,12 @@ def is_over(script: Script, progress: Progress, observed: Observed) -> bool:
 
 def make_script(fleet: Fleet) -> Script:
     """Return the script for a fleet: small ones have no place for each scene."""
-    training, serving = fleet.pool(TRAINING), fleet.pool(SERVING)
-    cues: list[Cue] = []
-    if training is not None:
-        cues += _good_driver(training, serving)
+    training, serving = fleet.pools[0], fleet.pool(SERVING)
+    has_budget = len(training.nodes) >= _FEWEST_WITH_BUDGET
+    cues = [*_beginning(fleet, training, serving, has_budget=has_budget)]
     if serving is not None:
-        cues += _bad_driver(serving)
+        cues += _bad_driver(training, proven_in=serving)
+    cues += _held_up(training, has_budget=has_budget)
     cues.append(
         Cue(
             name="next plan",
@@ -133,9 +135,10 @@ def make_script(fleet: Fleet) -> Script:
     return tuple(cues)
 
 
-def _good_driver(training: FleetPool, serving: FleetPool | None) -> Iterator[Cue]:
-    has_budget = len(training.nodes) >= _FEWEST_WITH_BUDGET
-    pools = (training, serving) if serving is not None else (training,)
+def _beginning(
+    fleet: Fleet, training: FleetPool, serving: FleetPool | None, *, has_budget: bool
+) -> Iterator[Cue]:
+    first = serving or training
     workloads = (TOLD_JOB, *((CHAT,) if has_budget else ()), *((SEARCH,) if serving else ()))
     yield Cue(
         name="workloads",
@@ -145,23 +148,28 @@ def _good_driver(training: FleetPool, serving: FleetPool | None) -> Iterator[Cue
     )
     yield Cue(
         name="plan",
-        title="The administrator asks what an upgrade would take.",
+        title="The administrator asks what an upgrade would take. How long the drivers took to come"
+        " up tells.",
         after=("workloads",),
         when=lambda seen: all(map(seen.is_running, workloads)),
         pause=_REPORT_SECONDS,
-        moot=_was_changed(training, from_version=OLD),
-        do=(AskPlans(pools, NEW),),
+        moot=_was_changed(first, from_version=OLD),
+        do=(AskPlans(fleet.pools, NEW),),
     )
     yield Cue(
         name="good driver",
-        title=f"The administrator asks for driver {NEW} in pool {training.name}."
+        title=f"The administrator asks for driver {NEW} in pool {first.name}."
         " One node has to prove it before others start.",
         after=("plan",),
-        when=_wants(training, OLD),
-        moot=_was_changed(training, from_version=OLD),
-        moot_says=f"leaves pool {training.name} to whoever has set its version",
-        do=(SetVersion(training, NEW),),
+        when=_wants(first, OLD),
+        moot=_was_changed(first, from_version=OLD),
+        moot_says=f"leaves pool {first.name} to whoever has set its version",
+        do=(SetVersion(first, NEW),),
     )
+
+
+def _held_up(training: FleetPool, *, has_budget: bool) -> Iterator[Cue]:
+    """Yield the ends of waits in the pool with the job and the budget."""
     yield Cue(
         name="job",
         title=f"The job {TOLD_JOB} has finished: its node goes on.",
@@ -195,29 +203,29 @@ def _workloads(
         yield CreateService(SEARCH, serving, gpus=2)
 
 
-def _bad_driver(serving: FleetPool) -> Iterator[Cue]:
+def _bad_driver(training: FleetPool, *, proven_in: FleetPool) -> Iterator[Cue]:
     def is_halted(seen: Observed) -> bool:
-        return seen.pools[serving.name].status.phase == RolloutPhase.HALTED
+        return seen.pools[training.name].status.phase == RolloutPhase.HALTED
 
     yield Cue(
         name="bad driver",
-        title=f"The canary has proved {NEW}. The administrator asks for it in pool {serving.name}"
-        " too, where it does not load.",
+        title=f"{NEW} is proven in pool {proven_in.name}. The administrator asks for it in pool"
+        f" {training.name} too, where it does not load.",
         after=("good driver",),
-        when=lambda seen: _wants(serving, OLD)(seen) and _is_proven(seen.pools[TRAINING]),
+        when=lambda seen: _wants(training, OLD)(seen) and _is_proven(seen.pools[proven_in.name]),
         pause=1.0,
-        moot=_was_changed(serving, from_version=OLD),
-        moot_says=f"leaves pool {serving.name} to whoever has set its version",
-        do=(SetVersion(serving, NEW, is_bad=True),),
+        moot=_was_changed(training, from_version=OLD),
+        moot_says=f"leaves pool {training.name} to whoever has set its version",
+        do=(SetVersion(training, NEW, is_bad=True),),
     )
     yield Cue(
         name="repair",
-        title=f"The rollout in {serving.name} is halted: no other node tries this driver until"
+        title=f"The rollout in {training.name} is halted: no other node tries this driver until"
         " people have released it.",
         after=("bad driver",),
         when=is_halted,
         pause=_LOOK_SECONDS,
-        moot=_was_changed(serving, from_version=NEW),
+        moot=_was_changed(training, from_version=NEW),
         do=(RepairDriver(NEW),),
     )
     yield Cue(
@@ -226,15 +234,15 @@ def _bad_driver(serving: FleetPool) -> Iterator[Cue]:
         when=is_halted,
         pause=1.0,
         moot=lambda seen: not is_halted(seen),
-        do=(Release(serving),),
+        do=(Release(training),),
     )
     yield Cue(
         name="retry",
         after=("release",),
-        when=lambda seen: not is_halted(seen) and bool(failed_nodes(seen, serving)),
+        when=lambda seen: not is_halted(seen) and bool(failed_nodes(seen, training)),
         pause=_RETRY_SECONDS,
-        moot=lambda seen: not failed_nodes(seen, serving),
-        do=(Retry(serving),),
+        moot=lambda seen: not failed_nodes(seen, training),
+        do=(Retry(training),),
     )
 
 

@@ -18,6 +18,7 @@ import msgspec
 from demo.fleet import POOL_LABEL
 from demo.node import SimulatedNode
 from demo.paths import KILL_AGENTS_SIGNAL, DemoPaths, kubelet_users
+from demo.pod_logs import LogServer
 from demo.world import BACK_OFF, demo_world
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import connect as connect_nats
@@ -38,7 +39,6 @@ from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.journal import RevisionJournal
-from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import HOST
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.fleet import KubeFor
@@ -81,8 +81,13 @@ async def _cluster(process: Process[ClusterSettings]) -> AsyncGenerator[None]:
     env = msgspec.structs.replace(process.env, random=random.Random(settings.seed))
     # Keep revisions in the file: the demo reads them after this process has ended.
     with RevisionJournal(spill=paths.revisions, keeps=1) as journal:
-        server = ApiServer(
-            clock=clock, ids=env.ids, random=env.random, journal=journal, rules=CEL_RULES
+        server = LogServer(
+            clock=clock,
+            ids=env.ids,
+            random=env.random,
+            journal=journal,
+            rules=CEL_RULES,
+            logs=paths.container_log,
         )
 
         def kube_for(user: str, manager: str) -> Kube:
@@ -131,7 +136,7 @@ class MachinesSettings(ProcessSettings, frozen=True, kw_only=True):
     speed: float = 1.0
     """How many times faster than usual everything on the machines is."""
     nvml: str = ""
-    """The folder of a stand-in for NVML that agents read; empty: the GPUs are in memory."""
+    """The folder of a stand-in for NVML, which the agents of the first machine read."""
 
 
 async def start_machines(process: Process[MachinesSettings], service: Service) -> None:
@@ -213,7 +218,7 @@ def _make_machine(
     env: Env,
 ) -> SimulatedMachine:
     root = paths.machine(name)
-    if not settings.nvml:
+    if not settings.nvml or name != settings.nodes[0]:
         return SimulatedMachine(root, name=name, model=model, env=env)
     state = paths.gpus(name)
     # Each agent's NVML process sees the GPUs of its own machine.

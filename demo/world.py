@@ -9,8 +9,12 @@ from libs.testing.stage.worlds import SteadyWorld
 SCALE: Final = "A real driver takes minutes to build and load; here everything takes seconds."
 TOLD_JOB: Final = "train"
 """The job that ends when the scenario says so. Other jobs take their time."""
-BACK_OFF: Final = 0.3
+BACK_OFF: Final = 0.15
 """The kubelet's back-off before it starts a failed container again, as a share of the usual one."""
+
+
+_GIVES_UP: Final = 0.4
+"""When a bad driver gives up, as a share of the time in which others load."""
 
 
 class DemoWorld(SteadyWorld, frozen=True, kw_only=True):
@@ -21,7 +25,9 @@ class DemoWorld(SteadyWorld, frozen=True, kw_only=True):
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
         end = super().load(node, driver, attempt)
         bad_drivers = self.bad.read_text().split() if self.bad.exists() else ()
-        return ProcessEnd(end.after, exit_code=1) if driver in bad_drivers else end
+        if driver not in bad_drivers or end.after is None:
+            return end
+        return ProcessEnd(_GIVES_UP * end.after, exit_code=1)
 
     def job(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
         told = workload == TOLD_JOB

@@ -162,8 +162,8 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     validation_pod: str = ""
     """The order of the validation that a pod with a GPU has to confirm: token and op."""
     took: dict[str, float] = {}
-    """Seconds that the node's last upgrade spent in each state, for forecasts: nothing is decided
-    from them."""
+    """Seconds that the node's last upgrade spent in each state, and its bring-up in those that
+    begin with `bring-up`: for forecasts; nothing is decided from them."""
     was_done: bool = False
     """Whether the node was `upgrade-done` by a proof before: its startup taint was removed then."""
     seen: dict[str, str] = {}

@@ -175,7 +175,8 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """The unavailable nodes over time, in a play of median duration."""
     needed_max_unavailable: Count | None = None
     measured_nodes: Count = 0
-    """Nodes of the pool whose last upgrade was measured, from which durations are predicted."""
+    """Nodes of the pool whose last upgrade, or before it the bring-up, was measured: durations are
+    predicted from them."""
     remarks: tuple[str, ...] = ()
 
 

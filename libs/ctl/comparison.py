@@ -160,8 +160,8 @@ class RolloutHistory:
             nodes=tuple(_nodes(rollout)),
             makespan=max(ends, default=rollout.began) - rollout.began,
             planned_at=None if plan is None else plan.at,
-            planned_makespan=None if plan is None else plan.makespan,
-            planned_makespan_p95=None if plan is None else plan.late,
+            planned_makespan=None if plan is None else _from_first(plan, plan.makespan),
+            planned_makespan_p95=None if plan is None else _from_first(plan, plan.late),
         )
 
 
@@ -171,11 +171,20 @@ def _is_over(rollout: _Rollout) -> bool:
     return bool(planned) and not (planned | rollout.starts.keys()) - rollout.ends.keys()
 
 
+def _from_first(plan: _Plan, seconds: float | None) -> float | None:
+    """Return seconds of a plan from its first start on."""
+    return None if seconds is None else seconds - _first_start(plan)
+
+
+def _first_start(plan: _Plan) -> float:
+    return min((each.start for each in plan.nodes), default=0.0)
+
+
 def _nodes(rollout: _Rollout) -> Iterable[ComparedNode]:
     planned: Mapping[str, PlannedTime] = (
         {} if rollout.plan is None else {each.node: each for each in rollout.plan.nodes}
     )
-    first = min((each.start for each in planned.values()), default=0.0)
+    first = 0.0 if rollout.plan is None else _first_start(rollout.plan)
     for name in sorted(
         planned.keys() | rollout.starts.keys(),
         key=lambda name: (rollout.starts.get(name, float("inf")), name),

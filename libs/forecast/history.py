@@ -1,21 +1,26 @@
 """What a fleet's own upgrades took, as the records of its nodes say.
 
-A record keeps how long the node's last upgrade spent in each state. It lives as long as the Node:
-longer than any event, without a store of its own. The figures come from Nodes, so each is bounded
-before it is used.
+A record keeps how long the node's last upgrade spent in each state, and its bring-up. It lives as
+long as the Node: longer than any event, without a store of its own. The figures come from Nodes, so
+each is bounded before it is used.
+
+Until enough nodes were upgraded, bring-ups of the same machines stand for upgrades. They load and
+validate a driver as well, but pull its image and end no earlier one.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist, fmean, median, pvariance
 
 import msgspec
 
 from libs.contracts.node import UpgradeState
 from libs.rollout.node_writes import current_record
+from libs.rollout.step_times import BRING_UP, PULL
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 
+RESTART, VALIDATION = UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED
 _LEAST_NODES = 3
 """Nodes of which a distribution can be known."""
 _LONGEST = 86_400.0
@@ -57,7 +62,11 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """The measured parts of upgrades; None: too few nodes were seen."""
 
     nodes: int = 0
-    """The number of nodes of which the last upgrade was measured."""
+    """The number of nodes of which the last upgrade, or the bring-up, was measured."""
+    brought_up: bool = False
+    """Whether restarts are those of bring-ups, with the pull of the image."""
+    pull: Measured | None = None
+    """Of the driver's image, when nodes were brought up."""
     restart: Measured | None = None
     """From the move of the driver label until the new driver is ready."""
     validation: Measured | None = None
@@ -78,21 +87,31 @@ def history_of(fleet: Fleet, pool: str, *, evicting_longer_than: float) -> Histo
     Nodes that took no longer to be emptied than this had no pods to evict.
     """
     nodes = [node for node in fleet.nodes.values() if node.pool == pool]
-    restart = _seconds(nodes, UpgradeState.POD_RESTART_REQUIRED)
+    restart = _seconds(nodes, RESTART)
+    brought_up = len(restart) < _LEAST_NODES
+    if brought_up:
+        restart = _with_bring_ups(nodes, RESTART)
     emptied = _seconds(nodes, UpgradeState.POD_DELETION_REQUIRED)
     had_pods = {name: each for name, each in emptied.items() if each > evicting_longer_than}
     evicted = {name: each for name, each in had_pods.items() if each <= _REFUSED}
     return History(
         nodes=len(restart),
+        brought_up=brought_up,
         restart=_measured(restart),
-        validation=_measured(_seconds(nodes, UpgradeState.VALIDATION_REQUIRED)),
+        validation=_measured(_with_bring_ups(nodes, VALIDATION)),
+        pull=_measured(_seconds(nodes, PULL)),
         eviction=_measured(evicted),
         emptied=len(had_pods),
         refused=len(had_pods) - len(evicted),
     )
 
 
-def _seconds(nodes: Iterable[NodeView], state: UpgradeState) -> dict[str, float]:
+def _with_bring_ups(nodes: Sequence[NodeView], state: str) -> dict[str, float]:
+    """Return the times of a state by node: of the last upgrade, or else of the bring-up."""
+    return {**_seconds(nodes, f"{BRING_UP}{state}"), **_seconds(nodes, state)}
+
+
+def _seconds(nodes: Iterable[NodeView], state: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for node in nodes:
         record = current_record(node)

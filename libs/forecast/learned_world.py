@@ -18,6 +18,7 @@ _EMPTYING = 4 * _USUAL.write + _USUAL.slot_poke + _USUAL.device_close
 _RESTARTING = _USUAL.daemon_set + 2 * _USUAL.kubelet + _USUAL.write + _USUAL.slot_poke
 """Seconds of a restart in which nothing of the driver runs, ends or loads."""
 _VALIDATING = 5 * _USUAL.write + 2 * _USUAL.slot_poke
+_ENDING = FleetProfile().stop.median + FleetProfile().unload.median
 _AT_ONCE = TimeSpan(0.0)
 _SHORTEST = 0.5
 
@@ -58,11 +59,18 @@ class LearnedWorld(SeededWorld):
         self._brings_images = brings_images
 
     def pull(self, node: str, workload: str, container: str) -> TimeSpan:
-        usual = super().pull(node, workload, container)
+        usual = self._pull(node, workload, container)
         restart = self._restart(node, workload)
         if restart is None or self._brings_images or usual.seconds is None:
             return usual
         return TimeSpan(min(usual.seconds, restart / 2))
+
+    def _pull(self, node: str, workload: str, container: str) -> TimeSpan:
+        usual, measured = super().pull(node, workload, container), self._history.pull
+        if measured is None or usual.seconds is None:
+            return usual
+        _, quantile = self._draw(f"pull\n{node}\n{workload}\n{container}")
+        return TimeSpan(measured.of_node(node, quantile))
 
     def ready(self, node: str, workload: str, container: str, attempt: int) -> TimeSpan:
         usual = super().ready(node, workload, container, attempt)
@@ -107,4 +115,13 @@ class LearnedWorld(SeededWorld):
         if measured is None:
             return None
         _, quantile = self._draw(f"restart\n{node}\n{driver}")
-        return measured.of_node(node, quantile)
+        return measured.of_node(node, quantile) - self._shorter(node)
+
+    def _shorter(self, node: str) -> float:
+        """Return by how much the restart is shorter than a bring-up: it ends a driver in place of
+        a pull, and takes no longer.
+        """
+        pull = self._history.pull
+        if not (self._history.brought_up and self._brings_images) or pull is None:
+            return 0.0
+        return max(0.0, pull.of_node(node, 0.5) - _ENDING)

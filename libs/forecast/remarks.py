@@ -210,6 +210,7 @@ def _seen(history: History) -> list[str]:
     parts = (
         ("a driver restarts", history.restart),
         ("a validation", history.validation),
+        ("a pull of the driver's image", history.pull),
         ("pods and devices leave", history.eviction),
     )
     durations = "; ".join(
@@ -221,7 +222,8 @@ def _seen(history: History) -> list[str]:
     if not durations:
         return []
     nodes = format_count(history.nodes, "node")
-    return [f"As the last upgrades of {nodes} of this pool took: {durations}."]
+    what = "bring-ups" if history.brought_up else "last upgrades"
+    return [f"As the {what} of {nodes} of this pool took: {durations}."]
 
 
 def _assumptions(history: History) -> tuple[str, str]:
@@ -239,14 +241,15 @@ def _assumptions(history: History) -> tuple[str, str]:
 
 def _labelled(profile: FleetProfile, history: History) -> tuple[tuple[str, Lognormal, bool], ...]:
     """Return what takes how long, and whether that was seen in this fleet."""
-    restart, validation, eviction = (
-        each is not None for each in (history.restart, history.validation, history.eviction)
+    restart, validation, eviction, pull = (
+        each is not None
+        for each in (history.restart, history.validation, history.eviction, history.pull)
     )
     return (
         ("a driver loads", profile.load, restart),
         ("a validation", profile.validation, validation),
         ("an unload", profile.unload, restart),
-        ("a pull of the driver's image", profile.pull, False),
+        ("a pull of the driver's image", profile.pull, pull),
         ("a pod ends", profile.stop, eviction),
         ("a job", profile.job, False),
         ("a disruption budget refuses", profile.refusal, False),

@@ -29,6 +29,7 @@ from libs.rollout.decision import (
     Step,
     WriteNode,
 )
+from libs.rollout.step_times import time_taken
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeField, NodeView
@@ -179,12 +180,13 @@ def write_step(
     `before` are actions that must succeed before the write. `lowers_capacity`: the write may make
     the node unavailable; the record then names the revisions it was decided on.
     """
-    previous = current_record(node)
+    previous, pod = current_record(node), current_driver_pod(node)
     if record is not None and previous is not None:
+        pulled = None if pod is None else pod.pulled
         record = msgspec.structs.replace(
             record,
             cordon_adopted=has_adopted_cordon(node, record),
-            took=_time_taken(previous, record, now),
+            took=time_taken(previous, record, now, pulled=pulled),
         )
     removed = overwritten_keys(node, *_removed_fields(node, record, lease, driver_label))
     if lowers_capacity and record is not None:
@@ -207,22 +209,6 @@ def write_step(
         uid=node.uid, revision=node.revision, applied=applied, lowers_capacity=lowers_capacity
     )
     return Step(actions=(*before, write, *notes), because=because)
-
-
-_NOT_PASSED: Final = frozenset({UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED})
-
-
-def _time_taken(previous: NodeRecord, record: NodeRecord, now: Instant) -> dict[str, float]:
-    """Return the seconds by state of the last upgrade, with a state that is passed by this write.
-
-    They outlive the upgrade: the next one is forecast from them.
-    """
-    passes = previous.state not in ("", record.state) and record.state not in _NOT_PASSED
-    if previous.operation is not Operation.UPGRADE or not passes:
-        return previous.took
-    frozen = max(0.0, record.frozen_seconds - previous.frozen_seconds)
-    seconds = round(max(0.0, now.at - previous.since - frozen), 1)
-    return {**previous.took, str(previous.state): seconds}
 
 
 def _kept_label(node: NodeView, record: NodeRecord | None, lease: NodeLease | None) -> str:

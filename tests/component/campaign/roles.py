@@ -26,6 +26,7 @@ from services.driver.cluster import role as driver_cluster
 from services.driver.cluster.image_requests import ImageRequests
 from services.driver.cluster.role import DriverClusterSettings
 from services.scheduler import role as scheduler
+from services.scheduler.plan_process import PlanRequest, answer_plan
 from services.scheduler.role import SchedulerSettings
 from services.telemetry.cluster import role as telemetry_cluster
 from services.telemetry.cluster.role import TelemetryClusterSettings
@@ -149,9 +150,9 @@ def _role(
     )
 
 
-async def _inline(work: Callable[[], PlanAnswer]) -> PlanAnswer:
-    """Run inline: there are no threads in virtual time."""
-    return work()
+async def _inline(request: PlanRequest) -> PlanAnswer:
+    """Compute inline: there are no processes in virtual time."""
+    return answer_plan(request)
 
 
 _RUNS: dict[Writer, Callable[[RoleProcess], Coroutine[Any, Any, object]]] = {

@@ -55,20 +55,56 @@ def known(path: tuple[str, ...]) -> bool:
     return any({"type", "enum", "oneOf"} & part.keys() for part in parts(schema))
 
 
-DEFAULTS: Final = [*leaves(yaml.safe_load((CHART / "values.yaml").read_text()))]
+VALUES_OF_CHART: Final = yaml.safe_load((CHART / "values.yaml").read_text())
+DEFAULTS: Final = [*leaves(VALUES_OF_CHART)]
 
 
-def documented() -> Iterator[tuple[str, ...]]:
-    """Yield the values in the table of docs/install.md; a name with a dot follows another."""
+Path = tuple[str, ...]
+
+
+def documented_rows() -> Iterator[tuple[list[Path], str]]:
+    """Yield the values in each row of the table of docs/install.md, and the defaults it gives."""
     section = DOCUMENT.read_text().partition("\n## Values\n")[2].partition("\n## ")[0]
-    for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):
-        parent: tuple[str, ...] = ()
-        for name in re.findall(r"`([^`]+)`", row):
-            path = (
-                (*parent, *name[1:].split(".")) if name.startswith(".") else tuple(name.split("."))
-            )
-            parent = parent if name.startswith(".") else path[:-1]
-            yield path
+    for row, defaults in re.findall(r"^\| (`.*?) \| (.*?) \|", section, re.MULTILINE):
+        yield list(named(row)), defaults
+
+
+def named(row: str) -> Iterator[Path]:
+    """Yield the values that a row names; a name with a dot follows another."""
+    parent: Path = ()
+    for name in re.findall(r"`([^`]+)`", row):
+        path = (*parent, *name[1:].split(".")) if name.startswith(".") else tuple(name.split("."))
+        parent = parent if name.startswith(".") else path[:-1]
+        yield path
+
+
+def documented() -> Iterator[Path]:
+    return (path for paths, _ in documented_rows() for path in paths)
+
+
+def default_of(path: Path) -> str:
+    """Return the default of a value as the table gives it."""
+    if path[1:2] == ("<name>",):
+        of_all = {default_of((path[0], name, *path[2:])) for name in VALUES_OF_CHART["services"]}
+        return " or ".join(sorted(of_all))
+    value: Any = VALUES_OF_CHART
+    for name in path:
+        value = value[name]
+    if value in ("", [], {}):
+        return "none"
+    if isinstance(value, dict) or (isinstance(value, list) and "{" in json.dumps(value)):
+        return "[file](../deploy/chart/values.yaml)"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return f"`{text}`"
+
+
+def test_each_default_in_the_documentation_is_that_of_the_chart() -> None:
+    rows = list(documented_rows())
+    assert len(rows) > 15
+    for paths, given in rows:
+        defaults = [default_of(path) for path in paths]
+        expected = defaults[:1] if len(set(defaults)) == 1 else defaults
+        assert given == ", ".join(expected), paths
 
 
 def test_every_value_has_a_schema() -> None:

@@ -133,7 +133,7 @@ async def test_the_gpus_are_measured_through_pynvml_where_that_is_said(demo: Run
     except NotBuilt:
         assert "\nThe GPUs are kept in memory" in demo.output
     else:
-        assert "\nAgents read the GPUs through pynvml" in demo.output
+        assert "\nThe agents of node-1 read their GPUs through pynvml" in demo.output
     indices = [str(index) for index in range(8)]
 
     async def are_measured() -> bool:
@@ -228,6 +228,7 @@ async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDe
     header, row = (await run_hint("get rollouts")).splitlines()[:2]
     assert {"TARGET", "PHASE", "DONE", "FAILED", "WAITING", "BECAUSE"} <= set(header.split())
     assert row.startswith("nvidiadriver-training ")
+    assert "Building kernel modules" in await run_hint("logs")
     described = await run_hint("describe node")
     assert "nvidia.com/gpu.present=true" in described
     events = described.partition("\nEvents:")[2]

@@ -71,15 +71,33 @@ def test_the_time_of_a_node_is_that_of_its_attempts_with_what_it_waited_for() ->
     assert found.waits == {"jobs": 25.0, "driver-start": 12.0}
 
 
-def test_the_report_sets_the_plan_beside_what_happened_and_names_what_people_left() -> None:
+def test_the_report_sets_a_plan_beside_what_happened() -> None:
+    undisturbed = (*STORY[:5], end(58.0, "node-1"))
+    lines = list(report_lines(undisturbed, make_fleet(1), Observed(), {TARGET: "580.95.05"}))
+    assert f"{POOL} to 580.95.05: plan and rollout" in lines
+    assert "  was planned to take: 50 s" in lines
+    assert "  took: 48 s" in lines
+    assert "  error of the plan: 4% of the makespan: it took less than planned" in lines
+
+
+def test_what_disturbs_one_pool_is_not_told_of_another() -> None:
+    other = GrantEvent(pool="nvidiadriver-serving", target=TARGET, epoch=1, nodes=("node-2",))
+    undisturbed = (event(11.0, other), wait(12.0, "node-2", WaitCode.JOBS), end(40.0, "node-2"))
+    lines = list(report_lines((*STORY, *undisturbed), make_fleet(2), Observed(), {}))
+    told = [line for line in lines if line.startswith("  node-") and "waited for" in line]
+    assert told == ["  node-1 failed, and was tried again; waited for jobs for 25 s"]
+
+
+def test_the_report_says_what_no_plan_knew_and_names_what_people_left() -> None:
     cordoned = SeenNode(
         name="node-1", pool="training", state="upgrade-done", cordoned_by=("kubectl",)
     )
     seen = Observed(nodes={"node-1": cordoned})
     lines = list(report_lines(STORY, make_fleet(1), seen, {TARGET: "580.95.05"}))
-    assert f"{POOL} to 580.95.05: plan and rollout" in lines
-    assert "  was planned to take: 50 s" in lines
-    assert "  took: 1 min" in lines
+    assert f"{POOL} to 580.95.05" in lines
+    assert "  took 1 min. No plan knows when jobs end and people act:" in lines
+    assert "  node-1 failed, and was tried again; waited for jobs for 25 s" in lines
+    assert not any("error of the plan" in line for line in lines)
     assert "  node-1         45 s, in 2 attempts   jobs 25 s, driver-start 12 s" in lines
     assert lines[-1] == "node-1 is still cordoned, as a person left it, and is upgrade-done."
 

@@ -1,5 +1,6 @@
 """The scenario: what is due when, and what is left out because a viewer did something else."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -82,7 +83,7 @@ def due(seen: Observed, *settled: str) -> list[object]:
     return [action for cue in turn_at(seen, *settled).due for action in cue.do]
 
 
-TO_BAD = ("workloads", "plan", "good driver", "job", "budget", "bad driver")
+TO_BAD = ("workloads", "plan", "good driver", "bad driver")
 
 
 def test_people_begin_once_the_whole_fleet_is_up() -> None:
@@ -98,83 +99,86 @@ def test_a_condition_must_hold_for_a_while_and_without_a_break() -> None:
     assert first.due == ()
     broken = next_turn(script, first.progress, replace(seen, pods=()), now=13.0)
     again = next_turn(script, broken.progress, seen, now=14.0)
-    assert again.due == next_turn(script, again.progress, seen, now=17.9).due == ()
-    (cue,) = next_turn(script, again.progress, seen, now=18.0).due
+    assert again.due == next_turn(script, again.progress, seen, now=16.9).due == ()
+    (cue,) = next_turn(script, again.progress, seen, now=17.0).due
     assert cue.do == (AskPlans(FLEET.pools, NEW),)
-    (cue,) = next_turn(script, again.progress, seen, now=16.0, speed=2.0).due
+    (cue,) = next_turn(script, again.progress, seen, now=15.5, speed=2.0).due
     assert cue.name == "plan"
 
 
 def test_the_administrator_asks_for_the_version_after_the_plan() -> None:
-    training, _ = FLEET.pools
-    assert due(at_rest(), "workloads", "plan") == [SetVersion(training, NEW)]
+    _, serving = FLEET.pools
+    assert due(at_rest(), "workloads", "plan") == [SetVersion(serving, NEW)]
+
+
+def test_a_fleet_of_one_pool_gets_a_driver_that_loads() -> None:
+    script = make_script(make_fleet(1))
+    (training,) = make_fleet(1).pools
+    (cue,) = turn_at(at_rest(), "workloads", "plan", script=script).due
+    assert cue.do == (SetVersion(training, NEW),)
+    assert [each.name for each in script][3:] == ["job", "next plan"]
 
 
 def test_a_pool_is_left_to_a_viewer_who_sets_its_version_first() -> None:
-    other = fleet_of(pool(TRAINING, wanted="590.1"), pool(SERVING))
+    other = fleet_of(pool(TRAINING), pool(SERVING, wanted="590.1"))
     turn = turn_at(other, "workloads", "plan")
     assert turn.due == ()
     assert [cue.name for cue in turn.moot] == ["good driver"]
-    assert turn.moot[0].moot_says == "leaves pool training to whoever has set its version"
+    assert turn.moot[0].moot_says == "leaves pool serving to whoever has set its version"
+
+
+def upgrading(waits: Mapping[str, WaitCode]) -> Observed:
+    training = pool(TRAINING, wanted=NEW, phase=RolloutPhase.PROVING, done=3)
+    return fleet_of(training, pool(SERVING, wanted=NEW), waits=waits)
 
 
 def test_the_job_ends_when_its_node_waits_for_it_and_not_before() -> None:
-    upgrading = pool(TRAINING, wanted=NEW, phase=RolloutPhase.PROVING, done=3)
-    cues = ("workloads", "plan", "good driver")
-    assert due(fleet_of(upgrading, pool(SERVING)), *cues) == []
-    waiting = fleet_of(upgrading, pool(SERVING), waits={"node-1": WaitCode.JOBS})
-    assert due(waiting, *cues) == [FinishJob(TOLD_JOB)]
-    elsewhere = fleet_of(upgrading, pool(SERVING), waits={"node-3": WaitCode.JOBS})
-    assert due(elsewhere, *cues) == []
+    assert due(upgrading({}), *TO_BAD) == []
+    assert due(upgrading({"node-1": WaitCode.JOBS}), *TO_BAD) == [FinishJob(TOLD_JOB)]
+    assert due(upgrading({"node-3": WaitCode.JOBS}), *TO_BAD) == []
 
 
 def test_the_owners_make_room_when_their_budget_blocks() -> None:
-    upgrading = pool(TRAINING, wanted=NEW, phase=RolloutPhase.PROVING, done=3)
-    blocked = fleet_of(upgrading, pool(SERVING), waits={"node-2": WaitCode.PDB})
-    assert due(blocked, "workloads", "plan", "good driver") == [Scale(CHAT, 2)]
+    assert due(upgrading({"node-2": WaitCode.PDB}), *TO_BAD) == [Scale(CHAT, 2)]
 
 
 def test_scenes_that_did_not_come_are_left_out_once_the_pool_is_upgraded() -> None:
-    upgraded = fleet_of(pool(TRAINING, wanted=NEW), pool(SERVING))
-    turn = turn_at(upgraded, "workloads", "plan", "good driver")
+    upgraded = fleet_of(pool(TRAINING, wanted=NEW), pool(SERVING, wanted=NEW))
+    turn = turn_at(upgraded, *TO_BAD, "repair", "release", "retry")
     assert {cue.name for cue in turn.moot} == {"job", "budget"}
-    assert [cue.name for cue in turn.due] == ["bad driver"]
 
 
 def test_the_other_pool_gets_the_driver_once_it_is_proven() -> None:
-    _, serving = FLEET.pools
-    cues = ("workloads", "plan", "good driver", "job", "budget")
+    training, _ = FLEET.pools
+    cues = ("workloads", "plan", "good driver")
     proving = fleet_of(
-        pool(TRAINING, wanted=NEW, phase=RolloutPhase.PROVING, done=0), pool(SERVING)
+        pool(TRAINING), pool(SERVING, wanted=NEW, phase=RolloutPhase.PROVING, done=0)
     )
     assert due(proving, *cues) == []
-    proven = fleet_of(pool(TRAINING, wanted=NEW, phase=RolloutPhase.PROVEN, done=1), pool(SERVING))
-    assert due(proven, *cues) == [SetVersion(serving, NEW, is_bad=True)]
+    proven = fleet_of(pool(TRAINING), pool(SERVING, wanted=NEW, phase=RolloutPhase.PROVEN, done=1))
+    assert due(proven, *cues) == [SetVersion(training, NEW, is_bad=True)]
 
 
 def halted(**spec: Any) -> Observed:
-    serving = pool(SERVING, wanted=NEW, phase=RolloutPhase.HALTED, done=0, **spec)
-    return fleet_of(pool(TRAINING, wanted=NEW), serving)
+    training = pool(TRAINING, wanted=NEW, phase=RolloutPhase.HALTED, done=0, **spec)
+    return fleet_of(training, pool(SERVING, wanted=NEW))
 
 
 def test_a_halt_is_repaired_first_and_then_released() -> None:
-    _, serving = FLEET.pools
+    training, _ = FLEET.pools
     assert due(halted(), *TO_BAD) == [RepairDriver(NEW)]
-    assert due(halted(), *TO_BAD, "repair") == [Release(serving)]
+    assert due(halted(), *TO_BAD, "repair") == [Release(training)]
 
 
 def test_nothing_is_released_or_retried_that_others_have_released_and_retried() -> None:
-    going = fleet_of(
-        pool(TRAINING, wanted=NEW),
-        pool(SERVING, wanted=NEW, phase=RolloutPhase.PROVING, done=1),
-    )
+    going = upgrading({})
     turn = turn_at(going, *TO_BAD, "repair")
     assert (turn.due, [cue.name for cue in turn.moot]) == ((), ["release"])
     turn = turn_at(going, *TO_BAD, "repair", "release")
     assert (turn.due, [cue.name for cue in turn.moot]) == ((), ["retry"])
-    failed = {"node-9": SeenNode(name="node-9", pool=SERVING, state="upgrade-failed")}
+    failed = {"node-3": SeenNode(name="node-3", pool=TRAINING, state="upgrade-failed")}
     stuck = replace(going, nodes={**going.nodes, **failed})
-    assert due(stuck, *TO_BAD, "repair", "release") == [Retry(FLEET.pools[1])]
+    assert due(stuck, *TO_BAD, "repair", "release") == [Retry(FLEET.pools[0])]
 
 
 def test_it_is_over_when_all_cues_are_settled_and_all_nodes_are_done() -> None:
@@ -231,7 +235,7 @@ def test_a_cordon_is_told_unless_it_is_the_demos() -> None:
 def test_a_release_by_others_names_its_failures() -> None:
     release = Accepted(target="t", failures=2)
     (line,) = told_changes(settings_of(halted()), halted(release=release), ours={})
-    assert line == "somebody else set release of serving: none -> 2 failures of t"
+    assert line == "somebody else set release of training: none -> 2 failures of t"
 
 
 def test_what_people_hold_up_is_named() -> None:

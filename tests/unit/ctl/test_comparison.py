@@ -74,7 +74,8 @@ def planned(node: str, start: float, end: float | None) -> PlannedTime:
 def rollout() -> Stream:
     """Two nodes, one after the other, a quarter slower than planned."""
     stream = Stream()
-    stream.plan(-900.0, planned("n-1", 20.0, 320.0), planned("n-2", 320.0, 620.0))
+    nodes = planned("n-1", 20.0, 320.0), planned("n-2", 320.0, 620.0)
+    stream.plan(-900.0, *nodes, took=620.0)
     stream.grant(0.0, "n-1")
     stream.step(10.0, "n-1", "upgrade-required", "pod-deletion-required")
     stream.done(350.0, "n-1")

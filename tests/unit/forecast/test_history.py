@@ -27,6 +27,7 @@ from tests.unit.rollout.builders import NEW, POOL, fleet, instant, pool
 
 SLOW = SteadyWorld(load_seconds=300.0, validation_seconds=90.0)
 """Much slower than plans assume."""
+BROUGHT_UP = {"bring-up pod-restart-required": 7.0, "bring-up validation-required": 3.0}
 
 
 def measured_node(name: str, **took: float) -> NodeView:
@@ -101,6 +102,63 @@ def test_each_part_is_measured_of_the_nodes_of_the_pool_alone() -> None:
 def test_two_nodes_are_no_history() -> None:
     found = history(*(measured_node(f"n-{n}", pod_restart_required=9.0) for n in range(2)))
     assert (found.nodes, found.restart) == (2, None)
+
+
+def brought_up_node(name: str, restart: float, validation: float, **took: float) -> NodeView:
+    bring_up = {
+        "bring-up pod-restart-required": restart,
+        "bring-up validation-required": validation,
+    }
+    seconds = {key.replace("_", "-"): value for key, value in took.items()}
+    return with_took(old_node(name), {**bring_up, **seconds})
+
+
+def test_until_enough_nodes_were_upgraded_their_bring_ups_are_the_history() -> None:
+    up = [brought_up_node(f"n-{n}", 200.0, 60.0) for n in range(4)]
+    canary = brought_up_node("canary", 200.0, 60.0, pod_restart_required=230.0)
+    found = history(*up, canary)
+    assert (found.nodes, found.brought_up, found.eviction) == (5, True, None)
+    assert found.restart is not None
+    assert found.validation is not None
+    assert found.restart.own["canary"] == pytest.approx(math.log(230.0))
+    assert found.restart.quantile(0.5) == pytest.approx(205.6, rel=0.01)
+    assert found.validation.quantile(0.5) == pytest.approx(60.0)
+    upgraded = [brought_up_node(f"u-{n}", 200.0, 60.0, pod_restart_required=300.0) for n in "abc"]
+    found = history(*up, *upgraded)
+    assert (found.nodes, found.brought_up) == (3, False)
+    assert found.restart is not None
+    assert found.restart.quantile(0.5) == pytest.approx(300.0)
+
+
+def test_a_first_upgrade_is_planned_as_the_fleet_came_up() -> None:
+    nodes = [with_took(node, BROUGHT_UP) for node in idle_nodes(6)]
+    made = plan(fleet(pool_with_limits(parallel=1), *nodes), instant(), pool=POOL, plays=5)
+    assert made.measured_nodes == 6
+    assert made.makespan.p50 == pytest.approx(6 * (7.0 + 3.0), rel=0.35)
+    assert any(
+        "As the bring-ups of 6 nodes of this pool took: a driver restarts 7 s" in each
+        for each in made.remarks
+    )
+
+
+@pytest.mark.parametrize(("pulled", "shorter"), [(50.0, 44.0), (4.0, 0.0)])
+def test_an_upgrade_ends_a_driver_in_place_of_the_pull_of_a_bring_up(
+    pulled: float, shorter: float
+) -> None:
+    took = {"bring-up pod-restart-required": 200.0, "bring-up pull": pulled}
+    nodes = [with_took(old_node(f"n-{n}"), took) for n in range(4)]
+    seen = fleet_history(fleet(pool(), *nodes), POOL)
+    brought = LearnedWorld(1, history=seen, brings_images=True)
+    assert brought.pull("n-1", "label", "nvidia-driver-ctr").seconds == pytest.approx(
+        pulled, rel=0.2
+    )
+    load = brought.load("n-1", "label", 0).after
+    assert load == pytest.approx(200.0 - shorter, rel=0.1)
+    whole = LearnedWorld(1, history=seen)
+    pull, load = whole.pull("n-1", "label", "c").seconds, whole.load("n-1", "label", 0).after
+    assert pull is not None
+    assert load is not None
+    assert pull + load == pytest.approx(200.0, rel=0.1)
 
 
 def test_an_attempt_that_hung_is_no_measure_of_the_others() -> None:

@@ -10,6 +10,7 @@ from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, Operation, Upgr
 from libs.rollout import node_writes
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
+from libs.rollout.step_times import time_taken
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
@@ -409,6 +410,28 @@ def test_a_record_keeps_how_long_each_state_of_an_upgrade_lasted() -> None:
     assert passed(S.POD_RESTART_REQUIRED, upgrading, 9.0).took == {"x": 1.0}
     frozen = passed(S.VALIDATION_REQUIRED, upgrading, 200.0, frozen_seconds=150.0)
     assert frozen.took["pod-restart-required"] == 50.0
+
+
+def test_a_record_keeps_apart_how_long_the_bring_up_took() -> None:
+    starting = record(state=S.POD_RESTART_REQUIRED, operation=Operation.BRING_UP, since=NOW)
+    moved = passed(S.VALIDATION_REQUIRED, starting, 90.0)
+    assert moved.took == {"bring-up pod-restart-required": 90.0}
+    assert passed(S.UPGRADE_FAILED, starting, 90.0).took == {}
+
+
+def test_a_bring_up_keeps_how_long_of_the_restart_an_image_was_pulled() -> None:
+    bring_up, upgrade = (
+        record(state=S.POD_RESTART_REQUIRED, operation=operation)
+        for operation in (Operation.BRING_UP, Operation.UPGRADE)
+    )
+    then = replace(bring_up, state=S.VALIDATION_REQUIRED)
+    now = instant(bring_up.since + 90.0)
+    assert time_taken(bring_up, then, now, pulled=30.0) == {
+        "bring-up pod-restart-required": 90.0,
+        "bring-up pull": 30.0,
+    }
+    assert time_taken(bring_up, then, now, pulled=400.0)["bring-up pull"] == 90.0
+    assert time_taken(upgrade, then, now, pulled=30.0) == {"pod-restart-required": 90.0}
 
 
 @pytest.mark.parametrize("state", [S.UPGRADE_FAILED, S.UPGRADE_REQUIRED])
