@@ -8,7 +8,7 @@ from libs.policy.kinds.common import AgentSection, Labels
 from libs.policy.kinds.service_monitor import ServiceMonitor
 from libs.policy.shapes import About, PolicyStruct
 
-NO_MONITOR = "Sluice creates a ServiceMonitor for the telemetry agents only"
+NO_MONITOR = "Sluice creates ServiceMonitors for its agents only"
 NO_POD_LABELS = "the telemetry agent does not read pods"
 NO_JOB_MAPPING = "the telemetry agent does not map jobs"
 
