@@ -23,13 +23,13 @@ async def gather_plan(access: Access, query: PlanQuery) -> "PlanView | ObservedP
 
     if not access.nats and (observed := await _observe(access, query)):
         return observed
-    from libs.ctl.asking import open_scheduler
+    from libs.ctl.asking import open_scheduler, when_ready
 
     async with open_scheduler(access) as scheduler:
         if not query.pool:
             status = await scheduler.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
             query = replace(query, pool=only_pool([pool.pool for pool in status.pools]))
-        plan = await scheduler.ask(query, QueryVerb.PLAN, PlanAnswer)
+        plan = await when_ready(lambda: scheduler.ask(query, QueryVerb.PLAN, PlanAnswer))
     version = query.driver_version
     if not version:
         version = version_name(plan.target, await known_versions(access))
