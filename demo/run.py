@@ -150,7 +150,7 @@ def stand_in_library(nodes: Sequence[str]) -> tuple[str, str]:
     except NotBuilt as error:
         reason = str(error).splitlines()[0]
         return "", f"The GPUs are kept in memory, and not read through NVIDIA's library: {reason}"
-    measured = ", ".join(nodes[::SHARE])
+    measured = " and ".join(nodes[::SHARE])
     others = "; other GPUs are kept in memory" if len(nodes) > 1 else ""
     return str(folder), (
         f"The agents of {measured} read their GPUs through pynvml, from a stand-in for NVIDIA's"

@@ -1,9 +1,10 @@
 """NATS as a person: queries to the scheduler, and the connection for events."""
 
+import asyncio
 import logging
 import random
 import tempfile
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import MalformedMessage, Message, decode, encode
 from libs.contracts.queries import QueryError, QueryVerb
-from libs.ctl.failures import ExitCode, Failure, bus_failure, query_failure
+from libs.ctl.failures import ExitCode, Failure, NotReady, bus_failure, query_failure
 from libs.ctl.options import Access
 from libs.kube.errors import Forbidden, KubeError
 from libs.runtime.clock import SystemClock
@@ -24,6 +25,9 @@ from libs.runtime.env import Env, RandomIds
 from libs.runtime.metrics import Metrics
 
 CONNECT_SECONDS: Final = 3.0
+BUSY_SECONDS: Final = 180.0
+"""For so long, a scheduler that answers somebody else is asked again: a plan may take it."""
+BUSY_PAUSE: Final = 0.5
 SECONDS: Final = {
     QueryVerb.STATUS: 5.0,
     QueryVerb.WHY: 5.0,
@@ -55,6 +59,19 @@ class Scheduler:
         except BusError as error:
             raise bus_failure(error) from error
         return _decoded(data, answer)
+
+
+async def when_ready(ask: Callable[[], Awaitable[A]]) -> A:
+    """Return an answer of the scheduler, asked again while it cannot give one yet."""
+    waited = 0.0
+    while True:
+        try:
+            return await ask()
+        except NotReady:
+            if waited >= BUSY_SECONDS:
+                raise
+            await asyncio.sleep(BUSY_PAUSE)
+            waited += BUSY_PAUSE
 
 
 def _decoded(data: bytes, answer: type[A]) -> A:

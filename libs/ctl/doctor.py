@@ -58,7 +58,9 @@ async def examine(access: Access) -> list[Check]:
             of_cluster = await _cluster(cluster, access)
     except Failure as failure:
         of_cluster = [
-            checks.fault("Kubernetes", str(failure), "name a kubeconfig with --kubeconfig")
+            checks.fault(
+                "Kubernetes", _of_kubernetes(failure), "name a kubeconfig with --kubeconfig"
+            )
         ]
     finally:
         await asyncio.wait({asked})
@@ -69,7 +71,9 @@ async def _cluster(cluster: Cluster, access: Access) -> list[Check]:
     try:
         version = await cluster.server_version()
     except Failure as failure:
-        return [checks.fault("Kubernetes", str(failure), "is this the right kubeconfig?")]
+        return [
+            checks.fault("Kubernetes", _of_kubernetes(failure), "is this the right kubeconfig?")
+        ]
     if observed := await _observed(cluster):
         return [checks.server_check(cluster.address, version), *observed]
     namespace = await cluster.namespace()
@@ -169,3 +173,8 @@ async def _scheduler(access: Access) -> list[Check]:
 
 def _connected(access: Access) -> Check:
     return checks.ok("NATS", f"signed in at {access.nats}")
+
+
+def _of_kubernetes(failure: Failure) -> str:
+    """Return the failure without the name that the line begins with."""
+    return str(failure).removeprefix("Kubernetes: ")

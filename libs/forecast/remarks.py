@@ -157,7 +157,7 @@ def _capacity(plan: RolloutPlan, fleet: Fleet) -> list[str]:
         f" time, with {format_count(loss.gpus, 'GPU')}, {format_duration(loss.at)} from now"
     )
     return [
-        f"{text}; {already} of them are unavailable already." if already else f"{text}.",
+        f"{text}; {already} of them {_is(already)} unavailable already." if already else f"{text}.",
         (
             f"{plan.gpu_hours_lost:.1f} GPU-hours are lost on unavailable nodes, without the work"
             " that evicted jobs have to repeat."
@@ -257,6 +257,10 @@ def _labelled(profile: FleetProfile, history: History) -> tuple[tuple[str, Logno
 
 
 # Numbers and names.
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def format_duration(seconds: float | None) -> str:

@@ -9,14 +9,10 @@ import msgspec
 from libs.audit.agents import AgentAudit, AgentJournal
 from libs.contracts.journal import Entry
 from libs.contracts.queries import JournalAnswer, JournalPart, JournalQuery
-from libs.ctl.failures import ExitCode, Failure, NotReady
+from libs.ctl.failures import ExitCode, Failure
 
 CONCURRENT: Final = 2
 """Nodes that are read at a time; the scheduler asks no more."""
-BUSY_SECONDS: Final = 60.0
-"""How long a scheduler is asked again that collects for others."""
-PAUSE: Final = 0.5
-"""Seconds after which it is asked again."""
 MAX_ENTRIES: Final = 100_000
 """Entries of one journal that are read; a journal has room for far fewer."""
 TRIES: Final = 3
@@ -109,15 +105,9 @@ class JournalReader:
         return found[0] if found else JournalPart(component=component, problem="it has no answer")
 
     async def _page(self, query: JournalQuery) -> JournalAnswer:
-        waited = 0.0
-        while True:
-            try:
-                return await self._ask(query)
-            except NotReady:
-                if waited >= BUSY_SECONDS:
-                    raise
-                await asyncio.sleep(PAUSE)
-                waited += PAUSE
+        from libs.ctl.asking import when_ready
+
+        return await when_ready(lambda: self._ask(query))
 
 
 def _journal(

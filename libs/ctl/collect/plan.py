@@ -1,22 +1,17 @@
 """Collect a forecast, of Sluice's scheduler or of a GPU Operator's fleet."""
 
-import asyncio
-import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from libs.contracts.queries import PlanAnswer, PlanQuery, QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl.answers import PlanView
 from libs.ctl.cluster import open_cluster
 from libs.ctl.collect.versions import known_versions
-from libs.ctl.failures import ExitCode, Failure, NotReady
+from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.text import version_name
 
 if TYPE_CHECKING:
-    from libs.ctl.asking import Scheduler
     from libs.ctl.observe.plan import ObservedPlan
-
-ASK_AGAIN_SECONDS: Final = 1.0
 
 
 async def gather_plan(access: Access, query: PlanQuery) -> "PlanView | ObservedPlan":
@@ -28,31 +23,17 @@ async def gather_plan(access: Access, query: PlanQuery) -> "PlanView | ObservedP
 
     if not access.nats and (observed := await _observe(access, query)):
         return observed
-    from libs.ctl.asking import open_scheduler
+    from libs.ctl.asking import open_scheduler, when_ready
 
     async with open_scheduler(access) as scheduler:
         if not query.pool:
             status = await scheduler.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
             query = replace(query, pool=only_pool([pool.pool for pool in status.pools]))
-        plan = await _ask(scheduler, query)
+        plan = await when_ready(lambda: scheduler.ask(query, QueryVerb.PLAN, PlanAnswer))
     version = query.driver_version
     if not version:
         version = version_name(plan.target, await known_versions(access))
     return PlanView(version=version, plan=plan, finish_by=query.finish_by)
-
-
-async def _ask(scheduler: "Scheduler", query: PlanQuery) -> PlanAnswer:
-    """Ask again while the scheduler computes another plan, as long as one may take."""
-    from libs.ctl.asking import SECONDS
-
-    last_try = time.monotonic() + SECONDS[QueryVerb.PLAN]
-    while True:
-        try:
-            return await scheduler.ask(query, QueryVerb.PLAN, PlanAnswer)
-        except NotReady:
-            if time.monotonic() >= last_try:
-                raise
-            await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 
 async def _observe(access: Access, query: PlanQuery) -> "ObservedPlan | None":

@@ -2,8 +2,11 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from libs.contracts.message import Message
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
@@ -13,6 +16,7 @@ from libs.ctl.answers import NodeAnswer, NodeFact, Source, Status
 from libs.ctl.cluster import LABELLED_NODES, Cluster, NodeEvent, Rollout, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
+from libs.ctl.text import name_versions
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
@@ -140,14 +144,25 @@ async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
         await asyncio.wait({told})
     answer = told.result()
     why = answer if isinstance(answer, WhyAnswer) else None
-    if why is not None and answers.has_digest(why):
-        why = answers.with_versions(why, await cluster.versions(await cluster.rollouts()))
+    facts = [event_fact(each) for each in events[-_LAST_EVENTS:]]
+    if (why is not None and answers.has_digest(why)) or any(map(_names_digest, facts)):
+        versions = await cluster.versions(await cluster.rollouts())
+        why = why and answers.with_versions(why, versions)
+        facts = [_with_versions(each, versions) for each in facts]
     return answers.node_answer(
         node,
-        [event_fact(each) for each in events[-_LAST_EVENTS:]],
+        facts,
         why=why,
         sources=(_kubernetes(cluster, "labels, conditions and Events"), _scheduler(answer, "why")),
     )
+
+
+def _names_digest(fact: NodeFact) -> bool:
+    return _with_versions(fact, {}) != fact
+
+
+def _with_versions(fact: NodeFact, versions: Mapping[str, str]) -> NodeFact:
+    return msgspec.structs.replace(fact, text=name_versions(fact.text, versions))
 
 
 def event_fact(event: NodeEvent) -> NodeFact:

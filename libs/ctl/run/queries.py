@@ -159,10 +159,15 @@ def show_events(
     began = parse_since(since)
 
     async def run() -> None:
+        found = False
         lines = follow_events(access, follow=follow, since=began, node=node)
         async with aclosing(lines):
             async for each in lines:
+                found = True
                 _print_event(each, output)
+        if not found:
+            of_node = f" of a node {node!r}" if node else ""
+            print(f"sluice: there are no events{of_node} in that time", file=sys.stderr)
 
     asyncio.run(run())
 

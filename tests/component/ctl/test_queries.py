@@ -87,6 +87,12 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
     ] == [(POOL, "590.1", "20%", None), (POOL, "", "", 2)]
 
 
+async def test_that_there_are_no_events_is_said_to_people(world: World) -> None:
+    ended = await world.run("events", "--node", "node-99")
+    assert (ended.code, ended.out) == (ExitCode.DONE, "")
+    assert ended.err == "sluice: there are no events of a node 'node-99' in that time\n"
+
+
 async def test_a_plan_is_a_page_or_a_picture_in_one_file(world: World) -> None:
     scheduler = Scheduler(POOL)
     await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})

@@ -219,7 +219,7 @@ def test_a_node_that_cannot_start_does_not_delay_the_others() -> None:
     assert node_forecast(planned, "node-3").wait is not None
     remark_with(planned, "1 node will not start (not-ready): node-3")
     remark_with(planned, "1 node will not start (skipped): node-4")
-    remark_with(planned, "1 of them are unavailable already")
+    remark_with(planned, "1 of them is unavailable already")
 
 
 def test_preflight_findings_persist_in_the_forecast() -> None:

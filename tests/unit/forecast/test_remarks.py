@@ -208,7 +208,7 @@ def test_the_largest_loss_is_reported_with_the_nodes_already_unavailable() -> No
     )
     assert found == (
         "At most 2 of 2 nodes are unavailable at one time, with 16 GPUs, 1 min from now;"
-        " 1 of them are unavailable already."
+        " 1 of them is unavailable already."
     )
 
 
