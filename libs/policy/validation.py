@@ -12,9 +12,7 @@ from libs.policy.driver_checks import check_driver
 from libs.policy.findings import Finding, Severity, quote_value
 from libs.policy.kinds.agents import (
     LEGACY_CLASS,
-    PLUGIN_VARIABLES,
     WITH_WORKLOAD,
-    DevicePlugin,
     Validator,
 )
 from libs.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
@@ -24,6 +22,7 @@ from libs.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
 from libs.policy.kinds.unsupported import ONLY_FOR_VMS
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.manager_env import check_manager_env
+from libs.policy.plugin_env import check_plugin_env
 from libs.policy.selectors import is_valid_selector
 from libs.policy.shapes import FreeForm, scaled_value
 from libs.policy.toolkit_env import check_toolkit_env
@@ -77,7 +76,7 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
     yield from check_toolkit_env(spec.toolkit.env, nri=spec.cdi.nri_plugin_enabled)
     yield from _mig_variables(spec.mig_manager)
     yield from _validator_variables(spec.validator)
-    yield from _device_plugin(spec.device_plugin)
+    yield from check_plugin_env(spec.device_plugin.env)
     yield from _claims(policy)
     if spec.dra.enabled and not (spec.cdi.enabled and spec.toolkit.enabled):
         yield Finding(
@@ -240,19 +239,6 @@ def _validator_variables(section: Validator) -> Iterator[Finding]:
                 value=quote_value(each.name),
                 problem="is accepted and has no effect here, because the validator's agent has its"
                 f" own settings; only {WITH_WORKLOAD} is read",
-                remedy="remove it, or keep it knowing that it has no effect",
-                severity=Severity.NOTE,
-            )
-
-
-def _device_plugin(section: DevicePlugin) -> Iterator[Finding]:
-    for each in section.env:
-        if each.name not in PLUGIN_VARIABLES:
-            yield Finding(
-                field="spec.devicePlugin.env",
-                value=quote_value(each.name),
-                problem="is accepted and has no effect here, because the device plugin reads"
-                f" {', '.join(PLUGIN_VARIABLES)} alone",
                 remedy="remove it, or keep it knowing that it has no effect",
                 severity=Severity.NOTE,
             )

@@ -121,8 +121,8 @@ class DevicePlugin(AgentSection, frozen=True, kw_only=True):
         tuple[EnvVar, ...],
         About(
             "Environment variables.",
-            effect=f"set in the device plugin: {', '.join(PLUGIN_VARIABLES)}; other variables have"
-            " no effect",
+            effect=f"set in the device plugin: {', '.join(PLUGIN_VARIABLES)}; a value that it could"
+            " not read is refused, and other variables have no effect",
         ),
     ] = ()
     config: Annotated[PluginConfig, About("Configurations of the device plugin.")] = PluginConfig()
