@@ -41,7 +41,7 @@ CHAT, SEARCH = "chat", "search"
 _FEWEST_WITH_CORDON: Final = 3
 _FEWEST_WITH_BUDGET: Final = 4
 """Nodes of a pool, so that a second pod of the service finds a place beside the first."""
-_LOOK_SECONDS: Final = 3.0
+_LOOK_SECONDS: Final = 4.0
 """Seconds for which a viewer sees a situation before somebody ends it."""
 _RETRY_SECONDS: Final = 3.0
 """Seconds within which the scheduler retries a failed node by itself, if it may."""

@@ -37,7 +37,7 @@ MOMENTS: Final = {
 """What the demo prints when a picture of the live view is taken."""
 _END: Final = "Everything stays up until Ctrl-C"
 _UP: Final = "The nodes start"
-_SETTLES: Final = 2.0
+_SETTLES: Final = 1.0
 """Seconds from a moment to its picture: others see it after the one who prints it."""
 _PLAN_SECONDS: Final = 300.0
 """Seconds within which a plan is computed on a busy machine."""
