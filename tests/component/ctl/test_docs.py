@@ -10,7 +10,7 @@ from libs.contracts.queries import QueryVerb
 from libs.ctl.failures import ExitCode
 from libs.ctl.options import ACCESS_OPTIONS
 from tests.component.ctl.terminal import in_terminal
-from tests.component.ctl.test_queries import Scheduler
+from tests.component.ctl.test_queries import Scheduler, step
 from tests.component.ctl.world import NEW, OLD_VERSION, POOL, halted, make_world
 
 PAGE = Path("docs/cli.md").read_text()
@@ -28,7 +28,7 @@ async def test_each_command_of_the_page_runs(tmp_path: Path) -> None:
         scheduler = Scheduler(POOL)
         await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
         grant = GrantEvent(pool=POOL, target=NEW, epoch=1, nodes=("node-2",))
-        await world.publish((grant, "granted", ""))
+        await world.publish((grant, "granted", ""), step("node-2"))
         for command in COMMANDS:
             if command == "watch":
                 await _watch_and_quit(world.environ)

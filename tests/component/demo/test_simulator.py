@@ -51,7 +51,9 @@ def test_only_bad_drivers_fail_to_load(tmp_path: Path) -> None:
     success = world.load("node-1", LABEL, 0)
     assert success.exit_code == 0
     bad.write_text(f"{LABEL}\n")
-    assert world.load("node-1", LABEL, 0) == type(success)(success.after, exit_code=1)
+    failure = world.load("node-1", LABEL, 0)
+    assert failure.exit_code == 1
+    assert (failure.after or 0.0) < (success.after or 0.0), "viewers do not wait for it for long"
     assert world.load("node-2", LABEL, 5).exit_code == 1
     assert world.load("node-1", "another", 0).exit_code == 0
 
