@@ -63,6 +63,10 @@ imports = ["/etc/containerd/conf.d/*.toml"]
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
 
+[plugins."io.containerd.nri.v1.nri"]
+  plugin_request_timeout = "60s"
+  plugin_registration_timeout = "60s"
+
 [plugins."io.containerd.cri.v1.runtime".containerd]
 {_RUNC.format(plugin="io.containerd.cri.v1.runtime")}"""
 _CONTAINERD_1_7: Final = f"""\

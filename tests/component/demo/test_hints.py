@@ -236,5 +236,6 @@ async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDe
     assert "node state label to upgrade-done" in events
 
 
-def test_the_files_of_the_demo_are_private(demo: RunningDemo) -> None:
+async def test_the_files_of_the_demo_are_private(demo: RunningDemo) -> None:
+    await demo.wait_for(DONE)
     assert demo.folder.stat().st_mode & 0o077 == 0

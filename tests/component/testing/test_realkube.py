@@ -351,7 +351,7 @@ async def test_replaying_the_journal_gives_the_objects(plane: RealKube) -> None:
             journal.refresh()
             return await objects() == replay(journal.revisions)
 
-        await eventually(journal_complete, within=60.0, every=0.2)
+        await eventually(journal_complete, within=100.0, every=0.2)
         assert {kind for kind, _ in await objects()} == COMPARED
         await client.ask("DELETE", f"{apps}/daemonsets/ds")
         await client.ask("DELETE", f"{PODS}/{pod[1]}", {"gracePeriodSeconds": 0})
