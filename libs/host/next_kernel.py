@@ -9,7 +9,8 @@ from itertools import zip_longest
 from typing import Final
 
 from libs.contracts.facts import NextKernel
-from libs.host import system
+from libs.host import modules, system
+from libs.host.artefacts import installation, store
 from libs.host.tree import Tree
 
 REBOOT_REQUIRED: Final = ("/run/reboot-required", "/var/run/reboot-required")
@@ -100,5 +101,9 @@ def _has_headers(tree: Tree, release: str) -> bool:
 
 
 def _has_driver(tree: Tree, release: str) -> bool:
-    """Return whether the module nvidia is installed on the machine for a kernel."""
-    return bool(_MODULE.search(tree.text(f"{MODULES}/{release}/modules.dep") or ""))
+    """Return whether the machine has the module nvidia for a kernel, of its own or from Sluice."""
+    if _MODULE.search(tree.text(f"{MODULES}/{release}/modules.dep") or ""):
+        return True
+    placed = installation.installed(tree)
+    index = store.read_index(tree, placed.artefact) if placed is not None else None
+    return index is not None and modules.DRIVER in index.modules_for(release)

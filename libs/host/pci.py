@@ -1,10 +1,13 @@
 """The devices on a machine's PCI bus, from sysfs."""
 
+from contextlib import suppress
+
 from libs.contracts.facts import PciDevice
-from libs.host.tree import Tree, number
+from libs.host.tree import Tree, Unreadable, number
 
 DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "10de"
+_NICS = "/sys/class/infiniband"
 _REQUIRED = ("class", "vendor", "device", "subsystem_vendor", "subsystem_device")
 
 
@@ -24,6 +27,19 @@ def is_gpu(device: PciDevice) -> bool:
 def is_switch(device: PciDevice) -> bool:
     """Return whether the device is an NVSwitch."""
     return device.vendor == NVIDIA and device.device_class == "0680"
+
+
+def has_switches(tree: Tree) -> bool:
+    """Return whether NVSwitches join the GPUs: of the machine's bus, or managed through a NIC."""
+    if any(is_switch(device) for device in devices(tree) or ()):
+        return True
+    return any(_manages_switches(tree, name) for name in tree.names(_NICS))
+
+
+def _manages_switches(tree: Tree, nic: str) -> bool:
+    with suppress(Unreadable):
+        return b"SW_MNG" in (tree.data(f"{_NICS}/{nic}/device/vpd") or b"")
+    return False
 
 
 def _device(tree: Tree, address: str) -> PciDevice | None:

@@ -34,7 +34,14 @@ def next_kernel_problem(
         if not kernel.without_driver:
             return ""
         return f"{after}, for which the driver is not installed on the machine: install it first"
-    if driver.method is InstallMethod.CONTAINER and driver.use_precompiled:
+    if driver.method is InstallMethod.HOST:
+        if not kernel.without_driver:
+            return ""
+        return (
+            f"{after}, for which the driver's artefact has no modules: name a file with them in"
+            " ConfigMap sluice-driver-artefacts first"
+        )
+    if driver.use_precompiled:
         variant = known_variant(driver, {**labels, KERNEL_LABEL: release})
         if variant is None or has_daemon_set(driver_label(pool, target_digest(driver), variant)):
             return ""

@@ -1,4 +1,4 @@
-"""A driver on the machine itself: placed, loaded, and taken back. All functions block.
+"""The files of a driver on the machine itself: placed, and taken back. All functions block.
 
 Only new files, links and folders are made, each logged before it is made; nothing of others is ever
 replaced. To take the driver back is therefore to remove what the log names, byte for byte
@@ -11,12 +11,11 @@ from typing import Final
 
 import msgspec
 
-from libs.host import modules
-from libs.host.artefacts import loading, paths, store
+from libs.host.artefacts import kernel_modules, paths, store
 from libs.host.artefacts import system as systems
+from libs.host.artefacts.kernel_modules import Problem
 from libs.host.artefacts.store import Index
 from libs.host.files import STATE_ROOT, FileChange, UndoableFiles, fingerprint, is_taken
-from libs.host.linux import Linux, Loaded
 from libs.host.tree import Tree, Unreadable
 
 FOLDER: Final = f"{STATE_ROOT}/installation"
@@ -33,14 +32,6 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     artefact: str
     install_digest: str
     label: str
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an artefact cannot be installed on this machine."""
-
-    code: str
-    message: str
-    remedy: str
 
 
 def files_of(tree: Tree) -> UndoableFiles:
@@ -75,15 +66,7 @@ def problems(tree: Tree, index: Index, kernel: str, *, placed: bool = False) -> 
             remedy=systems.REMEDY,
         )
         return
-    if modules.DRIVER not in index.modules_for(kernel):
-        known = sorted({each.kernel for each in index.modules if each.name == modules.DRIVER})
-        yield Problem(
-            code="no-modules",
-            message=f"the artefact has no modules for kernel {kernel}, but"
-            f" for {', '.join(known) or 'no kernel'}",
-            remedy="add a file with the driver's modules for this kernel to the artefact; Sluice"
-            " builds none",
-        )
+    yield from kernel_modules.module_problems(tree, index, kernel)
     if not placed:
         yield from problems_of_files(tree, index)
 
@@ -210,32 +193,3 @@ def is_whole(tree: Tree, index: Index) -> bool:
         elif fingerprint(tree, each.path) != each.sha256:
             return False
     return True
-
-
-def load(tree: Tree, linux: Linux, artefact: str, index: Index, kernel: str) -> str:
-    """Load the driver's modules; return why that failed, or an empty text."""
-    own = index.modules_for(kernel)
-    folder = f"/lib/modules/{kernel}"
-    try:
-        order = loading.load_order(
-            own,
-            loaded=modules.loaded(tree),
-            builtin=loading.builtin_names(_listing(tree, f"{folder}/modules.builtin")),
-            others=loading.paths_by_name(kernel, _listing(tree, f"{folder}/modules.dep")),
-        )
-    except loading.Unloadable as error:
-        return str(error)
-    for each in order:
-        path = each if isinstance(each, str) else store.content_path(artefact, each.content)
-        result = linux.load(path)
-        if not isinstance(result, Loaded):
-            name = path if isinstance(each, str) else each.name
-            return f"the kernel does not take module {name}: {result.why}"
-    return ""
-
-
-def _listing(tree: Tree, path: str) -> str:
-    try:
-        return b"".join(tree.chunks(path)).decode(errors="replace")
-    except FileNotFoundError:
-        return ""

@@ -4,10 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from libs.host import modules
-from libs.host.artefacts.store import Module
+from libs.host.artefacts.module_info import Module
 
 WANTED: Final = (modules.DRIVER, "nvidia_uvm", "nvidia_modeset")
 """What computing needs; modules that an artefact lacks beside the first are left out."""
+
+PEERMEM: Final = "nvidia_peermem"
+"""For GPUDirect RDMA; loaded last, and never with a stack of RDMA that the machine does not use."""
 
 
 class Unloadable(Exception):
@@ -68,6 +71,8 @@ def load_order(
     for name in WANTED:
         if name in own:
             add(name, name)
+    if PEERMEM in own and done.issuperset(own[PEERMEM].depends):
+        add(PEERMEM, PEERMEM)
     return tuple(order)
 
 

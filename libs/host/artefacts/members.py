@@ -52,6 +52,27 @@ class Section(io.RawIOBase):
         return len(data)
 
 
+class Chunks(io.RawIOBase):
+    """Content in pieces, as a file."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = chunk
+        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
 def read_exactly(file: BinaryIO, size: int, what: str) -> bytes:
     data = b""
     while len(data) < size:

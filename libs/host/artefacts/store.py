@@ -21,10 +21,12 @@ from libs.host.artefacts import deb, paths, rpm, run, tar
 from libs.host.artefacts.members import (
     READ_ERRORS,
     ArtefactError,
+    Chunks,
     Member,
     chunks_of,
     decompressed,
 )
+from libs.host.artefacts.module_info import Module, ModuleInfo
 from libs.host.files import STATE_ROOT
 from libs.host.tree import Tree, Unreadable
 
@@ -33,9 +35,11 @@ _ALLOWED: Final = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt")
 _MODULE: Final = re.compile(
     r"(?:/usr)?/lib/modules/([^/]+)/(?:.*/)?([^/]+)\.ko(?:\.(?:xz|gz|zst))?"
 )
-_DEPENDS: Final = re.compile(rb"\0depends=([a-zA-Z0-9_,-]*)\0")
+_SOURCE: Final = re.compile(
+    r"/usr/src/[^/]*nvidia[^/]*/(?:.*/)?(?:dkms\.conf|Kbuild)|(?:/usr)?/lib/modules/.*/nv[^/]*\.o"
+)
+"""What a package for DKMS has, and one whose script links its modules on the machine."""
 _CHUNK: Final = 1 << 20
-_LONGEST_FIELD: Final = 4096
 MAX_FILES: Final = 20_000
 _RESERVE: Final = 1 << 30
 """Bytes that stay free where artefacts are unpacked, or a tenth of a smaller file system: the
@@ -64,22 +68,14 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int = 0
 
 
-class Module(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel module, for one kernel."""
-
-    kernel: str
-    name: str
-    """As the kernel lists it."""
-    content: str
-    depends: tuple[str, ...] = ()
-
-
 class Index(msgspec.Struct, frozen=True, kw_only=True):
     """What is in an artefact."""
 
     version: int = 1
     files: tuple[Placed, ...] = ()
     modules: tuple[Module, ...] = ()
+    sources: tuple[str, ...] = ()
+    """The names of delivered files with sources or objects, of which modules are yet to be made."""
 
     @property
     def size(self) -> int:
@@ -165,6 +161,7 @@ class _Stage:
         self._libraries = libraries
         self._files: dict[str, Placed] = {}
         self._modules: dict[tuple[str, str], Module] = {}
+        self._sources: dict[str, None] = {}
         self._paths = paths.PathSet()
         self._count = 0
 
@@ -175,6 +172,8 @@ class _Stage:
                     _verify(file, source)
                     for member in self._members(source.kind, file):
                         self._add(member)
+                        if source.kind == "run" or _SOURCE.fullmatch(member.path):
+                            self._sources[source.path.rpartition("/")[2]] = None
                     _verify(file, source)  # it has not changed meanwhile
             except FileNotFoundError:
                 raise ArtefactError(f"{source.path} is not on this machine") from None
@@ -182,7 +181,11 @@ class _Stage:
                 raise ArtefactError(f"{source.path} is damaged: {error}") from error
             except ArtefactError as error:
                 raise ArtefactError(paths.printable(f"{source.path}: {error}")) from error
-        return Index(files=tuple(self._files.values()), modules=tuple(self._modules.values()))
+        return Index(
+            files=tuple(self._files.values()),
+            modules=tuple(self._modules.values()),
+            sources=tuple(self._sources),
+        )
 
     def _members(self, kind: str, file: BinaryIO) -> Iterator[Member]:
         match kind:
@@ -237,11 +240,16 @@ class _Stage:
 
     def _add_module(self, member: Member, kernel: str, name: str) -> None:
         content = str(self._count)
-        packed = cast("BinaryIO", io.BufferedReader(_Chunks(member.content())))
-        dependencies = _Dependencies(chunks_of(decompressed(packed)))
-        self._write(content, dependencies)
+        packed = cast("BinaryIO", io.BufferedReader(Chunks(member.content())))
+        info = ModuleInfo(chunks_of(decompressed(packed)))
+        self._write(content, info)
         self._modules[kernel, name] = Module(
-            kernel=kernel, name=name, content=content, depends=dependencies.found
+            kernel=kernel,
+            name=name,
+            content=content,
+            depends=info.depends,
+            version=info.version,
+            signed=info.signed,
         )
 
     def _write(self, content: str, chunks: Iterable[bytes]) -> None:
@@ -277,42 +285,3 @@ def _require_space(tree: Tree, folder: str, wanted: int) -> None:
             f"it does not fit: {free >> 20} MiB are free in {STORE}, of which {reserve >> 20} stay"
             " free; free disk space on this machine"
         )
-
-
-class _Chunks(io.RawIOBase):
-    """Content in pieces, as a file."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = chunk
-        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(part)] = part
-        return len(part)
-
-
-class _Dependencies:
-    """Passes on a module's content, and finds the modules that it needs."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = chunks
-        self.found: tuple[str, ...] = ()
-
-    def __iter__(self) -> Iterator[bytes]:
-        before = b""
-        for chunk in self._chunks:
-            text = before + chunk
-            if match := _DEPENDS.search(text):
-                names = match[1].decode().replace("-", "_")
-                self.found = tuple(filter(None, names.split(",")))
-            before = text[-_LONGEST_FIELD:]
-            yield chunk

@@ -5,9 +5,10 @@ from typing import Final
 
 from libs.contracts.commands import Check, CheckBody, PreflightCheck
 from libs.contracts.diagnoses import MEANINGS, Diagnosis
+from libs.contracts.facts import Kernel
 from libs.contracts.reports import Finding, Holder, Holders, Preflight
-from libs.host import holders, host_driver, modules, system
-from libs.host.artefacts import installation, store
+from libs.host import holders, host_driver, modules, pci, system
+from libs.host.artefacts import installation, kernel_modules, store
 from libs.host.artefacts.members import ArtefactError
 from libs.host.artefacts.store import Index
 from libs.host.files import CorruptUndoLog
@@ -86,12 +87,9 @@ class Checks:
             )
         kernel = system.kernel(tree)
         if kernel is not None and kernel.secure_boot and inspection.driver is None:
-            yield Finding(
-                code=Diagnosis.SECURE_BOOT.value,
-                message="Secure Boot is on, and no driver that it accepts is loaded",
-                remedy="enrol the key that signs the driver's modules, or turn Secure Boot off;"
-                " where the modules are signed, request without-preflight",
-            )
+            yield _SECURE_BOOT
+        if request.artefact_digest and pci.has_switches(tree):
+            yield _FABRIC_MANAGER
         if not _is_unpacked(tree, request.artefact_digest):
             yield from _disk_findings(tree)
         removed = {*request.removes_pods, *(answer.pod_uid for answer in inspection.answers)}
@@ -99,6 +97,22 @@ class Checks:
             if holder.pod_uid not in removed:
                 yield _holder_finding(holder)
 
+
+_SECURE_BOOT: Final = Finding(
+    code=Diagnosis.SECURE_BOOT.value,
+    message="Secure Boot is on, and no driver that it accepts is loaded",
+    remedy="enrol the key that signs the driver's modules, or turn Secure Boot off;"
+    " where the modules are signed, request without-preflight",
+)
+
+_FABRIC_MANAGER: Final = Finding(
+    code=Diagnosis.FABRIC_MANAGER.value,
+    message="this machine has NVSwitches, whose GPUs compute only beside a fabric manager of the"
+    " driver's version, and Sluice starts none for a driver on the host",
+    remedy="run the driver in a container, which starts it, or bring both with the machine's image"
+    " and label the node nvidia.com/gpu.deploy.driver=pre-installed; where other means start it,"
+    " request without-preflight",
+)
 
 _UNPACKING: Final = Finding(
     code=ARTEFACT,
@@ -121,7 +135,21 @@ def _installation_findings(tree: Tree, artefact: str, index: Index) -> tuple[Fin
         and installed.artefact == artefact
         and modules.DRIVER not in modules.loaded(tree),
     )
-    return tuple(Finding(code=e.code, message=e.message, remedy=e.remedy) for e in found)
+    findings = tuple(Finding(code=e.code, message=e.message, remedy=e.remedy) for e in found)
+    return (*findings, *_unsigned_findings(index, kernel))
+
+
+def _unsigned_findings(index: Index, kernel: Kernel | None) -> Iterator[Finding]:
+    """Name modules that Secure Boot refuses whatever keys are enrolled."""
+    if kernel is None or not kernel.secure_boot:
+        return
+    if names := kernel_modules.unsigned(index, kernel.release):
+        yield Finding(
+            code=Diagnosis.SECURE_BOOT.value,
+            message=f"Secure Boot is on, and the artefact's {', '.join(names)} for kernel"
+            f" {kernel.release} have no signature",
+            remedy="sign them with a key that is enrolled on this machine, or turn Secure Boot off",
+        )
 
 
 def _disk_findings(tree: Tree) -> Iterator[Finding]:

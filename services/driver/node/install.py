@@ -9,7 +9,7 @@ from typing import Final
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.contracts.commands import Install
 from libs.host import driver_files, modules
-from libs.host.artefacts import installation, store
+from libs.host.artefacts import installation, kernel_modules, store
 from libs.host.artefacts.installation import Installation
 from libs.host.artefacts.members import ArtefactError
 from libs.host.artefacts.store import Index
@@ -104,7 +104,8 @@ class InstallHandler:
         if problem:
             return OpFailed("driver-start", problem)
         await self._artefacts.keep_only(lambda: {wanted.artefact, *earlier(tree)})
-        return _done(await self._old.inspect(op))
+        loaded = await self._old.inspect(op)
+        return _done(loaded, kernel_modules.left_out(index, loaded.kernel, loaded.modules))
 
 
 def earlier(tree: Tree) -> set[str]:
@@ -129,7 +130,7 @@ def place(tree: Tree, wanted: Installation, index: Index) -> OpFailed | None:
 
 def load(tree: Tree, linux: Linux, wanted: Installation, *, index: Index, kernel: str) -> str:
     """Load the modules, and write of which installation they are; return why that failed."""
-    problem = installation.load(tree, linux, wanted.artefact, index, kernel)
+    problem = kernel_modules.load(tree, linux, wanted.artefact, index, kernel)
     if not problem:
         tree.write(driver_files.STATE, f"{wanted.install_digest}\n".encode())
     return problem
@@ -144,6 +145,7 @@ def is_loaded(tree: Tree, inspection: Inspection, wanted: Installation) -> bool:
     )
 
 
-def _done(inspection: Inspection) -> OpDone:
+def _done(inspection: Inspection, left_out: str = "") -> OpDone:
     version = inspection.driver.version if inspection.driver else ""
-    return OpDone(f"driver {version or 'without a version'} is loaded")
+    without = f", without {left_out}" if left_out else ""
+    return OpDone(f"driver {version or 'without a version'} is loaded{without}")

@@ -50,7 +50,6 @@ def test_a_precompiled_driver_needs_a_daemon_set_for_the_kernel() -> None:
     [
         (PRE_INSTALLED, "without_driver", "the driver is not installed on the machine"),
         (DRIVER, "without_headers", "whose headers are not installed on the machine"),
-        (replace(DRIVER, method=InstallMethod.HOST), "without_headers", "whose headers are not"),
     ],
 )
 def test_of_other_drivers_only_what_the_machine_lacks_is_said(
@@ -76,3 +75,11 @@ def test_where_nothing_is_known_nothing_is_said() -> None:
 def test_the_origin_and_a_pending_reboot_are_named() -> None:
     found = problem(PRECOMPILED, by_boot_entry=True, reboot_required=True)
     assert f"{NEW} (the default boot entry, and the system asks for a reboot)" in found
+
+
+def test_an_artefact_without_modules_for_the_kernel_is_named() -> None:
+    on_host = replace(DRIVER, method=InstallMethod.HOST)
+    assert problem(on_host) == ""
+    found = problem(on_host, without_driver=True)
+    assert f"kernel {NEW}" in found
+    assert "for which the driver's artefact has no modules: name a file with them" in found

@@ -33,6 +33,8 @@ def make_host(root: Path, system: str) -> None:
     put(root, f"/usr/lib/modules/{KERNEL}/modules.dep", "kernel/drivers/video/video.ko.zst:\n")
     put(root, f"/usr/lib/modules/{KERNEL}/kernel/drivers/video/video.ko.zst", "a module\n")
     put(root, "/etc/ld.so.cache", "a cache\n")
+    if not (root / "proc/modules").exists():
+        put(root, "/proc/modules", "")
     (root / "var/lib").mkdir(parents=True)
 
 

@@ -1,7 +1,8 @@
 """A driver on the hosts themselves, killed at any moment: taken back byte for byte, or refused."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +14,7 @@ from libs.host.artefacts.store import Index
 from libs.host.artefacts.system import library_folder
 from libs.host.files import PathTaken
 from libs.host.tree import Tree
+from libs.testing.module_files import module_file
 from tests.component.driver.node.host_trees import (
     KERNEL,
     SYSTEMS,
@@ -307,6 +309,49 @@ def test_another_kernel_and_a_full_disk_are_named(root: Path) -> None:
     (problem,) = installation.problems(FullTree(root), index, KERNEL)
     assert (problem.code, "1 MiB are free in /usr" in problem.message) == ("disk", True)
     assert list(installation.problems(FullTree(root), index, KERNEL, placed=True)) == []
+
+
+def stage_files(root: Path, *files: Mapping[str, bytes | str]) -> Index:
+    """Unpack one archive for each, as an artefact of its own."""
+    sources = [
+        deliver(root, f"{number}.tar", "tar", packing.tar(each))
+        for number, each in enumerate(files)
+    ]
+    digest = sha256("".join(each.sha256 for each in sources).encode()).hexdigest()
+    return store.stage(Tree(root), f"sha256:{digest}", sources, libraries="/usr/lib64")
+
+
+def test_an_artefact_of_sources_alone_says_that_nothing_is_built(root: Path) -> None:
+    make_host(root, "rhel")
+    index = stage_files(root, {f"/usr/src/nvidia-{NEW}/dkms.conf": b'PACKAGE_NAME="nvidia"\n'})
+    (problem,) = installation.problems(Tree(root), index, KERNEL)
+    assert problem.code == "no-modules"
+    assert f"no modules for kernel {KERNEL}, but for no kernel; 0.tar has only" in problem.message
+    assert "DKMS" in problem.remedy
+
+
+def test_modules_and_libraries_of_two_drivers_are_refused_beforehand(root: Path) -> None:
+    make_host(root, "rhel")
+    libraries = {f"/usr/lib64/libnvidia-ml.so.{OLD}": b"libraries"}
+    index = stage_files(root, packing.modules(KERNEL, NEW), libraries)
+    (problem,) = installation.problems(Tree(root), index, KERNEL)
+    assert problem.code == "versions"
+    assert f"{OLD}, {NEW}" in problem.message
+    same = {f"/usr/lib64/libnvidia-ml.so.{NEW}": b"libraries"}
+    index = stage_files(root, packing.modules(KERNEL, NEW), same)
+    assert list(installation.problems(Tree(root), index, KERNEL)) == []
+
+
+def test_a_module_that_the_kernel_lacks_is_named_beforehand(root: Path) -> None:
+    make_host(root, "rhel")
+    path = f"/lib/modules/{KERNEL}/updates/nvidia.ko"
+    index = stage_files(root, {path: module_file("nvidia", NEW, "ecdh_generic")})
+    (problem,) = installation.problems(Tree(root), index, KERNEL)
+    assert problem.code == "no-modules"
+    assert "module nvidia needs module ecdh_generic" in problem.message
+    assert problem.message.endswith(f"for kernel {KERNEL}")
+    index = stage_files(root, {path: module_file("nvidia", NEW, "video")})
+    assert list(installation.problems(Tree(root), index, KERNEL)) == []
 
 
 def test_the_space_of_the_old_driver_counts_as_free(root: Path) -> None:

@@ -20,6 +20,7 @@ from services.driver.node.artefacts import ArtefactKeeper
 from tests.component.driver.node.host_trees import content_of, make_host
 from tests.component.driver.node.test_host_installation import without_store
 from tests.component.driver.node.test_undo import undoing
+from tests.unit.driver.node.test_checks import SECURE_BOOT
 from tests.unit.driver.node.world import World, in_world
 from tests.unit.fake_machine import KERNEL
 from tests.unit.host.artefacts import packing
@@ -213,6 +214,22 @@ async def test_the_preflight_brings_the_artefact_and_finds_what_hinders_it(world
             await world.until(lambda: len(world.reported(Preflight)) == 3)
             (finding,) = [e for e in world.reported(Preflight)[-1].findings if e.code == "artefact"]
             assert CONFIG_MAP in finding.remedy
+
+
+@in_world
+async def test_secure_boot_and_modules_without_a_signature_are_named(world: World) -> None:
+    make_host(world.machine.root, "ubuntu")
+    put(world.machine.root, SECURE_BOOT, "\x06\x00\x00\x00\x01")
+    digest = offer(world, NEW)[NEW].digest
+    with free_space(world, 8 << 30):
+        async with world.agent():
+            await world.send_check(PreflightCheck(label="d", artefact_digest=digest))
+            await world.until(lambda: world.reported(Preflight))
+    (finding,) = [
+        each for each in world.reported(Preflight)[-1].findings if "signature" in each.message
+    ]
+    assert finding.code == "secure-boot"
+    assert f"nvidia, nvidia_uvm, nvidia_modeset for kernel {KERNEL} have no" in finding.message
 
 
 @in_world

@@ -20,7 +20,7 @@ SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e0
 
 
 def findings_on(
-    prepare: Callable[[FakeMachine], object], removes: tuple[str, ...] = ()
+    prepare: Callable[[FakeMachine], object], removes: tuple[str, ...] = (), *, artefact: str = ""
 ) -> list[Finding]:
     """Return what a preflight finds on a prepared machine."""
     answers: list[Preflight] = []
@@ -28,7 +28,9 @@ def findings_on(
     async def story(world: World) -> None:
         prepare(world.machine)
         async with world.agent():
-            await world.send_check(PreflightCheck(label="d-2", removes_pods=removes))
+            await world.send_check(
+                PreflightCheck(label="d-2", removes_pods=removes, artefact_digest=artefact)
+            )
             await world.until(lambda: world.reported(Preflight))
         answers.extend(world.reported(Preflight))
 
@@ -99,6 +101,36 @@ def test_each_obstacle_has_a_finding(
     assert finding.code == code
     assert message in finding.message
     assert remedy in finding.remedy
+
+
+def add_switch(machine: FakeMachine) -> None:
+    switch = {
+        "class": "0x068000",
+        "vendor": "0x10de",
+        "device": "0x22a3",
+        "subsystem_vendor": "0x10de",
+        "subsystem_device": "0x1796",
+    }
+    for name, value in switch.items():
+        put(machine.root, f"/sys/bus/pci/devices/0000:01:00.0/{name}", f"{value}\n")
+
+
+def manage_switches_through_a_nic(machine: FakeMachine) -> None:
+    put(machine.root, "/sys/class/infiniband/mlx5_0/device/vpd", "SW_MNG")
+
+
+@pytest.mark.parametrize("prepare", [add_switch, manage_switches_through_a_nic])
+def test_a_machine_with_nvswitches_takes_no_driver_on_the_host(
+    prepare: Callable[[FakeMachine], object],
+) -> None:
+    assert findings_on(prepare) == []
+    (finding,) = (
+        each
+        for each in findings_on(prepare, artefact="sha256:" + "0" * 64)
+        if each.code == "fabric-manager"
+    )
+    assert "NVSwitches" in finding.message
+    assert "pre-installed" in finding.remedy
 
 
 def test_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

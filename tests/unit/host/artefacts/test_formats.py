@@ -63,7 +63,36 @@ def test_packages_and_archives_bring_their_files(kind: str, tmp_path: Path) -> N
     }
     uvm = Tree(tmp_path).data(store.content_path(DIGEST, own["nvidia_uvm"].content))
     assert uvm == module_file("nvidia_uvm", VERSION, "nvidia")
+    assert {each.version for each in own.values()} == {VERSION}
+    assert {each.signed for each in own.values()} == {False}
     assert index.modules_for("6.8.0-49-generic") == {}
+    assert index.sources == ()
+
+
+def test_the_signature_of_a_module_is_seen(tmp_path: Path) -> None:
+    signed = module_file("nvidia", VERSION) + bytes(40) + b"~Module signature appended~\n"
+    folder = f"/lib/modules/{KERNEL}/updates"
+    files = {
+        f"{folder}/nvidia.ko.xz": lzma.compress(signed),
+        f"{folder}/nvidia-uvm.ko": signed + b"x",
+    }
+    own = staged(tmp_path, "tar", packing.tar(files)).modules_for(KERNEL)
+    assert {name: each.signed for name, each in own.items()} == {
+        "nvidia": True,
+        "nvidia_uvm": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/src/nvidia-580.95.05/dkms.conf",
+        "/usr/src/nvidia-open-580.95.05/kernel/Kbuild",
+        f"/lib/modules/{KERNEL}/kernel/nvidia-580/bits/nv-kernel.o",
+    ],
+)
+def test_a_package_with_what_modules_are_made_of_is_noted(path: str, tmp_path: Path) -> None:
+    assert staged(tmp_path, "deb", packing.deb({path: b"x"})).sources == ("driver.deb",)
 
 
 def test_an_installer_brings_what_computing_needs(tmp_path: Path) -> None:
@@ -80,6 +109,7 @@ def test_an_installer_brings_what_computing_needs(tmp_path: Path) -> None:
         f"{LIBRARIES}/libcuda.so.1": (0, f"libcuda.so.{VERSION}"),
     }
     assert index.modules == ()
+    assert index.sources == ("driver.run",)
 
 
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")

@@ -3,7 +3,7 @@
 import pytest
 
 from libs.host.artefacts.loading import Unloadable, builtin_names, load_order, paths_by_name
-from libs.host.artefacts.store import Module
+from libs.host.artefacts.module_info import Module
 
 KERNEL = "6.8.0-48-generic"
 LISTING = (
@@ -59,3 +59,11 @@ def test_what_the_kernel_has_is_not_loaded() -> None:
 def test_a_module_that_nobody_has_is_named() -> None:
     with pytest.raises(Unloadable, match="module nvidia_modeset needs module video"):
         load_order(DRIVER, loaded=("top",), builtin=(), others={})
+
+
+def test_the_module_for_rdma_is_loaded_last_and_never_with_a_stack_that_is_not_used() -> None:
+    driver = own(nvidia_peermem=("nvidia", "ib_uverbs"), nvidia=(), nvidia_uvm=("nvidia",))
+    order = load_order(driver, loaded=(), builtin=(), others={"ib_uverbs": ()})
+    assert names(order) == ["nvidia", "nvidia_uvm"]
+    order = load_order(driver, loaded=("ib_uverbs",), builtin=(), others={})
+    assert names(order) == ["nvidia", "nvidia_uvm", "nvidia_peermem"]
