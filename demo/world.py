@@ -11,8 +11,6 @@ TOLD_JOB: Final = "train"
 """The job that ends when the scenario says so. Other jobs take their time."""
 BACK_OFF: Final = 0.15
 """The kubelet's back-off before it starts a failed container again, as a share of the usual one."""
-
-
 _GIVES_UP: Final = 0.4
 """When a bad driver gives up, as a share of the time in which others load."""
 

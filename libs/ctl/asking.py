@@ -26,7 +26,7 @@ from libs.runtime.metrics import Metrics
 
 CONNECT_SECONDS: Final = 3.0
 BUSY_SECONDS: Final = 180.0
-"""For so long, a scheduler that answers somebody else is asked again: a plan may take it."""
+"""Seconds for which a busy scheduler is asked again: as long as another plan may take."""
 BUSY_PAUSE: Final = 0.5
 SECONDS: Final = {
     QueryVerb.STATUS: 5.0,
