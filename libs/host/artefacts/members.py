@@ -6,10 +6,14 @@ import io
 import lzma
 import sys
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from typing import Any, BinaryIO, Final, cast
 
 import msgspec
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 _CHUNK: Final = 1 << 20
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
@@ -117,20 +121,9 @@ def decompressed(file: BinaryIO) -> BinaryIO:
     if start.startswith(b"BZh"):
         return cast("BinaryIO", bz2.BZ2File(buffered))
     if start.startswith(_ZSTD):
-        return _zstd(buffered)
+        return cast("BinaryIO", zstd.ZstdFile(buffered))
     return buffered
 
 
-def _zstd(file: BinaryIO) -> BinaryIO:
-    try:
-        module: Any = import_module("compression.zstd")
-    except ImportError:
-        raise ArtefactError(
-            "it is compressed by zstd, which this version of Sluice does not read: pack it again"
-            " with xz or gzip, and name the digest of that"
-        ) from None
-    return module.ZstdFile(file)
-
-
-READ_ERRORS: Final = (EOFError, lzma.LZMAError, gzip.BadGzipFile)
+READ_ERRORS: Final = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zstd.ZstdError)
 """What damaged content raises, beside an OSError."""

@@ -11,11 +11,13 @@ import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from libs.host.artefacts.members import zstd
 from libs.host.artefacts.store import SourceFile
 from libs.testing.module_files import module_file
 
 Files = Mapping[str, bytes | str]
 """By path: the content of a file, or the target of a link."""
+Compress = Callable[[bytes], bytes]
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 FOLDER = "/srv/drivers"
@@ -26,7 +28,9 @@ def modules(kernel: str, version: str) -> dict[str, bytes | str]:
     return {
         f"{folder}/nvidia.ko": module_file("nvidia", version),
         f"{folder}/nvidia-uvm.ko.xz": lzma.compress(module_file("nvidia_uvm", version, "nvidia")),
-        f"{folder}/nvidia-modeset.ko": module_file("nvidia_modeset", version, "nvidia"),
+        f"{folder}/nvidia-modeset.ko.zst": zstd.compress(
+            module_file("nvidia_modeset", version, "nvidia")
+        ),
     }
 
 
@@ -66,11 +70,11 @@ def _mode(path: str) -> int:
     return 0o755 if "/bin/" in path else 0o644
 
 
-def deb(files: Files) -> bytes:
+def deb(files: Files, compress: Compress = lzma.compress) -> bytes:
     parts = {
         "debian-binary": b"2.0\n",
         "control.tar.gz": gzip.compress(tar({"/postinst": b"#!/bin/sh\nexit 1\n"}, mode="w:")),
-        "data.tar.xz": tar(files),
+        "data.tar": compress(tar(files, mode="w:")),
     }
     package = b"!<arch>\n"
     for name, data in parts.items():
@@ -79,11 +83,11 @@ def deb(files: Files) -> bytes:
     return package
 
 
-def rpm(files: Files) -> bytes:
+def rpm(files: Files, compress: Compress = lzma.compress) -> bytes:
     lead = b"\xed\xab\xee\xdb" + bytes(92)
     signature = _header({"signature": b"12345"})
     padding = bytes(-(len(signature)) % 8)
-    return lead + signature + padding + _header({"name": b"nvidia"}) + lzma.compress(cpio(files))
+    return lead + signature + padding + _header({"name": b"nvidia"}) + compress(cpio(files))
 
 
 def _header(tags: Mapping[str, bytes]) -> bytes:
@@ -110,7 +114,7 @@ def cpio(files: Files) -> bytes:
     return archive
 
 
-def run(version: str) -> bytes:
+def run(version: str, compress: Compress = lzma.compress) -> bytes:
     """Return an installer with the kinds of files that one has, some of which are not installed."""
     manifest = [
         "NVIDIA Accelerated Graphics Driver for Linux-x86_64",
@@ -141,7 +145,7 @@ def run(version: str) -> bytes:
     }
     files["/.manifest"] = "\n".join(manifest).encode()
     script = b"#! /bin/sh\nCRCsum=1\nskip=6\nlabel=driver\nexit 1\n"
-    return script + tar(files)
+    return script + compress(tar(files, mode="w:"))
 
 
 def deliver(root: Path, name: str, kind: str, content: bytes) -> SourceFile:

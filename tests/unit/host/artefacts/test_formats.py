@@ -14,7 +14,7 @@ from typing import BinaryIO
 import pytest
 
 from libs.host.artefacts import rpm, store, tar
-from libs.host.artefacts.members import ArtefactError, Member
+from libs.host.artefacts.members import ArtefactError, Member, zstd
 from libs.host.artefacts.store import Index
 from libs.host.tree import Tree
 from libs.testing.module_files import module_file
@@ -112,8 +112,24 @@ def test_an_installer_brings_what_computing_needs(tmp_path: Path) -> None:
     assert index.sources == ("driver.run",)
 
 
+@pytest.mark.parametrize("kind", ["deb", "rpm", "tar", "run"])
+def test_what_zstd_compressed_is_read(kind: str, tmp_path: Path) -> None:
+    files = packing.driver(VERSION)
+    content = {
+        "deb": packing.deb(files, zstd.compress),
+        "rpm": packing.rpm(files, zstd.compress),
+        "tar": zstd.compress(packing.tar(files, mode="w:")),
+        "run": packing.run(VERSION, zstd.compress),
+    }
+    other = {"run": packing.run(VERSION)}.get(kind) or PACKERS[kind](files)
+    read = unpacked(tmp_path / "zstd", staged(tmp_path / "zstd", kind, content[kind]))
+    assert read
+    assert read == unpacked(tmp_path / "xz", staged(tmp_path / "xz", kind, other))
+
+
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
-def test_a_package_of_dpkg_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", ["xz", "zstd"])
+def test_a_package_of_dpkg_is_read(compression: str, tmp_path: Path) -> None:
     source, root = tmp_path / "source", tmp_path / "root"
     (source / "DEBIAN").mkdir(parents=True)
     (source / "DEBIAN/control").write_text(
@@ -125,7 +141,7 @@ def test_a_package_of_dpkg_is_read(tmp_path: Path) -> None:
     (source / "usr/bin/again").hardlink_to(source / "usr/bin/nvidia-smi")
     package = tmp_path / "x.deb"
     subprocess.run(
-        ["dpkg-deb", "--root-owner-group", "-Zxz", "-b", str(source), str(package)],
+        ["dpkg-deb", "--root-owner-group", f"-Z{compression}", "-b", str(source), str(package)],
         check=True,
         capture_output=True,
     )
@@ -147,7 +163,8 @@ def test_a_package_of_dpkg_is_read(tmp_path: Path) -> None:
         ("run", b"#!/bin/sh\nexit 0\n", "it is no .run file"),
         ("run", b"#!/bin/sh\nskip=3\n" + packing.tar({"/a": b"a"}), "no manifest"),
         ("tar", b"nothing", "it is no tar archive"),
-        ("tar", b"\x28\xb5\x2f\xfd" + b"x" * 100, "compressed by zstd"),
+        ("tar", zstd.compress(packing.tar({"/usr/a": b"a"}, mode="w:"))[:-9], "is damaged"),
+        ("tar", b"\x28\xb5\x2f\xfd" + b"x" * 100, "is damaged"),
         ("tar", packing.tar({"/etc/../root/.ssh/key": b"a"}), "shortest form"),
         ("tar", packing.tar({"/var/spool/cron/root": b"a"}), "where a driver belongs"),
         ("tar", packing.tar({"/usr/lib//modules/6/a.ko": b"a"}), "shortest form"),
