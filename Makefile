@@ -48,7 +48,7 @@ check: $(READY) ## format, lint, types, import rules, generated pages, unit test
 	@$(BIN)/python tools/dashboards.py --check
 
 .units:
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 $(UNIT) $(ARGS)
+	@$(BIN)/python -m pytest -q -n $$($(BIN)/python -m tests.workers units) $(UNIT) $(ARGS)
 
 fix: $(READY) ## format, mend what the linter can, write the generated pages
 	@$(BIN)/ruff format --quiet .

@@ -10,6 +10,7 @@ from libs.testing.realkube.binaries import find_binaries
 from libs.testing.realnodes.ground import find_nodes
 
 _MOST_FOR_CORES = 8
+_MOST_FOR_UNITS = 4
 
 
 class WorkerGroup(Enum):
@@ -28,7 +29,13 @@ class WorkerGroup(Enum):
         return pytest.mark.xdist_group(self.value)
 
 
-def workers() -> int:
+def for_units() -> int:
+    """Return one for each core but one, which checks types meanwhile; 0 is this process."""
+    others = min(os.cpu_count() or 1, _MOST_FOR_UNITS) - 1
+    return others if others > 1 else 0
+
+
+def for_all() -> int:
     """Return one for each core, and one for each group that can run."""
     kube = find_binaries(os.environ).binaries is not None
     nodes = find_nodes(os.environ).binaries is not None
@@ -36,4 +43,4 @@ def workers() -> int:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{workers()}\n")
+    sys.stdout.write(f"{for_units() if sys.argv[1:] == ['units'] else for_all()}\n")

@@ -18,7 +18,7 @@ BATCH = 100
 
 
 def batches() -> list[range]:
-    first, _, end = os.environ.get("SEEDS", f"0-{12 * BATCH}").partition("-")
+    first, _, end = os.environ.get("SEEDS", f"0-{6 * BATCH}").partition("-")
     seeds = range(int(first), int(end or int(first) + 1))
     return [seeds[start : start + BATCH] for start in range(0, len(seeds), BATCH)]
 

@@ -15,7 +15,7 @@ from tests.component.bus.nats_campaign import NatsCampaign
 CONCURRENT = 8
 
 
-@pytest.mark.parametrize("first", range(0, 32, CONCURRENT))
+@pytest.mark.parametrize("first", range(0, 16, CONCURRENT))
 async def test_campaign(first: int, tmp_path: Path) -> None:
     """Campaigns run concurrently, because each mostly waits for a server or a connection."""
     runs = [NatsCampaign(seed, tmp_path) for seed in range(first, first + CONCURRENT)]

@@ -24,6 +24,8 @@ from tests.component.chart.rendered import CHART
 LARGEST = 150 * 1024 * 1024
 PINNED = re.compile(r"^([a-z0-9-]+)==([^ ;]+)(?: ; (.*?))? \\$", re.MULTILINE)
 
+pytestmark = pytest.mark.xdist_group("image")
+
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -33,6 +33,8 @@ from tests.component.scheduler.world import NEW, play
 from tests.component.scheduler.world import World as Fleet
 from tests.support import eventually
 
+pytestmark = pytest.mark.xdist_group("journals")
+
 
 class Run(msgspec.Struct):
     """What a rollout and an upgrade of two nodes left behind."""

@@ -33,7 +33,7 @@ from tests.support import eventually
 WITHIN = 240.0
 """Seconds until a machine has its first driver, on a busy computer."""
 
-pytestmark = pytest.mark.timeout(2 * WITHIN)
+pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.timeout(2 * WITHIN)]
 
 DONE = "is complete: on 1 of 1 nodes"
 COMPLETE = "The upgrade is complete. Everything stays up until Ctrl-C."

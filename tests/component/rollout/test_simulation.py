@@ -23,9 +23,9 @@ from tests.component.rollout.simulation.scenario import (
 )
 
 SEEDS = (
-    *(range(first, first + 20) for first in (100, 120)),
-    *(range(first, first + 50) for first in (SMALL, SMALL + 50, MIG, MIG + 50)),
-    *(range(first, first + 50) for first in (GPUS, IMAGES, LEASES, TAINTS)),
+    *(range(first, first + 10) for first in (100, 110)),
+    *(range(first, first + 50) for first in (SMALL, MIG)),
+    *(range(first, first + 25) for first in (GPUS, IMAGES, LEASES, TAINTS)),
 )
 """Chunks of seeds, so that test processes can share them: large fleets, then small ones, of which
 `make soak ARGS='engine --first 1000000'` plays more."""

@@ -14,7 +14,10 @@ from tests.component.rollout.exploration.starts import (
     bring_up,
     bring_up_tainted,
     disturbances,
+    divide,
+    divide_and_upgrade,
     upgrade,
+    upgrade_with_broken_gpus,
     upgrade_with_failed_gpu,
 )
 
@@ -23,6 +26,9 @@ STARTS = {
     "bring-up": bring_up,
     "bring-up with a startup taint": bring_up_tainted,
     "upgrade with a failed GPU": upgrade_with_failed_gpu,
+    "upgrade with broken GPUs": upgrade_with_broken_gpus,
+    "MIG change": divide,
+    "MIG change and upgrade": divide_and_upgrade,
 }
 ONE_NODE_FAULTS = (*FAULTS, "fail_gpus")
 

@@ -48,14 +48,13 @@ def test_gpus_may_fail_at_any_moment(new_stage: Callable[[], SimulatedStage]) ->
     assert found.states > 500
 
 
-@BEFORE
 @pytest.mark.parametrize("what", [*FAULTS, *ACTS])
-def test_faults_and_acts_while_gpus_had_failed_before(
-    new_stage: Callable[[], SimulatedStage], what: str
-) -> None:
+def test_faults_and_acts_while_gpus_had_failed_before(what: str) -> None:
+    """The driver cures them before the faults, and not before the acts."""
+    before = upgrade_with_failed_gpu if what in FAULTS else upgrade_with_broken_gpus
     start = ExplorationStart(
         name=what,
-        new_stage=requested(new_stage),
+        new_stage=requested(before),
         faults=disturbances([what]) if what in FAULTS else (),
         acts=disturbances([what]) if what in ACTS else (),
     )
