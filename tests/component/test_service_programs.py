@@ -23,7 +23,7 @@ from services.discovery.cluster import role as discovery
 from services.driver.cluster import role as driver
 from services.validator.node.status_files import CUDA
 from tests.component.policy.strict_writes import apply
-from tests.component.programs import NAMESPACE, Programs, address_of, run_programs
+from tests.component.programs import NAMESPACE, PCI_DEVICE, Programs, address_of, run_programs
 from tests.support import eventually
 from tests.unit.fake_machine import BOOT, FakeMachine
 from tests.unit.host.builders import put
@@ -36,13 +36,6 @@ ROLES = [
 ]
 IMAGES = {f"images_{service}": "r.example/i:1" for service, role in ROLES if role == "agent"}
 OTHER_ROLE = {"agent": "cluster", "cluster": "node"}
-PCI_DEVICE = {
-    "class": "0x030200",
-    "vendor": "0x10de",
-    "device": "0x2330",
-    "subsystem_vendor": "0x10de",
-    "subsystem_device": "0x16c1",
-}
 
 
 async def run_python(*arguments: str, **environ: str) -> tuple[int | None, str, str]:

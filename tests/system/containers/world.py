@@ -2,15 +2,17 @@
 
 import asyncio
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from libs.testing.dockerd import Docker
 
 NETWORK: Final = "sluice"
-_GATEWAY: Final = "172.30.0.1"
+GATEWAY: Final = "172.30.0.1"
+"""The address of the network's namespace itself."""
 _SUBNET: Final = "172.30.0.0/24"
+NOTHING: Final[Mapping[str, str]] = {}
 
 
 def address(index: int) -> str:
@@ -25,6 +27,7 @@ class Containers:
         self.docker = docker
         self._make: Any = testcontainers.DockerContainer
         self._client: Any = None
+        self._started: list[Any] = []
 
     async def prepare(self, *archives: Path) -> None:
         """Load images, and make the network."""
@@ -36,7 +39,7 @@ class Containers:
         for archive in archives:
             with archive.open("rb") as file:
                 self._client.images.load(file)
-        pool = docker.types.IPAMPool(subnet=_SUBNET, gateway=_GATEWAY)
+        pool = docker.types.IPAMPool(subnet=_SUBNET, gateway=GATEWAY)
         ipam = docker.types.IPAMConfig(pool_configs=[pool])
         self._client.networks.create(NETWORK, driver="bridge", ipam=ipam)
 
@@ -47,15 +50,34 @@ class Containers:
         *command: str,
         folder: Path,
         hosts: Mapping[str, str],
+        environ: Mapping[str, str] = NOTHING,
+        writable: Sequence[str] = (),
+        **limits: Any,
     ) -> Any:
-        """Start a container at this address, with a folder of the machine at `/settings`."""
+        """Start a container at this address, with a folder of the machine at `/settings`.
+
+        `writable` are empty folders that end with it.
+        """
         endpoint = self._client.api.create_endpoint_config(ipv4_address=address(index))
         container = (
             self._make(image)
             .with_command(list(command))
+            .with_envs(**environ)
             .with_volume_mapping(str(folder), "/settings", "ro")
             .with_kwargs(
-                network=NETWORK, networking_config={NETWORK: endpoint}, extra_hosts=dict(hosts)
+                network=NETWORK,
+                networking_config={NETWORK: endpoint},
+                extra_hosts=dict(hosts),
+                **limits,
             )
         )
-        return await asyncio.to_thread(container.start)
+        for path in writable:
+            container.with_tmpfs_mount(path)
+        await asyncio.to_thread(container.start)
+        self._started.append(container.get_wrapped_container())
+        return self._started[-1]
+
+    def logs(self) -> str:
+        """Return what all containers have written."""
+        logs = ((each.attrs["Config"]["Cmd"], each.logs().decode()) for each in self._started)
+        return "\n".join(f"== {' '.join(command)}\n{log}" for command, log in logs)
