@@ -49,16 +49,19 @@ def plan(tree: Tree, wanted: Wanted) -> Plan:
 
 
 def install(tree: Tree, files: Plan) -> bool:
-    """Write the files; return whether one changed. A runtime reads them when it starts."""
+    """Write the files, and remove others of ours; return whether one changed.
+
+    A runtime reads them when it starts.
+    """
     undoable = UndoableFiles(tree)
     changed = False
+    for path, text in files.items():
+        mode = tree.mode(path) or 0o644
+        changed = undoable.write(path, text.encode(), mode=mode) or changed
     for path in undoable.created():
         # What k3s wrote by a template is in use until it starts again.
         if path not in files and not path.endswith(".tmpl"):
             changed = undoable.remove(path) or changed
-    for path, text in files.items():
-        mode = tree.mode(path) or 0o644
-        changed = undoable.write(path, text.encode(), mode=mode) or changed
     return changed
 
 
