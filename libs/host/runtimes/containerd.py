@@ -26,8 +26,9 @@ NAME: Final = "zz-sluice.toml"
 DROP_IN: Final = f"{FOLDER}/{NAME}"
 IMPORT: Final = f"{FOLDER}/*.toml"
 SPEC_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
-SECTIONS: Final = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
-"""The plugin that starts containers, by version of the configuration."""
+_CRI: Final = "io.containerd.cri.v1.runtime"
+SECTIONS: Final = {2: "io.containerd.grpc.v1.cri", 3: _CRI, 4: _CRI}
+"""The plugin that starts containers, by version of the configuration: 3 since 2.0, 4 since 2.3."""
 _DEFAULT: Final = "runc"
 _DEFAULT_TYPE: Final = "io.containerd.runc.v2"
 _IMPORTS: Final = re.compile(r"^[ \t]*imports[ \t]*=[ \t]*\[", re.MULTILINE)
@@ -127,7 +128,8 @@ def version_of(config: Table, path: str, *, default: int = 1) -> int:
     version = config.get("version", default)
     if type(version) is not int or version not in SECTIONS:
         raise NotConfigurable(
-            f"containerd's configuration {path} has version {version!r}: write it in version 2 or 3"
+            f"containerd's configuration {path} has version {version!r}: write it in version 2, 3"
+            " or 4"
         )
     return version
 

@@ -1,5 +1,6 @@
 """What a real containerd makes of its configuration, before and after ours is added."""
 
+import re
 import subprocess
 import tomllib
 from collections.abc import Mapping
@@ -45,26 +46,37 @@ HOSTS: dict[str, tuple[Containerd, Mapping[str, str]]] = {
         f"imports, {number}": importing(number),
         "a person's": {MAIN: PEOPLES},
         "a node's": {MAIN: config.containerd(version)},
+        "the default": {},
     }.items()
 }
+"""The release and the files; none: what the release prints as its default."""
+
+
+def default_of(program: Path) -> str:
+    command = [program, "config", "default"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def dump(program: Path, root: Path) -> dict[str, Any]:
     """Return the configuration that containerd takes from these files."""
-    for path in root.rglob("*.toml"):
-        path.write_text(path.read_text().replace(f'"{FOLDER}', f'"{root}{FOLDER}'))
+    _replace(root, FOLDER, f"{root}{FOLDER}")
     command = [program, "--config", f"{root}{MAIN}", "config", "dump"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    for path in root.rglob("*.toml"):
-        path.write_text(path.read_text().replace(f'"{root}{FOLDER}', f'"{FOLDER}'))
+    _replace(root, f"{root}{FOLDER}", FOLDER)
     return tomllib.loads(found)
+
+
+def _replace(root: Path, here: str, there: str) -> None:
+    """Replace the begin of paths in all files."""
+    for path in root.rglob("*.toml"):
+        path.write_text(re.sub(rf"""(["']){here}""", rf"\1{there}", path.read_text()))
 
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_only_the_handlers_are_new(search: NodeSearch, tmp_path: Path, host: str) -> None:
     version, files = HOSTS[host]
     program = search.programs.containerd(version) / "containerd"
-    for path, text in files.items():
+    for path, text in (files or {MAIN: default_of(program)}).items():
         put(tmp_path, path, text)
     before = dump(program, tmp_path)
     here = Tree(tmp_path)

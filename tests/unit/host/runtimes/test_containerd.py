@@ -82,11 +82,12 @@ def test_imports_of_people_stay(imports: str, expected: str) -> None:
     assert configure(text.format(imports), {}).main == text.format(expected)
 
 
-def test_containerd_2_needs_no_switch_for_cdi() -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_containerd_2_needs_no_switch_for_cdi(version: int) -> None:
     runtimes = dict.fromkeys(("nvidia", "nvidia-cdi"), 0)
-    made = drop_in("version = 3\n")
+    made = drop_in(f"version = {version}\n")
     assert made == {
-        "version": 3,
+        "version": version,
         "plugins": {
             CRI_3: {"containerd": {"runtimes": {name: {"runtime_type": RUNC} for name in runtimes}}}
         },
@@ -137,8 +138,8 @@ def test_without_a_file_there_is_a_small_one() -> None:
     [
         ("version = ", f"{MAIN} is not valid TOML"),
         ("a = " + "[" * 10_000, f"{MAIN} is not valid TOML"),
-        ("", "has version 1: write it in version 2 or 3"),
-        ("version = 4", "has version 4"),
+        ("", "has version 1: write it in version 2, 3 or 4"),
+        ("version = 5", "has version 5"),
         ("version = true", "has version True"),
         ("version = [2]", r"has version \[2\]"),
         ("version = 2.0", "has version 2.0"),
