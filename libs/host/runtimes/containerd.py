@@ -2,7 +2,7 @@
 
 The handlers are aliases of the default runtime, so that pods which name them start. A drop-in file
 has the whole section of containers, because before 2.1 containerd replaces a section by that of an
-imported file. So it is read last: its folder is the last of the imports, its name the last there.
+imported file. So it is read last: it is the last of the imports, or has the last name in a folder.
 The main file stays as a person wrote it, except for one entry of its imports.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from itertools import islice
-from posixpath import normpath
+from posixpath import normpath, splitext
 from typing import Any, Final, cast
 
 import msgspec
@@ -24,11 +24,11 @@ MAIN: Final = "/etc/containerd/config.toml"
 FOLDER: Final = "/etc/containerd/conf.d"
 NAME: Final = "zz-sluice.toml"
 DROP_IN: Final = f"{FOLDER}/{NAME}"
-IMPORT: Final = f"{FOLDER}/*.toml"
+IMPORT: Final = f"{FOLDER}/zz-sluice*.toml"
 SPEC_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
 _CRI: Final = "io.containerd.cri.v1.runtime"
 SECTIONS: Final = {2: "io.containerd.grpc.v1.cri", 3: _CRI, 4: _CRI}
-"""The plugin that starts containers, by version of the configuration: 3 since 2.0, 4 since 2.3."""
+"""The plugin that starts containers, by version of the configuration: 3 in 2.0, 4 in 2.4."""
 _DEFAULT: Final = "runc"
 _DEFAULT_TYPE: Final = "io.containerd.runc.v2"
 _IMPORTS: Final = re.compile(r"^[ \t]*imports[ \t]*=[ \t]*\[", re.MULTILINE)
@@ -183,13 +183,16 @@ def _spec_folders(section: Table) -> list[str]:
 
 
 def _with_import(text: str, config: Table, layout: Layout) -> str:
-    """Return the main file with our folder last among its imports; all else stays byte for byte."""
+    """Return the main file with our file last among its imports; all else stays byte for byte.
+
+    A pattern may lead to nothing, while containerd 1.7 does not start without a file that is named.
+    """
     imports = _texts(config.get("imports", []))
     if imports is None:
         raise NotConfigurable(f"imports in {layout.main} is no list of texts: correct the file")
     if any(is_imported(layout.drop_in, each) for each in imports_of(text, layout.main)):
         return text
-    pattern = f"{layout.drop_in.rpartition('/')[0]}/*.toml"
+    pattern = "*".join(splitext(layout.drop_in))
     expected = {**config, "imports": [*imports, pattern]}
     for changed in _inserted(text, pattern, is_there="imports" in config):
         if _parsed(changed) == expected:

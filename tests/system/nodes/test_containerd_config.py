@@ -42,7 +42,11 @@ HOSTS: dict[str, tuple[Containerd, Mapping[str, str]]] = {
     f"{name} of {version}": (version, files)
     for version, number in ((Containerd.V1_7, 2), (Containerd.V2, 2), (Containerd.V2, 3))
     for name, files in {
-        f"nothing, {number}": {MAIN: f"version = {number}\n"},
+        f"nothing, {number}": {
+            MAIN: f"version = {number}\n",
+            # What is not imported stays so.
+            f"{FOLDER}/conf.d/unused.toml": importing(number)[f"{FOLDER}/more/10-a.toml"],
+        },
         f"imports, {number}": importing(number),
         "a person's": {MAIN: PEOPLES},
         "a node's": {MAIN: config.containerd(version)},
