@@ -78,7 +78,10 @@ def configure(
                 " is not known: give both the same version"
             )
         found = section_of(other, version, path)
-        section = _merged(section, found) if layout.merges else found or section
+        if layout.merges:
+            section = _merged(section, found)
+        elif has_section(text, path):
+            section = found
     plugins = {SECTIONS[version]: _with_handlers(section, version, layout)}
     drop_in = toml.dumps({"version": version, "plugins": plugins})
     return Change(main=_with_import(before, config, layout), drop_in=drop_in)
@@ -137,6 +140,12 @@ def version_of(config: Table, path: str, *, default: int = 1) -> int:
 def section_of(config: Table, version: int, path: str) -> Table:
     """Return a copy of the section of containers; empty if it is missing."""
     return deepcopy(table_at(config, ("plugins", SECTIONS[version]), path))
+
+
+def has_section(text: str, path: str) -> bool:
+    """Return whether a file has the section of containers."""
+    plugins = table_at(parse(text, path), ("plugins",), path)
+    return any(each in plugins for each in SECTIONS.values())
 
 
 def aliases(section: Table, handlers: Sequence[str], path: str) -> dict[str, Table]:

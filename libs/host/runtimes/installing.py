@@ -1,6 +1,6 @@
 """Write what a container runtime's configuration needs, so that it can be taken back (I12)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
@@ -70,34 +70,57 @@ def _containerd(tree: Tree, main: str, drop_in: str, wanted: Wanted) -> Plan:
     layout = containerd.Layout(
         main=main, drop_in=drop_in, handlers=wanted.handlers, merges=wanted.merges
     )
-    imported = dict(_imported(tree, text, layout))
-    change = containerd.configure(text, imported, layout)
+    earlier, later = _imported(tree, text, layout)
+    hiding = [path for path, other in later if containerd.has_section(other, path)]
+    if hiding and not wanted.merges:
+        raise NotConfigurable(
+            f"containerd before 2.1 takes the section of containers from the last file alone, and"
+            f" reads {hiding[-1]} after {drop_in}: name a file in RUNTIME_DROP_IN_CONFIG of"
+            " spec.toolkit.env that it reads last"
+        )
+    change = containerd.configure(text, dict((*earlier, *later)), layout)
     # The drop-in first: until the main file imports it, it has no effect.
     return {drop_in: change.drop_in, main: change.main}
 
 
-def _imported(tree: Tree, main: str | None, layout: containerd.Layout) -> Iterator[tuple[str, str]]:
-    """Yield the files that are imported, in the order in which containerd reads them.
+_Texts = list[tuple[str, str]]
+"""Paths and texts of files, in the order in which containerd reads them."""
 
-    Our own are left out, also one of an earlier setting.
+
+def _imported(tree: Tree, main: str | None, layout: containerd.Layout) -> tuple[_Texts, _Texts]:
+    """Return the files that are imported before our own, and those after it.
+
+    What we wrote by an earlier setting is in neither.
     """
     seen = {layout.main, layout.drop_in, *UndoableFiles(tree).created()}
+    found: _Texts = []
+    place: int | None = None
     pending = [] if main is None else [(layout.main, main)]
     while pending:
         path, text = pending.pop(0)
         for pattern in containerd.imports_of(text, path):
             new = [each for each in _matching(tree, pattern) if each not in seen]
             seen.update(new)
-            for each in new:
-                imported = _text(tree, each)
-                if imported is not None:
-                    yield each, imported
-                    pending.append((each, imported))
-                elif "*" not in pattern:
-                    raise NotConfigurable(
-                        f"{path} imports {each}, which does not exist, so containerd reads no file"
-                        " after it: correct the imports"
-                    )
+            texts = _existing(tree, new, path=path, pattern=pattern)
+            if place is None and containerd.is_imported(layout.drop_in, pattern):
+                place = len(found) + sum(each < layout.drop_in for each, _ in texts)
+            found += texts
+            pending += texts
+        # It is going to be the last import of the main file.
+        place = len(found) if place is None else place
+    return found[:place], found[place:]
+
+
+def _existing(tree: Tree, paths: Iterable[str], *, path: str, pattern: str) -> _Texts:
+    """Return the files that a pattern of a file names; raise `NotConfigurable`."""
+    texts = [(each, _text(tree, each)) for each in paths]
+    missing = [each for each, text in texts if text is None]
+    if missing and "*" not in pattern:
+        raise NotConfigurable(
+            f"{path} imports {missing[0]}, which does not exist, so containerd reads no file after"
+            " it: correct the imports"
+        )
+    return [(each, text) for each, text in texts if text is not None]
 
 
 def _k3s(tree: Tree, main: str, wanted: Wanted) -> Plan:

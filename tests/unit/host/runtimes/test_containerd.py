@@ -101,6 +101,9 @@ def test_a_later_file_replaces_the_section_as_containerd_does() -> None:
     section = drop_in(PEOPLES, other)["plugins"][CRI_2]
     assert "sandbox_image" not in section
     assert section["cdi_spec_dirs"] == ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]
+    # Also by one without a value: containerd's own runtime is the default again.
+    none = drop_in(PEOPLES, f'version = 2\n[plugins."{CRI_2}"]\n')["plugins"][CRI_2]
+    assert set(none["containerd"]["runtimes"]) == {"runc", *HANDLERS}
     unrelated = 'version = 2\n[plugins."io.containerd.internal.v1.opt"]\npath = "/opt"\n'
     assert drop_in(PEOPLES, unrelated) == drop_in(PEOPLES)
 

@@ -115,13 +115,32 @@ def test_all_files_that_containerd_reads_count(tmp_path: Path) -> None:
             "/etc/containerd/y/b.toml": f'imports = ["{MAIN}"]\nversion = 2\n{CRUN}',
         },
     )
-    assert "crun" in installing.plan(here, Wanted())[DROP_IN]
+    assert "crun" in installing.plan(here, Wanted(merges=True))[DROP_IN]
     put(tmp_path, "/etc/containerd/y/b.toml", "[")
     with pytest.raises(NotConfigurable, match=r"y/b\.toml is not valid TOML"):
         installing.plan(here, Wanted())
     (tmp_path / "etc/containerd/y/b.toml").unlink()
     with pytest.raises(NotConfigurable, match=r"imports /etc/containerd/y/b\.toml, which does not"):
         installing.plan(here, Wanted())
+
+
+@pytest.mark.parametrize(
+    "later", ["/etc/containerd/conf.d/zzz.toml", "/etc/containerd/more/a.toml"]
+)
+def test_a_file_that_would_hide_our_own_is_named(tmp_path: Path, later: str) -> None:
+    main = 'imports = ["conf.d/*.toml", "more/*.toml"]\nversion = 2\n'
+    here = tree(tmp_path, {MAIN: main, later: f"version = 2\n{CRUN}", REGISTRY: "version = 2\n"})
+    before = content(tmp_path)
+    with pytest.raises(NotConfigurable, match=f"reads {later} after {DROP_IN}: name a file in"):
+        install(here)
+    assert content(tmp_path) == before
+    for wanted in (
+        Wanted(merges=True),
+        Wanted(drop_in="/etc/containerd/more/zz-sluice.toml"),
+    ):
+        plan = installing.plan(here, wanted)
+        assert plan[MAIN] == main
+        assert "crun" in next(iter(plan.values()))
 
 
 def test_another_place_of_our_file_replaces_the_first(tmp_path: Path) -> None:
