@@ -78,6 +78,16 @@ class UndoableFiles:
         """Return the last change of each file and link, by path."""
         return {change.path: change for change in self._changes() if not change.folder}
 
+    def created(self) -> tuple[str, ...]:
+        """Return the files that were not there before, and are as they were written last."""
+        last = self.logged()
+        first = {change.path: change for change in reversed(self._changes())}
+        return tuple(
+            path
+            for path, change in last.items()
+            if first[path].before is None and self.is_as_written(change)
+        )
+
     def is_as_written(self, change: FileChange) -> bool:
         """Return whether nobody changed a file or link since."""
         found = self._tree.link(change.path)

@@ -23,6 +23,7 @@ MAX_BYTES: Final = 4 << 20
 MAX_NAMES: Final = 100_000
 """The most names that are read from a folder."""
 _CHUNK: Final = 1 << 20
+_UNFINISHED: Final = ".unfinished"
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 _MISSING: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ESRCH))
@@ -343,8 +344,13 @@ def _write_all(file: int, data: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
+def is_unfinished(name: str) -> bool:
+    """Return whether a file is what a killed process left of a `write`."""
+    return name.startswith(".") and name.endswith(_UNFINISHED)
+
+
 def _unfinished(name: str) -> str:
-    return f".{name}.unfinished"
+    return f".{name}{_UNFINISHED}"
 
 
 def _readlink(name: str, folder: int) -> str:

@@ -17,6 +17,7 @@ SPECS: Final = frozenset(("/var/run/cdi", "/run/cdi"))
 _VERBOSE: Final = b"\x08\x01"
 """A request with the field `verbose`, which asks for the configuration."""
 _NAME: Final = 2
+_VERSION: Final = 3
 _INFO: Final = 2
 _HANDLERS: Final = 3
 
@@ -25,6 +26,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What a runtime said."""
 
     name: str = ""
+    version: str = ""
     handlers: tuple[str, ...] = ()
     reads_cdi: bool = False
     error: str = ""
@@ -40,7 +42,8 @@ def read(version: bytes, status: bytes) -> Answer:
     Since containerd 2 and CRI-O 1.31 the handlers are listed. containerd 1.7 says them only in its
     configuration, as it says whether it reads CDI specs; CRI-O always does that.
     """
-    name = dict(_fields(version)).get(_NAME, b"").decode(errors="replace")
+    said = dict(_fields(version))
+    name = said.get(_NAME, b"").decode(errors="replace")
     config: dict[str, Any] = {}
     handlers: set[str] = set()
     for field, value in _fields(status):
@@ -58,6 +61,7 @@ def read(version: bytes, status: bytes) -> Answer:
     is_on = config.get("enableCDI", True) is True
     return Answer(
         name=name,
+        version=said.get(_VERSION, b"").decode(errors="replace"),
         handlers=tuple(sorted(handlers - {""})),
         reads_cdi=name == "cri-o" or (reads and is_on),
     )

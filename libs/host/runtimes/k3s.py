@@ -29,6 +29,11 @@ def is_generated(path: str) -> bool:
 def template_path(generated: str, path: str) -> str:
     """Return the path of the template of this configuration."""
     version = containerd.version_of(containerd.parse(generated, path), path)
+    if version not in _TEMPLATES:
+        raise NotConfigurable(
+            f"{path} has version {version}, of which the template's name is not known: add the"
+            f" handlers {' and '.join(HANDLERS)} by hand"
+        )
     return f"{path.rpartition('/')[0]}/{_TEMPLATES[version]}"
 
 
@@ -47,7 +52,7 @@ def configure(
     config = containerd.parse(generated, path)
     version = containerd.version_of(config, path)
     section = containerd.section_of(config, version, path)
-    if section.get("enable_cdi", version == 3) is not True:
+    if section.get("enable_cdi", version >= 3) is not True:
         raise NotConfigurable(
             f"{path} does not switch on CDI, which only a template of the whole file can do: set"
             f" enable_cdi = true in {template_path(generated, path)}, or upgrade to a release with"

@@ -60,6 +60,7 @@ class CriRuntime:
                 raise RuntimeUnavailable(f"the container runtime at {path}: {answer.error}")
             return RuntimeStatus(
                 name=answer.name,
+                version=answer.version,
                 handlers=frozenset(answer.handlers),
                 reads_cdi=answer.reads_cdi,
                 pid=pid,

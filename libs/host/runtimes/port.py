@@ -18,6 +18,8 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """`containerd` or `cri-o`."""
+    version: str = ""
+    """Such as `v2.4.2`."""
     handlers: frozenset[str] = frozenset()
     reads_cdi: bool = False
     """Whether it gives containers the devices of the specs in `/var/run/cdi`."""

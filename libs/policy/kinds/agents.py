@@ -56,7 +56,8 @@ class Toolkit(AgentSection, frozen=True, kw_only=True):
             "Whether containers can have GPUs.",
             effect="true: the driver agent keeps CDI specs of the node's GPUs in /var/run/cdi, and"
             " gives containerd or CRI-O the handlers of the RuntimeClasses; false: another toolkit"
-            " does that, and what was configured is taken back",
+            " does that, which reads NVIDIA_VISIBLE_DEVICES unless devicePlugin.env sets another"
+            " DEVICE_LIST_STRATEGY, and what was configured is taken back",
         ),
     ] = True
     env: Annotated[

@@ -161,12 +161,21 @@ def _nri(policy: ClusterPolicy, operands: Operands) -> Mapping[str, str]:
     return {name: value for name, value in settings.items() if value}
 
 
+_FOR_ANOTHER_TOOLKIT: Final = {
+    "SLUICE_DEVICE_LIST_STRATEGY": "envvar",
+    "SLUICE_PASS_DEVICE_SPECS": "true",
+}
+"""The settings of the GPU Operator without CDI: there are no CDI specs of ours then."""
+
+
 def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the device plugin, which offers a node's GPUs to the kubelet."""
     section = policy.spec.device_plugin
     # As in the GPU Operator, GPUDirect Storage comes with the verbs of RDMA.
     switches = {"GDS": operands.gds, "MOFED": operands.gds, "GDRCOPY": operands.gdrcopy}
     env = {f"SLUICE_{name}_ENABLED": "true" for name, is_on in switches.items() if is_on}
+    if not policy.spec.toolkit.enabled:
+        env |= _FOR_ANOTHER_TOOLKIT
     env |= _variables(section.env, PLUGIN_VARIABLES)
     env["SLUICE_DEVICE_PLUGINS"] = DEVICE_PLUGINS
     env["SLUICE_MIG_STRATEGY"] = operands.mig_strategy.value

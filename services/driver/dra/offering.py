@@ -59,8 +59,22 @@ class ClaimOffering:
 
     @property
     def problem(self) -> str:
-        """Why not all GPUs can be claimed; empty if they can."""
-        return self._inspection.problem or self._kubelet_problem or self._publication.problem
+        """Why not all GPUs can be claimed, or none of them; empty if some can."""
+        return (
+            self._inspection.problem
+            or self._kubelet_problem
+            or self._publication.problem
+            or self._nothing_to_claim
+        )
+
+    @property
+    def _nothing_to_claim(self) -> str:
+        """Why no pod of this node gets a GPU, although the GPUs could be read."""
+        usable = self._claims.usable
+        if usable.withheld or _offered(usable):
+            return ""
+        reason = next(iter(usable.reasons.values()), "the driver shows none")
+        return f"no GPU of this node can be claimed: {reason}"
 
     async def run(self) -> None:
         while True:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.host.files import UndoableFiles
-from libs.host.runtimes import installing
+from libs.host.runtimes import containerd, installing
 from libs.host.runtimes.common import HANDLERS, NotConfigurable
 from libs.host.runtimes.installing import RuntimeKind, Wanted
 from libs.host.runtimes.port import RuntimeStatus
@@ -161,6 +161,7 @@ def _wanted(status: RuntimeStatus, settings: RuntimeSettings) -> Wanted:
         main=settings.main or status.config,
         drop_in=settings.drop_in,
         handlers=settings.handlers,
+        merges=containerd.merges(status.version),
     )
 
 

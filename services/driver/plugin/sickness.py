@@ -1,8 +1,8 @@
 """Which GPUs are not to be used, by the verdict of `libs.health` and the switches of NVIDIA's.
 
 An XID counts against a GPU as `libs.health` judges it, without those that NVIDIA's device plugin
-skips by default, or by `DP_DISABLE_HEALTHCHECKS`. One that `DP_ENABLE_HEALTHCHECKS` names counts
-whatever it means, until the driver is loaded anew. Pure.
+skips by default, or by `DP_DISABLE_HEALTHCHECKS`. One that `DP_ENABLE_HEALTHCHECKS` names, or each
+by `all` there, counts whatever it means, until the driver is loaded anew. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,9 +28,15 @@ class XidSwitches(msgspec.Struct, frozen=True, kw_only=True):
     skipped: frozenset[int] = SKIPPED
     enabled: frozenset[int] = frozenset()
     """These count whatever they mean."""
+    every: bool = False
+    """Each counts whatever it means."""
 
     def counted(self, xids: Iterable[int]) -> tuple[int, ...]:
         return () if self.off else tuple(each for each in xids if each not in self.skipped)
+
+    def forces(self, xid: int) -> bool:
+        """Return whether this XID counts whatever it means."""
+        return self.every or xid in self.enabled
 
 
 def switches(disable: str, enable: str) -> XidSwitches:
@@ -38,7 +44,7 @@ def switches(disable: str, enable: str) -> XidSwitches:
     disabled, enabled = _words(disable), _words(enable)
     numbers = _numbers(enabled)
     if "all" in enabled:
-        return XidSwitches(skipped=frozenset())
+        return XidSwitches(skipped=frozenset(), every=True)
     # As with NVIDIA's, single XIDs cannot be switched on when all are off.
     if _ALL & disabled:
         return XidSwitches(off=True)
@@ -58,14 +64,14 @@ class Sickness(msgspec.Struct, frozen=True, kw_only=True):
 
     records: Records = ()
     forced: Mapping[str, int] = {}
-    """The enabled XID of each GPU that had one, by UUID."""
+    """The XID of each GPU that counts whatever it means, by UUID."""
 
     def after(self, sweep: Sweep, at: Moment, xids: XidSwitches) -> "Sickness":
         """Return what is known after a sweep."""
         counted = {uuid: xids.counted(codes) for uuid, codes in sweep.xids.items()}
         forced = {} if sweep.reloaded else dict(self.forced)
         for uuid, codes in counted.items():
-            forced.update((uuid, code) for code in codes if code in xids.enabled)
+            forced.update((uuid, code) for code in codes if xids.forces(code))
         return Sickness(
             records=after_sweep(self.records, replace(sweep, xids=counted), at), forced=forced
         )

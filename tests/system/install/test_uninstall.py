@@ -34,7 +34,7 @@ async def test_helm_uninstall_leaves_nothing(world: World) -> None:
     machine.set_driver(VERSION, DriverSettings())
     await world.until_agents_are_ready(AGENTS, within=400)
     await world.kubectl.succeeds("get", "runtimeclass", "nvidia", within=120)
-    assert "99-sluice.toml" in await world.host()
+    assert "zz-sluice.toml" in await world.host()
 
     said = await world.uninstall()
     assert 'release "sluice" uninstalled' in said

@@ -208,6 +208,14 @@ def test_the_device_plugin_gets_the_variables_that_it_reads() -> None:
     assert not {"DEVICE_LIST_STRATEGY", "SLUICE_CONFIG_FILE", "SLUICE_SLUICE_NODE"} & set(env)
 
 
+def test_without_the_toolkit_the_policy_may_still_say_how_gpus_are_named() -> None:
+    variable = {"name": "DEVICE_LIST_STRATEGY", "value": "volume-mounts"}
+    policy = cluster_policy(toolkit={"enabled": False}, devicePlugin={"env": [variable]})
+    pod = pod_of(Situation([policy]).rendering(), "nvidia-device-plugin-daemonset")
+    env = env_of(pod["containers"][0])
+    assert env["SLUICE_DEVICE_LIST_STRATEGY"] == "volume-mounts"
+
+
 def test_variables_of_the_device_plugin_are_settings_that_it_has() -> None:
     settings = {name.lower() for name in PLUGIN_VARIABLES} | {"mig_strategy"}
     settings |= {"plugin_config", "plugin_config_dir"}

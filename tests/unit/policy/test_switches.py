@@ -58,7 +58,12 @@ WORKING: dict[tuple[str, str], Effect] = {
     ("NVIDIADriver", "gds.enabled"): GDS,
     ("ClusterPolicy", "gdrcopy.enabled"): GDRCOPY,
     ("NVIDIADriver", "gdrcopy.enabled"): GDRCOPY,
-    ("ClusterPolicy", "toolkit.enabled"): TOOLKIT,
+    ("ClusterPolicy", "toolkit.enabled"): {
+        **TOOLKIT,
+        # Without our CDI specs, the device plugin tells another toolkit.
+        "sluice-device-plugin SLUICE_DEVICE_LIST_STRATEGY": ("envvar", None),
+        "sluice-device-plugin SLUICE_PASS_DEVICE_SPECS": ("true", None),
+    },
     ("ClusterPolicy", "cdi.enabled"): {
         **TOOLKIT,
         "RuntimeClass nvidia-cdi": ADDED,

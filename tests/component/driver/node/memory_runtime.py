@@ -1,4 +1,8 @@
-"""A container runtime that reads the files of a folder when it starts, as containerd 1.7 does."""
+"""A container runtime that reads the files of a folder when it starts, as containerd 1.7 does.
+
+In version 2 it has its own `runc` only as long as no file names a runtime. It does not start
+without its default runtime.
+"""
 
 import tomllib
 from fnmatch import fnmatchcase
@@ -39,7 +43,12 @@ class MemoryRuntime:
                 if fnmatchcase(name, names):
                     imported = tomllib.loads(self._tree.text(f"{folder}/{name}") or "")
                     section = _section(imported) or section
-        self._config = section
+        of_containers = section.get("containerd", {})
+        runtimes = of_containers.setdefault("runtimes", {})
+        if config["version"] == 3 or not runtimes:
+            runtimes = {"runc": {}, **runtimes}
+        if of_containers.get("default_runtime_name", "runc") in runtimes:
+            self._config = {**section, "runtimes": runtimes}
 
     def instance(self) -> object:
         return None if self._config is None else self._pid
@@ -48,10 +57,9 @@ class MemoryRuntime:
         self.questions += 1
         if self._config is None:
             raise RuntimeUnavailable("the container runtime does not answer")
-        runtimes = self._config.get("containerd", {}).get("runtimes", {})
         return RuntimeStatus(
             name="containerd",
-            handlers=frozenset(("runc", *runtimes)),
+            handlers=frozenset(self._config["runtimes"]),
             reads_cdi=self._config.get("enable_cdi", False),
             pid=self._pid,
             unit=self._unit,

@@ -142,14 +142,22 @@ async def test_without_an_answer_of_the_kubelet_nothing_is_published(world: Worl
 
 @in_world
 async def test_gpus_that_fail_or_have_no_spec_are_left_out(world: World) -> None:
-    async with world.agent():
+    async with world.agent() as service:
         await world.until_published("gpu-0", "gpu-1")
         world.driver.gpus.change([gpu(0), gpu(1, problem=GpuProblem.RESET_REQUIRED)])
         await world.until_published("gpu-0")
+        assert service.unready_reasons() == []
         world.put_specs("GPU-1")
         await world.until_published()
+        (reason,) = service.unready_reasons()
+        assert "no GPU of this node can be claimed: no container can get it" in reason
         world.put_specs("GPU-0", "GPU-1")
         await world.until_published("gpu-0")
+        assert service.unready_reasons() == []
+        world.driver.gpus.change([])
+        await world.until_published()
+        (reason,) = service.unready_reasons()
+        assert reason.endswith("can be claimed: the driver shows none")
         world.driver.set_version("")
         await world.until_published()
         world.driver.set_version(VERSION)

@@ -5,8 +5,9 @@ import pytest
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.reports import Outcome
+from libs.host.cdi import published
 from libs.host.deviceplugin.port import AllocationRefused
-from libs.policy.plugin_config.config import MigStrategy
+from libs.policy.plugin_config.config import ListStrategy, MigStrategy
 from services.driver.plugin.allocation import IMEX_CHANNEL
 from services.driver.plugin.current_config import READ_INTERVAL
 from services.driver.plugin.offering import INSPECT_EVERY, NO_IMEX
@@ -79,6 +80,18 @@ async def test_a_gpu_that_is_in_no_cdi_spec_is_unhealthy(world: World) -> None:
         world.put_specs("GPU-0", "GPU-1")
         await world.clock.sleep(SOON)
         assert world.kubelet.last == BOTH
+
+
+@in_world
+async def test_for_another_toolkit_gpus_need_no_cdi_spec(world: World) -> None:
+    world.machine.tree.remove(published.GPU_FILE)
+    world.settings = {"device_list_strategy": (ListStrategy.ENVVAR,)}
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == BOTH
+        assert service.unready_reasons() == []
+        given = world.answers.allocator_for(GPU).allocate(["GPU-1"])
+        assert (given.env, given.cdi_devices) == ({"NVIDIA_VISIBLE_DEVICES": "GPU-1"}, ())
 
 
 @in_world

@@ -43,9 +43,9 @@ class Node:
         ("79, 48,,x,-1,4.5", "", XidSwitches(skipped=SKIPPED | {48, 79})),
         ("", "13", XidSwitches(skipped=SKIPPED - {13}, enabled=frozenset({13}))),
         ("79", "79", XidSwitches(skipped=SKIPPED, enabled=frozenset({79}))),
-        ("79", "all", XidSwitches(skipped=frozenset())),
+        ("79", "all", XidSwitches(skipped=frozenset(), every=True)),
         ("all", "79", XidSwitches(off=True)),
-        ("all", "ALL", XidSwitches(skipped=frozenset())),
+        ("all", "ALL", XidSwitches(skipped=frozenset(), every=True)),
     ],
 )
 def test_switches(disable: str, enable: str, expected: XidSwitches) -> None:
@@ -63,6 +63,8 @@ def test_switches(disable: str, enable: str, expected: XidSwitches) -> None:
         ("79", "79", 79, True),
         ("", "13", 13, True),
         ("all", "13", 13, False),
+        ("", "all", 13, True),
+        ("all", "all", 31, True),
     ],
 )
 def test_an_xid_counts_by_the_switches(disable: str, enable: str, xid: int, sick: bool) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from libs.host.runtimes import toml
-from libs.host.runtimes.common import NotConfigurable
-from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN, configure
+from libs.host.runtimes.common import HANDLERS, NotConfigurable
+from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN, Layout, configure, merges
 
 CRI_2 = "io.containerd.grpc.v1.cri"
 CRI_3 = "io.containerd.cri.v1.runtime"
@@ -67,9 +67,12 @@ def test_the_main_file_stays_but_for_its_imports() -> None:
 @pytest.mark.parametrize(
     ("imports", "expected"),
     [
-        ("imports = []", f'imports = ["{IMPORT}", ]'),
-        ('imports=["/a.toml"] # x', f'imports=["{IMPORT}", "/a.toml"] # x'),
-        ('imports = [\n  # x\n  "/a",\n]', f'imports = ["{IMPORT}", \n  # x\n  "/a",\n]'),
+        ("imports = []", f'imports = ["{IMPORT}"]'),
+        ('imports=["/a.toml"] # x', f'imports=["/a.toml", "{IMPORT}"] # x'),
+        ('imports = [\n  # [x]\n  "/[a]",\n]', f'imports = [\n  # [x]\n  "/[a]",\n"{IMPORT}"]'),
+        ('imports = ["/a" # ]\n]', f'imports = ["/a" # ]\n, "{IMPORT}"]'),
+        ('imports = ["/etc/containerd/*"]', f'imports = ["/etc/containerd/*", "{IMPORT}"]'),
+        ('imports = ["../containerd/conf.d/*"]', 'imports = ["../containerd/conf.d/*"]'),
         ('imports = ["/etc/containerd/conf.d/*"]', 'imports = ["/etc/containerd/conf.d/*"]'),
         (f'imports = ["{DROP_IN}"]', f'imports = ["{DROP_IN}"]'),
     ],
@@ -79,11 +82,12 @@ def test_imports_of_people_stay(imports: str, expected: str) -> None:
     assert configure(text.format(imports), {}).main == text.format(expected)
 
 
-def test_containerd_2_needs_no_switch_for_cdi() -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_containerd_2_needs_no_switch_for_cdi(version: int) -> None:
     runtimes = dict.fromkeys(("nvidia", "nvidia-cdi"), 0)
-    made = drop_in("version = 3\n")
+    made = drop_in(f"version = {version}\n")
     assert made == {
-        "version": 3,
+        "version": version,
         "plugins": {
             CRI_3: {"containerd": {"runtimes": {name: {"runtime_type": RUNC} for name in runtimes}}}
         },
@@ -97,6 +101,9 @@ def test_a_later_file_replaces_the_section_as_containerd_does() -> None:
     section = drop_in(PEOPLES, other)["plugins"][CRI_2]
     assert "sandbox_image" not in section
     assert section["cdi_spec_dirs"] == ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]
+    # Also by one without a value: containerd's own runtime is the default again.
+    none = drop_in(PEOPLES, f'version = 2\n[plugins."{CRI_2}"]\n')["plugins"][CRI_2]
+    assert set(none["containerd"]["runtimes"]) == {"runc", *HANDLERS}
     unrelated = 'version = 2\n[plugins."io.containerd.internal.v1.opt"]\npath = "/opt"\n'
     assert drop_in(PEOPLES, unrelated) == drop_in(PEOPLES)
 
@@ -107,10 +114,26 @@ def test_a_handler_that_is_there_stays_as_it_is() -> None:
     assert runtimes["nvidia"] == {"runtime_type": "theirs"}
 
 
+def test_since_2_1_the_sections_of_all_files_are_one() -> None:
+    runc = f'[plugins."{CRI_3}".containerd.runtimes.runc'
+    main = f'version = 3\n[plugins."{CRI_3}"]\nids = [1]\n{runc}.options]\nSystemdCgroup = true\n'
+    other = f'[plugins."{CRI_3}"]\nids = [2]\n{runc}]\nsandboxer = "x"\n'
+    assert (merges("v2.1.0"), merges("2.4.2"), merges("v10.0.0-beta")) == (True, True, True)
+    assert (merges("1.7.35"), merges("v2.0.9"), merges(""), merges("next")) == (False,) * 4
+    text = configure(main, {OTHER: other}, Layout(merges=True)).drop_in
+    expected = {"sandboxer": "x", "options": {"SystemdCgroup": True}}
+    section = tomllib.loads(text)["plugins"][CRI_3]
+    aliases = {name: {"runtime_type": RUNC, **expected} for name in HANDLERS}
+    assert section["containerd"]["runtimes"] == {"runc": expected, **aliases}
+    assert section["ids"] == [2]
+
+
 def test_without_a_file_there_is_a_small_one() -> None:
     change = configure(None, {})
     assert change.main == f'imports = ["{IMPORT}"]\nversion = 2\n'
-    assert set(tomllib.loads(change.drop_in)["plugins"]) == {CRI_2}
+    (section,) = tomllib.loads(change.drop_in)["plugins"].values()
+    # containerd 1.7 has no runtime of its own beside those that a file names.
+    assert set(section["containerd"]["runtimes"]) == {"runc", *HANDLERS}
 
 
 @pytest.mark.parametrize(
@@ -118,9 +141,11 @@ def test_without_a_file_there_is_a_small_one() -> None:
     [
         ("version = ", f"{MAIN} is not valid TOML"),
         ("a = " + "[" * 10_000, f"{MAIN} is not valid TOML"),
-        ("", "has version 1: write it in version 2 or 3"),
-        ("version = 4", "has version 4"),
+        ("", "has version 1: write it in version 2, 3 or 4"),
+        ("version = 5", "has version 5"),
         ("version = true", "has version True"),
+        ("version = [2]", r"has version \[2\]"),
+        ("version = 2.0", "has version 2.0"),
         ("version = 2\nimports = 3", "is no list of texts"),
         ("version = 2\nplugins = 3", f"plugins in {MAIN} is no table"),
         (f'version = 2\n[plugins."{CRI_2}"]\ncontainerd = 1', "containerd in"),

@@ -21,7 +21,7 @@ HANDLERS = field(3, b"\x12\x02\x08\x01") + field(3, field(1, b"runc")) + field(3
 
 def test_containerd_2_lists_its_handlers() -> None:
     status = b"\x0a\x00" + info(b'{"cdiSpecDirs":["/etc/cdi","/var/run/cdi"]}') + HANDLERS
-    expected = Answer(name="containerd", handlers=("gpu", "runc"), reads_cdi=True)
+    expected = Answer(name="containerd", version="v2.4.2", handlers=("gpu", "runc"), reads_cdi=True)
     assert read(version(b"containerd"), status) == expected
 
 
@@ -37,20 +37,21 @@ def test_containerd_2_lists_its_handlers() -> None:
 )
 def test_containerd_1_7_says_its_handlers_in_its_configuration(cdi: str, reads: bool) -> None:
     status = info(f'{{"containerd":{{"runtimes":{{"runc":{{}}}}}},{cdi}}}'.encode())
-    expected = Answer(name="containerd", handlers=("runc",), reads_cdi=reads)
+    expected = Answer(name="containerd", version="v2.4.2", handlers=("runc",), reads_cdi=reads)
     assert read(version(b"containerd"), status) == expected
 
 
 def test_crio_reads_cdi_specs_always() -> None:
     answer = read(version(b"cri-o"), info(b'{"sandboxImage":"pause"}') + HANDLERS)
-    assert answer == Answer(name="cri-o", handlers=("gpu", "runc"), reads_cdi=True)
+    found = (answer.name, answer.handlers, answer.reads_cdi)
+    assert found == ("cri-o", ("gpu", "runc"), True)
 
 
 @pytest.mark.parametrize(
     "config", [b"[", b"\xff", b'{"containerd":3}', b'{"containerd":{"runtimes":[]}}']
 )
 def test_a_configuration_in_another_form_says_nothing(config: bytes) -> None:
-    assert read(version(b"containerd"), info(config)) == Answer(name="containerd")
+    assert read(version(b"containerd"), info(config)) == Answer(name="containerd", version="v2.4.2")
 
 
 @pytest.mark.parametrize("data", [b"\x12\x05a", b"\x12", b"\x80" * 11, b"\x0d\0\0\0\0"])

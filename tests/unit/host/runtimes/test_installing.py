@@ -13,6 +13,10 @@ from libs.host.tree import Tree
 from tests.unit.host.builders import put, tree
 from tests.unit.host.runtimes.test_containerd import PEOPLES
 
+CRUN = """
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.crun]
+runtime_type = "io.containerd.runc.v2"
+"""
 REGISTRY = "/etc/containerd/more/10-registry.toml"
 THEIRS = f'imports = ["{REGISTRY}", "conf.d/*.conf"]\n{PEOPLES}'
 
@@ -70,7 +74,9 @@ def test_the_undo_leaves_the_files_as_they_were(tmp_path: Path) -> None:
     before = content(tmp_path)
     assert install(here)
     installed = content(tmp_path)
-    assert (here.text(MAIN) or "").startswith(f'imports = ["{IMPORT}", "{REGISTRY}"')
+    assert (here.text(MAIN) or "").startswith(
+        f'imports = ["{REGISTRY}", "conf.d/*.conf", "{IMPORT}"]'
+    )
     assert here.mode(MAIN) == 0o600
     assert here.exists(DROP_IN)
     assert not install(here)
@@ -97,6 +103,58 @@ def test_a_process_that_is_killed_anywhere_leaves_what_can_be_taken_back(tmp_pat
         UndoableFiles(here).undo()
         assert content(root) == before
     assert kills >= 5
+
+
+def test_all_files_that_containerd_reads_count(tmp_path: Path) -> None:
+    """Imports have `*` in any part, and imports of their own, also of each other."""
+    here = tree(
+        tmp_path,
+        {
+            MAIN: 'imports = ["/etc/containerd/*/a.toml"]\nversion = 2\n',
+            "/etc/containerd/x/a.toml": 'imports = ["../y/b.toml"]\nversion = 2\n',
+            "/etc/containerd/y/b.toml": f'imports = ["{MAIN}"]\nversion = 2\n{CRUN}',
+        },
+    )
+    assert "crun" in installing.plan(here, Wanted(merges=True))[DROP_IN]
+    put(tmp_path, "/etc/containerd/y/b.toml", "[")
+    with pytest.raises(NotConfigurable, match=r"y/b\.toml is not valid TOML"):
+        installing.plan(here, Wanted())
+    (tmp_path / "etc/containerd/y/b.toml").unlink()
+    with pytest.raises(NotConfigurable, match=r"imports /etc/containerd/y/b\.toml, which does not"):
+        installing.plan(here, Wanted())
+
+
+@pytest.mark.parametrize(
+    "later", ["/etc/containerd/conf.d/zzz.toml", "/etc/containerd/more/a.toml"]
+)
+def test_a_file_that_would_hide_our_own_is_named(tmp_path: Path, later: str) -> None:
+    main = 'imports = ["conf.d/*.toml", "more/*.toml"]\nversion = 2\n'
+    here = tree(tmp_path, {MAIN: main, later: f"version = 2\n{CRUN}", REGISTRY: "version = 2\n"})
+    before = content(tmp_path)
+    with pytest.raises(NotConfigurable, match=f"reads {later} after {DROP_IN}: name a file in"):
+        install(here)
+    assert content(tmp_path) == before
+    for wanted in (
+        Wanted(merges=True),
+        Wanted(drop_in="/etc/containerd/more/zz-sluice.toml"),
+    ):
+        plan = installing.plan(here, wanted)
+        assert plan[MAIN] == main
+        assert "crun" in next(iter(plan.values()))
+
+
+def test_another_place_of_our_file_replaces_the_first(tmp_path: Path) -> None:
+    here = machine(tmp_path)
+    before = content(tmp_path)
+    install(here)
+    other = f"{DROP_IN.rpartition('/')[0]}/50-other.toml"
+    wanted = Wanted(drop_in=other)
+    text = here.text(DROP_IN)
+    assert installing.install(here, installing.plan(here, wanted))
+    assert (here.text(other), here.exists(DROP_IN)) == (text, False)
+    assert not installing.install(here, installing.plan(here, wanted))
+    assert UndoableFiles(here).undo() == ()
+    assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,13 @@ def test_containerd_1_needs_cdi_in_what_k3s_writes() -> None:
         k3s.configure(OLD.format("false"), PATH, None)
 
 
+def test_a_template_whose_name_is_not_known_is_left_to_people() -> None:
+    newer = GENERATED.replace("version = 3", "version = 4")
+    assert "runtimes.nvidia]" in k3s.configure(newer, PATH, None)
+    with pytest.raises(NotConfigurable, match="add the handlers nvidia and nvidia-cdi by hand"):
+        k3s.template_path(newer, PATH)
+
+
 def test_which_configurations_are_generated() -> None:
     assert k3s.is_generated(PATH)
     assert k3s.is_generated(PATH.replace("k3s", "rke2"))
