@@ -84,7 +84,7 @@ def _count_restart(
 
 def _restarting_wait(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
     pod = driver_pod_of(node)
-    trouble = f": {pod.trouble}" if pod is not None and pod.trouble else ""
+    trouble = f": {pod.problem}" if pod is not None and pod.problem else ""
     return wait(
         WaitCode.DRIVER_RESTARTING,
         f"the driver restarted {len(recent)} times within an hour{trouble}",
@@ -117,7 +117,7 @@ def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
     due = None if pod.started is None else pod.started + DRIVER_START
     if pod.trouble or due is None:
         return wait(
-            WaitCode.DRIVER_START, f"the driver does not start: {pod.trouble}", now, who=_MACHINE
+            WaitCode.DRIVER_START, f"the driver does not start: {pod.problem}", now, who=_MACHINE
         )
     if now.at < due:
         return wait(WaitCode.DRIVER_START, "waiting for the driver to become ready", now, due)

@@ -202,6 +202,8 @@ def _driver(
         "securityContext": _PRIVILEGED,
         "volumeMounts": list(mounts),
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _PRE_STOP]}}},
+        # The pod's status then says what a driver that crashed had logged last.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe(["sh", "-c", SCRIPT], STARTUP_PROBE, driver.startup_probe),
     }
     # The other probes exist only if the policy sets them: a restart interrupts the driver's users.

@@ -15,12 +15,11 @@ from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step, WriteSlot
 from libs.rollout.in_flight.driver_restart import (
-    driver_failure,
     installs_on_host,
     is_shut_out_after_swap,
     restart_again,
-    trouble_text,
 )
+from libs.rollout.in_flight.driver_trouble import driver_failure, restart_text, trouble_text
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
@@ -53,11 +52,10 @@ class _ValidationInputs(msgspec.Struct, frozen=True):
 
 def validation(f: InFlightNode) -> NodeOutcome:
     """Run the state until the validator has answered, or its limit has passed."""
-    if f.record.operation is not Operation.VALIDATE:
-        if is_shut_out_after_swap(f):
-            return restart_again(f, "the driver pod was recreated: it must pass the gate again")
-        if reason := driver_failure(f):
-            return fail(f, f"driver-start: {reason}")
+    if f.record.operation is not Operation.VALIDATE and is_shut_out_after_swap(f):
+        return restart_again(f, "the driver pod was recreated: it must pass the gate again")
+    if reason := driver_failure(f):
+        return fail(f, f"driver-start: {reason}")
     if f.node.safe_load:
         cleared = (SAFE_LOAD_ANNOTATION,)
         return write_record(f, f.record, "the driver may load now", cleared=cleared)
@@ -75,7 +73,7 @@ def validation(f: InFlightNode) -> NodeOutcome:
     if f.is_overdue:
         reason = _progress_text(inputs)
         if not inputs.ready:
-            reason = f"the driver is not ready{trouble_text(f)}"
+            return fail(f, f"driver-start: the driver is not ready any more{trouble_text(f)}")
         if evidence is not None:
             reason = _mismatch(inputs, evidence) or "a command to an agent was not answered"
         return fail(f, f"validation: {reason}")
@@ -84,7 +82,7 @@ def validation(f: InFlightNode) -> NodeOutcome:
     if not inputs.ready:
         detail = f"waiting for the driver to become ready for validation{trouble_text(f)}"
         return state_wait(f, WaitCode.DRIVER_START, detail)
-    return state_wait(f, WaitCode.VALIDATION, _progress_text(inputs))
+    return state_wait(f, WaitCode.VALIDATION, f"{_progress_text(inputs)}{restart_text(f)}")
 
 
 def _current_run(f: InFlightNode) -> DriverRun | None:
