@@ -37,9 +37,9 @@ def restart_text(f: InFlightNode) -> str:
 
 
 def trouble_text(f: InFlightNode) -> str:
-    """Return what the kubelet says of the driver pod, in brackets; empty if nothing is known."""
+    """Return why the driver does not run, in brackets: what is wrong by name, then the kubelet."""
     problem = "" if f.new_pod is None else f.new_pod.problem
-    known = "; ".join(filter(None, (problem, describe(f.node.obstacle))))
+    known = "; ".join(filter(None, (describe(f.node.obstacle), problem)))
     return f" ({known})" if known else ""
 
 
