@@ -169,6 +169,7 @@ def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSet
     env = {f"SLUICE_{name}_ENABLED": "true" for name, is_on in switches.items() if is_on}
     env |= _variables(section.env, PLUGIN_VARIABLES)
     env["SLUICE_DEVICE_PLUGINS"] = DEVICE_PLUGINS
+    env["SLUICE_POD_RESOURCES"] = f"{POD_RESOURCES}/kubelet.sock"
     env["SLUICE_MIG_STRATEGY"] = operands.mig_strategy.value
     configs: list[Volume] = []
     if section.config.name:
@@ -186,6 +187,7 @@ def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSet
         volumes=(
             *_host(policy),
             _of_kubelet(policy, "device-plugins", DEVICE_PLUGINS, read_only=False),
+            _of_kubelet(policy, "pod-resources", POD_RESOURCES),
             *configs,
         ),
     )
