@@ -17,7 +17,7 @@ from libs.rollout.in_flight.division import (
     noted_division,
     redivide,
 )
-from libs.rollout.in_flight.driver_trouble import driver_failure, trouble_text
+from libs.rollout.in_flight.driver_trouble import driver_failure, start_wait, trouble_text
 from libs.rollout.in_flight.eviction import evict_pods
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
@@ -206,8 +206,9 @@ def _await_swap(f: InFlightNode, driver: Component, command: Command) -> NodeOut
             return recheck_at(wait, command.deadline, f.now)
         return state_wait(f, WaitCode.UNLOAD, _progress_text(f))
     if progress.phase not in _UNLOADING_PHASES:
-        code = WaitCode.GATE if progress.phase == "gate" else WaitCode.DRIVER_START
-        return state_wait(f, code, _progress_text(f))
+        detail = _progress_text(f)
+        is_at_gate = progress.phase == "gate"
+        return state_wait(f, WaitCode.GATE, detail) if is_at_gate else start_wait(f, detail)
     if limits.is_past(_unloaded_by(f, command), f.now):
         return fail(f, f"busy: {progress.detail or progress.phase}")
     code = WaitCode.UNLOAD if progress.phase == "unload" else WaitCode.OLD_DRIVER
@@ -224,7 +225,7 @@ def _finish(f: InFlightNode) -> NodeOutcome:
     pod = f.new_pod
     ready = installs_on_host(f) or (pod is not None and pod.ready and pod.started is not None)
     if not ready or f.node.loaded is None:
-        return state_wait(f, WaitCode.DRIVER_START, _progress_text(f))
+        return start_wait(f, _progress_text(f))
     return divide(f) or _begin_validation(f)
 
 

@@ -3,9 +3,10 @@
 from typing import Final
 
 from libs.contracts.diagnoses import describe
-from libs.contracts.node import Operation
-from libs.rollout import limits
-from libs.rollout.in_flight.in_flight_node import InFlightNode
+from libs.contracts.node import Operation, WaitCode
+from libs.rollout import limits, wait_reasons
+from libs.rollout.decision import Wait
+from libs.rollout.in_flight.in_flight_node import InFlightNode, state_wait
 from libs.rollout.views.machine import DriverPod
 
 _PERMANENT: Final = frozenset({"InvalidImageName", "ErrImageNeverPull"})
@@ -41,6 +42,12 @@ def trouble_text(f: InFlightNode) -> str:
     problem = "" if f.new_pod is None else f.new_pod.problem
     known = "; ".join(filter(None, (describe(f.node.obstacle), problem)))
     return f" ({known})" if known else ""
+
+
+def start_wait(f: InFlightNode, detail: str) -> Wait:
+    """Return the wait for the driver to start: a person looks at one that fails."""
+    who = wait_reasons.DRIVER_ADMINISTRATOR if trouble_text(f) else None
+    return state_wait(f, WaitCode.DRIVER_START, detail, who=who)
 
 
 def _restarts(f: InFlightNode, pod: DriverPod) -> int:

@@ -19,7 +19,12 @@ from libs.rollout.in_flight.driver_restart import (
     is_shut_out_after_swap,
     restart_again,
 )
-from libs.rollout.in_flight.driver_trouble import driver_failure, restart_text, trouble_text
+from libs.rollout.in_flight.driver_trouble import (
+    driver_failure,
+    restart_text,
+    start_wait,
+    trouble_text,
+)
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
@@ -81,7 +86,7 @@ def validation(f: InFlightNode) -> NodeOutcome:
         return step
     if not inputs.ready:
         detail = f"waiting for the driver to become ready for validation{trouble_text(f)}"
-        return state_wait(f, WaitCode.DRIVER_START, detail)
+        return start_wait(f, detail)
     return state_wait(f, WaitCode.VALIDATION, f"{_progress_text(inputs)}{restart_text(f)}")
 
 

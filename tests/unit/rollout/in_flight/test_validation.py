@@ -14,6 +14,7 @@ from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
 from libs.rollout.views.fleet import SourceState
 from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import DRIVER_ADMINISTRATOR
 from tests.unit.rollout.builders import (
     HOUR,
     KERNEL,
@@ -448,6 +449,7 @@ def test_a_driver_that_crashes_during_its_validation_is_named_at_once_and_fails_
         WaitCode.DRIVER_START,
         f"waiting for the driver to become ready for validation (the driver container {KILLED})",
     )
+    assert wait.who == DRIVER_ADMINISTRATOR
     running = replace(view, driver_pods=(replace(again, ready=True),))
     wait = wait_of(outcome_of(running))
     assert wait.code == WaitCode.VALIDATION
