@@ -126,7 +126,11 @@ def _trouble(containers: Iterable[ContainerStatus]) -> str:
     for container in containers:
         waiting, ended = container.state.waiting, container.state.terminated
         if waiting is not None and waiting.reason not in _STARTING:
-            return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+            text = f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+            before = _exit_text(container.last_state.terminated)
+            # How the driver's own container ended is said apart.
+            is_other = before and container.name != DRIVER_CONTAINER
+            return f"{text}; container {container.name} {before}" if is_other else text
         if ended is not None and ended.exit_code:
             return f"container {container.name} {_exit_text(ended)}"
     return ""

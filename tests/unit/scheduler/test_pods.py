@@ -284,6 +284,23 @@ def test_how_a_driver_ended_and_the_end_of_its_log() -> None:
     assert _driver_with(lastState={"terminated": {}}).last_exit == "exited with code 0"
 
 
+def test_another_container_of_a_driver_pod_that_fails_says_why() -> None:
+    ended = {"terminated": {"exitCode": 1, "message": "no sources of this kernel\n"}}
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    failing = {"name": "nvidia-fs-ctr", "state": waiting, "lastState": ended}
+    found = driver_pod(pod(status={"containerStatuses": [failing]}))
+    assert found.trouble == (
+        "CrashLoopBackOff: back-off 10s; container nvidia-fs-ctr exited with code 1,"
+        " and its log ends: no sources of this kernel"
+    )
+    of_driver = _driver_with(state=waiting, lastState=ended)
+    assert of_driver.trouble == "CrashLoopBackOff: back-off 10s"
+    assert of_driver.problem == (
+        "CrashLoopBackOff: back-off 10s; the driver container exited with code 1,"
+        " and its log ends: no sources of this kernel"
+    )
+
+
 def _driver_with(**status: Any) -> DriverPod:
     container = {"name": "nvidia-driver-ctr", **status}
     return driver_pod(pod(status={"containerStatuses": [container]}))
