@@ -152,6 +152,9 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     """The driver instance for which a failed node was validated again."""
     restarts: tuple[float, ...] = ()
     """When the driver of a done node restarted, within the last hour."""
+    restarts_before: dict[str, Count] | None = None
+    """How often the driver containers had restarted before the operation, by uid of their pod; None
+    if that was not recorded."""
     failed_gpus: tuple[GpuIdentity, ...] | None = None
     """The GPUs that had failed before the operation; None if that was not recorded."""
     mig_digest: str = ""

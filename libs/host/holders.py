@@ -26,6 +26,9 @@ _CGROUP: Final = re.compile(
 The uid of a static pod, which the kubelet reads from a file, is a hash without dashes. What is
 below the container's own cgroup is the container's to name.
 """
+_UNIT: Final = re.compile(
+    r"[0-9]+:(?:name=systemd)?:(?:/[^/]*)*?/system\.slice/([\w@:.\\-]+\.service)(?:/.*)?"
+)
 
 
 class ContainerRef(NamedTuple):
@@ -58,6 +61,13 @@ def container_starts(tree: Tree, pod_uid: str) -> Mapping[str, float]:
             known = starts.get(ref.container_id, boot_time + uptime)
             starts[ref.container_id] = min(known, boot_time + uptime)
     return starts
+
+
+def unit_of(tree: Tree, pid: int) -> str:
+    """Return the unit of systemd in which a process runs; empty if it runs in none."""
+    lines = (tree.text(f"/proc/{pid}/cgroup") or "").splitlines()
+    found = (_UNIT.fullmatch(line) for line in lines)
+    return next((each[1] for each in found if each), "")
 
 
 def _boot_time(tree: Tree) -> int | None:

@@ -164,6 +164,8 @@ class ContainerStatus(View, frozen=True, kw_only=True):
     image_id: str = msgspec.field(name="imageID", default="")
     """Empty until the image is there."""
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    """How its last run ended."""
 
 
 class ResourceRequirements(View, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
 
 _OPEN_ONLY_FROM: Final = (2, 17, 5)
 """From this version, GPUDirect Storage works with open kernel modules only."""
+MODULE_TYPE_VARIABLE: Final = "KERNEL_MODULE_TYPE"
+"""What tells the driver's container which modules to load; without it, it chooses them itself."""
 
 
 def check_driver(
@@ -17,6 +19,7 @@ def check_driver(
 ) -> Iterator[Finding]:
     """Yield what contradicts itself in a driver; `path` and `parent` are where its fields are."""
     yield from _image(driver, path)
+    yield from _module_type(driver, path)
     yield from _probes(driver, path)
     for name, part in (("gds", gds), ("gdrcopy", gdrcopy)):
         if not part.enabled:
@@ -37,6 +40,20 @@ def check_driver(
             problem="of GPUDirect Storage works only with open kernel modules",
             remedy=f"set {path}.kernelModuleType to open, or use a version older than v2.17.5",
         )
+
+
+def _module_type(driver: DriverBase, path: str) -> Iterator[Finding]:
+    """Check the variable that overrides the field: a driver container refuses other values."""
+    values = {variable.name: variable.value for variable in driver.env}
+    value = values.get(MODULE_TYPE_VARIABLE, "")
+    if not value or "$(" in value or value in tuple(KernelModuleType):
+        return
+    yield Finding(
+        field=f"{path}.env[{MODULE_TYPE_VARIABLE}]",
+        value=quote_value(value),
+        problem="is no type of kernel modules: the driver's container would end with an error",
+        remedy=f"write one of {', '.join(KernelModuleType)}, or set {path}.kernelModuleType",
+    )
 
 
 def _probes(driver: DriverBase, path: str) -> Iterator[Finding]:

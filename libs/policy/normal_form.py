@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from libs.policy.driver_checks import MODULE_TYPE_VARIABLE
 from libs.policy.kinds.common import (
     ContainerSection,
     EnvVar,
@@ -49,7 +50,6 @@ _RESERVED_LABELS: Final = frozenset(
 would be replaced.
 """
 _RESERVED_PREFIX: Final = "sluice.dev/"
-_MODULE_TYPE: Final = "KERNEL_MODULE_TYPE"
 
 SectionT = TypeVar("SectionT", bound=ContainerSection)
 
@@ -97,7 +97,7 @@ def driver_env(driver: WantedDriver) -> tuple[EnvVar, ...]:
     parts = {"GDS_ENABLED": driver.gds.enabled, "GDRCOPY_ENABLED": driver.gdrcopy.enabled}
     flags = {name: "true" for name, enabled in parts.items() if enabled}
     if driver.kernel_module_type is not KernelModuleType.AUTO:
-        flags[_MODULE_TYPE] = driver.kernel_module_type.value
+        flags[MODULE_TYPE_VARIABLE] = driver.kernel_module_type.value
     return (*rdma_env(driver), *(EnvVar(name=name, value=value) for name, value in flags.items()))
 
 
@@ -188,12 +188,12 @@ def _module_type(driver: WantedDriver) -> tuple[KernelModuleType, tuple[EnvVar, 
     variable and overrides the field.
     """
     env = merge_env(driver.env, without=(DIGEST_VARIABLE,))
-    value = {variable.name: variable.value for variable in env}.get(_MODULE_TYPE)
+    value = {variable.name: variable.value for variable in env}.get(MODULE_TYPE_VARIABLE)
     if value is None:
         return driver.kernel_module_type, env
     if value in (KernelModuleType.OPEN, KernelModuleType.PROPRIETARY) and not _has_references(env):
         return KernelModuleType(value), tuple(
-            variable for variable in env if variable.name != _MODULE_TYPE
+            variable for variable in env if variable.name != MODULE_TYPE_VARIABLE
         )
     return KernelModuleType.AUTO, env
 

@@ -30,7 +30,7 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import wait
+from libs.rollout.wait_reasons import DRIVER_ADMINISTRATOR, wait
 
 RESTART_WINDOW = 3600.0
 
@@ -84,7 +84,7 @@ def _count_restart(
 
 def _restarting_wait(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
     pod = driver_pod_of(node)
-    trouble = f": {pod.trouble}" if pod is not None and pod.trouble else ""
+    trouble = f": {pod.problem}" if pod is not None and pod.problem else ""
     return wait(
         WaitCode.DRIVER_RESTARTING,
         f"the driver restarted {len(recent)} times within an hour{trouble}",
@@ -102,7 +102,7 @@ def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
                 "the driver agent has not reported which driver is loaded",
                 now,
             )
-        return wait(WaitCode.DRIVER_START, "no driver is loaded", now, who=_MACHINE)
+        return wait(WaitCode.DRIVER_START, "no driver is loaded", now, who=DRIVER_ADMINISTRATOR)
     pod, gate = driver_pod_of(node), node.gate
     if pod is None:
         return wait(WaitCode.GATE, "waiting for the driver pod to be created", now)
@@ -117,12 +117,12 @@ def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
     due = None if pod.started is None else pod.started + DRIVER_START
     if pod.trouble or due is None:
         return wait(
-            WaitCode.DRIVER_START, f"the driver does not start: {pod.trouble}", now, who=_MACHINE
+            WaitCode.DRIVER_START,
+            f"the driver does not start: {pod.problem}",
+            now,
+            who=DRIVER_ADMINISTRATOR,
         )
     if now.at < due:
         return wait(WaitCode.DRIVER_START, "waiting for the driver to become ready", now, due)
     detail = f"the driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
-    return wait(WaitCode.DRIVER_START, detail, now, who=_MACHINE)
-
-
-_MACHINE = "the administrator of the machine or of the driver image"
+    return wait(WaitCode.DRIVER_START, detail, now, who=DRIVER_ADMINISTRATOR)

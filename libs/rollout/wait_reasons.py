@@ -8,6 +8,7 @@ from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 
 NO_ACTION_NEEDED: Final = "no action needed"
+DRIVER_ADMINISTRATOR: Final = "the administrator of the machine or of the driver image"
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.BUDGET: "no action needed; the author of the policy, by raising the limits",

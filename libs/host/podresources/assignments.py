@@ -13,7 +13,11 @@ import msgspec
 from libs.contracts.facts import Gpu
 
 if TYPE_CHECKING:
-    from libs.host.podresources.api_pb2 import ContainerResources, ListPodResourcesResponse
+    from libs.host.podresources.api_pb2 import (
+        ClaimResource,
+        ContainerResources,
+        ListPodResourcesResponse,
+    )
 
 MAX_USES: Final = 10_000
 """Devices of one list; a node with 16 GPUs, each given to 48 containers, has 768."""
@@ -43,8 +47,10 @@ class DeviceUse(msgspec.Struct, frozen=True):
     """A device of a container."""
 
     device: str
-    """The device plugin's name for it."""
+    """The device plugin's name for it; of a claim the UUID, or else the name in the claim."""
     container: PodContainer
+    claimed: bool = False
+    """Whether the container has it by a claim."""
 
 
 class DeviceList(msgspec.Struct, frozen=True):
@@ -75,7 +81,7 @@ def device_list(response: "ListPodResourcesResponse") -> DeviceList:
             if not _is_proper(names) or len(uses) + len(devices) > MAX_USES:
                 refused += 1
                 continue
-            uses += [DeviceUse(device, names) for device in devices]
+            uses += [DeviceUse(device, names, claimed) for device, claimed in devices]
     return DeviceList(tuple(uses), refused)
 
 
@@ -91,16 +97,23 @@ def pods_by_gpu(uses: Iterable[DeviceUse], gpus: Sequence[Gpu]) -> PodsByGpu:
     return {entity: tuple(sorted(containers)) for entity, containers in found.items()}
 
 
-def _devices(container: "ContainerResources") -> Iterator[str]:
+def _devices(container: "ContainerResources") -> Iterator[tuple[str, bool]]:
+    """Yield the names of devices, and whether the container has them by a claim."""
     for each in container.devices:
         for device in each.device_ids:
             # A UUID is unmistakable; a number is a GPU's only from NVIDIA's plugin.
             if _UUID.match(device) or each.resource_name.startswith(_PREFIX):
-                yield device
+                yield device, False
     for claim in container.dynamic_resources:
         for resource in claim.claim_resources:
             if resource.driver_name == _CLAIM_DRIVER:
-                yield resource.device_name
+                yield from ((device, True) for device in _claimed(resource))
+
+
+def _claimed(resource: "ClaimResource") -> list[str]:
+    """Return the UUIDs of what a claim gives, where its CDI devices are named by them."""
+    names = [each.name.rpartition("=")[2] for each in resource.cdi_devices]
+    return [name for name in names if _UUID.match(name)] or [resource.device_name]
 
 
 def _is_proper(names: PodContainer) -> bool:

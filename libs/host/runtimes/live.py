@@ -1,7 +1,6 @@
 """The container runtime of this machine, by its CRI socket."""
 
 import os
-import re
 import signal
 import socket
 import struct
@@ -13,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from libs.host.holders import unit_of
 from libs.host.runtimes.cri import Answer
 from libs.host.runtimes.port import RestartRefused, RuntimeStatus, RuntimeUnavailable
 from libs.host.tree import Tree, Unreadable
@@ -26,9 +26,6 @@ SOCKETS: Final = (
 SYSTEMCTL: Final = "/usr/bin/systemctl"
 DEADLINE: Final = 20.0
 """Seconds for a question, and for systemd to accept a restart."""
-_UNIT: Final = re.compile(
-    r"[0-9]+:(?:name=systemd)?:(?:/[^/]*)*?/system\.slice/([\w@:.\\-]+\.service)(?:/.*)?"
-)
 _CHROOT: Final = (
     "import os, sys; os.chroot(sys.argv[1]); os.chdir('/');"
     " os.execve(sys.argv[2], sys.argv[2:], {'PATH': '/usr/bin:/bin'})"
@@ -65,7 +62,7 @@ class CriRuntime:
                 reads_cdi=answer.reads_cdi,
                 pid=pid,
                 config=_config_of((self._tree.text(f"/proc/{pid}/cmdline") or "").split("\0")),
-                unit=_unit_of(self._tree.text(f"/proc/{pid}/cgroup") or ""),
+                unit=unit_of(self._tree, pid),
             )
         except Unreadable as error:
             raise RuntimeUnavailable(str(error)) from None
@@ -147,9 +144,3 @@ def _config_of(arguments: Sequence[str]) -> str:
         if name in ("-c", "--config"):
             return value if has_value else next(iter(arguments[number + 1 :]), "")
     return ""
-
-
-def _unit_of(cgroup: str) -> str:
-    """Return the unit of systemd in which a process runs; empty if it runs in none."""
-    found = (_UNIT.fullmatch(line) for line in cgroup.splitlines())
-    return next((each[1] for each in found if each), "")

@@ -153,7 +153,7 @@ class DriverBase(ContainerSection, frozen=True, kw_only=True):
         KernelModuleType,
         About(
             "Which kernel modules are used.",
-            effect="sets KERNEL_MODULE_TYPE of the container",
+            effect="sets KERNEL_MODULE_TYPE of the container; with auto the container chooses",
             stored=True,
         ),
     ] = KernelModuleType.AUTO

@@ -178,6 +178,7 @@ def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSet
         env |= _FOR_ANOTHER_TOOLKIT
     env |= _variables(section.env, PLUGIN_VARIABLES)
     env["SLUICE_DEVICE_PLUGINS"] = DEVICE_PLUGINS
+    env["SLUICE_POD_RESOURCES"] = f"{POD_RESOURCES}/kubelet.sock"
     env["SLUICE_MIG_STRATEGY"] = operands.mig_strategy.value
     configs: list[Volume] = []
     if section.config.name:
@@ -195,6 +196,7 @@ def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSet
         volumes=(
             *_host(policy),
             _of_kubelet(policy, "device-plugins", DEVICE_PLUGINS, read_only=False),
+            _of_kubelet(policy, "pod-resources", POD_RESOURCES),
             *configs,
         ),
     )

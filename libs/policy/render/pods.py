@@ -56,6 +56,8 @@ _UNPRIVILEGED: Final = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
+_LAST_LOG_LINES: Final = "FallbackToLogsOnError"
+"""The pod's status says what a container that failed had logged last."""
 _PEERMEM_PROBE: Final = ["nvidia-driver", "probe_nvidia_peermem"]
 _PRE_STOP: Final = f"rm -f {READY_FILE} {DAEMONS_FILE}"
 _MODULE_PROBE: Final = Probe(
@@ -202,6 +204,7 @@ def _driver(
         "securityContext": _PRIVILEGED,
         "volumeMounts": list(mounts),
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _PRE_STOP]}}},
+        "terminationMessagePolicy": _LAST_LOG_LINES,
         "startupProbe": _probe(["sh", "-c", SCRIPT], STARTUP_PROBE, driver.startup_probe),
     }
     # The other probes exist only if the policy sets them: a restart interrupts the driver's users.
@@ -225,6 +228,7 @@ def _peermem(driver: WantedDriver, image: str, mounts: list[JsonObject]) -> Json
         "env": env_fields((_WITHOUT_GPUS, *rdma_env(driver))),
         "securityContext": _PRIVILEGED,
         "volumeMounts": mounts,
+        "terminationMessagePolicy": _LAST_LOG_LINES,
         # The vendor's own probe succeeds while no network driver is loaded: on a machine without
         # such a card the module is never loaded, and nothing is wrong.
         "startupProbe": _probe(_PEERMEM_PROBE, _MODULE_PROBE),
@@ -254,6 +258,7 @@ def _extra_module(
         "resources": resource_fields(part.resources),
         "securityContext": _PRIVILEGED,
         "volumeMounts": mounts,
+        "terminationMessagePolicy": _LAST_LOG_LINES,
     }
     return drop_empty({**container, **_module_probes(module)})
 

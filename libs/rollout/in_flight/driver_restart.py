@@ -5,7 +5,6 @@ All of it in the state `pod-restart-required`, and on the machine in one op of t
 """
 
 from libs.contracts.commands import Command, CommandKind, Install, Swap
-from libs.contracts.diagnoses import describe
 from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
 from libs.policy.wanted import InstallMethod
@@ -18,6 +17,7 @@ from libs.rollout.in_flight.division import (
     noted_division,
     redivide,
 )
+from libs.rollout.in_flight.driver_trouble import driver_failure, start_wait, trouble_text
 from libs.rollout.in_flight.eviction import evict_pods
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
@@ -36,9 +36,6 @@ from libs.rollout.node_driver import waits_at_gate
 from libs.rollout.node_writes import record_for_restart
 from libs.rollout.views.machine import Component
 from libs.rollout.views.pool import Readiness
-
-_PERMANENT = frozenset({"InvalidImageName", "ErrImageNeverPull"})
-"""Waiting reasons of the kubelet that do not go away by themselves."""
 
 _UNLOADING_PHASES = frozenset({"old-driver", "unload"})
 """Phases of a swap in which the old driver is still loaded or running."""
@@ -87,18 +84,6 @@ def _remove_old_driver(f: InFlightNode) -> NodeOutcome:
                 wait=state_wait(f, WaitCode.OLD_DRIVER, f"{detail}{name}"),
             )
     return state_wait(f, WaitCode.OLD_DRIVER, f"{detail}{f.old_pods[0].display_name}")
-
-
-def driver_failure(f: InFlightNode) -> str:
-    """Return why the new driver pod will never run; empty: it may."""
-    pod = f.new_pod
-    if pod is None:
-        return ""
-    if pod.trouble.partition(":")[0] in _PERMANENT:
-        return pod.trouble
-    if pod.restarts >= limits.RESTARTS:
-        return f"the driver container restarted {pod.restarts} times{trouble_text(f)}"
-    return ""
 
 
 def _free_devices(f: InFlightNode) -> NodeOutcome:
@@ -221,8 +206,9 @@ def _await_swap(f: InFlightNode, driver: Component, command: Command) -> NodeOut
             return recheck_at(wait, command.deadline, f.now)
         return state_wait(f, WaitCode.UNLOAD, _progress_text(f))
     if progress.phase not in _UNLOADING_PHASES:
-        code = WaitCode.GATE if progress.phase == "gate" else WaitCode.DRIVER_START
-        return state_wait(f, code, _progress_text(f))
+        detail = _progress_text(f)
+        is_at_gate = progress.phase == "gate"
+        return state_wait(f, WaitCode.GATE, detail) if is_at_gate else start_wait(f, detail)
     if limits.is_past(_unloaded_by(f, command), f.now):
         return fail(f, f"busy: {progress.detail or progress.phase}")
     code = WaitCode.UNLOAD if progress.phase == "unload" else WaitCode.OLD_DRIVER
@@ -239,7 +225,7 @@ def _finish(f: InFlightNode) -> NodeOutcome:
     pod = f.new_pod
     ready = installs_on_host(f) or (pod is not None and pod.ready and pod.started is not None)
     if not ready or f.node.loaded is None:
-        return state_wait(f, WaitCode.DRIVER_START, _progress_text(f))
+        return start_wait(f, _progress_text(f))
     return divide(f) or _begin_validation(f)
 
 
@@ -285,13 +271,6 @@ def _agent_progress_text(f: InFlightNode, driver: Component, command: Command) -
     if progress.phase == "gate" and f.node.gate is not None and f.node.gate.why:
         detail = f"{detail}: {f.node.gate.why}"
     return f"{detail}{trouble_text(f)}"
-
-
-def trouble_text(f: InFlightNode) -> str:
-    """Return what the kubelet says of the driver pod, in brackets; empty if nothing is known."""
-    trouble = "" if f.new_pod is None else f.new_pod.trouble
-    known = "; ".join(filter(None, (trouble, describe(f.node.obstacle))))
-    return f" ({known})" if known else ""
 
 
 def restart_again(f: InFlightNode, because: str) -> Step:

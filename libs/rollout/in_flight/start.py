@@ -164,6 +164,7 @@ def _record(
         "back_off_seconds": before.back_off_seconds if same_target else 0.0,
         "edits": 0,
         "failed_gpus": failed_before(node),
+        "restarts_before": {pod.uid: pod.restarts for pod in node.driver_pods if pod.restarts},
         "evidence": None if starts_now else before.evidence,
         **_kept_division(node, before, candidate),
         "revalidated": _revalidated(node, before, candidate, pool),

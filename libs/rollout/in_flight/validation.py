@@ -4,21 +4,22 @@ against I3.
 docs/invariants.md#i3
 """
 
-import msgspec
 from msgspec.structs import replace
 
-from libs.contracts.commands import Command, CommandKind, Idle, Validate
+from libs.contracts.commands import CommandKind, Validate
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, WaitCode
 from libs.contracts.reports import Evidence
 from libs.contracts.reports import Outcome as Ended
-from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step, WriteSlot
 from libs.rollout.in_flight.driver_restart import (
-    driver_failure,
-    installs_on_host,
     is_shut_out_after_swap,
     restart_again,
+)
+from libs.rollout.in_flight.driver_trouble import (
+    driver_failure,
+    restart_text,
+    start_wait,
     trouble_text,
 )
 from libs.rollout.in_flight.in_flight_node import (
@@ -29,126 +30,62 @@ from libs.rollout.in_flight.in_flight_node import (
     write_record,
 )
 from libs.rollout.in_flight.lease_end import fail, finish_upgrade
+from libs.rollout.in_flight.validation_inputs import (
+    ValidationInputs,
+    all_answered,
+    current_run,
+    is_of_lease,
+    mismatch,
+    validate_command,
+)
 from libs.rollout.in_flight.validation_pod import confirm_by_pod, with_pod_step
-from libs.rollout.node_driver import START_TOLERANCE, DriverRun, covers_run, fits_runtime
+from libs.rollout.node_driver import DriverRun, fits_runtime
 
 _PLUGIN_STEP = "plugin"
 """The phase of the validator in which CUDA has passed, and pods may have the GPUs."""
 
 
-class _ValidationInputs(msgspec.Struct, frozen=True):
-    """The inputs of the validation state."""
-
-    f: InFlightNode
-    run: DriverRun | None
-    """The running driver, ready or not."""
-    command: Command | None
-    """The op in the validator's slot, if it is for this run."""
-    evidence: Evidence | None
-
-    @property
-    def ready(self) -> bool:
-        return self.run is not None and self.run.ready and self.f.node.loaded is not None
-
-
 def validation(f: InFlightNode) -> NodeOutcome:
     """Run the state until the validator has answered, or its limit has passed."""
-    if f.record.operation is not Operation.VALIDATE:
-        if is_shut_out_after_swap(f):
-            return restart_again(f, "the driver pod was recreated: it must pass the gate again")
-        if reason := driver_failure(f):
-            return fail(f, f"driver-start: {reason}")
+    if f.record.operation is not Operation.VALIDATE and is_shut_out_after_swap(f):
+        return restart_again(f, "the driver pod was recreated: it must pass the gate again")
+    if reason := driver_failure(f):
+        return fail(f, f"driver-start: {reason}")
     if f.node.safe_load:
         cleared = (SAFE_LOAD_ANNOTATION,)
         return write_record(f, f.record, "the driver may load now", cleared=cleared)
     if f.bus_is_down:
         return bus_wait(f)
-    run = _current_run(f)
-    command = _validate_command(f, run)
+    run = current_run(f)
+    command = validate_command(f, run)
     evidence = f.node.evidence
-    if evidence is not None and not _is_of_lease(f, evidence, command):
+    if evidence is not None and not is_of_lease(f, evidence, command):
         evidence = None
-    inputs = _ValidationInputs(f, run, command, evidence)
+    inputs = ValidationInputs(f, run, command, evidence)
     outcome = _divide_again(inputs) or _finish(inputs)
     if outcome is not None:
         return outcome
     if f.is_overdue:
         reason = _progress_text(inputs)
         if not inputs.ready:
-            reason = f"the driver is not ready{trouble_text(f)}"
+            return fail(f, f"driver-start: the driver is not ready any more{trouble_text(f)}")
         if evidence is not None:
-            reason = _mismatch(inputs, evidence) or "a command to an agent was not answered"
+            reason = mismatch(inputs, evidence) or "a command to an agent was not answered"
         return fail(f, f"validation: {reason}")
     if step := _command_step(inputs):
         return step
     if not inputs.ready:
         detail = f"waiting for the driver to become ready for validation{trouble_text(f)}"
-        return state_wait(f, WaitCode.DRIVER_START, detail)
-    return state_wait(f, WaitCode.VALIDATION, _progress_text(inputs))
+        return start_wait(f, detail)
+    return state_wait(f, WaitCode.VALIDATION, f"{_progress_text(inputs)}{restart_text(f)}")
 
 
-def _current_run(f: InFlightNode) -> DriverRun | None:
-    """Return the driver run of this operation, whatever method the policy has now."""
-    pod = f.new_pod
-    if pod is not None:
-        if pod.started is None:
-            return None
-        return DriverRun(
-            instance=pod.instance,
-            started=pod.started,
-            pod_uid=pod.uid,
-            container_id=pod.container_id,
-            ready=pod.ready,
-        )
-    loaded = f.node.loaded
-    if loaded is None or not (installs_on_host(f) or f.pool.method is InstallMethod.PRE_INSTALLED):
-        return None
-    return DriverRun(instance=f"load/{loaded.loaded_at}", started=loaded.loaded_at)
-
-
-def _validate_command(f: InFlightNode, run: DriverRun | None) -> Command | None:
-    """Return the op in the validator's slot if it is of this boot, this state and this run."""
-    command = slots.live_command(
-        f.node, slots.VALIDATOR, f.record.token, f.now, CommandKind.VALIDATE
-    )
-    if command is None or command.boot_id != f.node.boot_id:
-        return None
-    if f.record.deadline is not None and command.deadline < f.record.deadline:
-        return None
-    body = command.open()
-    if not isinstance(body, Validate) or body.label != f.record.label:
-        return None
-    if body.plugin and slots.PLUGIN not in f.node.components:
-        return None
-    return command if run is None or _is_for(body, run) else None
-
-
-def _is_for(body: Validate, run: DriverRun) -> bool:
-    if body.pod_uid != run.pod_uid or body.container_id != run.container_id:
-        return False
-    return not run.pod_uid or abs(body.started - run.started) < START_TOLERANCE
-
-
-def _is_of_lease(f: InFlightNode, evidence: Evidence, command: Command | None) -> bool:
-    """Whether the evidence is of an op under this lease."""
-    if evidence.token != f.record.token:
-        return False
-    if command is not None:
-        return evidence.op == command.op
-    idle = slots.held_command(f.node, slots.VALIDATOR, f.record.token, CommandKind.IDLE)
-    if idle is None or evidence.op >= idle.op:
-        return False
-    body = idle.open()
-    proven = body.proven if isinstance(body, Idle) else None
-    return proven is not None and proven.label == evidence.label
-
-
-def _divide_again(inputs: _ValidationInputs) -> NodeOutcome:
+def _divide_again(inputs: ValidationInputs) -> NodeOutcome:
     """Divide the GPUs once more where the validator found another division; then give that up."""
     f, evidence, record = inputs.f, inputs.evidence, inputs.f.record
     if evidence is None or not evidence.passed or not record.mig_digest or record.mig_failed:
         return None
-    if evidence.mig_digest == record.mig_digest or _mismatch(inputs, evidence):
+    if evidence.mig_digest == record.mig_digest or mismatch(inputs, evidence):
         return None
     if not record.deadline_renewed:
         return restart_again(f, "the validator found the GPUs divided otherwise than asked")
@@ -157,7 +94,7 @@ def _divide_again(inputs: _ValidationInputs) -> NodeOutcome:
     return _release(inputs, undivided, evidence)
 
 
-def _finish(inputs: _ValidationInputs) -> NodeOutcome:
+def _finish(inputs: ValidationInputs) -> NodeOutcome:
     """End the state by the evidence or the result of the op."""
     f, evidence = inputs.f, inputs.evidence
     if evidence is None:
@@ -169,7 +106,7 @@ def _finish(inputs: _ValidationInputs) -> NodeOutcome:
     if evidence.passed:
         if wait := _unsettled_runtime(f, evidence):
             return wait
-        if _mismatch(inputs, evidence) or not _all_answered(inputs):
+        if mismatch(inputs, evidence) or not all_answered(inputs):
             return None
         return _resume_offering(f) or _release(inputs, f, evidence)
     for step in evidence.steps:
@@ -203,7 +140,7 @@ def _resume_offering(f: InFlightNode) -> Step | None:
     return Step(actions=tuple(idle), because=because, wait=wait)
 
 
-def _release(inputs: _ValidationInputs, f: InFlightNode, evidence: Evidence) -> NodeOutcome:
+def _release(inputs: ValidationInputs, f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     return (
         _unlisted(inputs, evidence)
         or _stale_pods_wait(inputs)
@@ -212,7 +149,7 @@ def _release(inputs: _ValidationInputs, f: InFlightNode, evidence: Evidence) -> 
     )
 
 
-def _unlisted(inputs: _ValidationInputs, evidence: Evidence) -> NodeOutcome:
+def _unlisted(inputs: ValidationInputs, evidence: Evidence) -> NodeOutcome:
     """Wait until the Node has what its kubelet can give to pods: a kubelet writes that later."""
     f, found = inputs.f, inputs.f.node.allocatable
     missing = [each for each in evidence.allocatable if found.get(each.name, 0) < each.count]
@@ -227,7 +164,7 @@ def _unlisted(inputs: _ValidationInputs, evidence: Evidence) -> NodeOutcome:
     return state_wait(f, WaitCode.VALIDATION, detail)
 
 
-def _stale_pods_wait(inputs: _ValidationInputs) -> Step | None:
+def _stale_pods_wait(inputs: ValidationInputs) -> Step | None:
     """Wait for current data: the driver pod may have ended since (docs/states.md#freshness)."""
     now, run = inputs.f.now, inputs.run
     fresh = limits.pods_freshness(now)
@@ -243,39 +180,7 @@ def _stale_pods_wait(inputs: _ValidationInputs) -> Step | None:
     )
 
 
-def _mismatch(inputs: _ValidationInputs, evidence: Evidence) -> str:
-    """Return what of the evidence does not fit the node now; empty: it proves what runs."""
-    node, label = inputs.f.node, inputs.f.record.label
-    if evidence.node_uid != node.uid:
-        return f"the evidence is for node uid {evidence.node_uid}"
-    if evidence.boot_id != node.boot_id:
-        return f"the evidence is for boot {evidence.boot_id}"
-    if evidence.kernel != node.kernel:
-        return f"the evidence is for kernel {evidence.kernel}"
-    if evidence.label != label or node.driver_label != label:
-        return f"the evidence is for driver label {evidence.label}"
-    if inputs.run is None or not inputs.ready:
-        return "the driver is not running any more"
-    if not covers_run(evidence, inputs.run):
-        return "the evidence is for another run of the driver"
-    if not fits_runtime(evidence, node):
-        return "the evidence is for another configuration of the container runtime"
-    return ""
-
-
-def _all_answered(inputs: _ValidationInputs) -> bool:
-    """Whether every command that changes the node is answered."""
-    node = inputs.f.node
-    kinds = CommandKind.SWAP, CommandKind.INSTALL, CommandKind.MIG
-    change = slots.held_command(node, slots.DRIVER, inputs.f.record.token, *kinds)
-    pending = [(slots.DRIVER, change), (slots.VALIDATOR, inputs.command)]
-    return all(
-        command is None or slots.slot_result(node, name, command) is not None
-        for name, command in pending
-    )
-
-
-def _command_step(inputs: _ValidationInputs) -> Step | None:
+def _command_step(inputs: ValidationInputs) -> Step | None:
     """Resume the quiesced components, and ask the validator once the driver is ready."""
     f, commands = inputs.f, list[WriteSlot]()
     for name, component in f.node.components.items():
@@ -286,7 +191,7 @@ def _command_step(inputs: _ValidationInputs) -> Step | None:
         if name not in slots.OFFERING or _cuda_works(inputs):
             commands.append(slots.idle_command(f.node, name, f.now, token=f.record.token))
     if slots.VALIDATOR in f.node.components and inputs.run is not None and inputs.ready:
-        is_void = inputs.evidence is not None and _all_answered(inputs)
+        is_void = inputs.evidence is not None and all_answered(inputs)
         if inputs.command is None or is_void:
             commands.append(_new_validate(f, inputs.run))
     if not commands:
@@ -296,7 +201,7 @@ def _command_step(inputs: _ValidationInputs) -> Step | None:
     return Step(actions=tuple(commands), because=f"send {because}", wait=wait)
 
 
-def _cuda_works(inputs: _ValidationInputs) -> bool:
+def _cuda_works(inputs: ValidationInputs) -> bool:
     if inputs.command is None:
         return False
     progress = slots.command_progress(inputs.f.node.components[slots.VALIDATOR], inputs.command)
@@ -320,7 +225,7 @@ def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
     )
 
 
-def _progress_text(inputs: _ValidationInputs) -> str:
+def _progress_text(inputs: ValidationInputs) -> str:
     validator = inputs.f.node.components.get(slots.VALIDATOR)
     if validator is None:
         return "no validator is deployed to this node"

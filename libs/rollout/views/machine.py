@@ -58,6 +58,8 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
     """Restarts of the driver container."""
     trouble: str = ""
     """Why the driver container does not run, reported by the kubelet: a missing image, a crash."""
+    last_exit: str = ""
+    """How the last run of the driver container ended, without its subject; empty: none did."""
     pulled: float | None = None
     """Seconds from its creation until its image was on the node; None: not known."""
 
@@ -65,6 +67,12 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
     def instance(self) -> str:
         """Identity of this run of the driver, which evidence refers to."""
         return "" if self.started is None else f"{self.uid}/{self.started}"
+
+    @property
+    def problem(self) -> str:
+        """Everything that the kubelet says about why the driver does not run."""
+        ended = f"the driver container {self.last_exit}" if self.last_exit else ""
+        return "; ".join(filter(None, (self.trouble, ended)))
 
     @property
     def display_name(self) -> str:

@@ -1,4 +1,6 @@
-"""Say on claims and their pods why they wait, while a policy switches claims on."""
+"""Say on claims and their pods why they wait, while a policy switches claims on, and after that
+until no GPU is claimed any more.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -30,13 +32,16 @@ class ClaimFollower:
         nodes: Iterable[Node],
         events: EventRecorder,
         is_on: Callable[[], bool],
+        is_off: Callable[[], bool],
         env: Env,
     ) -> None:
+        """Neither `is_on` nor `is_off`: that is not known, or not for Sluice to say."""
         self._kube = kube
         self._namespace = namespace
         self._nodes = nodes
         self._events = events
         self._is_on = is_on
+        self._is_off = is_off
         self._env = env
         self._said: dict[str, str] = {}
         """What was said last, by uid of the claim."""
@@ -48,20 +53,22 @@ class ClaimFollower:
             await self._env.clock.sleep(CHECK_EVERY)
 
     async def _follow(self) -> None:
-        """Follow claims and plugins until the switch is off."""
+        """Follow claims and plugins until the switch is off, and nothing is claimed."""
         claims = Informer(self._kube, CLAIMS, env=self._env)
         plugins = Informer(
             self._kube, PODS, env=self._env, namespace=self._namespace, labels=f"app={DRA_APP}"
         )
         tasks = [asyncio.create_task(each.run()) for each in (claims, plugins)]
         try:
-            while self._is_on():
+            while self._is_on() or (self._is_off() and any(each.node for each in claims)):
                 if not (claims.why_not_synced or plugins.why_not_synced):
                     states = {
                         node.metadata.name: node.metadata.labels.get(STATE_LABEL, "")
                         for node in self._nodes
                     }
-                    self._say(notices(claims, plugins=plugins, states=states))
+                    self._say(
+                        notices(claims, plugins=plugins, states=states, switched_off=self._is_off())
+                    )
                 await self._env.clock.sleep(CHECK_EVERY)
         finally:
             for task in tasks:

@@ -15,6 +15,11 @@ _AT_REST: Final = frozenset(
     (UpgradeState.UNKNOWN, UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_DONE)
 )
 _STARTED: Final = "pods that have started keep their GPUs, others wait"
+SWITCHED_OFF: Final = (
+    "spec.dra.enabled was set to false while pods have GPUs by claims: they keep them, but no"
+    " kubelet can finish the end of such a pod until it is true again, or another driver serves"
+    " gpu.nvidia.com"
+)
 MAX_PODS: Final = 256
 """Of a claim, which is also the API server's limit."""
 
@@ -94,14 +99,18 @@ def notices(
     *,
     plugins: Iterable[views.Pod],
     states: Mapping[str, str],
+    switched_off: bool = False,
 ) -> Iterator[Notice]:
     """Yield the claims of this driver that cannot be prepared now.
 
     `plugins` are the pods of the plugin for claims; `states` is the state of each node's driver.
+    `switched_off`: the policy wants no claims any more.
     """
     ready = {pod.spec.node_name for pod in plugins if _is_ready(pod)}
     for claim in claims:
-        if claim.node and (why := _why(claim.node, ready=claim.node in ready, states=states)):
+        if claim.node and switched_off:
+            yield Notice(claim=claim, why=SWITCHED_OFF)
+        elif claim.node and (why := _why(claim.node, ready=claim.node in ready, states=states)):
             yield Notice(claim=claim, why=f"{why}: {_STARTED}")
 
 

@@ -121,8 +121,17 @@ class Planner:
     @property
     def gives_claims(self) -> bool:
         """Whether pods have GPUs by claims, and Sluice's plugin prepares them."""
-        is_on = self.plan.decides and operands_of(self.plan.pools.cluster).dra
-        return is_on and not self.hold_reason
+        return self._gives_claims(True)
+
+    @property
+    def gives_no_claims(self) -> bool:
+        """Whether the policy says that pods have no GPUs by claims."""
+        return self._gives_claims(False)
+
+    def _gives_claims(self, answer: bool) -> bool:
+        """Report whether a policy decides it, and so."""
+        is_decided = self.plan.decides and not self.hold_reason
+        return is_decided and operands_of(self.plan.pools.cluster).dra is answer
 
     @property
     def hold_reason(self) -> str:

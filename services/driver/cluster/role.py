@@ -139,6 +139,7 @@ async def run(
             nodes=informers.nodes,
             events=events,
             is_on=lambda: planner.gives_claims,
+            is_off=lambda: planner.gives_no_claims,
             env=env,
         )
         validation_pods = ValidationPods(

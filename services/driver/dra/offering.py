@@ -132,8 +132,7 @@ class ClaimOffering:
             self._kubelet_problem = f"which GPUs pods have is unknown: {error}"
             return
         self._kubelet_problem = ""
-        # Devices of claims have names of their own.
-        uses = [use for use in answer.uses if use.device.startswith(("GPU-", "MIG-"))]
+        uses = [use for use in answer.uses if not use.claimed]
         self._used = {
             uuid: f"the device plugin gave it to the pod {pods[0].namespace}/{pods[0].pod}"
             for (uuid, _), pods in pods_by_gpu(uses, tuple(gpus)).items()

@@ -95,7 +95,7 @@ class Checks:
         removed = {*request.removes_pods, *(answer.pod_uid for answer in inspection.answers)}
         for holder in inspection.holders:
             if holder.pod_uid not in removed:
-                yield _holder_finding(holder)
+                yield _holder_finding(tree, holder)
 
 
 _SECURE_BOOT: Final = Finding(
@@ -164,7 +164,7 @@ def _disk_findings(tree: Tree) -> Iterator[Finding]:
         )
 
 
-def _holder_finding(holder: Holder) -> Finding:
+def _holder_finding(tree: Tree, holder: Holder) -> Finding:
     devices = ", ".join(holder.devices)
     if holder.pod_uid:
         return Finding(
@@ -173,8 +173,11 @@ def _holder_finding(holder: Holder) -> Finding:
             f" not remove its pod",
             remedy="end the pod, or let the upgrade policy evict it",
         )
+    # A daemon of the machine's own driver packages: ended alone, it would be started again.
+    unit = holders.unit_of(tree, holder.pid)
+    service = f"stop and disable {unit}, which it belongs to, or " if unit else ""
     return Finding(
         code="process",
         message=f"{describe_holders((holder,))} has {devices} open and is in no pod",
-        remedy=f"end process {holder.pid} on the machine",
+        remedy=f"{service}end process {holder.pid} on the machine",
     )

@@ -4,6 +4,8 @@ It holds the driver only while no command forbids it. As long as one does, all d
 unhealthy: the kubelet gives them to no pod.
 """
 
+from collections.abc import Callable
+
 from libs.bus.agent import Agent
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
@@ -14,10 +16,13 @@ from libs.host.deviceplugin.host import PluginHost
 from libs.host.deviceplugin.port import Offers
 from libs.host.gpus.port import GpuHandle
 from libs.host.machine import Machine
+from libs.host.podresources.assignments import DeviceList
+from libs.host.podresources.client import PodResources
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.driver.plugin.answers import Answers
+from services.driver.plugin.claimed import ClaimedGpus
 from services.driver.plugin.current_config import READ_INTERVAL, CurrentConfig
 from services.driver.plugin.offering import Kubelet, Offering
 from services.driver.plugin.settings import PluginSettings
@@ -43,10 +48,12 @@ async def run(
     service: Service,
     kubelet: Kubelet | None = None,
     answers: Answers | None = None,
+    list_uses: Callable[[], DeviceList] | None = None,
 ) -> None:
     """Start the agent for one boot of the machine.
 
-    `kubelet` is where GPUs are offered; None: where the settings say. `answers` answers it.
+    `kubelet` is where GPUs are offered, and `list_uses` tells which devices pods have; None: where
+    the settings say. `answers` answers the kubelet.
     """
     boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     hold, config = GpuHandle(host.gpus), CurrentConfig(settings, host.offload)
@@ -60,6 +67,7 @@ async def run(
         xids=switches(settings.dp_disable_healthchecks, settings.dp_enable_healthchecks),
         kubelet=kubelet,
         answers=answers,
+        claimed=ClaimedGpus(list_uses or _uses(settings)),
         clock=env.clock,
         is_told=lambda: agent.commands.has_read_slot,
     )
@@ -78,6 +86,10 @@ async def run(
     service.run_forever("configuration", _follow(config, env.clock))
     service.run_forever("devices", offering.run())
     service.ready_when("devices", lambda: offering.problem or None)
+
+
+def _uses(settings: PluginSettings) -> Callable[[], DeviceList] | None:
+    return PodResources(settings.pod_resources).list if settings.pod_resources else None
 
 
 def _last_chosen(begun: BegunOp | None) -> str:

@@ -16,6 +16,7 @@ from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from services.driver.plugin.allocation import IMEX_CHANNEL
 from services.driver.plugin.answers import Answers, Offered
+from services.driver.plugin.claimed import ClaimedGpus
 from services.driver.plugin.current_config import CurrentConfig
 from services.driver.plugin.inspection import Inspection, inspect_gpus, is_computing_proven
 from services.driver.plugin.inventory import RELEASED, Inventory, offers, unusable
@@ -63,6 +64,7 @@ class Offering:
         xids: XidSwitches,
         kubelet: Kubelet,
         answers: Answers,
+        claimed: ClaimedGpus,
         clock: Clock,
         is_told: Callable[[], bool],
     ) -> None:
@@ -73,6 +75,7 @@ class Offering:
         self._switches = xids
         self._kubelet = kubelet
         self._answers = answers
+        self._claimed = claimed
         self._clock = clock
         self._is_told = is_told
         self._may_offer = False
@@ -93,6 +96,7 @@ class Offering:
             self._config.problem
             or ("" if self._may_offer else UNPROVEN)
             or self._inspection.problem
+            or self._claimed.problem
             or self._inventory.problem
             or self._imex_problem
             or self._kubelet.problem
@@ -128,9 +132,7 @@ class Offering:
         async with self._lock:
             self._inspected_at = self._clock.monotonic()
             xids, self._xids = self._xids, {}
-            found = await self._machine.offload.run(
-                lambda: inspect_gpus(self._machine, self._hold, xids, self._inspection)
-            )
+            found = await self._machine.offload.run(lambda: self._look(xids))
             sweep = Sweep(
                 gpus=found.gpus,
                 problem=self._hold.problem,
@@ -146,6 +148,12 @@ class Offering:
                 self._inventory = self._inventory.after(found.gpus, config)
                 self._places |= found.places
         await self._publish()
+
+    def _look(self, xids: Mapping[str, tuple[int, ...]]) -> Inspection:
+        found = inspect_gpus(self._machine, self._hold, xids, self._inspection)
+        if found.gpus is not None:
+            self._claimed.refresh(found.gpus)
+        return found
 
     async def _is_released(self) -> bool:
         """Return whether the GPUs may be offered: by command, or else proven in this boot."""
@@ -198,9 +206,10 @@ class Offering:
 
     def _decide(self, config: PluginConfig) -> Offered:
         found = self._inspection
-        withheld = RELEASED if self._hold.is_quiesced else found.problem or self._imex_problem
+        problem = found.problem or self._claimed.problem or self._imex_problem
+        withheld = RELEASED if self._hold.is_quiesced else problem
         in_specs = found.in_specs if config.uses_cdi else None
-        sick = self._sickness.reasons()
+        sick = {**self._claimed.reasons, **self._sickness.reasons()}
         return Offered(
             config=config,
             inventory=self._inventory,

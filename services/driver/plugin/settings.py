@@ -15,6 +15,10 @@ from libs.policy.plugin_config.config import (
 class PluginSettings(AgentSettings, frozen=True, kw_only=True):
     device_plugins: str = ""
     """The folder of the kubelet's sockets for device plugins; if empty, nothing is offered."""
+    pod_resources: str = ""
+    """The kubelet's socket of the pod-resources API, which tells which GPUs pods have by claims; if
+    empty, none is expected to be.
+    """
     plugin_config_dir: str = ""
     """The folder of configuration files in the format of NVIDIA's; if empty, there are none."""
     plugin_config: str = ""

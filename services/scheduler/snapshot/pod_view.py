@@ -5,7 +5,7 @@ from typing import Final
 
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
-from libs.kube.views import ContainerStatus, parse_time
+from libs.kube.views import ContainerStatus, Terminated, parse_time
 from libs.policy.findings import printable
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_PREFIX
@@ -30,6 +30,9 @@ OWN_APPS: Final = {APP: None} | {agent.app: agent.component for agent in AGENTS}
 
 _MAX_TROUBLE: Final = 400
 """Characters of a kubelet's error."""
+_LOG_LINES: Final = 3
+_MAX_LOG: Final = 300
+"""How much is shown of the log of a driver container that ended."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
 _OVER: Final = frozenset(("Succeeded", "Failed"))
@@ -66,6 +69,7 @@ def driver_pod(pod: Pod, *, deleted_uid: str = "") -> DriverPod:
         container_id=container.container_id.rpartition("/")[2] if container and running else "",
         restarts=container.restart_count if container is not None else 0,
         trouble=_trouble((*status.init_container_statuses, *status.container_statuses)),
+        last_exit=_exit_text(container.last_state.terminated) if container is not None else "",
         pulled=_pulled(pod),
     )
 
@@ -122,10 +126,25 @@ def _trouble(containers: Iterable[ContainerStatus]) -> str:
     for container in containers:
         waiting, ended = container.state.waiting, container.state.terminated
         if waiting is not None and waiting.reason not in _STARTING:
-            return f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+            text = f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+            before = _exit_text(container.last_state.terminated)
+            # How the driver's own container ended is said apart.
+            is_other = before and container.name != DRIVER_CONTAINER
+            return f"{text}; container {container.name} {before}" if is_other else text
         if ended is not None and ended.exit_code:
-            return f"container {container.name} exited with code {ended.exit_code}"
+            return f"container {container.name} {_exit_text(ended)}"
     return ""
+
+
+def _exit_text(ended: Terminated | None) -> str:
+    """Return how a container ended, and the last lines of its log if the kubelet has them."""
+    if ended is None:
+        return ""
+    reason = "" if ended.reason in ("", "Error", "Completed") else f" ({ended.reason})"
+    text = f"exited with code {ended.exit_code}{reason}"
+    lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
+    log = " / ".join(lines[-_LOG_LINES:])
+    return f"{text}, and its log ends: {printable(log[-_MAX_LOG:], _MAX_LOG)}" if log else text
 
 
 def no_claims(_key: str) -> None:

@@ -3,7 +3,7 @@
 The test plays the driver's cluster role: it applies the DaemonSets that a policy renders to.
 """
 
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -83,11 +83,21 @@ class World(world.World):
         await self.wait_until_done(*nodes)
         return process, (await self.rollout()).status.target
 
-    async def apply_policy(self, version: str, **upgrade: Any) -> None:
-        """Apply the policy and the driver DaemonSets that it renders to."""
+    async def apply_policy(
+        self, version: str, *, manager: Mapping[str, str] | None = None, **upgrade: Any
+    ) -> None:
+        """Apply the policy and the driver DaemonSets that it renders to.
+
+        `manager` has the variables of the driver manager.
+        """
+        env = [{"name": name, "value": value} for name, value in (manager or {}).items()]
         driver = {"repository": "r.example/nvidia", "image": "driver", "version": version}
         policy = cluster_policy(
-            driver={**driver, "upgradePolicy": {"autoUpgrade": True, **upgrade}}
+            driver={
+                **driver,
+                "manager": {"env": env},
+                "upgradePolicy": {"autoUpgrade": True, **upgrade},
+            }
         )
         applied = await self.apply(policy)
         facts = [node(name) for name in self.machines]
@@ -95,9 +105,9 @@ class World(world.World):
         for daemon_set in drivers(situation.rendering(SETTINGS)):
             await self.apply(daemon_set)
 
-    async def start_job(self, name: str, node: str) -> None:
+    async def start_job(self, name: str, node: str, *, gpus: int = 2) -> None:
         """Start a pod with GPUs on the node; a ReplicaSet recreates it."""
-        needs = {"limits": {"nvidia.com/gpu": "2"}}
+        needs = {"limits": {"nvidia.com/gpu": str(gpus)}}
         container = {"name": "main", "image": "train:1", "resources": needs}
         spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
         labels = {"app": name}

@@ -17,6 +17,7 @@ from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Outcome
 from libs.host.cdi.published import GPU_FILE
+from libs.host.podresources.client import PodResources
 from libs.policy.installation import installation_objects, service_account_of
 from libs.testing.realnodes.ground import Ground
 from libs.testing.realnodes.node import Node
@@ -128,6 +129,12 @@ async def until_published(kubectl: Kubectl, node: Node, last: str, *, within: fl
     )
 
 
+def uses_of(pod: str, socket: str) -> set[str]:
+    """Return what the kubelet says that a pod has by claims: the device plugin leaves it out."""
+    uses = PodResources(socket).list().uses
+    return {each.device for each in uses if each.claimed and each.container.pod == pod}
+
+
 async def refuse_slice_of(other: Node, kubeconfig: Path, kubectl: Kubectl, node: Node) -> None:
     """Assert that the plugin's account cannot publish for another node, nor read a claim list."""
     published = await kubectl.get(f"resourceslice/{node.name}-{CLASS}")
@@ -155,6 +162,7 @@ async def test_pods_get_the_gpus_of_their_claims(
     await kubectl.wait("condition=Ready", "pod/two")
     two = await gpus_of(kubectl, "two")
     assert len(set(two)) == 2
+    assert uses_of("two", plugin.settings["pod_resources"]) == set(two)
 
     await plugin.child.end(signal.SIGKILL, code=-signal.SIGKILL)
     await plugin.start()

@@ -138,6 +138,16 @@ def test_devices_of_claims_are_listed() -> None:
     uses = listed(claim("gpu.nvidia.com", "gpu-4", "gpu-5")).uses
     assert [use.device for use in uses] == ["gpu-4", "gpu-5"]
     assert pods_by_gpu(uses, MACHINE) == {("GPU-0000", None): (WEB,), ("GPU-0001", None): (WEB,)}
+    assert all(use.claimed for use in uses)
+
+
+def test_what_a_claim_gives_is_found_by_its_cdi_devices() -> None:
+    named = [api.CDIDevice(name=f"nvidia.com/gpu={uuid}") for uuid in ("MIG-aaaa", "GPU-0000")]
+    given = api.ClaimResource(
+        driver_name="gpu.nvidia.com", device_name="gpu-5-mig-1g5gb-9-0", cdi_devices=named
+    )
+    uses = listed(pod(dynamic_resources=[api.DynamicResource(claim_resources=[given])])).uses
+    assert pods_by_gpu(uses, MACHINE) == {("GPU-0001", 9): (WEB,), ("GPU-0000", None): (WEB,)}
 
 
 @pytest.mark.parametrize(

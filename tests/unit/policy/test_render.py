@@ -160,6 +160,26 @@ def test_arguments_of_an_nvidia_driver_follow_init(
         assert daemon_set["spec"]["template"]["spec"]["containers"][0]["args"] == wanted
 
 
+@pytest.mark.parametrize(
+    ("given", "variable"),
+    [("auto", {}), *((each, {"KERNEL_MODULE_TYPE": each}) for each in ("open", "proprietary"))],
+)
+def test_the_type_of_kernel_modules_is_told_to_every_driver_container(
+    given: str, variable: dict[str, str]
+) -> None:
+    fields = {"kernelModuleType": given}
+    of_cluster = [cluster_policy(driver={**DRIVER, **fields})]
+    of_pool = [crd_mode_policy(), nvidia_driver("a", default=True, **fields)]
+    of_kernels = [cluster_policy(driver={**DRIVER, **fields, "usePrecompiled": True})]
+    for objects in (of_cluster, of_pool, of_kernels):
+        rendered = drivers(Situation(objects).rendering())
+        assert rendered
+        for daemon_set in rendered:
+            env = env_of(daemon_set["spec"]["template"]["spec"]["containers"][0])
+            assert env.items() >= variable.items()
+            assert ("KERNEL_MODULE_TYPE" in env) is bool(variable)
+
+
 def test_policies_override_defaults_but_not_reserved_names() -> None:
     spec = {
         **DRIVER,

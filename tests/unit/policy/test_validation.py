@@ -75,6 +75,25 @@ def test_newer_gds_requires_open_modules(version: str, module: str, refused: boo
 
 
 @pytest.mark.parametrize(
+    ("value", "refused"),
+    [
+        *((each, False) for each in ("auto", "open", "proprietary", "", "$(MODULES)")),
+        *((each, True) for each in ("free", "Open", "kernel-open")),
+    ],
+)
+def test_a_variable_with_a_module_type_that_does_not_exist_is_refused(
+    value: str, *, refused: bool
+) -> None:
+    env = [{"name": "KERNEL_MODULE_TYPE", "value": each} for each in ("free", value)]
+    found = errors("NVIDIADriver", env=env)
+    assert [field for field, _ in found] == (["spec.env[KERNEL_MODULE_TYPE]"] if refused else [])
+    in_cluster = errors("ClusterPolicy", driver={"env": env})
+    assert [field for field, _ in in_cluster] == (
+        ["spec.driver.env[KERNEL_MODULE_TYPE]"] if refused else []
+    )
+
+
+@pytest.mark.parametrize(
     ("without", "words"),
     [
         ("cdi.enabled", "the NRI Plugin cannot be enabled when CDI is disabled"),

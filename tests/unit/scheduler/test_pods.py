@@ -8,7 +8,7 @@ import pytest
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
-from libs.rollout.views.machine import EvictionExemption
+from libs.rollout.views.machine import DriverPod, EvictionExemption
 from services.scheduler.resources import Pod, ResourceClaim
 from services.scheduler.snapshot.pod_view import driver_pod, is_finished, workload_pod
 
@@ -265,6 +265,45 @@ def test_trouble_of_a_driver_pod() -> None:
     assert (found.started, found.ready, found.trouble) == (None, False, "ImagePullBackOff: no")
     creating = {"name": "x", "state": {"waiting": {"reason": "ContainerCreating"}}}
     assert driver_pod(pod(status={"containerStatuses": [creating]})).trouble == ""
+
+
+def test_how_a_driver_ended_and_the_end_of_its_log() -> None:
+    log = "Installing\n\n  insmod nvidia.ko \x1b[31m\ncould not insert\nunloading\n"
+    ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "message": log}}
+    found = _driver_with(state={"running": {}}, lastState=ended, restartCount=1)
+    assert found.trouble == ""
+    assert found.last_exit == (
+        "exited with code 137 (OOMKilled), and its log ends:"
+        " insmod nvidia.ko ?[31m / could not insert / unloading"
+    )
+    long = {"terminated": {"exitCode": 1, "reason": "Error", "message": "y" * 900 + "x" * 300}}
+    found = _driver_with(state=long)
+    assert found.last_exit == ""
+    text = "container nvidia-driver-ctr exited with code 1, and its log ends: "
+    assert found.trouble == text + "x" * 300
+    assert _driver_with(lastState={"terminated": {}}).last_exit == "exited with code 0"
+
+
+def test_another_container_of_a_driver_pod_that_fails_says_why() -> None:
+    ended = {"terminated": {"exitCode": 1, "message": "no sources of this kernel\n"}}
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    failing = {"name": "nvidia-fs-ctr", "state": waiting, "lastState": ended}
+    found = driver_pod(pod(status={"containerStatuses": [failing]}))
+    assert found.trouble == (
+        "CrashLoopBackOff: back-off 10s; container nvidia-fs-ctr exited with code 1,"
+        " and its log ends: no sources of this kernel"
+    )
+    of_driver = _driver_with(state=waiting, lastState=ended)
+    assert of_driver.trouble == "CrashLoopBackOff: back-off 10s"
+    assert of_driver.problem == (
+        "CrashLoopBackOff: back-off 10s; the driver container exited with code 1,"
+        " and its log ends: no sources of this kernel"
+    )
+
+
+def _driver_with(**status: Any) -> DriverPod:
+    container = {"name": "nvidia-driver-ctr", **status}
+    return driver_pod(pod(status={"containerStatuses": [container]}))
 
 
 JOB = {**REPLICA_SET, "kind": "Job", "name": "train"}

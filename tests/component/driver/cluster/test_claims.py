@@ -7,7 +7,7 @@ import msgspec
 from libs.contracts.node import STATE_LABEL
 from libs.kube.resources import NAMESPACES
 from services.driver.cluster import resources
-from services.driver.cluster.claim_notices import CLAIMS
+from services.driver.cluster.claim_notices import CLAIMS, SWITCHED_OFF
 from tests.component.driver.cluster.world import World, in_world
 
 PLUGIN, DRA = "sluice-device-plugin", "sluice-dra"
@@ -99,3 +99,17 @@ async def test_a_claim_and_its_pod_say_within_ten_seconds_why_they_wait(world: W
     changing = f"the driver of node a is being changed (drain-required): {KEPT}"
     expected += [(kind, "ClaimWaits", changing) for kind in ("Pod", "ResourceClaim")]
     assert await claim_events(world) == sorted(expected)
+
+
+@in_world
+async def test_pods_whose_claims_were_switched_off_say_what_they_wait_for(world: World) -> None:
+    await world.install_policy(**CLAIMS_ON)
+    await world.lead()
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    await allocate(world, "one", "a")
+    await world.sleep(10)
+    before = await claim_events(world)
+    await world.change_policy(**CLAIMS_OFF)
+    await world.sleep(10)
+    found = [each for each in await claim_events(world) if each not in before]
+    assert found == [(kind, "ClaimWaits", SWITCHED_OFF) for kind in ("Pod", "ResourceClaim")]

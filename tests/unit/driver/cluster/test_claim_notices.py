@@ -5,7 +5,12 @@ from typing import Any
 import msgspec
 
 from libs.kube.views import Pod
-from services.driver.cluster.claim_notices import Notice, ResourceClaim, notices
+from services.driver.cluster.claim_notices import (
+    SWITCHED_OFF,
+    Notice,
+    ResourceClaim,
+    notices,
+)
 
 KEPT = "pods that have started keep their GPUs, others wait"
 
@@ -64,6 +69,16 @@ def test_claims_wait_while_the_driver_of_their_node_changes() -> None:
     (notice,) = found(claim("one", "a"), plugins=(plugin("a"),), a="drain-required")
     why = "the driver of node a is being changed (drain-required)"
     assert notice.why == f"{why}: {KEPT}"
+
+
+def test_claims_of_a_policy_that_switched_them_off_wait_wherever_they_are() -> None:
+    found = notices(
+        [claim("one", "a"), claim("other", "a", driver="dra.example")],
+        plugins=[plugin("a")],
+        states={},
+        switched_off=True,
+    )
+    assert [(each.claim.metadata.name, each.why) for each in found] == [("one", SWITCHED_OFF)]
 
 
 def test_claims_of_other_drivers_and_without_devices_are_none_of_ours() -> None:

@@ -60,6 +60,15 @@ def start_xorg(machine: FakeMachine) -> None:
     machine.add_process(900, "", "/dev/nvidia0", comm="Xorg")
 
 
+def start_daemon_of_the_machine(machine: FakeMachine) -> None:
+    machine.add_process(901, "", "/dev/nvidiactl", "/dev/nvidia0", comm="nvidia-persiste")
+    put(machine.root, "/proc/901/cgroup", "0::/system.slice/nvidia-persistenced.service\n")
+
+
+def start_daemon_in_another_pod(machine: FakeMachine) -> None:
+    machine.add_process(902, JOB, "/dev/nvidia0", comm="nvidia-persiste")
+
+
 def start_job(machine: FakeMachine) -> None:
     machine.add_process(4711, JOB, "/dev/nvidia0")
 
@@ -85,7 +94,19 @@ def admit_driver(machine: FakeMachine) -> None:
             "Xorg (pid 900) has /dev/nvidia0 open and is in no pod",
             "end process 900 on the machine",
         ),
+        (
+            start_daemon_of_the_machine,
+            "process",
+            "nvidia-persiste (pid 901) has /dev/nvidia0, /dev/nvidiactl open and is in no pod",
+            "stop and disable nvidia-persistenced.service, which it belongs to, or end process 901",
+        ),
         (start_job, "pod", JOB, "end the pod"),
+        (
+            start_daemon_in_another_pod,
+            "pod",
+            f"nvidia-persiste (pid 902, pod {JOB}) has /dev/nvidia0 open",
+            "end the pod",
+        ),
         (
             install_driver,
             "host-driver",

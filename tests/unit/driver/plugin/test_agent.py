@@ -7,8 +7,10 @@ from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.reports import Outcome
 from libs.host.cdi import published
 from libs.host.deviceplugin.port import AllocationRefused
+from libs.host.podresources.assignments import DeviceList, DeviceUse, PodContainer
 from libs.policy.plugin_config.config import ListStrategy, MigStrategy
 from services.driver.plugin.allocation import IMEX_CHANNEL
+from services.driver.plugin.claimed import ANSWERS
 from services.driver.plugin.current_config import READ_INTERVAL
 from services.driver.plugin.offering import INSPECT_EVERY, NO_IMEX
 from tests.unit.driver.plugin.builders import gpu
@@ -325,6 +327,45 @@ async def test_mig_devices_are_offered_by_the_strategy_of_the_settings(world: Wo
     async with world.agent():
         await world.clock.sleep(SOON)
         assert world.kubelet.last == {GPU: "GPU-0", "nvidia.com/mig-1g.10gb": "MIG-1-0 MIG-1-1"}
+
+
+def claimed(*devices: str) -> DeviceList:
+    container = PodContainer("ml", "old", "main")
+    return DeviceList(tuple(DeviceUse(each, container, claimed=True) for each in devices))
+
+
+@in_world
+async def test_a_gpu_that_a_pod_has_by_a_claim_is_not_offered_until_it_ends(world: World) -> None:
+    """The node had the plugin for claims before; the kubelet would give that GPU twice."""
+    world.uses = None
+    async with world.agent() as service:
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == NEITHER
+        assert "which GPUs pods have is unknown" in str(service.unready_reasons())
+        world.uses = claimed("gpu-1")
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == {GPU: "GPU-0 GPU-1!"}
+        assert not service.unready_reasons()
+        world.uses = None
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == {GPU: "GPU-0 GPU-1!"}
+        world.uses = DeviceList((DeviceUse("GPU-0", PodContainer("ml", "new", "main")),))
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == BOTH
+        world.uses = claimed("GPU-0")
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == {GPU: "GPU-0! GPU-1"}, "a kubelet may know its pods late"
+
+
+@in_world
+async def test_a_kubelet_is_not_asked_for_claims_for_ever(world: World) -> None:
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == BOTH
+        await world.clock.sleep(ANSWERS * INSPECT_EVERY)
+        assert world.asked == ANSWERS
+        await world.clock.sleep(ANSWERS * INSPECT_EVERY)
+        assert world.asked == ANSWERS
 
 
 @in_world

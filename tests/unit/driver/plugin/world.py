@@ -7,6 +7,8 @@ from libs.contracts.identities import Writer
 from libs.host.cdi import published
 from libs.host.cdi.spec import Device, DeviceNode, Edits, make_spec
 from libs.host.deviceplugin.port import Offers
+from libs.host.podresources.assignments import DeviceList
+from libs.host.podresources.client import KubeletUnavailable
 from libs.testing.simulation import Sim
 from services.driver.plugin import agent
 from services.driver.plugin.answers import Answers
@@ -52,6 +54,10 @@ class World(AgentWorld):
         self.settings: dict[str, Any] = {}
         self.kubelet = FakeKubelet(self)
         self.answers = Answers()
+        self.uses: DeviceList | None = DeviceList()
+        """What pods have; None: the kubelet does not answer."""
+        self.asked = 0
+        """How often the kubelet was asked for that."""
         self.put_specs("GPU-0", "GPU-1")
 
     async def run_agent(self, **ports: Any) -> None:
@@ -60,8 +66,15 @@ class World(AgentWorld):
             PluginSettings(node=NODE, node_uid=UID, **self.settings),
             kubelet=self.kubelet,
             answers=self.answers,
+            list_uses=self.list_uses,
             **ports,
         )
+
+    def list_uses(self) -> DeviceList:
+        self.asked += 1
+        if self.uses is None:
+            raise KubeletUnavailable("the kubelet is away")
+        return self.uses
 
     def put_config(self, name: str, text: str) -> Path:
         """Write a configuration file, and set the folder of them."""

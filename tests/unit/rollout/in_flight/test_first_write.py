@@ -294,6 +294,14 @@ def test_a_start_keeps_other_fields_of_the_record() -> None:
     assert (record.cause, record.label_before) == ("asked for", label_of(OLD))
 
 
+def test_the_first_write_notes_how_often_drivers_had_restarted() -> None:
+    view = required()
+    assert record_in(first_write(view)).restarts_before == {}
+    (pod,) = view.driver_pods
+    restarted = replace(view, driver_pods=(replace(pod, restarts=4),))
+    assert record_in(first_write(restarted)).restarts_before == {pod.uid: 4}
+
+
 def test_a_pre_installed_driver_stays_when_its_node_leaves() -> None:
     view = replace(done(excluded=True), driver_pods=())
     pool_view = replace(pool(), method=InstallMethod.PRE_INSTALLED)

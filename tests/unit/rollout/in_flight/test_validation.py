@@ -14,6 +14,7 @@ from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
 from libs.rollout.views.fleet import SourceState
 from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import DRIVER_ADMINISTRATOR
 from tests.unit.rollout.builders import (
     HOUR,
     KERNEL,
@@ -395,7 +396,10 @@ def test_a_failed_check_is_the_cause(steps: tuple[ValidationStep, ...], cause: s
     [
         ("hangs", "validation: cuda"),
         ("silent", "validation: the validator "),
-        ("no driver", "validation: the driver is not ready (CrashLoopBackOff: back-off)"),
+        (
+            "no driver",
+            "driver-start: the driver is not ready any more (CrashLoopBackOff: back-off)",
+        ),
         ("other boot", "boot boot-0"),
     ],
 )
@@ -417,10 +421,45 @@ def test_three_driver_restarts_fail_a_validation() -> None:
     assert failing_with(outcome_of(view), view).cause.endswith(" 3 times")
 
 
-def test_earlier_restarts_do_not_fail_a_mere_validation() -> None:
-    view = validating({"operation": Operation.VALIDATE, "started": False})
-    view = replace(view, driver_pods=(driver_pod(NEW, restarts=7),))
-    assert wait_of(outcome_of(view)).code == WaitCode.VALIDATION
+KILLED = "exited with code 137, and its log ends: insmod: killed"
+
+
+@pytest.mark.parametrize(
+    ("operation", "before"),
+    [(Operation.VALIDATE, {POD: 7}), (Operation.MIG, {POD: 7}), (Operation.VALIDATE, None)],
+    ids=["validation", "division", "validation that an earlier release began"],
+)
+def test_earlier_restarts_do_not_fail_an_operation_that_keeps_the_driver(
+    operation: Operation, before: dict[str, int] | None
+) -> None:
+    view = validating({"operation": operation, "restarts_before": before})
+    view = replace(view, driver_pods=(driver_pod(NEW, restarts=7, last_exit=KILLED),))
+    wait = wait_of(outcome_of(view))
+    assert (wait.code, "restarted" in wait.detail) == (WaitCode.VALIDATION, False)
+
+
+@pytest.mark.parametrize("operation", [Operation.VALIDATE, Operation.MIG, Operation.UPGRADE])
+def test_a_driver_that_crashes_during_its_validation_is_named_at_once_and_fails_it(
+    operation: Operation,
+) -> None:
+    view = validating({"operation": operation, "restarts_before": {POD: 4}})
+    again = driver_pod(NEW, ready=False, restarts=5, last_exit=KILLED)
+    wait = wait_of(outcome_of(replace(view, driver_pods=(again,))))
+    assert (wait.code, wait.detail) == (
+        WaitCode.DRIVER_START,
+        f"waiting for the driver to become ready for validation (the driver container {KILLED})",
+    )
+    assert wait.who == DRIVER_ADMINISTRATOR
+    running = replace(view, driver_pods=(replace(again, ready=True),))
+    wait = wait_of(outcome_of(running))
+    assert wait.code == WaitCode.VALIDATION
+    assert wait.detail.endswith(f" (the driver container restarted once: it {KILLED})")
+    crashing = replace(again, restarts=7, started=None, trouble="CrashLoopBackOff: back-off")
+    hopeless = replace(view, driver_pods=(crashing,))
+    assert failing_with(outcome_of(hopeless), hopeless).cause == (
+        "driver-start: the driver container restarted 3 times (CrashLoopBackOff: back-off;"
+        f" the driver container {KILLED})"
+    )
 
 
 # Driver restarts during the validation.
