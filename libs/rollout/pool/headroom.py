@@ -23,17 +23,11 @@ class Headroom:
         self._tally = tally
         self._evaluation = evaluation
         self._recovering = bool(tally.recovering - evaluation.withdrawn)
-        self._available = evaluation.limit - len(tally.unavailable) - self._granted_available()
+        self.beginning = _beginning(tally, evaluation)
+        """Names of granted nodes, available so far, that become unavailable when they begin."""
+        self._available = evaluation.limit - len(tally.unavailable) - len(self.beginning)
         self._parallel = self._parallel_left()
         self._starts_left: dict[str, int | None] = {}
-
-    def _granted_available(self) -> int:
-        """Return how many available nodes were granted, and become unavailable when they begin."""
-        return sum(
-            node.lowers_capacity
-            for uid, node in self._tally.pending.items()
-            if uid not in self._evaluation.withdrawn
-        )
 
     def _parallel_left(self) -> int | None:
         limit = self._pool.upgrade.max_parallel_upgrades
@@ -143,6 +137,14 @@ class Headroom:
             f"{len(unavailable)} of at most {limit} nodes (maxUnavailable) are unavailable:"
             f" {names}",
         )
+
+
+def _beginning(tally: PoolTally, evaluation: PoolEvaluation) -> set[str]:
+    return {
+        node.name
+        for uid, node in tally.pending.items()
+        if node.lowers_capacity and uid not in evaluation.withdrawn
+    }
 
 
 def _summary(reasons: Mapping[str, str]) -> str:

@@ -56,6 +56,15 @@ def test_all_starts_of_a_round_are_one_write() -> None:
     assert {wait.code for wait in decision.waits.values()} == {WaitCode.BUDGET}
 
 
+def test_the_write_of_a_start_counts_the_nodes_that_it_makes_unavailable() -> None:
+    nodes = [candidate("begun-soon"), candidate("cordoned", cordoned=True), candidate("starts")]
+    granted = {nodes[0].uid: entry(nodes[0])}
+    pool_view = open_pool(upgrade=ALL, record=of_target(), base=3, in_flight=granted)
+    (write,) = decided(pool_view, *nodes).rollouts
+    assert write.granted == ("cordoned", "starts")
+    assert (write.status.counts.in_flight, write.status.counts.unavailable) == (3, 3)
+
+
 def test_grants_go_by_rank_across_queues() -> None:
     """The second node is cordoned already, which puts it into another queue."""
     nodes = [candidate("a"), candidate("b", cordoned=True), candidate("c")]
