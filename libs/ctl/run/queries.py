@@ -81,6 +81,7 @@ def show_plan(
     finish_by: str,
     output: PictureFormat | None,
 ) -> None:
+    """Ask for a plan, and write it as text, as data or as a picture."""
     from libs.contracts.queries import PlanQuery
     from libs.ctl.collect.plan import gather_plan
     from libs.ctl.times import parse_finish
@@ -93,15 +94,19 @@ def show_plan(
         finish_by=parse_finish(finish_by),
     )
     answer = asyncio.run(gather_plan(access, query))
-    if not isinstance(answer, PlanView):
-        if output is PictureFormat.HTML or output is PictureFormat.SVG:
-            raise Failure(
-                ExitCode.WRONG_ARGUMENTS,
-                f"-o {output.value}: there is no picture of a plan without Sluice's scheduler; use"
-                " -o json, yaml or wide",
-            )
-        _show_observed(answer, None if output is None else Format(output.value))
-        return
+    if isinstance(answer, PlanView):
+        _show_plan(answer, output)
+    elif output is PictureFormat.HTML or output is PictureFormat.SVG:
+        raise Failure(
+            ExitCode.WRONG_ARGUMENTS,
+            f"-o {output.value}: there is no picture of a plan without Sluice's scheduler; use"
+            " -o json, yaml or wide",
+        )
+    else:
+        _show_observed(answer, _as_format(output))
+
+
+def _show_plan(answer: PlanView, output: PictureFormat | None) -> None:
     if output is PictureFormat.HTML:
         from libs.ctl.views.plan_html import plan_html
 
@@ -116,8 +121,13 @@ def show_plan(
         show(
             answer,
             lambda width, wide: plan_view(answer, width=width, wide=wide),
-            format=None if output is None else Format(output.value),
+            format=_as_format(output),
         )
+
+
+def _as_format(output: PictureFormat | None) -> Format | None:
+    """Return how text or data are written; a picture is neither."""
+    return None if output is None else Format(output.value)
 
 
 def show_comparison(
@@ -135,7 +145,7 @@ def show_comparison(
         show(
             {**msgspec.structs.asdict(found), "error": found.error},
             lambda width, wide: comparison_view(found, width=width, wide=wide),
-            format=None if output is None else Format(output.value),
+            format=_as_format(output),
         )
 
 
