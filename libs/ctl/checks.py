@@ -241,7 +241,10 @@ def rights_check(denied: Sequence[Right]) -> Check:
     about = "your rights"
     if not denied:
         return ok(about, "each verb of this command may be used")
-    lacking = "; ".join(f"{right} (for {right.used_by})" for right in denied)
+    by_verb: dict[str, list[str]] = {}
+    for right in denied:
+        by_verb.setdefault(right.used_by, []).append(str(right))
+    lacking = "; ".join(f"{', '.join(rights)} (for {verb})" for verb, rights in by_verb.items())
     return warning(about, f"you may not: {lacking}", "ask an administrator for them in RBAC")
 
 

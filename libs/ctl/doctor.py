@@ -38,10 +38,17 @@ _KINDS: Final = (
 _RIGHTS: Final = (
     Right(verb="list", group="", resource="nodes", used_by="status"),
     Right(verb="list", group="sluice.dev", resource="rollouts", used_by="status"),
-    Right(verb="list", group="gpu.nvidia.com", resource="devices", used_by="gpus"),
+    Right(verb="get", group="", resource="nodes", used_by="why"),
     Right(verb="list", group="", resource="events", used_by="why"),
+    Right(verb="list", group="gpu.nvidia.com", resource="devices", used_by="gpus"),
     Right(verb="watch", group="", resource="nodes", used_by="watch"),
     Right(verb="watch", group="sluice.dev", resource="rollouts", used_by="watch"),
+    Right(verb="watch", group="", resource="events", used_by="watch without NATS"),
+    Right(verb="watch", group="gpu.nvidia.com", resource="devices", used_by="web"),
+    Right(verb="list", group="nvidia.com", resource="clusterpolicies", used_by="upgrade start"),
+    Right(verb="patch", group="nvidia.com", resource="clusterpolicies", used_by="upgrade start"),
+    Right(verb="list", group="nvidia.com", resource="nvidiadrivers", used_by="upgrade start"),
+    Right(verb="patch", group="nvidia.com", resource="nvidiadrivers", used_by="upgrade start"),
     Right(verb="patch", group="sluice.dev", resource="rollouts", used_by="upgrade pause"),
     Right(verb="patch", group="", resource="nodes", used_by="upgrade retry"),
 )

@@ -172,7 +172,7 @@ async def test_a_user_without_rights_is_told_so(world: World) -> None:
     ended = await world.run("status")
     assert ended.code == ExitCode.NOT_ALLOWED
     assert "GET /apis/sluice.dev/v1alpha1/rollouts" in ended.err
-    assert "grant it in RBAC" in ended.err
+    assert "grant it in RBAC, or ask an administrator to; `sluice doctor` lists" in ended.err
 
 
 async def test_a_cluster_without_sluice_is_told_so(world: World) -> None:

@@ -158,6 +158,9 @@ def test_missing_rights_name_the_verb_that_needs_them() -> None:
     )
     found = rights_check([right])
     assert found.found == "you may not: create serviceaccounts/token (for plan)"
+    patch = Right(verb="patch", group="nvidia.com", resource="nvidiadrivers", used_by="plan")
+    found = rights_check([right, patch])
+    assert found.found.endswith("create serviceaccounts/token, patch nvidiadrivers (for plan)")
     assert rights_check([]).verdict is OK
 
 
