@@ -87,10 +87,7 @@ async def _status(
     chosen = [row for row in rows if not name or row.pool == name]
     told = answer if isinstance(answer, StatusAnswer) else None
     pools = answers.with_waits(
-        (
-            answers.pool_of(each.metadata.name, each.spec, each.status, versions)
-            for each in rollouts
-        ),
+        (answers.pool_of(each.metadata, each.spec, each.status, versions) for each in rollouts),
         told,
     )
     return Status(

@@ -41,7 +41,7 @@ def status_view(status: Status, *, now: float, width: int, wide: bool = False) -
     if not status.pools:
         parts.append(line("There is no pool: no policy selects a node with GPUs."))
     parts.append(listing(_POOLS, map(_pool_row, status.pools), width=width, wide=wide))
-    parts += (remark for pool in status.pools for remark in _remarks(pool))
+    parts += (remark for pool in status.pools for remark in _remarks(pool, now))
     parts += held_view(status.held)
     if status.nodes:
         rows = (_node_row(node, now) for node in status.nodes)
@@ -64,9 +64,9 @@ def _pool_row(pool: Pool) -> tuple[str, ...]:
     )
 
 
-def _remarks(pool: Pool) -> Iterator[RenderableType]:
+def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
     if pool.brake != Brake.NONE:
-        yield fact(f"{pool.name} brake", pool.brake)
+        yield fact(f"{pool.name} brake", _brake(pool, now))
     if pool.because:
         yield fact(f"{pool.name} {pool.phase}", pool.because)
     if pool.waits:
@@ -79,6 +79,13 @@ def _remarks(pool: Pool) -> Iterator[RenderableType]:
     if any(count for _, count in others):
         text = ", ".join(f"{count} {word}" for word, count in others if count)
         yield fact(f"{pool.name} left out", text)
+
+
+def _brake(pool: Pool, now: float) -> str:
+    if (setter := pool.brake_set) is None:
+        return pool.brake
+    ago = "" if setter.at is None else f" {duration(now - setter.at)} ago"
+    return f"{pool.brake}, set by {setter.who}{ago}"
 
 
 def held_view(held: Sequence[HeldNode]) -> Iterator[RenderableType]:
