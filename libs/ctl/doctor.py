@@ -148,7 +148,15 @@ async def _policies(cluster: Cluster) -> list[Check]:
         if await cluster.serves(kind)
         for each in await cluster.list(kind)
     }
-    return checks.policy_checks(found)
+    return checks.policy_checks(found, in_flight=await _in_flight(cluster))
+
+
+async def _in_flight(cluster: Cluster) -> int:
+    """Return how many nodes are in flight; none where the Rollouts cannot be read."""
+    try:
+        return sum(len(each.status.in_flight) for each in await cluster.rollouts())
+    except Failure:
+        return 0
 
 
 async def _nodes(cluster: Cluster) -> list[Check]:
