@@ -160,12 +160,17 @@ def show_gpus(access: Access, node: str, output: Format | None) -> None:
 def show_events(
     access: Access, *, follow: bool, since: str, node: str, output: Format | None
 ) -> None:
-    """Write each event as it is read: an object in a line for programs."""
+    """Write each event as it is read: an object in a line for programs.
+
+    People are told what changed, unless they follow all or ask for all.
+    """
     from contextlib import aclosing
 
     from libs.ctl.collect.events import follow_events
     from libs.ctl.times import parse_since
+    from libs.ctl.views.events import Changes
 
+    changes = None if follow or output is not None else Changes()
     began = parse_since(since)
 
     async def run() -> None:
@@ -174,7 +179,10 @@ def show_events(
         async with aclosing(lines):
             async for each in lines:
                 found = True
-                _print_event(each, output)
+                for line in (each,) if changes is None else changes.of(each):
+                    _print_event(line, output)
+        for line in changes.rest() if changes is not None else ():
+            _print_event(line, output)
         if not found:
             of_node = f" of a node {node!r}" if node else ""
             print(f"sluice: there are no events{of_node} in that time", file=sys.stderr)
