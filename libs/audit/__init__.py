@@ -32,6 +32,7 @@ from libs.contracts.node import UpgradeState
 from libs.contracts.records import AuditJournal, DeviceHold, LostJournal, PoolFacts
 
 __all__ = [
+    "OF_NO_SINGLE_RUN",
     "TITLES",
     "AuditJournal",
     "AuditResult",
@@ -61,6 +62,11 @@ TITLES: Final = {
     "I12": "Reversible host",
 }
 """The invariants, as docs/invariants.md calls them."""
+OF_NO_SINGLE_RUN: Final = {
+    "I7": "two runs to compare",
+    "I12": "a removal of Sluice",
+}
+"""Invariants that no single run shows, and what shows them."""
 
 
 class _Check(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.audit import TITLES, AuditJournal, Violation, judge
+from libs.audit import OF_NO_SINGLE_RUN, TITLES, AuditJournal, Violation, judge
 from libs.audit.agents import AgentAudit
 from libs.audit.partial import Coverage
 from libs.contracts.events import Event, EventKind
@@ -23,16 +23,12 @@ from libs.ctl.options import Access
 from libs.ctl.text import plural
 from libs.kube.auditlog import AuditLogConverter, CorruptAuditLog
 
-_ELSEWHERE: Final = {
-    "I7": "two runs to compare, with and without sick nodes: no single cluster has them",
-    "I12": "the files of a node before the installation and after the removal",
-}
 _SOURCES: Final = {
-    "revisions": "the audit log of the API server (--audit-log)",
-    "entries": "the journals of the agents (--nats)",
-    "some entries": "journals of agents that are missing or cut",
-    "events": "the events of the bus (--nats)",
-    "a run without injected faults": "a run without faults, for its numbers of writes",
+    "revisions": "--audit-log",
+    "entries": "agents' journals (--nats)",
+    "some entries": "missing or cut journals",
+    "events": "events of the bus (--nats)",
+    "a run without injected faults": "a run without faults",
 }
 _SETTLING: Final = 60.0
 """Seconds at the end of the log within which an event may name a write that is not logged yet."""
@@ -192,7 +188,7 @@ class AuditSources:
     def _invariant(
         self, name: str, violations: Sequence[str], missing: str, journals: JournalsRead
     ) -> AuditedInvariant:
-        elsewhere = _ELSEWHERE.get(name)
+        elsewhere = OF_NO_SINGLE_RUN.get(name)
         return AuditedInvariant(
             name=name,
             violations=len(violations),

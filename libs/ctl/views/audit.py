@@ -13,7 +13,6 @@ from libs.ctl.views.status import sources_view
 
 _COLUMNS: Final = (
     Column("PROMISE"),
-    Column("", folds=True),
     Column("VERDICT"),
     Column("NOT JUDGED WITHOUT", folds=True),
 )
@@ -44,7 +43,7 @@ def audit_view(audit: Audit, *, width: int, wide: bool = False) -> RenderableTyp
 
 
 def _row(each: AuditedInvariant) -> tuple[str, ...]:
-    return (each.name, TITLES[each.name], verdict(each), each.not_judged)
+    return (f"{each.name:<3} {TITLES[each.name]}", verdict(each), each.not_judged)
 
 
 def verdict(each: AuditedInvariant) -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 from libs.contracts.queries import HeldNode
 from libs.contracts.rollout import Brake
 from libs.ctl.answers import NodeRow, Pool, Source, Status
+from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
 from libs.ctl.text import duration
 from libs.ctl.views.layout import Column, fact, line, listing
@@ -119,7 +120,9 @@ def sources_view(sources: Iterable[Source]) -> Iterator[RenderableType]:
             continue
         age = "" if source.age is None else f", {duration(source.age)} old"
         yield line(f"{source.gives}: from {source.name}{age}", "dim")
-        if source.behind:
-            oldest = sorted(source.behind.items(), key=lambda each: (-each[1], each[0]))
-            text = ", ".join(f"{name} {duration(age)}" for name, age in oldest)
-            yield fact("its sources were current before", text)
+        late = [(age, name) for name, age in source.behind.items() if age > BEHIND]
+        if late:
+            text = ", ".join(
+                f"{name} by {duration(age)}" for age, name in sorted(late, reverse=True)
+            )
+            yield fact("its own sources are behind", text)
