@@ -11,7 +11,7 @@ import msgspec
 from libs.ctl.answers import EventLine, NodeAnswer, PlanView, Status
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.output import Format, PictureFormat, progress, show
+from libs.ctl.output import Format, PictureFormat, progress, run_shown, show
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def show_status(access: Access, name: str, output: Format | None) -> None:
     from libs.ctl.collect.status import gather_status
 
-    answer = asyncio.run(gather_status(access, name))
+    answer = run_shown("reading the fleet", gather_status(access, name))
     if isinstance(answer, NodeAnswer):
         _show_node(answer, output)
     elif isinstance(answer, Status):
@@ -33,7 +33,7 @@ def show_status(access: Access, name: str, output: Format | None) -> None:
 def show_why(access: Access, node: str, output: Format | None) -> None:
     from libs.ctl.collect.status import gather_why
 
-    answer = asyncio.run(gather_why(access, node))
+    answer = run_shown(f"asking about {node}", gather_why(access, node))
     if isinstance(answer, NodeAnswer):
         _show_node(answer, output)
     else:
@@ -93,7 +93,7 @@ def show_plan(
         max_parallel=max_parallel,
         finish_by=parse_finish(finish_by),
     )
-    answer = asyncio.run(gather_plan(access, query))
+    answer = run_shown("computing the plan", gather_plan(access, query))
     if isinstance(answer, PlanView):
         _show_plan(answer, output)
     elif output is PictureFormat.HTML or output is PictureFormat.SVG:
@@ -136,7 +136,7 @@ def show_comparison(
     from libs.ctl.collect.comparison import gather_comparison
     from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
 
-    found = asyncio.run(gather_comparison(access, pool=pool, version=version))
+    found = run_shown("reading events", gather_comparison(access, pool=pool, version=version))
     if output is PictureFormat.HTML:
         sys.stdout.write(comparison_html(found))
     elif output is PictureFormat.SVG:
@@ -153,7 +153,7 @@ def show_gpus(access: Access, node: str, output: Format | None) -> None:
     from libs.ctl.collect.gpus import gather_gpus
     from libs.ctl.views.gpus import gpus_view
 
-    found = asyncio.run(gather_gpus(access, node))
+    found = run_shown("reading GPUs", gather_gpus(access, node))
     show(found, lambda width, wide: gpus_view(found, width=width, wide=wide), format=output)
 
 
@@ -221,7 +221,7 @@ def show_doctor(access: Access, output: Format | None) -> None:
     from libs.ctl.failures import ExitCode
     from libs.ctl.views.doctor import doctor_view
 
-    found = asyncio.run(examine(access))
+    found = run_shown("looking at everything", examine(access))
     show(found, lambda _width, _wide: doctor_view(found), format=output)
     if worst(found) is Verdict.FAULT:
         raise SystemExit(ExitCode.FAULT_FOUND)
