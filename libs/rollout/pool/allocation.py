@@ -105,7 +105,7 @@ class _Grants(msgspec.Struct, frozen=True):
                 blocked_heads.append((rank, queue, ranks))
                 heappop(open_heads)
                 continue
-            headroom.take(key)
+            headroom.take(rank.name, key)
             self._take_turn(rank.name, key)
             following = next(ranks, None)
             if following is None:
