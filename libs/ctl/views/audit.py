@@ -52,4 +52,4 @@ def verdict(each: AuditedInvariant) -> str:
         return f"violated {each.violations} times" if each.violations > 1 else "violated once"
     if not each.judged:
         return "not judged"
-    return "kept, as far as judged" if each.not_judged else "kept"
+    return "kept where judged" if each.not_judged else "kept"

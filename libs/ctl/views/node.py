@@ -34,7 +34,7 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
     if wide:
         parts += _listed("Events", answer.events)
     else:
-        events = [f"{_name_of(each)}: {each.text}" for each in answer.events]
+        events = [f"{each.at} {each.text}".lstrip() for each in answer.events]
         parts += _last("Events", events, _LAST_EVENTS)
     return Group(*parts, Text(""), *sources_view(answer.sources))
 
