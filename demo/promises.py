@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from libs.audit import AuditJournal, AuditResult
+from libs.audit import OF_NO_SINGLE_RUN, TITLES, AuditJournal, AuditResult
 from libs.audit.timeline import NodeChange, Timeline
 from libs.contracts.events import Event, EventBody, RolloutEvent, WaitEvent
 from libs.contracts.journal import Entry, EntryPhase, Revision
@@ -18,25 +18,6 @@ from libs.contracts.node import MANAGER, UpgradeState
 from libs.contracts.rollout import RolloutPhase
 from libs.ctl.text import plural
 
-TITLES: Final = {
-    "I1": "Budget",
-    "I2": "One owner",
-    "I3": "No return without proof",
-    "I4": "Not ours, not touched",
-    "I5": "Ask the kernel",
-    "I6": "Unseen is not absent",
-    "I7": "One sick node delays no other",
-    "I8": "Bounded harm",
-    "I9": "Nothing waits in silence",
-    "I10": "Frugal",
-    "I11": "Idempotent everywhere",
-    "I12": "Reversible host",
-}
-_ELSEWHERE: Final = {
-    "I7": "two runs to compare",
-    "I12": "a removal of Sluice",
-}
-"""What no single run has."""
 _PEOPLE: Final = "kubectl"
 _UNLOAD: Final = "unload"
 
@@ -56,7 +37,7 @@ def promises(journal: AuditJournal, result: AuditResult) -> tuple[Promise, ...]:
     counts = dict(_counts(journal))
     found: list[Promise] = []
     for name, title in TITLES.items():
-        missing = _ELSEWHERE.get(name) or result.not_judged.get(name, "")
+        missing = OF_NO_SINGLE_RUN.get(name) or result.not_judged.get(name, "")
         verdict = "kept"
         if violated[name]:
             verdict = f"VIOLATED {violated[name]}x"

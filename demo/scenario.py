@@ -148,8 +148,8 @@ def _beginning(
     )
     yield Cue(
         name="plan",
-        title="The administrator asks what an upgrade would take. How long the drivers took to come"
-        " up tells.",
+        title="The administrator asks what an upgrade would take. The plan knows how long the first"
+        " driver took to come up.",
         after=("workloads",),
         when=lambda seen: all(map(seen.is_running, workloads)),
         pause=_REPORT_SECONDS,

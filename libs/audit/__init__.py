@@ -32,6 +32,8 @@ from libs.contracts.node import UpgradeState
 from libs.contracts.records import AuditJournal, DeviceHold, LostJournal, PoolFacts
 
 __all__ = [
+    "OF_NO_SINGLE_RUN",
+    "TITLES",
     "AuditJournal",
     "AuditResult",
     "DeviceHold",
@@ -44,6 +46,27 @@ __all__ = [
     "judge_agents_by_writes",
     "unaccounted",
 ]
+
+TITLES: Final = {
+    "I1": "Budget",
+    "I2": "One owner",
+    "I3": "No return without proof",
+    "I4": "Not ours, not touched",
+    "I5": "Ask the kernel",
+    "I6": "Unseen is not absent",
+    "I7": "A sick node delays no other",
+    "I8": "Bounded harm",
+    "I9": "Nothing waits in silence",
+    "I10": "Frugal",
+    "I11": "Idempotent everywhere",
+    "I12": "Reversible host",
+}
+"""The invariants, as docs/invariants.md calls them."""
+OF_NO_SINGLE_RUN: Final = {
+    "I7": "two runs to compare",
+    "I12": "a removal of Sluice",
+}
+"""Invariants that no single run shows, and what shows them."""
 
 
 class _Check(NamedTuple):

@@ -40,6 +40,10 @@ class StepEvent(Data, frozen=True, kw_only=True):
     """The Node's resourceVersion after the write."""
 
 
+NOT_WAITING = "no longer waiting"
+"""The message of an event by which a wait ends."""
+
+
 class WaitEvent(Data, frozen=True, kw_only=True):
     """The reason why a node waits changed. Without a code, the node no longer waits."""
 

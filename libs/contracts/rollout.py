@@ -98,6 +98,7 @@ class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel
     excluded: Count = 0
     waiting: Count = 0
     unavailable: Count = 0
+    """Against the limit; nodes that were granted a start count before they begin."""
     limit: Count = 0
 
 

@@ -13,6 +13,7 @@ from libs.contracts.node import (
 )
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
+from libs.ctl.brakes import BrakeSetter, brake_setter
 from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.ctl.text import name_versions, version_name
@@ -42,6 +43,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     because: str
     brake: str
+    brake_set: BrakeSetter | None = None
+    """By whom, and when; None: there is no brake, or Kubernetes was not asked."""
     counts: dict[str, int]
     """The pool's nodes by what they do; `limit` may be unavailable."""
     waits: dict[str, int] | None = None
@@ -169,16 +172,17 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pool_of(
-    name: str, spec: RolloutSpec, status: RolloutStatus, versions: Mapping[str, str]
+    metadata: views.Metadata, spec: RolloutSpec, status: RolloutStatus, versions: Mapping[str, str]
 ) -> Pool:
     """Return a pool as its Rollout shows it."""
     return Pool(
-        name=name,
+        name=metadata.name,
         version=version_name(status.target, versions),
         target=status.target,
         phase=status.phase.value,
         because=name_versions(status.because, versions),
         brake=spec.brake.value,
+        brake_set=brake_setter(metadata, spec),
         counts=msgspec.structs.asdict(status.counts),
     )
 

@@ -17,6 +17,7 @@ OLDEST_CONTAINERD: Final = (1, 7)
 CLOCKS_DIFFER: Final = 30.0
 """Seconds of difference from which tokens and leases begin to be refused."""
 BEHIND: Final = 60.0
+"""Seconds from which a source of the scheduler is out of date, rather than quiet."""
 _POSITIVE: Final = "Accepted"
 """The condition that is a fault when it is false. Others are one when they are true."""
 _NO_FAULT: Final = ("Ready", "NotReady", "Upgrading", "Disabled")
@@ -166,21 +167,28 @@ def operands_check(daemon_sets: Sequence[views.DaemonSet], namespace: str) -> Ch
     return ok(about, f"the pods of {len(daemon_sets)} DaemonSets are ready")
 
 
-def policy_checks(policies: Mapping[str, Policy]) -> list[Check]:
-    """Judge the status of policies for the whole cluster, by kind and name."""
+def policy_checks(policies: Mapping[str, Policy], *, in_flight: int = 0) -> list[Check]:
+    """Judge the status of policies for the whole cluster, by kind and name.
+
+    While nodes of any pool are in flight, that something is not ready is no fault.
+    """
     if not policies:
         remedy = "create one: see docs/install.md"
         return [warning("policy", "there is no ClusterPolicy", remedy)]
-    return [check for about, each in policies.items() for check in _policy_checks(about, each)]
+    return [
+        check
+        for about, each in policies.items()
+        for check in _policy_checks(about, each, in_flight)
+    ]
 
 
-def _policy_checks(about: str, policy: Policy) -> list[Check]:
+def _policy_checks(about: str, policy: Policy, in_flight: int) -> list[Check]:
     status = policy.status or PolicyStatus()
     if not status.state:
         return [
             fault(about, "it has no status", "see the logs of the Deployment sluice-driver-cluster")
         ]
-    upgrading = any(
+    upgrading = in_flight > 0 or any(
         each.type == "Upgrading" and each.status == "True" for each in status.conditions
     )
     problems = [
@@ -241,7 +249,10 @@ def rights_check(denied: Sequence[Right]) -> Check:
     about = "your rights"
     if not denied:
         return ok(about, "each verb of this command may be used")
-    lacking = "; ".join(f"{right} (for {right.used_by})" for right in denied)
+    by_verb: dict[str, list[str]] = {}
+    for right in denied:
+        by_verb.setdefault(right.used_by, []).append(str(right))
+    lacking = "; ".join(f"{', '.join(rights)} (for {verb})" for verb, rights in by_verb.items())
     return warning(about, f"you may not: {lacking}", "ask an administrator for them in RBAC")
 
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from libs.contracts import device, rollout
+from libs.ctl.brakes import MANAGER
 from libs.ctl.checks import Right
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure, kube_failure
@@ -26,8 +27,6 @@ from libs.kube.resources import EVENTS, NODES, SERVICE_ACCOUNTS, Resource, Selec
 from libs.runtime.clock import SystemClock
 from libs.runtime.env import Env
 
-MANAGER: Final = "kubectl-sluice"
-"""The field manager of people's writes. Those of our services begin with `sluice-`."""
 PEOPLE: Final = "sluice-ctl"
 """The account for which people request tokens."""
 DEFAULT_NAMESPACE: Final = "sluice"

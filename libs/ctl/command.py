@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as exited:
         return exited.code if isinstance(exited.code, int) else ExitCode.DONE
     except Failure as failure:
-        return _fail(str(failure), failure.code)
+        return _fail(f"{failure}{failure.hint}", failure.code)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except Exception as error:  # noqa: BLE001  (a person sees one line, never a traceback)

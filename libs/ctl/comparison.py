@@ -12,6 +12,7 @@ import msgspec
 from libs.contracts.events import (
     Event,
     EventBody,
+    EvictionEvent,
     GrantEvent,
     PlanEvent,
     PlannedTime,
@@ -49,10 +50,21 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which they were upgraded."""
     makespan: float
     """Until the last node that has ended; of a rollout that goes on, so far."""
+    evicted: int = 0
+    """Pods that were evicted from its nodes."""
     planned_at: float | None = None
     """Unix seconds; None: no plan was asked for before."""
     planned_makespan: float | None = None
     planned_makespan_p95: float | None = None
+
+    @property
+    def node_seconds(self) -> float:
+        """Return how long the nodes were away, all together, those that have ended."""
+        return sum(
+            each.end - each.start
+            for each in self.nodes
+            if each.start is not None and each.end is not None
+        )
 
     @property
     def error(self) -> float | None:
@@ -76,6 +88,8 @@ class _Rollout(msgspec.Struct, kw_only=True):
     plan: _Plan | None
     starts: dict[str, float] = {}
     ends: dict[str, tuple[float, bool]] = {}
+    evicted: set[str] = set()
+    """UIDs of pods."""
     complete: bool = False
 
 
@@ -95,6 +109,8 @@ class RolloutHistory:
                 self._granted(body, event.at)
             case StepEvent():
                 self._stepped(body, event)
+            case EvictionEvent(answer="evicted"):
+                self._evicted(body, event.node)
             case RolloutEvent(after=RolloutPhase.COMPLETE):
                 rollout = self._rollouts.get(body.pool, {}).get(body.target)
                 if rollout is not None:
@@ -141,6 +157,12 @@ class RolloutHistory:
         if body.before != body.after:
             rollout.ends[event.node] = event.at, _ENDS[UpgradeState(body.after)]
 
+    def _evicted(self, body: EvictionEvent, node: str) -> None:
+        for targets in self._rollouts.values():
+            rollout = targets[next(reversed(targets))]
+            if node in rollout.starts and not rollout.complete:
+                rollout.evicted.add(body.pod_uid)
+
     def pools(self) -> list[str]:
         return sorted(self._rollouts)
 
@@ -159,6 +181,7 @@ class RolloutHistory:
             complete=rollout.complete or _is_over(rollout),
             nodes=tuple(_nodes(rollout)),
             makespan=max(ends, default=rollout.began) - rollout.began,
+            evicted=len(rollout.evicted),
             planned_at=None if plan is None else plan.at,
             planned_makespan=None if plan is None else _from_first(plan, plan.makespan),
             planned_makespan_p95=None if plan is None else _from_first(plan, plan.late),

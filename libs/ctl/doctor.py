@@ -38,10 +38,17 @@ _KINDS: Final = (
 _RIGHTS: Final = (
     Right(verb="list", group="", resource="nodes", used_by="status"),
     Right(verb="list", group="sluice.dev", resource="rollouts", used_by="status"),
-    Right(verb="list", group="gpu.nvidia.com", resource="devices", used_by="gpus"),
+    Right(verb="get", group="", resource="nodes", used_by="why"),
     Right(verb="list", group="", resource="events", used_by="why"),
+    Right(verb="list", group="gpu.nvidia.com", resource="devices", used_by="gpus"),
     Right(verb="watch", group="", resource="nodes", used_by="watch"),
     Right(verb="watch", group="sluice.dev", resource="rollouts", used_by="watch"),
+    Right(verb="watch", group="", resource="events", used_by="watch without NATS"),
+    Right(verb="watch", group="gpu.nvidia.com", resource="devices", used_by="web"),
+    Right(verb="list", group="nvidia.com", resource="clusterpolicies", used_by="upgrade start"),
+    Right(verb="patch", group="nvidia.com", resource="clusterpolicies", used_by="upgrade start"),
+    Right(verb="list", group="nvidia.com", resource="nvidiadrivers", used_by="upgrade start"),
+    Right(verb="patch", group="nvidia.com", resource="nvidiadrivers", used_by="upgrade start"),
     Right(verb="patch", group="sluice.dev", resource="rollouts", used_by="upgrade pause"),
     Right(verb="patch", group="", resource="nodes", used_by="upgrade retry"),
 )
@@ -141,7 +148,15 @@ async def _policies(cluster: Cluster) -> list[Check]:
         if await cluster.serves(kind)
         for each in await cluster.list(kind)
     }
-    return checks.policy_checks(found)
+    return checks.policy_checks(found, in_flight=await _in_flight(cluster))
+
+
+async def _in_flight(cluster: Cluster) -> int:
+    """Return how many nodes are in flight; none where the Rollouts cannot be read."""
+    try:
+        return sum(len(each.status.in_flight) for each in await cluster.rollouts())
+    except Failure:
+        return 0
 
 
 async def _nodes(cluster: Cluster) -> list[Check]:

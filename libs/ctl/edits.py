@@ -17,7 +17,7 @@ from libs.contracts.node import (
     NodeRequest,
     UpgradeState,
 )
-from libs.contracts.rollout import Brake, RolloutPhase, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import RolloutStatus
 from libs.ctl.failures import ExitCode, Failure
 from libs.kube.views import Metadata
 
@@ -34,23 +34,6 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: the object is as wanted."""
     risk: str = ""
     """What happens to nodes; empty if nothing is changed on them."""
-
-
-_BRAKES = {
-    Brake.NONE: "goes on: nodes start again within the budget",
-    Brake.PAUSE: "is paused: no node starts, nodes in flight finish",
-    Brake.FREEZE: "is frozen: no node moves, and timeouts stop",
-}
-
-
-def set_brake(pool: str, spec: RolloutSpec, status: RolloutStatus, brake: Brake) -> Edit:
-    """Set the brake of a pool; to resume can drain nodes."""
-    if spec.brake is brake:
-        return Edit(done=f"{pool} {_BRAKES[brake].replace('is ', 'is already ', 1)}; unchanged")
-    risk = ""
-    if brake is Brake.NONE and status.phase is not RolloutPhase.COMPLETE:
-        risk = f"nodes of {pool} that are not done are drained and upgraded, within the budget"
-    return Edit(done=f"{pool} {_BRAKES[brake]}", patch={"spec": {"brake": brake.value}}, risk=risk)
 
 
 def release(pool: str, status: RolloutStatus, target: str, version: str, failures: int) -> Edit:

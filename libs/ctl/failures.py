@@ -1,12 +1,15 @@
 """How the command ends: exit codes, and failures with one line for people. Light to import."""
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from libs.bus.port import BusError
     from libs.contracts.queries import QueryError
     from libs.kube.errors import KubeError
+
+
+_RIGHTS: Final = ", or ask an administrator to; `sluice doctor` lists all rights that you lack"
 
 
 class ExitCode(IntEnum):
@@ -24,11 +27,15 @@ class ExitCode(IntEnum):
 
 
 class Failure(Exception):
-    """The verb cannot do what was asked; the text names what, why, and what to do."""
+    """The verb cannot do what was asked; the text names what, why, and what to do.
 
-    def __init__(self, code: ExitCode, message: str) -> None:
+    `hint` names another verb that helps; it is added where the failure is all that a person sees.
+    """
+
+    def __init__(self, code: ExitCode, message: str, *, hint: str = "") -> None:
         super().__init__(" ".join(message.split()))
         self.code = code
+        self.hint = hint
 
 
 class NotReady(Failure):
@@ -53,7 +60,8 @@ def kube_failure(error: "KubeError") -> Failure:
         (errors.Invalid, ExitCode.REFUSED),
     )
     code = next((code for kind, code in codes if isinstance(error, kind)), ExitCode.UNEXPECTED)
-    return Failure(code, f"Kubernetes: {error}")
+    hint = _RIGHTS if isinstance(error, errors.Forbidden) else ""
+    return Failure(code, f"Kubernetes: {error}", hint=hint)
 
 
 def bus_failure(error: "BusError") -> Failure:

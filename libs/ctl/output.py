@@ -5,15 +5,16 @@ import shutil
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Coroutine, Generator
 
     from rich.console import RenderableType
 
+T = TypeVar("T")
 NARROWEST = 20
 """Columns; a terminal that reports fewer is taken for one that wide."""
 
@@ -49,6 +50,34 @@ def show(
         yaml.safe_dump(msgspec.to_builtins(answer), sys.stdout, sort_keys=False, allow_unicode=True)
     else:
         print_view(view(terminal_width(), format is Format.WIDE))
+
+
+def run_shown(what: str, work: "Coroutine[Any, Any, T]") -> "T":
+    """Run until the result is there; show what takes more than a second, and how long it does."""
+    import asyncio
+
+    return asyncio.run(shown(what, work))
+
+
+async def shown(what: str, work: "Coroutine[Any, Any, T]") -> "T":
+    """Await, and count the seconds where a person sees standard error."""
+    import asyncio
+
+    task = asyncio.ensure_future(work)
+    text, seconds = "", 0
+    try:
+        while not (await asyncio.wait({task}, timeout=1.0))[0]:
+            seconds += 1
+            if sys.stderr.isatty():
+                text = f"{what}: {seconds} s"
+                print(f"\r{text}", end="", file=sys.stderr, flush=True)
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        if text:
+            print(f"\r{' ' * len(text)}\r", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""The driver versions of targets: a target is a digest, and people know versions. Pure."""
+"""The driver versions of digests, of which people know the versions. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from libs.contracts.node import DRIVER_LABEL
 from libs.kube import views
 
 TARGET_ANNOTATION: Final = "sluice.dev/target"
@@ -36,14 +37,23 @@ class DriverDaemonSet(views.Object, frozen=True, kw_only=True):
 def versions_of(
     named: Iterable[tuple[str, str]], daemon_sets: Iterable[DriverDaemonSet]
 ) -> dict[str, str]:
-    """Return versions by target: as Rollouts name them, otherwise from the image's tag."""
+    """Return versions by digest: as Rollouts name their targets, otherwise from the image's tag."""
     versions = {
-        target: version
+        digest: version
         for each in daemon_sets
-        if (target := each.metadata.annotations.get(TARGET_ANNOTATION, ""))
-        and (version := _version_in_image(each))
+        if (version := _version_in_image(each))
+        for digest in _digests(each)
     }
     return versions | {target: version for target, version in named if target and version}
+
+
+def _digests(daemon_set: DriverDaemonSet) -> Iterator[str]:
+    """Yield the target of a driver, and its build for one operating system and kernel."""
+    metadata = daemon_set.metadata
+    yield from (
+        metadata.annotations.get(TARGET_ANNOTATION, ""),
+        metadata.labels.get(DRIVER_LABEL, ""),
+    )
 
 
 def _version_in_image(daemon_set: DriverDaemonSet) -> str:

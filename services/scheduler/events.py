@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from libs.contracts.events import (
+    NOT_WAITING,
     EditEvent,
     EvictionEvent,
     GrantEvent,
@@ -123,7 +124,7 @@ class UpgradeEvents:
         pool, uid, now = self._pools.get(name, ""), self._uids.get(name, ""), self._clock.now()
         if wait is None:
             told = self._wait_events.told(name, uid, now)
-            event, message = WaitEvent(pool=pool, told=told), f"{name}: no longer waiting"
+            event, message = WaitEvent(pool=pool, told=told), f"{name}: {NOT_WAITING}"
         else:
             self._wait_events.began(name, uid, wait, now)
             event = WaitEvent(
@@ -228,9 +229,10 @@ class UpgradeEvents:
             event_id = self._next_id(event_id)
         self._publish(name, event, message, id=event_id)
 
-    def planned(self, answer: PlanAnswer) -> None:
+    def planned(self, answer: PlanAnswer, version: str) -> None:
         """Keep a plan among the events, for a comparison with what happens then."""
-        for event, event_id, message in plan_events(answer, self._next_id("plan")):
+        parts = plan_events(answer, self._next_id("plan"), version=version)
+        for event, event_id, message in parts:
             self._publisher.publish(event, id=event_id, message=message)
 
     def rollout_written(self, write: WriteRollout, before: PoolView | None, revision: str) -> None:

@@ -20,15 +20,16 @@ class PlanPart(NamedTuple):
     message: str
 
 
-def plan_events(answer: PlanAnswer, plan: str) -> Iterator[PlanPart]:
-    """Yield the events of a plan of this name: one at least."""
+def plan_events(answer: PlanAnswer, plan: str, *, version: str = "") -> Iterator[PlanPart]:
+    """Yield the events of a plan of this name: one at least. `version` was asked for."""
     moving = [
         PlannedTime(node=node.node, start=node.start_p50, end=node.end_p50)
         for node in answer.nodes
         if node.start_p50 is not None
     ][:MOST_NODES]
-    took = "an unknown time" if answer.makespan_p50 is None else f"{answer.makespan_p50:.0f} s"
-    message = f"{answer.pool}: planned to take {took} to {answer.target}"
+    took = "no end" if answer.makespan_p50 is None else f"{answer.makespan_p50:.0f} s"
+    wanted = version or answer.target
+    message = f"{answer.pool}: a plan was asked for, to {wanted}: it says {took}"
     for start in range(0, max(1, len(moving)), NODES_PER_EVENT):
         event = PlanEvent(
             pool=answer.pool,

@@ -69,7 +69,7 @@ class SchedulerQueries:
         holder: str,
         plan_pods: PlanPods,
         plan_runner: PlanRunner,
-        on_plan: Callable[[PlanAnswer], None],
+        on_plan: Callable[[PlanAnswer, str], None],
     ) -> None:
         self._tracker = tracker
         self._waits = waits
@@ -194,7 +194,7 @@ class SchedulerQueries:
             seed=query.seed,
         )
         answer = await self._plan_runner(request)
-        self._on_plan(answer)
+        self._on_plan(answer, query.driver_version)
         return answer
 
     def _plan_options(self, pool: PoolView, query: PlanQuery) -> "PlanOptions":

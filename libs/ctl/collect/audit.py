@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.audit import AuditJournal, Violation, judge
+from libs.audit import OF_NO_SINGLE_RUN, TITLES, AuditJournal, Violation, judge
 from libs.audit.agents import AgentAudit
 from libs.audit.partial import Coverage
 from libs.contracts.events import Event, EventKind
@@ -23,17 +23,12 @@ from libs.ctl.options import Access
 from libs.ctl.text import plural
 from libs.kube.auditlog import AuditLogConverter, CorruptAuditLog
 
-INVARIANTS: Final = tuple(f"I{number}" for number in range(1, 13))
-_ELSEWHERE: Final = {
-    "I7": "two runs to compare, with and without sick nodes: no single cluster has them",
-    "I12": "the files of a node before the installation and after the removal",
-}
 _SOURCES: Final = {
-    "revisions": "the audit log of the API server (--audit-log)",
-    "entries": "the journals of the agents (--nats)",
-    "some entries": "journals of agents that are missing or cut",
-    "events": "the events of the bus (--nats)",
-    "a run without injected faults": "a run without faults, for its numbers of writes",
+    "revisions": "--audit-log",
+    "entries": "agents' journals (--nats)",
+    "some entries": "missing or cut journals",
+    "events": "events of the bus (--nats)",
+    "a run without injected faults": "a run without faults",
 }
 _SETTLING: Final = 60.0
 """Seconds at the end of the log within which an event may name a write that is not logged yet."""
@@ -171,50 +166,53 @@ class AuditSources:
 
     def verdict(self, journals: JournalsRead) -> Audit:
         """Return the verdict on each invariant, after `agents` has judged these journals."""
-        revisions, events = self._revisions, self._events
-        result = judge(AuditJournal(revisions=revisions, events=events), faults=True)
+        result = judge(AuditJournal(revisions=self._revisions, events=self._events), faults=True)
         found = {each for each in result.violations if self._shows(each)} | self.agents.violations
         violations: dict[str, list[str]] = {}
         for each in sorted(found, key=lambda each: (each.time, each.revision, each.message)):
             violations.setdefault(each.invariant, []).append(each.message)
-        missing = {
-            name: _missing(result.not_judged.get(name, ""), journals, self.agents.missing[name])
-            for name in INVARIANTS
-        }
         return Audit(
             invariants=tuple(
-                AuditedInvariant(
-                    name=name,
-                    violations=len(violations.get(name, ())),
-                    first=tuple(violations.get(name, ())[:_SHOWN]),
-                    not_judged=_ELSEWHERE.get(name) or missing[name],
-                    judged=name not in _ELSEWHERE and _is_judged(name, revisions, events, journals),
+                self._invariant(
+                    name, violations.get(name, ()), result.not_judged.get(name, ""), journals
                 )
-                for name in INVARIANTS
+                for name in TITLES
             ),
-            sources=(
-                Source(
-                    name=", ".join(self._logs) or "the audit log",
-                    gives=f"{len(revisions or ())} writes",
-                    problem="" if self._logs else "no --audit-log was given",
-                ),
-                Source(
-                    name="NATS",
-                    gives=f"{len(events or ())} events",
-                    problem=self._events_problem,
-                ),
-                Source(
-                    name="their agents",
-                    gives=f"{journals.entries} entries in {plural(journals.journals, 'journal')}"
-                    f" of {plural(journals.nodes, 'node')}",
-                    problem=journals.problem,
-                ),
-            ),
+            sources=self._sources(journals),
             unjudged_nodes=self._coverage.unjudged,
             unread_journals=tuple(journals.unread),
-            since=revisions[0].time if revisions else None,
-            until=revisions[-1].time if revisions else None,
+            since=self._revisions[0].time if self._revisions else None,
+            until=self._revisions[-1].time if self._revisions else None,
         )
+
+    def _invariant(
+        self, name: str, violations: Sequence[str], missing: str, journals: JournalsRead
+    ) -> AuditedInvariant:
+        elsewhere = OF_NO_SINGLE_RUN.get(name)
+        return AuditedInvariant(
+            name=name,
+            violations=len(violations),
+            first=tuple(violations[:_SHOWN]),
+            not_judged=elsewhere or _missing(missing, journals, self.agents.missing[name]),
+            judged=elsewhere is None and _is_judged(name, self._revisions, self._events, journals),
+        )
+
+    def _sources(self, journals: JournalsRead) -> tuple[Source, ...]:
+        log = Source(
+            name=", ".join(self._logs) or "the audit log",
+            gives=f"{len(self._revisions or ())} writes",
+            problem="" if self._logs else "no --audit-log was given",
+        )
+        bus = Source(
+            name="NATS", gives=f"{len(self._events or ())} events", problem=self._events_problem
+        )
+        agents = Source(
+            name="their agents",
+            gives=f"{journals.entries} entries in {plural(journals.journals, 'journal')}"
+            f" of {plural(journals.nodes, 'node')}",
+            problem=journals.problem,
+        )
+        return log, bus, agents
 
     def _shows(self, violation: Violation) -> bool:
         return self._revisions is None or self._coverage.shows(violation)

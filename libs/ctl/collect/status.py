@@ -87,10 +87,7 @@ async def _status(
     chosen = [row for row in rows if not name or row.pool == name]
     told = answer if isinstance(answer, StatusAnswer) else None
     pools = answers.with_waits(
-        (
-            answers.pool_of(each.metadata.name, each.spec, each.status, versions)
-            for each in rollouts
-        ),
+        (answers.pool_of(each.metadata, each.spec, each.status, versions) for each in rollouts),
         told,
     )
     return Status(
@@ -139,7 +136,7 @@ async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     told = asyncio.create_task(_ask(access, WhyQuery(node=name), QueryVerb.WHY, WhyAnswer))
     try:
         node = await cluster.node(name)
-        events = await cluster.node_events(name)
+        events, lacking = await _node_events(cluster, name)
     finally:
         await asyncio.wait({told})
     answer = told.result()
@@ -153,8 +150,27 @@ async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
         node,
         facts,
         why=why,
-        sources=(_kubernetes(cluster, "labels, conditions and Events"), _scheduler(answer, "why")),
+        sources=(
+            _kubernetes(cluster, "labels and conditions"),
+            *lacking,
+            _scheduler(answer, "why"),
+        ),
     )
+
+
+async def _node_events(
+    cluster: Cluster, name: str
+) -> tuple[tuple[NodeEvent, ...], tuple[Source, ...]]:
+    """Return the Events about a node, and why there are none where the user may not read them."""
+    try:
+        return await cluster.node_events(name), ()
+    except Failure as failure:
+        if failure.code is not ExitCode.NOT_ALLOWED:
+            raise
+        source = Source(
+            name=f"Kubernetes ({cluster.address})", gives="Events", problem=str(failure)
+        )
+        return (), (source,)
 
 
 def _names_digest(fact: NodeFact) -> bool:

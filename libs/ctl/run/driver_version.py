@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.ctl.cluster import MANAGER, Cluster, open_cluster
+from libs.ctl.brakes import MANAGER
+from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access

@@ -11,7 +11,7 @@ import msgspec
 from libs.ctl.answers import EventLine, NodeAnswer, PlanView, Status
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.output import Format, PictureFormat, progress, show
+from libs.ctl.output import Format, PictureFormat, progress, run_shown, show
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def show_status(access: Access, name: str, output: Format | None) -> None:
     from libs.ctl.collect.status import gather_status
 
-    answer = asyncio.run(gather_status(access, name))
+    answer = run_shown("reading the fleet", gather_status(access, name))
     if isinstance(answer, NodeAnswer):
         _show_node(answer, output)
     elif isinstance(answer, Status):
@@ -33,7 +33,7 @@ def show_status(access: Access, name: str, output: Format | None) -> None:
 def show_why(access: Access, node: str, output: Format | None) -> None:
     from libs.ctl.collect.status import gather_why
 
-    answer = asyncio.run(gather_why(access, node))
+    answer = run_shown(f"asking about {node}", gather_why(access, node))
     if isinstance(answer, NodeAnswer):
         _show_node(answer, output)
     else:
@@ -81,6 +81,7 @@ def show_plan(
     finish_by: str,
     output: PictureFormat | None,
 ) -> None:
+    """Ask for a plan, and write it as text, as data or as a picture."""
     from libs.contracts.queries import PlanQuery
     from libs.ctl.collect.plan import gather_plan
     from libs.ctl.times import parse_finish
@@ -92,16 +93,20 @@ def show_plan(
         max_parallel=max_parallel,
         finish_by=parse_finish(finish_by),
     )
-    answer = asyncio.run(gather_plan(access, query))
-    if not isinstance(answer, PlanView):
-        if output is PictureFormat.HTML or output is PictureFormat.SVG:
-            raise Failure(
-                ExitCode.WRONG_ARGUMENTS,
-                f"-o {output.value}: there is no picture of a plan without Sluice's scheduler; use"
-                " -o json, yaml or wide",
-            )
-        _show_observed(answer, None if output is None else Format(output.value))
-        return
+    answer = run_shown("computing the plan", gather_plan(access, query))
+    if isinstance(answer, PlanView):
+        _show_plan(answer, output)
+    elif output is PictureFormat.HTML or output is PictureFormat.SVG:
+        raise Failure(
+            ExitCode.WRONG_ARGUMENTS,
+            f"-o {output.value}: there is no picture of a plan without Sluice's scheduler; use"
+            " -o json, yaml or wide",
+        )
+    else:
+        _show_observed(answer, _as_format(output))
+
+
+def _show_plan(answer: PlanView, output: PictureFormat | None) -> None:
     if output is PictureFormat.HTML:
         from libs.ctl.views.plan_html import plan_html
 
@@ -116,8 +121,13 @@ def show_plan(
         show(
             answer,
             lambda width, wide: plan_view(answer, width=width, wide=wide),
-            format=None if output is None else Format(output.value),
+            format=_as_format(output),
         )
+
+
+def _as_format(output: PictureFormat | None) -> Format | None:
+    """Return how text or data are written; a picture is neither."""
+    return None if output is None else Format(output.value)
 
 
 def show_comparison(
@@ -126,7 +136,7 @@ def show_comparison(
     from libs.ctl.collect.comparison import gather_comparison
     from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
 
-    found = asyncio.run(gather_comparison(access, pool=pool, version=version))
+    found = run_shown("reading events", gather_comparison(access, pool=pool, version=version))
     if output is PictureFormat.HTML:
         sys.stdout.write(comparison_html(found))
     elif output is PictureFormat.SVG:
@@ -135,7 +145,7 @@ def show_comparison(
         show(
             {**msgspec.structs.asdict(found), "error": found.error},
             lambda width, wide: comparison_view(found, width=width, wide=wide),
-            format=None if output is None else Format(output.value),
+            format=_as_format(output),
         )
 
 
@@ -143,19 +153,24 @@ def show_gpus(access: Access, node: str, output: Format | None) -> None:
     from libs.ctl.collect.gpus import gather_gpus
     from libs.ctl.views.gpus import gpus_view
 
-    found = asyncio.run(gather_gpus(access, node))
+    found = run_shown("reading GPUs", gather_gpus(access, node))
     show(found, lambda width, wide: gpus_view(found, width=width, wide=wide), format=output)
 
 
 def show_events(
     access: Access, *, follow: bool, since: str, node: str, output: Format | None
 ) -> None:
-    """Write each event as it is read: an object in a line for programs."""
+    """Write each event as it is read: an object in a line for programs.
+
+    People are told what changed, unless they follow all or ask for all.
+    """
     from contextlib import aclosing
 
     from libs.ctl.collect.events import follow_events
     from libs.ctl.times import parse_since
+    from libs.ctl.views.events import Changes
 
+    changes = None if follow or output is not None else Changes()
     began = parse_since(since)
 
     async def run() -> None:
@@ -164,7 +179,10 @@ def show_events(
         async with aclosing(lines):
             async for each in lines:
                 found = True
-                _print_event(each, output)
+                for line in (each,) if changes is None else changes.of(each):
+                    _print_event(line, output)
+        for line in changes.rest() if changes is not None else ():
+            _print_event(line, output)
         if not found:
             of_node = f" of a node {node!r}" if node else ""
             print(f"sluice: there are no events{of_node} in that time", file=sys.stderr)
@@ -203,7 +221,7 @@ def show_doctor(access: Access, output: Format | None) -> None:
     from libs.ctl.failures import ExitCode
     from libs.ctl.views.doctor import doctor_view
 
-    found = asyncio.run(examine(access))
+    found = run_shown("looking at everything", examine(access))
     show(found, lambda _width, _wide: doctor_view(found), format=output)
     if worst(found) is Verdict.FAULT:
         raise SystemExit(ExitCode.FAULT_FOUND)

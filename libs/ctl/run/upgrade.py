@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from libs.contracts.rollout import SHORT_TARGET, Brake, TargetRecord
-from libs.ctl import edits
+from libs.ctl import brakes, edits
 from libs.ctl.cluster import LABELLED_NODES, ROLLOUTS, Cluster, Rollout, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
@@ -47,19 +47,19 @@ def set_brake(access: Access, pool: str, brake: Brake, *, every: bool, yes: bool
             rollouts = await cluster.rollouts()
             names = chosen_pools(rollouts, pool, every=every)
             by_name = {each.metadata.name: each for each in rollouts}
-            planned = [(name, _braked(by_name[name], brake)) for name in names]
+            person = await cluster.user()
+
+            def decide(seen: Rollout) -> Edit:
+                name = seen.metadata.name
+                return brakes.set_brake(name, seen.spec, seen.status, brake, person=person)
+
+            planned = [(name, decide(by_name[name])) for name in names]
             confirm([edit.risk for _, edit in planned], yes=yes)
             for name, edit in planned:
-                done = await _write_rollout(
-                    cluster, name, lambda seen: _braked(seen, brake), confirmed=edit, yes=yes
-                )
+                done = await _write_rollout(cluster, name, decide, confirmed=edit, yes=yes)
                 print(printable(done))
 
     asyncio.run(run())
-
-
-def _braked(rollout: Rollout, brake: Brake) -> Edit:
-    return edits.set_brake(rollout.metadata.name, rollout.spec, rollout.status, brake)
 
 
 def chosen_pools(rollouts: Sequence[Rollout], pool: str, *, every: bool) -> list[str]:

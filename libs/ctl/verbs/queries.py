@@ -119,7 +119,9 @@ def events(
     node: Annotated[str, typer.Option(metavar="NODE", help="Of one Node.")] = "",
     output: Output = None,
 ) -> None:
-    """Show what happened; events are kept for 30 days. As JSON, one object in a line.
+    """Show what changed; events are kept for 30 days. As JSON, one object in a line.
+
+    Commands to agents, and waits of less than ten seconds, are shown with -o wide or --follow.
 
     \b
     sluice events --since 12h --node node-3

@@ -5,28 +5,14 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from libs.audit import TITLES
 from libs.ctl.answers import Audit, AuditedInvariant
 from libs.ctl.text import clock_time, plural
 from libs.ctl.views.layout import Column, fact, heading, line, listing
 from libs.ctl.views.status import sources_view
 
-_TITLES: Final = {
-    "I1": "Budget",
-    "I2": "One owner",
-    "I3": "No return without proof",
-    "I4": "Not ours, not touched",
-    "I5": "Ask the kernel",
-    "I6": "Unseen is not absent",
-    "I7": "A sick node is one line of a report",
-    "I8": "Bounded harm",
-    "I9": "Nothing waits in silence",
-    "I10": "Frugal",
-    "I11": "Idempotent everywhere",
-    "I12": "Reversible host",
-}
 _COLUMNS: Final = (
     Column("PROMISE"),
-    Column("", folds=True),
     Column("VERDICT"),
     Column("NOT JUDGED WITHOUT", folds=True),
 )
@@ -57,7 +43,7 @@ def audit_view(audit: Audit, *, width: int, wide: bool = False) -> RenderableTyp
 
 
 def _row(each: AuditedInvariant) -> tuple[str, ...]:
-    return (each.name, _TITLES[each.name], verdict(each), each.not_judged)
+    return (f"{each.name:<3} {TITLES[each.name]}", verdict(each), each.not_judged)
 
 
 def verdict(each: AuditedInvariant) -> str:
@@ -66,4 +52,4 @@ def verdict(each: AuditedInvariant) -> str:
         return f"violated {each.violations} times" if each.violations > 1 else "violated once"
     if not each.judged:
         return "not judged"
-    return "kept, as far as judged" if each.not_judged else "kept"
+    return "kept where judged" if each.not_judged else "kept"

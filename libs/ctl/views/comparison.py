@@ -91,9 +91,11 @@ def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
     started = sum(node.start is not None for node in comparison.nodes)
     yield "began", f"{clock_time(comparison.began)} UTC"
     more = f", {failed} of them failed" if failed else ""
-    yield "nodes", f"{len(ended)} of {plural(started, 'started node')} have ended{more}"
+    yield "nodes", f"{len(ended)} of {started} that started have ended{more}"
     word = "took" if comparison.complete else "has taken so far"
     yield word, duration(comparison.makespan)
+    pods = f"{plural(comparison.evicted, 'pod')} evicted"
+    yield "cost", f"{duration(comparison.node_seconds)} without a node, in all; {pods}"
     if comparison.planned_at is None:
         text = "none was asked for before it began; ask with `sluice plan` before the next one"
         yield "plan", text

@@ -6,8 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from libs.ctl.checks import Check, Verdict
-from libs.ctl.text import printable
-from libs.ctl.views.layout import fact
+from libs.ctl.views.layout import Hanging
 
 _STYLES = {
     Verdict.OK: "green",
@@ -16,6 +15,7 @@ _STYLES = {
     Verdict.FAULT: "bold red",
 }
 _WIDTH = max(map(len, Verdict))
+_INDENT = Text(" " * _WIDTH)
 
 
 def doctor_view(checks: Sequence[Check]) -> RenderableType:
@@ -24,9 +24,6 @@ def doctor_view(checks: Sequence[Check]) -> RenderableType:
 
 
 def _check(check: Check) -> RenderableType:
-    head = Text.assemble(
-        (f"{check.verdict:<{_WIDTH}}", _STYLES[check.verdict]),
-        f"  {printable(check.about)}: {printable(check.found)}",
-        overflow="fold",
-    )
-    return Group(head, fact("do", check.remedy)) if check.remedy else head
+    head = Text(f"{check.verdict:<{_WIDTH}}", _STYLES[check.verdict])
+    found = Hanging(head, f"{check.about}: {check.found}")
+    return Group(found, Hanging(_INDENT, f"do: {check.remedy}")) if check.remedy else found

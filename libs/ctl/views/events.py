@@ -1,16 +1,57 @@
 """Events as lines. Pure."""
 
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec.structs import replace
+from rich.console import RenderableType
 from rich.text import Text
 
+from libs.contracts.events import NOT_WAITING, EventKind
 from libs.ctl.answers import EventLine
-from libs.ctl.text import clock_time, printable
+from libs.ctl.text import clock_time, duration, printable
+from libs.ctl.views.layout import Hanging
+
+LEAST_WAIT: Final = 10.0
+"""Seconds that a wait has to last to be told: each step of an upgrade has several short ones."""
+_OF_AGENTS: Final = (EventKind.COMMAND, EventKind.FACTS)
 
 
-def event_line(event: EventLine) -> Text:
+def event_line(event: EventLine) -> RenderableType:
     """Return one event: when, where, by which service, and what happened."""
     node = event.node if event.node not in event.message else ""
-    said = printable(": ".join(filter(None, (node, event.message))))
-    text = Text(overflow="fold")
-    text.append(clock_time(event.at), "dim")
-    text.append(f"  {printable(event.writer)}  {said}")
-    return text
+    head = Text.assemble((clock_time(event.at), "dim"), f"  {printable(event.writer)}")
+    return Hanging(head, ": ".join(filter(None, (node, event.message))))
+
+
+class Changes:
+    """What changed, out of all events: without the commands to agents, and without short waits.
+
+    A wait is told when it ends, with how long it lasted.
+    """
+
+    def __init__(self) -> None:
+        self._waits: dict[str, EventLine] = {}
+        """By node: the wait that has not ended."""
+
+    def of(self, event: EventLine) -> Iterator[EventLine]:
+        """Yield what an event changed."""
+        if event.kind in _OF_AGENTS:
+            return
+        if event.kind != EventKind.WAIT:
+            yield event
+            return
+        before = self._waits.pop(event.node, None)
+        if before is not None and (lasted := event.at - before.at) >= LEAST_WAIT:
+            yield replace(event, message=_said(before, f"for {duration(lasted)}"))
+        if not event.message.endswith(NOT_WAITING):
+            self._waits[event.node] = event
+
+    def rest(self) -> Iterator[EventLine]:
+        """Yield the waits that have not ended."""
+        for each in self._waits.values():
+            yield replace(each, message=_said(each, "since then"))
+
+
+def _said(wait: EventLine, how_long: str) -> str:
+    return f"{wait.node}: {how_long}: {wait.message.removeprefix(f'{wait.node}: ')}"

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -72,6 +72,30 @@ def _block(columns: Sequence[Column], row: Row) -> RenderableType:
 def fact(name: str, text: str) -> RenderableType:
     """Return an indented line `name: text`, continued below the text."""
     return Padding(Text(printable(f"{name}: {text}"), overflow="fold"), (0, 0, 0, 2), expand=False)
+
+
+class Hanging(msgspec.Struct, frozen=True):
+    """A head with a sentence beside it, which is continued below itself if there is room."""
+
+    head: Text
+    body: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width - cell_len(self.head.plain) - _GAP
+        body = Text(printable(self.body), overflow="fold")
+        if room < _LEAST_FOLDED:
+            yield Text.assemble(self.head, " " * _GAP, body, overflow="fold")
+            return
+        grid = Table.grid(padding=(0, _GAP, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(self.head, body)
+        yield grid
+
+
+def cut(text: str) -> Text:
+    """Return one indented line, with `…` where it is longer than the terminal is wide."""
+    return Text(f"  {printable(text)}", no_wrap=True, overflow="ellipsis")
 
 
 def heading(text: str) -> Text:

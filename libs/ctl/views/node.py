@@ -1,9 +1,10 @@
 """One node: why it is not done, and what Kubernetes shows of it. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from libs.contracts.diagnoses import NOTES, describe
@@ -11,10 +12,12 @@ from libs.contracts.queries import WhyAnswer
 from libs.ctl.answers import NodeAnswer, NodeFact
 from libs.ctl.leases import describe as describe_lease
 from libs.ctl.text import clock_time, duration
-from libs.ctl.views.layout import fact, heading, line
+from libs.ctl.views.layout import cut, fact, heading, line
 from libs.ctl.views.status import node_note, sources_view
 
-_LAST_STEPS: Final = 10
+_LAST_STEPS: Final = 3
+_LAST_EVENTS: Final = 3
+"""The reason has to stay on the screen: more, and whole sentences, are shown with `-o wide`."""
 
 
 def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> RenderableType:
@@ -26,10 +29,13 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
     if wide:
         parts += (fact(key, value) for key, value in answer.labels.items())
     if answer.why is not None:
-        steps = (line(f"  {step}") for step in answer.why.history[-_LAST_STEPS:])
-        parts += [Text(""), line("history:"), *steps] if answer.why.history else []
+        parts += _last("history", answer.why.history, 0 if wide else _LAST_STEPS)
     parts += _listed("conditions", _shown_conditions(answer, wide))
-    parts += _listed("Events", answer.events)
+    if wide:
+        parts += _listed("Events", answer.events)
+    else:
+        events = [f"{each.at} {each.text}".lstrip() for each in answer.events]
+        parts += _last("Events", events, _LAST_EVENTS)
     return Group(*parts, Text(""), *sources_view(answer.sources))
 
 
@@ -84,9 +90,9 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
 
 
 def _shown_conditions(answer: NodeAnswer, wide: bool) -> tuple[NodeFact, ...]:
-    """Return all conditions, or those that tell of a problem or of GPUs."""
+    """Return all conditions, or those that tell of a problem."""
     healthy = {"Ready=True", "MemoryPressure=False", "DiskPressure=False", "PIDPressure=False",
-               "NetworkUnavailable=False"}  # fmt: skip
+               "NetworkUnavailable=False", "GPUHealthy=True"}  # fmt: skip
     return tuple(each for each in answer.conditions if wide or each.name not in healthy)
 
 
@@ -95,4 +101,22 @@ def _listed(title: str, facts: tuple[NodeFact, ...]) -> Iterator[RenderableType]
         yield Text("")
         yield line(f"{title}:")
     for each in facts:
-        yield fact(" ".join(filter(None, (each.at, each.name))), each.text)
+        yield fact(_name_of(each), each.text)
+
+
+def _last(title: str, texts: Sequence[str], most: int) -> Iterator[RenderableType]:
+    """Yield the last of these, a line for each, and how many there are; 0: all, in full."""
+    if not texts:
+        return
+    shown = texts[-most:]
+    yield Text("")
+    yield line(f"{title}, the last {most} of {len(texts)}:" if shown != texts else f"{title}:")
+    yield from map(cut if most else _whole, shown)
+
+
+def _whole(text: str) -> RenderableType:
+    return Padding(line(text), (0, 0, 0, 2), expand=False)
+
+
+def _name_of(each: NodeFact) -> str:
+    return " ".join(filter(None, (each.at, each.name)))

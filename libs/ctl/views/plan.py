@@ -45,8 +45,11 @@ def summary(view: PlanView) -> Iterator[tuple[str, str]]:
     if plan.makespan_p50 is None:
         yield "ends", "not, as things are" if plan.nodes else "there is nothing to do"
     else:
-        late = "" if plan.makespan_p95 is None else f", at the latest {duration(plan.makespan_p95)}"
-        yield "takes", f"{duration(plan.makespan_p50)}{late} (p50, p95)"
+        likely, late = duration(plan.makespan_p50), plan.makespan_p95
+        if late is None:
+            yield "takes", f"{likely} (p50); at the latest: not known"
+        else:
+            yield "takes", f"{likely}, at the latest {duration(late)} (p50, p95)"
     yield "GPU-hours lost", f"{plan.gpu_hours_lost:.1f}"
     if plan.largest_loss and plan.pool_nodes:
         nodes = f"{plan.largest_loss} of {plural(plan.pool_nodes, 'node')}"

@@ -9,6 +9,7 @@ from rich.text import Text
 from libs.contracts.queries import HeldNode
 from libs.contracts.rollout import Brake
 from libs.ctl.answers import NodeRow, Pool, Source, Status
+from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
 from libs.ctl.text import duration
 from libs.ctl.views.layout import Column, fact, line, listing
@@ -41,7 +42,7 @@ def status_view(status: Status, *, now: float, width: int, wide: bool = False) -
     if not status.pools:
         parts.append(line("There is no pool: no policy selects a node with GPUs."))
     parts.append(listing(_POOLS, map(_pool_row, status.pools), width=width, wide=wide))
-    parts += (remark for pool in status.pools for remark in _remarks(pool))
+    parts += (remark for pool in status.pools for remark in _remarks(pool, now))
     parts += held_view(status.held)
     if status.nodes:
         rows = (_node_row(node, now) for node in status.nodes)
@@ -64,9 +65,9 @@ def _pool_row(pool: Pool) -> tuple[str, ...]:
     )
 
 
-def _remarks(pool: Pool) -> Iterator[RenderableType]:
+def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
     if pool.brake != Brake.NONE:
-        yield fact(f"{pool.name} brake", pool.brake)
+        yield fact(f"{pool.name} brake", _brake(pool, now))
     if pool.because:
         yield fact(f"{pool.name} {pool.phase}", pool.because)
     if pool.waits:
@@ -79,6 +80,13 @@ def _remarks(pool: Pool) -> Iterator[RenderableType]:
     if any(count for _, count in others):
         text = ", ".join(f"{count} {word}" for word, count in others if count)
         yield fact(f"{pool.name} left out", text)
+
+
+def _brake(pool: Pool, now: float) -> str:
+    if (setter := pool.brake_set) is None:
+        return pool.brake
+    ago = "" if setter.at is None else f" {duration(now - setter.at)} ago"
+    return f"{pool.brake}, set by {setter.who}{ago}"
 
 
 def held_view(held: Sequence[HeldNode]) -> Iterator[RenderableType]:
@@ -112,7 +120,9 @@ def sources_view(sources: Iterable[Source]) -> Iterator[RenderableType]:
             continue
         age = "" if source.age is None else f", {duration(source.age)} old"
         yield line(f"{source.gives}: from {source.name}{age}", "dim")
-        if source.behind:
-            oldest = sorted(source.behind.items(), key=lambda each: (-each[1], each[0]))
-            text = ", ".join(f"{name} {duration(age)}" for name, age in oldest)
-            yield fact("its sources were current before", text)
+        late = [(age, name) for name, age in source.behind.items() if age > BEHIND]
+        if late:
+            text = ", ".join(
+                f"{name} by {duration(age)}" for age, name in sorted(late, reverse=True)
+            )
+            yield fact("its own sources are behind", text)

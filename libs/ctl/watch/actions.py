@@ -7,7 +7,7 @@ import msgspec
 from rich.console import Console
 
 from libs.contracts.rollout import Brake
-from libs.ctl import edits
+from libs.ctl import brakes, edits
 from libs.ctl.answers import NodeAnswer
 from libs.ctl.cluster import ROLLOUTS, Cluster, Rollout
 from libs.ctl.edits import Edit
@@ -29,11 +29,13 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     planned: Edit
 
 
-def planned_write(action: Action, watched: Watched, screen: Screen, state: FleetState) -> Write:
+def planned_write(
+    action: Action, watched: Watched, screen: Screen, state: FleetState, *, person: str
+) -> Write:
     """Return what a key writes; fail with the reason why it cannot be written."""
     pool = _chosen_pool(watched, screen)
     rollout = state.rollouts[pool]
-    decide = _release(rollout, state) if action is Action.RELEASE else _brake(pool, action)
+    decide = _release(rollout, state) if action is Action.RELEASE else _brake(pool, action, person)
     return Write(pool=pool, decide=decide, planned=decide(rollout))
 
 
@@ -52,11 +54,11 @@ def _chosen_pool(watched: Watched, screen: Screen) -> str:
     return pool
 
 
-def _brake(pool: str, action: Action) -> Callable[[Rollout], Edit]:
+def _brake(pool: str, action: Action, person: str) -> Callable[[Rollout], Edit]:
     brake = Brake.PAUSE if action is Action.PAUSE else Brake.NONE
 
     def decide(seen: Rollout) -> Edit:
-        return edits.set_brake(pool, seen.spec, seen.status, brake)
+        return brakes.set_brake(pool, seen.spec, seen.status, brake, person=person)
 
     return decide
 

@@ -217,7 +217,7 @@ class FleetState:
 
     def _pool_view(self, name: str, waits: Mapping[str, int]) -> Pool:
         rollout = self.rollouts[name]
-        pool = answers.pool_of(name, rollout.spec, rollout.status, self._versions)
+        pool = answers.pool_of(rollout.metadata, rollout.spec, rollout.status, self._versions)
         return msgspec.structs.replace(pool, waits=dict(waits))
 
     def _pool_of(self, node: WatchedNode) -> str:

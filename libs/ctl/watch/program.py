@@ -50,15 +50,18 @@ async def open_view(access: Access, *, pool: str, telemetry: str) -> AsyncGenera
         state = FleetState(
             address=cluster.address, pool=pool, versions=versions, is_measured=bool(telemetry)
         )
-        yield LiveView(access, cluster, state, telemetry)
+        yield LiveView(access, cluster, state, telemetry, person=await cluster.user())
 
 
 class LiveView:
     """One run of the live view."""
 
-    def __init__(self, access: Access, cluster: Cluster, state: FleetState, telemetry: str) -> None:
+    def __init__(
+        self, access: Access, cluster: Cluster, state: FleetState, telemetry: str, *, person: str
+    ) -> None:
         self._access = access
         self._cluster = cluster
+        self._person = person
         self._state = state
         env = make_env()
         self._followed: list[KubernetesSource | EventSource | TelemetrySource] = [
@@ -177,7 +180,9 @@ class LiveView:
     def _plan(self, action: Action) -> None:
         """Carry an action out, after a question if nodes would be hurt."""
         try:
-            write = planned_write(action, self._watched, self._screen, self._state)
+            write = planned_write(
+                action, self._watched, self._screen, self._state, person=self._person
+            )
         except Failure as failure:
             self._say(str(failure))
             return

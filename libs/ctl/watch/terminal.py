@@ -79,13 +79,15 @@ class Terminal:
 
     def show(self, frame: Frame) -> None:
         """Write the lines that differ from those shown."""
-        parts: list[str] = []
+        # Erased whole before the first frame: a terminal takes a place below its last line for
+        # that line, so that nothing can be erased below a frame that fills it.
+        parts = [] if self._shown else ["\x1b[H\x1b[0m\x1b[J"]
         shown = [*self._shown, *[None] * (len(frame.lines) - len(self._shown))]
         for number, line in enumerate(frame.lines):
             if line != shown[number]:
                 # Erased first: at the end of a full line some terminals would erase its last cell.
                 parts.append(f"\x1b[{number + 1};1H\x1b[0m\x1b[2K{self._text(line)}")
-        if len(self._shown) > len(frame.lines) or not self._shown:
+        if len(self._shown) > len(frame.lines):
             parts.append(f"\x1b[{len(frame.lines) + 1};1H\x1b[0m\x1b[J")
         self._shown = list(frame.lines)
         if parts:

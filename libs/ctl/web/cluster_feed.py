@@ -195,7 +195,7 @@ class ClusterFeed:
             self._compute_node(name, rollouts)
         self._dirty.clear()
         pools = (
-            answers.pool_of(each.metadata.name, each.spec, each.status, self.versions)
+            answers.pool_of(each.metadata, each.spec, each.status, self.versions)
             for each in sorted(rollouts.values(), key=lambda each: each.metadata.name)
         )
         told = answers.with_waits(pools, self._bus.status)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.ctl.cluster import open_cluster
+from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.web.board import Board, Encoder
@@ -67,39 +67,15 @@ async def serve_page(
         metrics=Metrics(version=version("sluice")),
     )
     board = Board()
-    encoder = Encoder(board)
-    stories = asyncio.Semaphore(_STORIES_AT_ONCE)
     async with open_cluster(access) as cluster:
         await cluster.rollouts()  # one clear line if it is not reachable, or Sluice is not there
-        bus = BusFeed(access, board, clock=env.clock, versions=lambda: kube.versions)
-        kube = ClusterFeed(cluster, board, bus, env=env)
-        bus.pools_to_plan, bus.started = kube.pools_to_plan, kube.started
-
-        def push(revision: int) -> tuple[int, bytes]:
-            sources = (*kube.sources(), *bus.sources())
-            data = encoder.since(revision, at=env.clock.now(), sources=sources)
-            return board.revision, data
-
-        async def tell(name: str) -> bytes:
-            if not kube.is_known(name):
-                raise Failure(ExitCode.NOT_FOUND, f"there is no Node {name!r}")
-            async with stories:
-                story = await gather_story(
-                    cluster,
-                    name,
-                    now=env.clock.now(),
-                    devices=kube.devices_of(name),
-                    scheduler=bus.scheduler,
-                    why_away=bus.why_away,
-                    versions=kube.versions,
-                    happened=bus.happened(name),
-                )
-            return encode_story(story)
-
+        page = _Page(access, cluster, board, env=env)
         names = hosts if is_loopback(host) or host in ("0.0.0.0", "::") else (*hosts, host)
-        server = PageServer(push=push, tell=tell, on_change=board.on_change, hosts=frozenset(names))
+        server = PageServer(
+            push=page.push, tell=page.tell, on_change=board.on_change, hosts=frozenset(names)
+        )
         async with serve(server, host, port) as address:
-            feed = asyncio.create_task(_follow(kube, bus))
+            feed = asyncio.create_task(page.follow())
             try:
                 yield Served(address=address, feed=feed)
             finally:
@@ -107,7 +83,45 @@ async def serve_page(
                 await asyncio.wait({feed})
 
 
-async def _follow(kube: ClusterFeed, bus: BusFeed) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(kube.run())
-        tasks.create_task(bus.run())
+class _Page:
+    """What browsers are sent: changes of the board, and the story of a node when one asks."""
+
+    def __init__(self, access: Access, cluster: Cluster, board: Board, *, env: Env) -> None:
+        self._cluster = cluster
+        self._board = board
+        self._clock = env.clock
+        self._encoder = Encoder(board)
+        self._stories = asyncio.Semaphore(_STORIES_AT_ONCE)
+        self._bus = BusFeed(access, board, clock=env.clock, versions=lambda: self._kube.versions)
+        self._kube = ClusterFeed(cluster, board, self._bus, env=env)
+        self._bus.pools_to_plan = self._kube.pools_to_plan
+        self._bus.started = self._kube.started
+
+    async def follow(self) -> None:
+        """Keep the board current until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._kube.run())
+            tasks.create_task(self._bus.run())
+
+    def push(self, revision: int) -> tuple[int, bytes]:
+        """Return the board's revision, and what has changed since an earlier one."""
+        sources = (*self._kube.sources(), *self._bus.sources())
+        data = self._encoder.since(revision, at=self._clock.now(), sources=sources)
+        return self._board.revision, data
+
+    async def tell(self, name: str) -> bytes:
+        """Return the story of a node."""
+        if not self._kube.is_known(name):
+            raise Failure(ExitCode.NOT_FOUND, f"there is no Node {name!r}")
+        async with self._stories:
+            story = await gather_story(
+                self._cluster,
+                name,
+                now=self._clock.now(),
+                devices=self._kube.devices_of(name),
+                scheduler=self._bus.scheduler,
+                why_away=self._bus.why_away,
+                versions=self._kube.versions,
+                happened=self._bus.happened(name),
+            )
+        return encode_story(story)

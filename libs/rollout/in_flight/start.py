@@ -43,6 +43,13 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 
 _HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE, Operation.MIG})
+_NAMES = {
+    Operation.SAME_LABEL: "another start of the same driver",
+    Operation.VALIDATE: "validation",
+    Operation.REMOVE: "removal of the driver",
+    Operation.MIG: "division of the GPUs",
+}
+"""For people, where the operation's own name is none."""
 """Operations that start no node on a target."""
 
 
@@ -98,7 +105,7 @@ def _first_write(
         node,
         _record(node, candidate, entry, pool, now, state=state),
         now,
-        because=f"{candidate.operation.value} begins",
+        because=f"{_NAMES.get(candidate.operation, candidate.operation.value)} begins",
         lease=lease,
         cordon=True if disruptive else unchanged_cordon(node),
         driver_label=candidate.label if label_moves else None,

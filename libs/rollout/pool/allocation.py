@@ -45,6 +45,8 @@ class Allocation(msgspec.Struct, kw_only=True):
     entries: dict[str, InFlight] = {}
     """By uid: nodes that start."""
     names: list[str] = []
+    beginning: set[str] = set()
+    """Names of nodes, granted now or before, that become unavailable when they begin."""
     preflight_steps: dict[str, Step] = {}
     """By name: steps that request a preflight check."""
     waits: dict[str, Wait] = {}
@@ -68,8 +70,10 @@ def allocate(
 ) -> Allocation:
     """Grant starts; `before` are the wait codes of the last decision."""
     images_ahead = min(evaluation.limit, MAX_IMAGES_AHEAD)
-    grants = _Grants(pool, queues, nodes, before, fresh, now, images_ahead, Allocation())
-    grants.grant_starts(Headroom(pool, tally, evaluation))
+    headroom = Headroom(pool, tally, evaluation)
+    allocation = Allocation(beginning=headroom.beginning)
+    grants = _Grants(pool, queues, nodes, before, fresh, now, images_ahead, allocation)
+    grants.grant_starts(headroom)
     grants.repeat_checks(evaluation)
     return grants.allocation
 
@@ -101,7 +105,7 @@ class _Grants(msgspec.Struct, frozen=True):
                 blocked_heads.append((rank, queue, ranks))
                 heappop(open_heads)
                 continue
-            headroom.take(key)
+            headroom.take(rank.name, key)
             self._take_turn(rank.name, key)
             following = next(ranks, None)
             if following is None:
@@ -131,10 +135,12 @@ class _Grants(msgspec.Struct, frozen=True):
         elif stale_reason:
             self.allocation.waits[name] = wait(WaitCode.STALE, stale_reason, self.now)
         else:
-            self._start(node, candidate)
+            self._start(node, candidate, lowers_capacity=key.costs_budget)
 
-    def _start(self, node: NodeView, candidate: Candidate) -> None:
+    def _start(self, node: NodeView, candidate: Candidate, *, lowers_capacity: bool) -> None:
         self.allocation.names.append(node.name)
+        if lowers_capacity:
+            self.allocation.beginning.add(node.name)
         self.allocation.entries[node.uid] = InFlight(
             node=node.name,
             token=next_token(node),

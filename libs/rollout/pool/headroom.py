@@ -12,6 +12,7 @@ from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason
 
+_STARTING = "starting"
 _LIMITS = "the author of the policy, by raising maxUnavailable"
 
 
@@ -23,17 +24,13 @@ class Headroom:
         self._tally = tally
         self._evaluation = evaluation
         self._recovering = bool(tally.recovering - evaluation.withdrawn)
-        self._available = evaluation.limit - len(tally.unavailable) - self._granted_available()
+        self.beginning = _beginning(tally, evaluation)
+        """Names of granted nodes, available so far, that become unavailable when they begin."""
+        self._available = evaluation.limit - len(tally.unavailable) - len(self.beginning)
+        self._taken: dict[str, QueueKey] = {}
+        """By name: starts of this round."""
         self._parallel = self._parallel_left()
         self._starts_left: dict[str, int | None] = {}
-
-    def _granted_available(self) -> int:
-        """Return how many available nodes were granted, and become unavailable when they begin."""
-        return sum(
-            node.lowers_capacity
-            for uid, node in self._tally.pending.items()
-            if uid not in self._evaluation.withdrawn
-        )
 
     def _parallel_left(self) -> int | None:
         limit = self._pool.upgrade.max_parallel_upgrades
@@ -61,10 +58,11 @@ class Headroom:
         left = self._starts_left_on(key.target)
         return left is not None and left < (0 if key.already_failed else 1)
 
-    def take(self, key: QueueKey) -> None:
+    def take(self, name: str, key: QueueKey) -> None:
         """Count a start that is granted, or held for a pending preflight check."""
         if key.validates_only:
             return
+        self._taken[name] = key
         self._available -= key.costs_budget
         if key.is_recovery:
             self._recovering = True
@@ -110,11 +108,12 @@ class Headroom:
     def _proof_reason(self, target: str) -> BlockReason:
         record = self._record(target)
         names = self._holders(target)
+        starting = {name: _STARTING for name, key in self._taken.items() if key.target == target}
         failed = f", {len(record.failed)} failed" if record.failed else ""
         return BlockReason(
             WaitCode.PROOF,
             f"waiting for target {target} to be proven: validated on {len(record.validated)} of"
-            f" {record.threshold} nodes{failed}; in progress: {names or 'starts granted just now'}",
+            f" {record.threshold} nodes{failed}; in progress: {names or _summary(starting)}",
             f"an administrator, by unblocking {names}" if names else NO_ACTION_NEEDED,
         )
 
@@ -126,23 +125,33 @@ class Headroom:
 
     def _parallel_reason(self, _target: str) -> BlockReason:
         limit = self._pool.upgrade.max_parallel_upgrades
-        names = _summary(self._tally.parallel) or "starts granted just now"
+        names = _summary({**self._tally.parallel, **dict.fromkeys(self._taken, _STARTING)})
         return BlockReason(WaitCode.BUDGET, f"maxParallelUpgrades ({limit}) is reached by {names}")
 
     def _unavailable_reason(self, _target: str) -> BlockReason:
-        limit, unavailable = self._evaluation.limit, self._tally.unavailable
+        limit = self._evaluation.limit
         if limit == 0:
             return BlockReason(
                 WaitCode.BUDGET,
                 "maxUnavailable is 0, so no available node can be upgraded",
                 _LIMITS,
             )
-        names = _summary(unavailable) or "starts granted just now"
+        taken = [name for name, key in self._taken.items() if key.costs_budget]
+        starting = dict.fromkeys((*self.beginning, *taken), _STARTING)
+        unavailable = {**starting, **self._tally.unavailable}
         return BlockReason(
             WaitCode.BUDGET,
             f"{len(unavailable)} of at most {limit} nodes (maxUnavailable) are unavailable:"
-            f" {names}",
+            f" {_summary(unavailable)}",
         )
+
+
+def _beginning(tally: PoolTally, evaluation: PoolEvaluation) -> set[str]:
+    return {
+        node.name
+        for uid, node in tally.pending.items()
+        if node.lowers_capacity and uid not in evaluation.withdrawn
+    }
 
 
 def _summary(reasons: Mapping[str, str]) -> str:

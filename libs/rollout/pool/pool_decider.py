@@ -158,6 +158,8 @@ class PoolDecider:
 
     def _counts(self) -> Counts:
         phases = self.phase_counts
+        # What is written at a start holds until the next: nodes that begin by then count already.
+        unavailable = self.tally.unavailable.keys() | self.allocation.beginning
         return Counts(
             total=sum(phases.values()),
             done=phases[NodePhase.DONE],
@@ -165,6 +167,7 @@ class PoolDecider:
             skipped=phases[NodePhase.SKIPPED],
             excluded=phases[NodePhase.EXCLUDED],
             waiting=phases[NodePhase.WAITING],
+            unavailable=len(unavailable),
         )
 
     def epoch_write(self, epoch: int) -> WriteRollout | None:

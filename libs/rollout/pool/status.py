@@ -88,7 +88,7 @@ def rollout_status(
     counts: Counts,
     now: Instant,
 ) -> RolloutStatus:
-    """Return the status; `counts` lack what follows from entries and budget."""
+    """Return the status; `counts` lack the nodes in flight and the limit."""
     in_flight = _in_flight(tally, evaluation, granted)
     records = _records(
         pool, tally, evaluation, [*evaluation.retargeted.values(), *granted.values()]
@@ -113,12 +113,7 @@ def rollout_status(
         frozen_seconds=seconds,
         in_flight=in_flight,
         targets=_kept_records(records, target, last_good, in_flight, complete=complete),
-        counts=replace(
-            counts,
-            in_flight=len(in_flight),
-            unavailable=len(tally.unavailable),
-            limit=evaluation.limit,
-        ),
+        counts=replace(counts, in_flight=len(in_flight), limit=evaluation.limit),
         conditions=rollout_conditions(pool, evaluation.pause, phase, halted, now),
         observed_generation=pool.rollout.generation if pool.rollout is not None else 0,
     )

@@ -77,7 +77,8 @@ class ScreenText:
         row = self._at[0]
         if final == "H":
             down, _, right = parameters.partition(";")
-            self._at = [int(down or 1) - 1, int(right or 1) - 1]
+            row, column = int(down or 1) - 1, int(right or 1) - 1
+            self._at = [min(row, self.height - 1), min(column, self.width - 1)]
         elif final == "K":
             self._rows[row] = [" "] * self.width
         elif final == "J":

@@ -69,7 +69,7 @@ def test_what_lacks_a_source_is_never_kept(log: Path) -> None:
         assert not found[name]["judged"]
         assert found[name]["not_judged"]
     assert found["I4"]["judged"]
-    assert "journals of the agents" in found["I2"]["not_judged"]
+    assert "agents' journals" in found["I2"]["not_judged"]
     told = run_command("audit", "--audit-log", str(log)).out
     assert "no operation began on n1 within the log" in " ".join(told.split())
 

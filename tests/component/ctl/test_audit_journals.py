@@ -178,8 +178,8 @@ async def test_a_fault_in_a_journal_is_found_and_an_agent_that_is_away_is_named(
         told = " ".join((await world.run("audit")).out.split())
     found = verdicts(ended, ExitCode.FAULT_FOUND)
     assert found["I5"].startswith("the driver agent of a, at swap 2.")
-    assert found["I5"].endswith("journals of agents that are missing or cut")
-    assert found["I11"] == "journals of agents that are missing or cut"
+    assert found["I5"].endswith("missing or cut journals")
+    assert found["I11"] == "missing or cut journals"
     unread = msgspec.json.decode(ended.out)["unread_journals"]
     assert unread == ["b: plugin: the agent did not answer within 1 s"]
     assert unread[0] in told

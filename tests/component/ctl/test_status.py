@@ -172,7 +172,18 @@ async def test_a_user_without_rights_is_told_so(world: World) -> None:
     ended = await world.run("status")
     assert ended.code == ExitCode.NOT_ALLOWED
     assert "GET /apis/sluice.dev/v1alpha1/rollouts" in ended.err
-    assert "grant it in RBAC" in ended.err
+    assert "grant it in RBAC, or ask an administrator to; `sluice doctor` lists" in ended.err
+
+
+async def test_why_answers_without_the_right_to_read_events(world: World) -> None:
+    world.server.faults.add(
+        Fault(effect=RefuseRequest(403), user=PERSON, kind="Event", verbs=("list",))
+    )
+    ended = await world.run("why", "node-1")
+    assert (ended.code, ended.err) == (ExitCode.DONE, "")
+    assert ended.out.startswith("node-1")
+    assert "Events: not from Kubernetes (http" in ended.out
+    assert "grant it in RBAC" in ended.out
 
 
 async def test_a_cluster_without_sluice_is_told_so(world: World) -> None:

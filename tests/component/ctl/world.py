@@ -162,7 +162,8 @@ class World:
     async def add_rollout(self, name: str = POOL, **status: Any) -> None:
         """Create a Rollout with this status."""
         api, kind = "sluice.dev/v1alpha1", "Rollout"
-        await self.apply({"apiVersion": api, "kind": kind, "metadata": {"name": name}})
+        metadata = {"name": name, "labels": {"owned": "by-the-scheduler"}}
+        await self.apply({"apiVersion": api, "kind": kind, "metadata": metadata})
         path = f"{path_of(api, kind, name=name)}/status"
         await self.kube.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
 

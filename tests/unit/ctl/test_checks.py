@@ -130,8 +130,12 @@ def test_an_upgrade_is_no_fault() -> None:
         Condition(type="Error", status="True", message="1 of 3 nodes are done"),
         Condition(type="Upgrading", status="True", message="1 of 3 nodes are done"),
     )
-    found = policy_checks({"ClusterPolicy gpus": policy("notReady", *conditions)})
-    assert [check.verdict for check in found] == [WARNING]
+    policies = {"ClusterPolicy gpus": policy("notReady", *conditions)}
+    assert [check.verdict for check in policy_checks(policies)] == [WARNING]
+    of_nvidia_driver = {"ClusterPolicy gpus": policy("notReady", conditions[0])}
+    for in_flight, verdict in ((1, WARNING), (0, FAULT)):
+        (found,) = policy_checks(of_nvidia_driver, in_flight=in_flight)
+        assert found.verdict is verdict
 
 
 def test_nodes_with_a_problem_are_named() -> None:
@@ -158,6 +162,9 @@ def test_missing_rights_name_the_verb_that_needs_them() -> None:
     )
     found = rights_check([right])
     assert found.found == "you may not: create serviceaccounts/token (for plan)"
+    patch = Right(verb="patch", group="nvidia.com", resource="nvidiadrivers", used_by="plan")
+    found = rights_check([right, patch])
+    assert found.found.endswith("create serviceaccounts/token, patch nvidiadrivers (for plan)")
     assert rights_check([]).verdict is OK
 
 
@@ -190,5 +197,5 @@ def test_a_view_has_a_line_for_each_check_and_what_to_do() -> None:
     assert first == "ok       Kubernetes: v1.37.1"
     assert second.startswith("fault    NATS: away ")
     assert "\x1b" not in second
-    assert third == "  do: start it"
+    assert third == "         do: start it"
     assert (worst(found), worst([])) == (FAULT, OK)

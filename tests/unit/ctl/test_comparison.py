@@ -10,6 +10,7 @@ from rich.console import Console
 from libs.contracts.events import (
     Event,
     EventBody,
+    EvictionEvent,
     GrantEvent,
     PlanEvent,
     PlannedTime,
@@ -60,6 +61,9 @@ class Stream:
     def done(self, at: float, node: str, target: str = NEW) -> None:
         self.step(at, node, "uncordon-required", "upgrade-done", target)
 
+    def evict(self, at: float, node: str, uid: str, answer: str) -> None:
+        self.add(at, EvictionEvent(namespace="ns", pod=uid, pod_uid=uid, answer=answer), node)
+
     def complete(self, at: float, target: str = NEW) -> None:
         self.add(at, RolloutEvent(pool=POOL, target=target, before="Proven", after="Complete"))
 
@@ -104,6 +108,27 @@ def test_the_error_is_a_share_of_what_the_rollout_took() -> None:
     assert (second.start, second.end) == (360.0, 750.0)
 
 
+def test_the_cost_is_the_time_without_nodes_and_the_pods_that_were_evicted() -> None:
+    stream = rollout()
+    stream.evict(900.0, "n-1", "late", "evicted")
+    assert stream.compared().evicted == 0
+    stream = Stream()
+    stream.grant(0.0, "n-1", "n-2")
+    for at, node, uid, answer in (
+        (10.0, "n-1", "a", "evicted"),
+        (11.0, "n-1", "a", "evicted"),
+        (11.0, "n-1", "b", "blocked"),
+        (12.0, "n-2", "c", "evicted"),
+        (12.0, "n-3", "d", "evicted"),
+    ):
+        stream.evict(at, node, uid, answer)
+    stream.done(100.0, "n-1")
+    stream.done(200.0, "n-2")
+    found = stream.compared()
+    assert (found.evicted, found.node_seconds) == (2, 300.0)
+    assert "  cost: 5 min without a node, in all; 2 pods evicted" in text(found, 80)
+
+
 def test_only_a_plan_from_before_the_rollout_counts_and_the_last_of_those() -> None:
     stream = Stream()
     stream.plan(-900.0, planned("n-1", 0.0, 10.0), name="first", took=10.0)
@@ -136,7 +161,7 @@ def test_nodes_that_failed_end_a_rollout_too() -> None:
     found = stream.compared()
     assert found.complete
     assert found.nodes[0].failed
-    assert "1 of 1 started node have ended, 1 of them failed" in text(found, 80)
+    assert "1 of 1 that started have ended, 1 of them failed" in text(found, 80)
 
 
 def test_what_happens_after_a_rollout_or_to_other_targets_is_no_part_of_it() -> None:

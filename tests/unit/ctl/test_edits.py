@@ -17,9 +17,6 @@ from libs.contracts.node import (
     NodeRecord,
 )
 from libs.contracts.rollout import (
-    Brake,
-    RolloutPhase,
-    RolloutSpec,
     RolloutStatus,
     TargetRecord,
 )
@@ -50,19 +47,6 @@ def refused(decide: Callable[..., Edit], *arguments: Any) -> str:
         decide(*arguments)
     assert failure.value.code is ExitCode.REFUSED
     return str(failure.value)
-
-
-def test_only_to_resume_needs_a_confirmation() -> None:
-    status = RolloutStatus()
-    paused = edits.set_brake("gpus", RolloutSpec(), status, Brake.PAUSE)
-    assert (paused.patch, paused.risk) == ({"spec": {"brake": "Pause"}}, "")
-    spec = RolloutSpec(brake=Brake.FREEZE)
-    assert edits.set_brake("gpus", spec, status, Brake.NONE).risk
-    complete = RolloutStatus(phase=RolloutPhase.COMPLETE)
-    assert not edits.set_brake("gpus", spec, complete, Brake.NONE).risk
-    same = edits.set_brake("gpus", spec, status, Brake.FREEZE)
-    assert same.patch == {}
-    assert same.done == "gpus is already frozen: no node moves, and timeouts stop; unchanged"
 
 
 @pytest.mark.parametrize(("threshold", "failed", "least"), [(1, 1, 1), (1, 3, 3), (3, 3, 1)])

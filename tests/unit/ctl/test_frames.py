@@ -137,6 +137,13 @@ CASES: Final = {
 }
 
 
+def test_before_anything_is_read_nothing_is_said_to_be_missing() -> None:
+    fleet = watched((), pools=[], sources=[Source(name="Kubernetes", gives="Kubernetes")])
+    shown = text(frame(fleet, Screen(), now=NOW, width=80, height=24))
+    assert "Reading nodes and pools …" in shown
+    assert "no pool" not in shown
+
+
 def drawn(case: str, width: int, height: int) -> Frame:
     fleet, screen = CASES[case]
     room = listed_room(fleet, width=width, height=height)

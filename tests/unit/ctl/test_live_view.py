@@ -280,15 +280,15 @@ def test_a_write_is_for_the_only_pool_or_that_of_the_selected_node() -> None:
     state = fleet()
     state.node_changed(None, metadata("node-1"))
     state.node_changed(None, metadata("node-2", pool="other"))
-    write = planned_write(Action.PAUSE, state.watched([]), Screen(), state)
+    write = planned_write(Action.PAUSE, state.watched([]), Screen(), state, person="alice")
     assert (write.pool, write.planned.risk) == ("gpus", "")
     state.rollout_changed(None, rollout("other"))
     watched = state.watched([])
-    write = planned_write(Action.PAUSE, watched, Screen(selected="node-2"), state)
+    write = planned_write(Action.PAUSE, watched, Screen(selected="node-2"), state, person="alice")
     assert write.pool == "other"
     state.node_changed(None, replace(metadata("node-0"), annotations={}))
     with pytest.raises(Failure, match="select a node of the pool"):
-        planned_write(Action.PAUSE, state.watched([]), Screen(), state)
+        planned_write(Action.PAUSE, state.watched([]), Screen(), state, person="alice")
 
 
 # Telemetry.

@@ -73,6 +73,11 @@ def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
     ]
 
 
+def test_an_unknown_latest_end_is_said() -> None:
+    plan = replace(PLAN, plan=replace(PLAN.plan, makespan_p95=None))
+    assert "  takes: 20 min (p50); at the latest: not known" in text(plan_view(plan, width=80), 80)
+
+
 def test_a_narrow_plan_has_its_bars_below_the_names() -> None:
     lines = text(plan_view(PLAN, width=30), 30).splitlines()
     assert max(map(len, lines)) <= 30

@@ -1,5 +1,6 @@
 """Times, durations and versions as people write and read them."""
 
+import msgspec
 import pytest
 
 from libs.ctl.text import (
@@ -11,6 +12,7 @@ from libs.ctl.text import (
     printable,
     version_name,
 )
+from libs.ctl.versions import DriverDaemonSet, versions_of
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,26 @@ def test_times_are_iso_8601() -> None:
     assert parse_time("2027-01-15T08:00:00+00:00") == 1_800_000_000.0
     assert parse_time("tomorrow") is None
     assert clock_time(1_800_000_000.0) == "2027-01-15 08:00:00"
+
+
+def test_a_driver_is_named_by_its_target_and_by_its_build() -> None:
+    container = {"name": "nvidia-driver-ctr", "image": "r/driver:580.95.05-ubuntu22.04"}
+    made = msgspec.convert(
+        {
+            "metadata": {
+                "name": "sluice-driver",
+                "annotations": {"sluice.dev/target": "a" * 32},
+                "labels": {
+                    "sluice.dev/driver": "b" * 32,
+                    "nvidia.com/node.os-version": "ubuntu22.04",
+                },
+            },
+            "spec": {"template": {"spec": {"containers": [container]}}},
+        },
+        DriverDaemonSet,
+    )
+    found = versions_of([("c" * 32, "570.1"), ("a" * 32, "580.1")], [made])
+    assert found == {"a" * 32: "580.1", "b" * 32: "580.95.05", "c" * 32: "570.1"}
 
 
 def test_digests_become_versions() -> None:

@@ -5,11 +5,14 @@ import io
 from msgspec.structs import asdict
 from rich.console import Console, RenderableType
 
+from libs.audit import TITLES
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
 from libs.ctl.answers import (
+    Audit,
+    AuditedInvariant,
     EventLine,
     Gpu,
     NodeAnswer,
@@ -19,7 +22,8 @@ from libs.ctl.answers import (
     Source,
     Status,
 )
-from libs.ctl.views.events import event_line
+from libs.ctl.views.audit import audit_view
+from libs.ctl.views.events import Changes, event_line
 from libs.ctl.views.gpus import gpus_view
 from libs.ctl.views.node import node_view
 from libs.ctl.views.status import status_view
@@ -86,7 +90,7 @@ node-3  upgrade-failed       1 min 30 s  580.95.05  the driver did not load;
 
 pools and nodes: from Kubernetes (https://api), 0 s old
 waits: from scheduler s-1, 2 s old
-  its sources were current before: bus 1 min 1 s, nodes 0 s"""
+  its own sources are behind: bus by 1 min 1 s"""
 
 STATUS_40 = """\
 gpus
@@ -119,8 +123,8 @@ node-3
 pools and nodes: from Kubernetes
 (https://api), 0 s old
 waits: from scheduler s-1, 2 s old
-  its sources were current before: bus 1
-  min 1 s, nodes 0 s"""
+  its own sources are behind: bus by 1
+  min 1 s"""
 
 
 def test_status_is_a_table_or_blocks_of_lines_and_harms_no_terminal() -> None:
@@ -198,10 +202,34 @@ conditions:
   2027-01-15 Ready=False: KubeletNotReady
 
 Events:
-  2027-01-15 Upgrade: drain begins
+  2027-01-15 drain begins
 
 pools and nodes: from Kubernetes (https://api), 0 s old"""
     )
+
+
+def test_the_reason_stays_on_the_screen_whatever_has_happened() -> None:
+    wait = WaitReason(code=WaitCode.JOBS, detail="a job " * 30, since=NOW, who="its owners")
+    answer = NodeAnswer(
+        node=node("node-2"),
+        ready=True,
+        cordoned=True,
+        labels={},
+        conditions=(NodeFact(name="GPUHealthy=True", text="all 8 GPUs are healthy"),),
+        events=tuple(
+            NodeFact(name=f"Wait{number}", text=f"{number} " + "x " * 300) for number in range(10)
+        ),
+        why=WhyAnswer(node="node-2", wait=wait, history=tuple("abcdefg")),
+        sources=(KUBERNETES, KUBERNETES),
+    )
+    lines = text(node_view(answer, now=NOW), 80).splitlines()
+    assert len(lines) <= 23
+    assert "Events, the last 3 of 10:" in lines
+    assert [line[:5] for line in lines if line.endswith("…")] == ["  7 x", "  8 x", "  9 x"]
+    wide = text(node_view(answer, now=NOW, wide=True), 80)
+    assert all(f"Wait{number}: {number} x" in wide for number in range(10))
+    assert "GPUHealthy=True" in wide
+    assert "…" not in wide
 
 
 def gpu(index: int, health: str, because: str = "", remedy: str = "") -> Gpu:
@@ -228,6 +256,58 @@ node-1    0  NVIDIA H100  80 GiB  healthy
 node-1    1  NVIDIA H100  80 GiB  failed
   node-1 GPU 1 failed: Xid 79 Reboot the node."""
     )
+
+
+def test_a_long_event_goes_on_below_itself_where_there_is_room() -> None:
+    event = EventLine(at=NOW, writer="scheduler", node="node-1", kind="step", message="begins " * 9)
+    first, second = text(event_line(event), 80).splitlines()
+    assert second.index("begins") == first.index("node-1")
+    assert text(event_line(event), 40).splitlines()[1].startswith("begins")
+
+
+def changes(*events: tuple[float, str, str]) -> list[str]:
+    """Return what is told of events at seconds from NOW, of a kind, with a message."""
+    told = Changes()
+    lines = [
+        line.message
+        for at, kind, message in events
+        for line in told.of(
+            EventLine(at=NOW + at, writer="w", node="n", kind=kind, message=f"n: {message}")
+        )
+    ]
+    return [*lines, *(line.message for line in told.rest())]
+
+
+def test_changes_are_steps_and_the_waits_that_lasted() -> None:
+    assert changes(
+        (0.0, "wait", "waiting for its turn"),
+        (9.0, "wait", "no longer waiting"),
+        (9.0, "step", "upgrade begins"),
+        (9.0, "command", "swap 1.1 started"),
+        (9.0, "wait", "waiting for jobs"),
+        (69.0, "wait", "waiting for the driver"),
+        (70.0, "facts", "changed: gpus"),
+        (75.0, "wait", "no longer waiting"),
+        (80.0, "evidence", "driver 580 is proven"),
+        (90.0, "wait", "the node is held"),
+    ) == [
+        "n: upgrade begins",
+        "n: for 1 min: waiting for jobs",
+        "n: driver 580 is proven",
+        "n: since then: the node is held",
+    ]
+
+
+def test_the_audit_is_a_table_on_a_screen_of_80_columns() -> None:
+    invariants = [
+        AuditedInvariant(
+            name=name, judged=True, violations=0, not_judged="--audit-log; journals (--nats)"
+        )
+        for name in TITLES
+    ]
+    lines = text(audit_view(Audit(invariants=tuple(invariants), sources=()), width=80), 80)
+    assert lines.splitlines()[0].split() == ["PROMISE", "VERDICT", "NOT", "JUDGED", "WITHOUT"]
+    assert len(lines.splitlines()) == 1 + 2 * len(TITLES)
 
 
 def test_an_event_is_one_line_that_names_its_node_once() -> None:

@@ -128,7 +128,9 @@ def _title(watched: Watched, screen: Screen, *, now: float, width: int, room: in
 
 def _pools(watched: Watched, room: int, width: int) -> list[Line]:
     if not watched.pools:
+        is_read = all(each.age is not None or each.problem for each in watched.sources[:1])
         text = "There is no pool yet: no policy selects a node with GPUs."
+        text = text if is_read else "Reading nodes and pools …"
         return [fit([Span(text)], width)]
     lines: list[Line] = []
     shown = min(len(watched.pools), room // _POOL_LINES)

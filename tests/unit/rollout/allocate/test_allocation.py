@@ -56,6 +56,15 @@ def test_all_starts_of_a_round_are_one_write() -> None:
     assert {wait.code for wait in decision.waits.values()} == {WaitCode.BUDGET}
 
 
+def test_the_write_of_a_start_counts_the_nodes_that_it_makes_unavailable() -> None:
+    nodes = [candidate("begun-soon"), candidate("cordoned", cordoned=True), candidate("starts")]
+    granted = {nodes[0].uid: entry(nodes[0])}
+    pool_view = open_pool(upgrade=ALL, record=of_target(), base=3, in_flight=granted)
+    (write,) = decided(pool_view, *nodes).rollouts
+    assert write.granted == ("cordoned", "starts")
+    assert (write.status.counts.in_flight, write.status.counts.unavailable) == (3, 3)
+
+
 def test_grants_go_by_rank_across_queues() -> None:
     """The second node is cordoned already, which puts it into another queue."""
     nodes = [candidate("a"), candidate("b", cordoned=True), candidate("c")]
@@ -147,9 +156,9 @@ def test_the_number_of_failures_is_reported() -> None:
 @pytest.mark.parametrize(
     ("upgrade", "record", "expected"),
     [
-        ({}, TargetRecord(threshold=1), ""),
-        ({"max_parallel_upgrades": 1}, of_target(), "maxParallelUpgrades"),
-        ({"max_unavailable": 1}, of_target(), "unavailable"),
+        ({}, TargetRecord(threshold=1), "in progress: "),
+        ({"max_parallel_upgrades": 1}, of_target(), "maxParallelUpgrades (1) is reached by "),
+        ({"max_unavailable": 1}, of_target(), "1 of at most 1 nodes (maxUnavailable) are"),
     ],
 )
 def test_starts_of_the_same_write_are_named_as_the_reason(
@@ -159,7 +168,7 @@ def test_starts_of_the_same_write_are_named_as_the_reason(
     decision = decided(pool, candidate("node-1"), candidate("node-2"))
     detail = decision.waits["node-2"].detail
     assert expected in detail
-    assert "node-" not in detail
+    assert detail.endswith(" node-1 (starting)")
 
 
 def test_parallel_upgrades_are_named_with_their_target() -> None:

@@ -1,0 +1,68 @@
+"""The brake of a pool: what sets it, and what shows who set it. Pure."""
+
+from typing import Any, Final
+
+import msgspec
+
+from libs.contracts.rollout import Brake, RolloutPhase, RolloutSpec, RolloutStatus
+from libs.ctl.edits import Edit
+from libs.kube.ownership import owned_fields
+from libs.kube.views import ManagedFields, Metadata, parse_time
+
+MANAGER: Final = "kubectl-sluice"
+"""The field manager of people's writes. Those of our services begin with `sluice-`."""
+SETTER: Final = "sluice.dev/brake-set-by"
+"""The annotation with the user who set the brake by this command."""
+_BRAKES: Final = {
+    Brake.NONE: "goes on: nodes start again within the budget",
+    Brake.PAUSE: "is paused: no node starts, nodes in flight finish",
+    Brake.FREEZE: "is frozen: no node moves, and timeouts stop",
+}
+
+
+class BrakeSetter(msgspec.Struct, frozen=True, kw_only=True):
+    """Who set a brake, and when."""
+
+    who: str
+    """A user, or the name of the program that wrote it."""
+    at: float | None = None
+    """Unix seconds."""
+
+
+def set_brake(
+    pool: str, spec: RolloutSpec, status: RolloutStatus, brake: Brake, *, person: str
+) -> Edit:
+    """Set the brake of a pool; to resume can drain nodes."""
+    if spec.brake is brake:
+        return Edit(done=f"{pool} {_BRAKES[brake].replace('is ', 'is already ', 1)}; unchanged")
+    risk = ""
+    if brake is Brake.NONE and status.phase is not RolloutPhase.COMPLETE:
+        risk = f"nodes of {pool} that are not done are drained and upgraded, within the budget"
+    setter = None if brake is Brake.NONE else person
+    patch: dict[str, Any] = {
+        "metadata": {"annotations": {SETTER: setter}},
+        "spec": {"brake": brake.value},
+    }
+    return Edit(done=f"{pool} {_BRAKES[brake]}", patch=patch, risk=risk)
+
+
+def brake_setter(metadata: Metadata, spec: RolloutSpec) -> BrakeSetter | None:
+    """Return who set the brake, as far as the API server's records show it; None: there is none.
+
+    The annotation counts only while this command wrote the brake last.
+    """
+    if spec.brake is Brake.NONE:
+        return None
+    owner = next(filter(_owns_brake, metadata.managed_fields), None)
+    if owner is None:
+        return None
+    person = metadata.annotations.get(SETTER, "") if owner.manager == MANAGER else ""
+    at = parse_time(owner.time) if owner.time else None
+    return BrakeSetter(who=person or owner.manager, at=at)
+
+
+def _owns_brake(entry: ManagedFields) -> bool:
+    try:
+        return not entry.subresource and "f:brake" in owned_fields(entry).spec
+    except ValueError:
+        return False
