@@ -67,7 +67,7 @@ async def run(
         xids=switches(settings.dp_disable_healthchecks, settings.dp_enable_healthchecks),
         kubelet=kubelet,
         answers=answers,
-        claimed=ClaimedGpus(list_uses or _uses(settings)),
+        claimed=ClaimedGpus(list_uses or _uses(settings, host)),
         clock=env.clock,
         is_told=lambda: agent.commands.has_read_slot,
     )
@@ -88,8 +88,10 @@ async def run(
     service.ready_when("devices", lambda: offering.problem or None)
 
 
-def _uses(settings: PluginSettings) -> Callable[[], DeviceList] | None:
-    return PodResources(settings.pod_resources).list if settings.pod_resources else None
+def _uses(settings: PluginSettings, host: Machine) -> Callable[[], DeviceList] | None:
+    """Return how the kubelet is asked what pods have; None where there are no sockets of one."""
+    has_sockets = host.devices is None and settings.device_plugins and settings.pod_resources
+    return PodResources(settings.pod_resources).list if has_sockets else None
 
 
 def _last_chosen(begun: BegunOp | None) -> str:
