@@ -29,6 +29,7 @@ BENCHES = (
     "starts",
     "signin",
     "scheduler",
+    "status",
     "live_view",
     "web",
 )

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,7 +17,6 @@ from libs.ctl.kubeconfig import kubeconfig_path, read_plain
 from libs.ctl.options import Access
 from libs.ctl.versions import DriverDaemonSet, versions_of
 from libs.kube import views
-from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.connect import AuthLoader, open_transport
 from libs.kube.errors import Conflict, KubeError, NotFound, UnknownKind
@@ -25,7 +24,10 @@ from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.reads import Page
 from libs.kube.resources import EVENTS, NODES, SERVICE_ACCOUNTS, Resource, Selection
 from libs.runtime.clock import SystemClock
-from libs.runtime.env import Env
+
+if TYPE_CHECKING:
+    from libs.kube.cache import Cache
+    from libs.runtime.env import Env
 
 PEOPLE: Final = "sluice-ctl"
 """The account for which people request tokens."""
@@ -260,8 +262,12 @@ class Cluster:
             ((each.status.target, each.status.version) for each in rollouts), daemon_sets
         )
 
-    def cache(self, resource: Resource[V], *, env: Env, **selection: Unpack[Selection]) -> Cache[V]:
+    def cache(
+        self, resource: Resource[V], *, env: "Env", **selection: Unpack[Selection]
+    ) -> "Cache[V]":
         """Return a cache of a kind, which follows the kind while it runs."""
+        from libs.kube.cache import Cache
+
         return Cache(self._kube, resource, env=env, **selection)
 
     async def request_token(self) -> str:

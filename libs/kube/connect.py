@@ -10,7 +10,7 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from libs.kube.config import (
     SERVICE_ACCOUNT,
@@ -23,11 +23,13 @@ from libs.kube.errors import Misconfigured
 from libs.kube.http import HttpTransport, RequestAuth
 from libs.runtime.clock import Clock
 from libs.runtime.fatal import Fatal
-from libs.runtime.process import Process
-from libs.runtime.service import Service
+
+if TYPE_CHECKING:  # the command, which is no service, starts without them
+    from libs.runtime.process import Process
+    from libs.runtime.service import Service
 
 
-async def connect(*, process: Process[Any], service: Service, kubeconfig: str) -> HttpTransport:
+async def connect(*, process: "Process[Any]", service: "Service", kubeconfig: str) -> HttpTransport:
     """Open the service's own transport; with an empty `kubeconfig`, from the environment or the
     pod.
     """

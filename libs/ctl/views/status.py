@@ -6,15 +6,17 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from libs.contracts.node import UpgradeState
 from libs.contracts.queries import HeldNode
 from libs.contracts.rollout import Brake
 from libs.ctl.answers import NodeRow, Pool, Source, Status
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
-from libs.ctl.text import duration
+from libs.ctl.text import duration, plural
 from libs.ctl.views.layout import Column, fact, line, listing
 
 _MOST_HELD: Final = 20
+_MOST_NODES: Final = 12
 _POOLS = (
     Column("POOL"),
     Column("DRIVER"),
@@ -45,9 +47,20 @@ def status_view(status: Status, *, now: float, width: int, wide: bool = False) -
     parts += (remark for pool in status.pools for remark in _remarks(pool, now))
     parts += held_view(status.held)
     if status.nodes:
-        rows = (_node_row(node, now) for node in status.nodes)
+        nodes = status.nodes if wide else _foremost(status.nodes)
+        rows = (_node_row(node, now) for node in nodes)
         parts += [Text(""), listing(_NODES, rows, width=width, wide=wide)]
+        if rest := len(status.nodes) - len(nodes):
+            parts.append(line(f"and {plural(rest, 'more node')}; -o wide lists all"))
     return Group(*parts, Text(""), *sources_view(status.sources))
+
+
+def _foremost(nodes: Sequence[NodeRow]) -> Sequence[NodeRow]:
+    """Return as many nodes as stay on a screen: those that failed or are in flight come first."""
+    if len(nodes) <= _MOST_NODES:
+        return nodes
+    failed = UpgradeState.UPGRADE_FAILED
+    return sorted(nodes, key=lambda each: (each.state != failed, not each.in_flight))[:_MOST_NODES]
 
 
 def _pool_row(pool: Pool) -> tuple[str, ...]:

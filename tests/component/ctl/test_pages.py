@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from libs.contracts.events import GrantEvent
 from libs.contracts.queries import QueryVerb
 from libs.ctl.failures import ExitCode
 from tests.component.ctl.operator_fleet import make_fleet
 from tests.component.ctl.test_queries import Scheduler, step
-from tests.component.ctl.world import OLD_VERSION, POOL, World, halted, make_world
+from tests.component.ctl.world import NEW, OLD_VERSION, POOL, World, halted, make_world
 
 PAGES = ("README.md", "docs/demo.md", "docs/upgrade-day.md", "docs/troubleshooting.md")
 OBSERVED = "docs/migrate.md"
@@ -55,7 +56,9 @@ async def ready(world: World) -> None:
     await world.add_policy(OLD_VERSION)
     scheduler = Scheduler(POOL)
     await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
-    await world.publish(*map(step, ("node-1", "node-2", "node-4", "node-7")))
+    nodes = ("node-1", "node-2", "node-4", "node-7")
+    grant = GrantEvent(pool=POOL, target=NEW, epoch=1, nodes=nodes)
+    await world.publish((grant, "granted", ""), *map(step, nodes))
 
 
 @pytest.mark.parametrize("page", PAGES)

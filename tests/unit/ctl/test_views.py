@@ -137,6 +137,18 @@ def test_wide_shows_targets_too() -> None:
     assert "2" * 32 in wide.splitlines()[1]
 
 
+def test_of_many_nodes_the_failed_and_those_in_flight_are_shown() -> None:
+    nodes = [node(f"n-{number}", state="upgrade-required", in_flight=False) for number in range(90)]
+    nodes[70] = node("moves")
+    nodes[80] = node("failed", state="upgrade-failed", in_flight=False)
+    many = Status(pools=(), nodes=tuple(nodes), sources=())
+    lines = text(status_view(many, now=NOW, width=80), 80).splitlines()
+    names = [row.split()[0] for row in lines[lines.index("") + 2 :] if row]
+    assert names == ["failed", "moves", *(f"n-{number}" for number in range(10)), "and"]
+    assert "and 78 more nodes; -o wide lists all" in lines
+    assert text(status_view(many, now=NOW, width=80, wide=True), 80).count("upgrade-required") == 88
+
+
 def test_status_without_a_pool_says_so() -> None:
     empty = Status(
         pools=(), nodes=(), sources=(Source(name="it", gives="waits", problem="is away"),)
