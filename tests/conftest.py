@@ -9,6 +9,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from tests import summary
+from tests.workers import WorkerGroup
 
 SCANNED = ["libs.bus", "libs.runtime", "libs.contracts"]
 """Packages in which a blocking call on the event loop is an error."""
@@ -20,7 +21,15 @@ hypothesis.settings.load_profile("sluice")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the groups that share a worker: they take the longest."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    order = [group.value for group in WorkerGroup]
+
+    def place(item: pytest.Item) -> int:
+        group = item.get_closest_marker("xdist_group")
+        if group is None:
+            return len(order) + 1
+        return order.index(group.args[0]) if group.args[0] in order else len(order)
+
+    items.sort(key=place)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

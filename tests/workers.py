@@ -14,16 +14,19 @@ _MOST_FOR_UNITS = 4
 
 
 class WorkerGroup(Enum):
-    """Tests that mostly wait for a kubelet, a lease or a pod; each group occupies one worker."""
+    """Tests that mostly wait for a kubelet, a lease or a pod; each group occupies one worker.
 
-    CONTROL_PLANE = "real control plane"
-    """One for all of them."""
-    UPGRADES = "upgrades on a real control plane"
-    """One for each."""
+    The one that takes the longest is the first.
+    """
+
     NODES = "real nodes"
-    """One pair for all of them, and one for an upgrade."""
+    """One pair for all of them."""
     INSTALLATIONS = "installations on real nodes"
     """Nodes of their own for each."""
+    UPGRADES = "upgrades on a real control plane"
+    """One for each."""
+    CONTROL_PLANE = "real control plane"
+    """One for all of them."""
 
     def marker(self) -> pytest.MarkDecorator:
         return pytest.mark.xdist_group(self.value)
