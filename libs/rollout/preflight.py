@@ -90,9 +90,9 @@ def _answered(
     query: PreflightQuery, answered_at: float, check: PreflightCheck, now: float
 ) -> PreflightStatus:
     if query.answer is not None and query.answer.findings:
-        if _found_leaving_pods(query, check):
-            return _REQUIRED
-        due = answered_at + CHECK_VALID_SECONDS
+        due = (
+            answered_at if _found_leaving_pods(query, check) else answered_at + CHECK_VALID_SECONDS
+        )
         return PreflightStatus(
             phase=PreflightPhase.BLOCKED, wait=_finding_wait(query, now), due=due
         )

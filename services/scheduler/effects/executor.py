@@ -229,11 +229,7 @@ class Executor:
         state, label = self._node_states.state_of(name), action.check.label
         artefact, before = action.check.artefact_digest, state.preflight
         asked = action.boot_id, label, artefact
-        if before is not None and (
-            (before.boot_id, before.label, before.artefact) != asked
-            # What it found may be a pod that leaves.
-            or not set(before.removes).issuperset(action.check.removes_pods)
-        ):
+        if before is not None and (before.boot_id, before.label, before.artefact) != asked:
             before = None
         state.preflight = PreflightRequest(
             id=self._env.ids.new(),
