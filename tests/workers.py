@@ -20,7 +20,7 @@ class WorkerGroup(Enum):
     """
 
     NODES = "real nodes"
-    """One pair for all of them."""
+    """One pair for all of them, and then one for an upgrade: two at a time starve each other."""
     INSTALLATIONS = "installations on real nodes"
     """Nodes of their own for each."""
     UPGRADES = "upgrades on a real control plane"

@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run these tests on one worker: nodes take memory, and nearly no time of a processor."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(WorkerGroup.INSTALLATIONS.marker())
+            item.add_marker(WorkerGroup.NODES.marker())
             item.user_properties.append((GROUND, f"Nodes: {SEARCH.explanation}"))
 
 
