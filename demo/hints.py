@@ -30,9 +30,8 @@ def hint_lines(up: DemoEnvironment, fleet: Fleet) -> Iterator[str]:
     yield f"  {kubectl} get nodes -w -L {STATE_LABEL}  # the upgrade state of each node"
     yield f"  {kubectl} get rollouts  # the progress of the fleet"
     yield f"  {kubectl} describe node {nodes[0]}  # its labels and events"
-    if (
-        up.plane is None
-    ):  # a real API server reads logs from a kubelet's server, which the simulated ones lack
+    # A real API server reads logs from a kubelet's server, which simulated kubelets lack.
+    if up.plane is None:
         yield (
             f"  {kubectl} --namespace {NAMESPACE} logs --prefix --selector {DRIVER_LABEL}"
             "  # what the drivers write; other containers write no log"

@@ -44,7 +44,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     because: str
     brake: str
     brake_set: BrakeSetter | None = None
-    """By whom, and when; None: there is no brake, or Kubernetes was not asked."""
+    """None: there is no brake, or Kubernetes was not asked."""
     counts: dict[str, int]
     """The pool's nodes by what they do; `limit` may be unavailable."""
     waits: dict[str, int] | None = None

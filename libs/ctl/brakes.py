@@ -1,4 +1,4 @@
-"""The brake of a pool: what sets it, and what shows who set it. Pure."""
+"""The brake of a pool: how it is set, and which user or program has set it. Pure."""
 
 from typing import Any, Final
 
@@ -21,10 +21,10 @@ _BRAKES: Final = {
 
 
 class BrakeSetter(msgspec.Struct, frozen=True, kw_only=True):
-    """Who set a brake, and when."""
+    """The user or program that set a brake, and the time."""
 
-    who: str
-    """A user, or the name of the program that wrote it."""
+    name: str
+    """Of the user, or of the program if the user is not known."""
     at: float | None = None
     """Unix seconds."""
 
@@ -47,7 +47,7 @@ def set_brake(
 
 
 def brake_setter(metadata: Metadata, spec: RolloutSpec) -> BrakeSetter | None:
-    """Return who set the brake, as far as the API server's records show it; None: there is none.
+    """Return the setter, as far as the API server's records show it; None: there is no brake.
 
     The annotation counts only while this command wrote the brake last.
     """
@@ -58,7 +58,7 @@ def brake_setter(metadata: Metadata, spec: RolloutSpec) -> BrakeSetter | None:
         return None
     person = metadata.annotations.get(SETTER, "") if owner.manager == MANAGER else ""
     at = parse_time(owner.time) if owner.time else None
-    return BrakeSetter(who=person or owner.manager, at=at)
+    return BrakeSetter(name=person or owner.manager, at=at)
 
 
 def _owns_brake(entry: ManagedFields) -> bool:

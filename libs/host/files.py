@@ -67,7 +67,7 @@ class UndoableFiles:
         self._kept = f"{log}/before"
         self._list = f"{log}/list"
         self._logged: int | None = None
-        """Bytes of the log, once it was read; nobody else writes to it meanwhile."""
+        """Bytes of the log, once it was read; no other process writes to it meanwhile."""
 
     @property
     def has_changes(self) -> bool:
@@ -89,7 +89,7 @@ class UndoableFiles:
         )
 
     def is_as_written(self, change: FileChange) -> bool:
-        """Return whether nobody changed a file or link since."""
+        """Return whether a file or link is still as it was written."""
         found = self._tree.link(change.path)
         if found is not None or change.link:
             return found == change.link

@@ -99,11 +99,11 @@ def _brake(pool: Pool, now: float) -> str:
     if (setter := pool.brake_set) is None:
         return pool.brake
     ago = "" if setter.at is None else f" {duration(now - setter.at)} ago"
-    return f"{pool.brake}, set by {setter.who}{ago}"
+    return f"{pool.brake}, set by {setter.name}{ago}"
 
 
 def held_view(held: Sequence[HeldNode]) -> Iterator[RenderableType]:
-    """Yield who has which node, since when, why, and how that ends."""
+    """Yield a line for each lease of a person: node, name, time, reason, and how it ends."""
     for each in held[:_MOST_HELD]:
         yield fact(f"{each.node} lease", describe(each))
     if len(held) > _MOST_HELD:

@@ -11,7 +11,7 @@ from libs.contracts.facts import Gpu
 from libs.host.podresources.assignments import DeviceList, pods_by_gpu
 from libs.host.podresources.client import KubeletUnavailable
 
-ANSWERS: Final = 30
+ANSWERS_WITHOUT_CLAIMS: Final = 30
 """Answers in a row without a claim after which there are none: a kubelet that has just started may
 not know its pods yet.
 """
@@ -45,5 +45,5 @@ class ClaimedGpus:
             for (uuid, _), pods in pods_by_gpu(uses, gpus).items()
         }
         self._without = 0 if uses else self._without + 1
-        if self._without == ANSWERS:
+        if self._without == ANSWERS_WITHOUT_CLAIMS:
             self._list_uses = None

@@ -51,7 +51,7 @@ def test_a_brake_is_written_with_who_set_it_and_its_end_without() -> None:
 def test_a_person_is_named_only_while_this_command_wrote_the_brake_last(
     manager: str, who: str
 ) -> None:
-    assert setter(manager) == BrakeSetter(who=who, at=NOON)
+    assert setter(manager) == BrakeSetter(name=who, at=NOON)
 
 
 def test_without_a_brake_or_a_record_of_it_there_is_nobody_to_name() -> None:

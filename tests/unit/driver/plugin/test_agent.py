@@ -10,7 +10,7 @@ from libs.host.deviceplugin.port import AllocationRefused
 from libs.host.podresources.assignments import DeviceList, DeviceUse, PodContainer
 from libs.policy.plugin_config.config import ListStrategy, MigStrategy
 from services.driver.plugin.allocation import IMEX_CHANNEL
-from services.driver.plugin.claimed import ANSWERS
+from services.driver.plugin.claimed import ANSWERS_WITHOUT_CLAIMS
 from services.driver.plugin.current_config import READ_INTERVAL
 from services.driver.plugin.offering import INSPECT_EVERY, NO_IMEX
 from tests.unit.driver.plugin.builders import gpu
@@ -362,10 +362,10 @@ async def test_a_kubelet_is_not_asked_for_claims_for_ever(world: World) -> None:
     async with world.agent():
         await world.clock.sleep(SOON)
         assert world.kubelet.last == BOTH
-        await world.clock.sleep(ANSWERS * INSPECT_EVERY)
-        assert world.asked == ANSWERS
-        await world.clock.sleep(ANSWERS * INSPECT_EVERY)
-        assert world.asked == ANSWERS
+        await world.clock.sleep(ANSWERS_WITHOUT_CLAIMS * INSPECT_EVERY)
+        assert world.asked == ANSWERS_WITHOUT_CLAIMS
+        await world.clock.sleep(ANSWERS_WITHOUT_CLAIMS * INSPECT_EVERY)
+        assert world.asked == ANSWERS_WITHOUT_CLAIMS
 
 
 @in_world
