@@ -6,14 +6,22 @@ from typing import Final
 import msgspec
 
 from libs.host import modules
-from libs.host.artefacts import loading, store
+from libs.host.artefacts import store
+from libs.host.artefacts.load_order import (
+    PEERMEM,
+    WANTED,
+    Unloadable,
+    builtin_names,
+    load_order,
+    paths_by_name,
+)
 from libs.host.artefacts.module_info import Module
 from libs.host.artefacts.store import Index
 from libs.host.linux import Linux, Loaded
 from libs.host.tree import Tree
 
 NO_MODULES: Final = "no-modules"
-_OF_ONE_VERSION: Final = frozenset((*loading.WANTED, "nvidia_drm", loading.PEERMEM))
+_OF_ONE_VERSION: Final = frozenset((*WANTED, "nvidia_drm", PEERMEM))
 _NVML: Final = "libnvidia-ml.so."
 
 
@@ -33,7 +41,7 @@ def module_problems(tree: Tree, index: Index, kernel: str) -> Iterator[Problem]:
     try:
         # Modules of another driver that are loaded will have been unloaded.
         _order(tree, index, kernel, loaded=modules.loaded(tree).keys() - modules.UNLOAD_ORDER)
-    except loading.Unloadable as error:
+    except Unloadable as error:
         yield Problem(
             code=NO_MODULES,
             message=f"{error}, for kernel {kernel}",
@@ -77,40 +85,40 @@ def _versions(index: Index, kernel: str) -> list[str]:
 def unsigned(index: Index, kernel: str) -> list[str]:
     """Return the modules that have no signature at all."""
     own = index.modules_for(kernel)
-    return [name for name in loading.WANTED if name in own and own[name].signed is False]
+    return [name for name in WANTED if name in own and own[name].signed is False]
 
 
 def load(tree: Tree, linux: Linux, artefact: str, index: Index, kernel: str) -> str:
     """Load the driver's modules; return why that failed, or an empty text."""
     try:
         order = _order(tree, index, kernel, loaded=modules.loaded(tree))
-    except loading.Unloadable as error:
+    except Unloadable as error:
         return str(error)
     for each in order:
         path = each if isinstance(each, str) else store.content_path(artefact, each.content)
         result = linux.load(path)
         name = path if isinstance(each, str) else each.name
         # The kernel refuses it where its drivers for RDMA let no GPUs in; CUDA works all the same.
-        if not isinstance(result, Loaded) and name != loading.PEERMEM:
+        if not isinstance(result, Loaded) and name != PEERMEM:
             return f"the kernel does not take module {name}: {result.why}"
     return ""
 
 
 def left_out(index: Index, kernel: str, loaded: Collection[str]) -> str:
     """Return the module that the artefact has, and that may stay out; empty if it is loaded."""
-    has_it = loading.PEERMEM in index.modules_for(kernel)
-    return loading.PEERMEM if has_it and loading.PEERMEM not in loaded else ""
+    has_it = PEERMEM in index.modules_for(kernel)
+    return PEERMEM if has_it and PEERMEM not in loaded else ""
 
 
 def _order(
     tree: Tree, index: Index, kernel: str, loaded: Collection[str]
 ) -> tuple[Module | str, ...]:
     folder = f"/lib/modules/{kernel}"
-    return loading.load_order(
+    return load_order(
         index.modules_for(kernel),
         loaded=loaded,
-        builtin=loading.builtin_names(_listing(tree, f"{folder}/modules.builtin")),
-        others=loading.paths_by_name(kernel, _listing(tree, f"{folder}/modules.dep")),
+        builtin=builtin_names(_listing(tree, f"{folder}/modules.builtin")),
+        others=paths_by_name(kernel, _listing(tree, f"{folder}/modules.dep")),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from libs.host.runtimes.installing import Plan
+from libs.host.runtimes.configuration import Plan
 from libs.host.tree import Tree, Unreadable
 
 PATH: Final = "/run/sluice/runtime.json"

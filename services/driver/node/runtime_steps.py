@@ -10,9 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.host.files import UndoableFiles
-from libs.host.runtimes import containerd, installing
+from libs.host.runtimes import configuration, containerd
 from libs.host.runtimes.common import HANDLERS, NotConfigurable
-from libs.host.runtimes.installing import RuntimeKind, Wanted
+from libs.host.runtimes.configuration import RuntimeKind, Wanted
 from libs.host.runtimes.port import RuntimeStatus
 from libs.host.tree import Tree
 from libs.runtime.logs import logger
@@ -105,13 +105,13 @@ def _configured(
     problem = lacking(status, settings)
     if not problem and not UndoableFiles(tree).has_changes:
         return Settled()
-    plan = installing.plan(tree, _wanted(status, settings))
+    plan = configuration.plan(tree, _wanted(status, settings))
     name = fingerprint(plan)
     same = attempt if attempt is not None and attempt.plan == name else None
     if same is not None and same.failed:
         _undo(tree)
         return Settled(same.failed)
-    if installing.install(tree, plan):
+    if configuration.install(tree, plan):
         _log.info("the container runtime's configuration changed", files=list(plan))
     if not problem:
         attempts.clear(tree)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from libs.host.runtimes import containerd, installing
+from libs.host.runtimes import configuration, containerd
 from libs.host.runtimes.common import HANDLERS
+from libs.host.runtimes.configuration import Wanted
 from libs.host.runtimes.containerd import SECTIONS
-from libs.host.runtimes.installing import Wanted
 from libs.host.tree import Tree
 from libs.testing.realnodes import config
 from libs.testing.realnodes.build import Containerd
@@ -85,7 +85,7 @@ def test_only_the_handlers_are_new(search: NodeSearch, tmp_path: Path, host: str
     before = dump(program, tmp_path)
     here = Tree(tmp_path)
     wanted = Wanted(merges=containerd.merges(RELEASES[version]))
-    installing.install(here, installing.plan(here, wanted))
+    configuration.install(here, configuration.plan(here, wanted))
     after = dump(program, tmp_path)
     section = SECTIONS[2 if version is Containerd.V1_7 else 3]
     containers = after["plugins"][section]["containerd"]

@@ -20,8 +20,8 @@ from tests.component.driver.node.memory_runtime import UNIT, MemoryRuntime
 from tests.unit.driver.node.test_toolkit import start_driver
 from tests.unit.driver.node.world import World, in_world
 from tests.unit.host.builders import put
+from tests.unit.host.runtimes.test_configuration import content
 from tests.unit.host.runtimes.test_containerd import PEOPLES
-from tests.unit.host.runtimes.test_installing import content
 
 POD = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01"
 CRI = containerd.SECTIONS[3]

@@ -14,8 +14,8 @@ from services.driver.node.runtime_steps import Restart, RuntimeSettings, Settled
 from services.driver.node.undo import remove_files
 from tests.component.driver.node.memory_runtime import UNIT, MemoryRuntime
 from tests.unit.host.builders import put, tree
+from tests.unit.host.runtimes.test_configuration import content
 from tests.unit.host.runtimes.test_containerd import PEOPLES
-from tests.unit.host.runtimes.test_installing import content
 
 REGISTRY = "/etc/containerd/more/10-registry.toml"
 THEIRS = f'imports = ["{REGISTRY}", "conf.d/*.conf"]\n{PEOPLES}'

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from libs.host.files import UndoableFiles
-from libs.host.runtimes import installing
+from libs.host.runtimes import configuration
 from libs.host.runtimes.common import NotConfigurable
+from libs.host.runtimes.configuration import Wanted
 from libs.host.runtimes.containerd import DROP_IN, IMPORT, MAIN
-from libs.host.runtimes.installing import Wanted
 from libs.host.tree import Tree
 from tests.unit.host.builders import put, tree
 from tests.unit.host.runtimes.test_containerd import PEOPLES
@@ -49,7 +49,7 @@ class KillableTree(Tree):
 
 
 def install(here: Tree) -> bool:
-    return installing.install(here, installing.plan(here, Wanted()))
+    return configuration.install(here, configuration.plan(here, Wanted()))
 
 
 def machine(root: Path) -> Tree:
@@ -115,13 +115,13 @@ def test_all_files_that_containerd_reads_count(tmp_path: Path) -> None:
             "/etc/containerd/y/b.toml": f'imports = ["{MAIN}"]\nversion = 2\n{CRUN}',
         },
     )
-    assert "crun" in installing.plan(here, Wanted(merges=True))[DROP_IN]
+    assert "crun" in configuration.plan(here, Wanted(merges=True))[DROP_IN]
     put(tmp_path, "/etc/containerd/y/b.toml", "[")
     with pytest.raises(NotConfigurable, match=r"y/b\.toml is not valid TOML"):
-        installing.plan(here, Wanted())
+        configuration.plan(here, Wanted())
     (tmp_path / "etc/containerd/y/b.toml").unlink()
     with pytest.raises(NotConfigurable, match=r"imports /etc/containerd/y/b\.toml, which does not"):
-        installing.plan(here, Wanted())
+        configuration.plan(here, Wanted())
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_file_that_would_hide_our_own_is_named(tmp_path: Path, later: str) -> 
         Wanted(merges=True),
         Wanted(drop_in="/etc/containerd/more/zz-sluice.toml"),
     ):
-        plan = installing.plan(here, wanted)
+        plan = configuration.plan(here, wanted)
         assert plan[MAIN] == main
         assert "crun" in next(iter(plan.values()))
 
@@ -150,9 +150,9 @@ def test_another_place_of_our_file_replaces_the_first(tmp_path: Path) -> None:
     other = f"{DROP_IN.rpartition('/')[0]}/50-other.toml"
     wanted = Wanted(drop_in=other)
     text = here.text(DROP_IN)
-    assert installing.install(here, installing.plan(here, wanted))
+    assert configuration.install(here, configuration.plan(here, wanted))
     assert (here.text(other), here.exists(DROP_IN)) == (text, False)
-    assert not installing.install(here, installing.plan(here, wanted))
+    assert not configuration.install(here, configuration.plan(here, wanted))
     assert UndoableFiles(here).undo() == ()
     assert content(tmp_path) == before
 

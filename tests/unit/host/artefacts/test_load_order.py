@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.host.artefacts.loading import Unloadable, builtin_names, load_order, paths_by_name
+from libs.host.artefacts.load_order import Unloadable, builtin_names, load_order, paths_by_name
 from libs.host.artefacts.module_info import Module
 
 KERNEL = "6.8.0-48-generic"
