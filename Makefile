@@ -27,7 +27,7 @@ $(READY): requirements.lock pyproject.toml
 	  echo "'$(PYTHON)' has no venv module; install it (Debian: python3-venv) and run make again." >&2; exit 1; }
 	@echo "Setting up $(VENV) (once; again only when requirements.lock or pyproject.toml changes)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -W ignore:DEPRECATION -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install --quiet --offline --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
