@@ -48,7 +48,7 @@ MEANINGS: Final[Mapping[Diagnosis, tuple[str, str]]] = {
     ),
     Diagnosis.RUNTIME_HANDLER: (
         "the container runtime lacks handlers of the RuntimeClasses, or reads no CDI specs",
-        "see what `sluice why` says of the container runtime of this node",
+        "the line `container runtime` of `sluice why` says why it is not configured",
     ),
     Diagnosis.SHARED_MEMORY: (
         "the machine's /dev/shm is missing or has less than 64 MiB",

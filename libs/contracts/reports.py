@@ -4,6 +4,8 @@ Readers ignore reports whose node uid or boot id differs from the Node's. Only t
 can publish on its subject, so a report whose envelope names another sender is invalid.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from libs.contracts.commands import Order
@@ -194,7 +196,11 @@ class Evidence(Data, frozen=True, kw_only=True):
         return self.token > 0
 
 
-def named_diagnoses(evidence: Evidence | None, obstacle: Diagnosis | None) -> tuple[Diagnosis, ...]:
+def named_diagnoses(
+    evidence: Evidence | None,
+    obstacle: Diagnosis | None,
+    settled: Collection[Diagnosis] = (),
+) -> tuple[Diagnosis, ...]:
     """Return what a node's evidence and its driver agent name, each once.
 
     Names that this version does not know are left out: an agent's own words name nothing.
@@ -202,7 +208,15 @@ def named_diagnoses(evidence: Evidence | None, obstacle: Diagnosis | None) -> tu
     found = [obstacle]
     if evidence is not None:
         found += [*(step.diagnosis for step in evidence.steps), *evidence.notes]
-    return tuple(dict.fromkeys(each for each in found if each is not None and each.is_known))
+    known = (each for each in found if each is not None and each.is_known)
+    return tuple(each for each in dict.fromkeys(known) if each not in settled)
+
+
+def settled_diagnoses(facts: Facts) -> frozenset[Diagnosis]:
+    """Return what the facts of a driver agent contradict: it was so when the node was validated."""
+    runtime = facts.container_runtime
+    is_as_wanted = runtime is not None and runtime.name and not runtime.why
+    return frozenset({Diagnosis.RUNTIME_HANDLER}) if is_as_wanted else frozenset()
 
 
 class PodUse(Data, frozen=True, kw_only=True):

@@ -25,7 +25,8 @@ def gpus_view(gpus: Sequence[Gpu], *, width: int, wide: bool = False) -> Rendera
         return line("Kubernetes shows no GPU: no discovery agent has reported one.")
     sick = [
         fact(
-            f"{gpu.node} GPU {gpu.index} {gpu.health}", " ".join((gpu.because, gpu.remedy)).strip()
+            f"{gpu.node} GPU {gpu.index} {gpu.health}",
+            f"{gpu.because} ({gpu.remedy})" if gpu.remedy else gpu.because,
         )
         for gpu in gpus
         if gpu.because

@@ -22,6 +22,7 @@ from libs.contracts.reports import (
     StateBody,
     StateKind,
     named_diagnoses,
+    settled_diagnoses,
 )
 from libs.contracts.subjects import STATE, NotASubject, State
 
@@ -37,6 +38,7 @@ class _Reported(msgspec.Struct, frozen=True, kw_only=True):
     handlers: frozenset[str] | None = None
     """None: the report is of another kind."""
     diagnoses: tuple[Diagnosis, ...] = ()
+    settled: frozenset[Diagnosis] = frozenset()
     next_kernel: NextKernel | None = None
 
 
@@ -68,10 +70,13 @@ class ReportedHandlers:
 
     def diagnoses(self) -> Mapping[tuple[str, str], tuple[Diagnosis, ...]]:
         """Return the diagnoses by the uid and boot of their node, each once."""
-        found = defaultdict[tuple[str, str], list[Diagnosis]](list)
+        found = defaultdict[tuple[str, str], dict[Diagnosis, None]](dict)
         for each in self._by_subject.values():
-            found[each.node_uid, each.boot_id] += each.diagnoses
-        return {node: tuple(dict.fromkeys(each)) for node, each in found.items() if each}
+            found[each.node_uid, each.boot_id] |= dict.fromkeys(each.diagnoses)
+        for each in self._by_subject.values():
+            for settled in each.settled:
+                found[each.node_uid, each.boot_id].pop(settled, None)
+        return {node: tuple(each) for node, each in found.items() if each}
 
     def next_kernels(self) -> Mapping[tuple[str, str], NextKernel]:
         """Return the kernels that nodes boot next, by the uid and boot of their node."""
@@ -133,7 +138,7 @@ _READ: Final = (
 
 def _reported(report: Report, body: StateBody, component: str) -> _Reported | None:
     """Return what the report says; None: nothing."""
-    handlers, obstacle, evidence = None, None, None
+    handlers, obstacle, evidence, settled = None, None, None, frozenset[Diagnosis]()
     if component == Writer.DISCOVERY:
         kernel = body.next_kernel if isinstance(body, Facts) else None
         if kernel is None or not kernel.release:
@@ -143,6 +148,7 @@ def _reported(report: Report, body: StateBody, component: str) -> _Reported | No
         known = body.container_runtime
         handlers = frozenset(known.handlers[:MAX_HANDLERS] if known is not None else ())
         obstacle = body.obstacle
+        settled = settled_diagnoses(body)
     elif isinstance(body, Evidence):
         evidence = body
     return _Reported(
@@ -150,4 +156,5 @@ def _reported(report: Report, body: StateBody, component: str) -> _Reported | No
         boot_id=report.boot_id,
         handlers=handlers,
         diagnoses=named_diagnoses(evidence, obstacle),
+        settled=settled,
     )

@@ -27,6 +27,7 @@ from libs.contracts.reports import (
     StateKind,
     ValidationStep,
     named_diagnoses,
+    settled_diagnoses,
 )
 from libs.kube import views
 from libs.kube.cache import Cache
@@ -107,7 +108,9 @@ def node_proof(
     found = _evidence_of_boot(node, report)
     evidence = _current_evidence(node, found)
     name = node.metadata.name
-    diagnoses = named_diagnoses(found, _obstacle(node, driver))
+    facts = _facts_of_boot(node, driver)
+    obstacle, settled = (facts.obstacle, settled_diagnoses(facts)) if facts else (None, ())
+    diagnoses = named_diagnoses(found, obstacle, settled)
     if evidence is None:
         return NodeProof(node=name, pool=pool, status=ProofStatus.UNPROVEN, diagnoses=diagnoses)
     pod = node.validation_pod
@@ -132,12 +135,12 @@ def node_proof(
     )
 
 
-def _obstacle(node: Node, report: Report | None) -> Diagnosis | None:
-    """Return why no driver is loaded in the present boot of the Node."""
+def _facts_of_boot(node: Node, report: Report | None) -> Facts | None:
+    """Return the facts if they are of the present boot of the Node."""
     if report is None or not _is_of(node, report):
         return None
     facts = report.open()
-    return facts.obstacle if isinstance(facts, Facts) else None
+    return facts if isinstance(facts, Facts) else None
 
 
 def _is_of(node: Node, report: Report) -> bool:

@@ -202,7 +202,7 @@ async def add_gpu(world: World, name: str, node: str, index: int, **health: Any)
 
 async def test_gpus_are_listed_by_node_and_index_with_what_is_wrong(world: World) -> None:
     await add_gpu(world, "gpu-b", "node-2", 0, state="healthy")
-    await add_gpu(world, "gpu-c", "node-1", 1, state="failed", message="Xid 79", remedy="Reboot.")
+    await add_gpu(world, "gpu-c", "node-1", 1, state="failed", message="Xid 79", remedy="reboot")
     await add_gpu(world, "gpu-a", "node-1", 0, state="healthy")
     ended = await world.run("gpus")
     assert [line.split()[:2] for line in ended.out.splitlines()[1:4]] == [
@@ -210,7 +210,7 @@ async def test_gpus_are_listed_by_node_and_index_with_what_is_wrong(world: World
         ["node-1", "1"],
         ["node-2", "0"],
     ]
-    assert "node-1 GPU 1 failed: Xid 79 Reboot." in ended.out
+    assert "node-1 GPU 1 failed: Xid 79 (reboot)" in ended.out
     assert "80 GiB" in ended.out
     await world.add_node("node-3")
     none = await world.run("gpus", "node-3")

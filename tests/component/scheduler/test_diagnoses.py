@@ -1,6 +1,6 @@
 """Each named diagnosis, from the machine to evidence, `why`, condition and metric."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.reports import Evidence, StateKind, named_diagnoses
 from libs.host.cuda.port import CudaProblem
+from libs.host.runtimes.common import HANDLERS
 from libs.host.runtimes.port import RestartRefused, RuntimeStatus
 from libs.testing.machines.base_files import PLAIN
 from libs.testing.machines.machine import SimulatedMachine
@@ -30,13 +31,22 @@ NAME = "sluice_validator_node_diagnosis"
 
 
 class OtherRuntime:
-    """A container runtime that has no handlers of ours, and gets none."""
+    """A container runtime that has no handlers of ours, and gets none from us."""
+
+    def __init__(self) -> None:
+        self.handlers = frozenset[str]()
+        self.starts = 1
+
+    def start_again(self, handlers: Iterable[str]) -> None:
+        """Start with the configuration that a person wrote."""
+        self.handlers = frozenset(handlers)
+        self.starts += 1
 
     def instance(self) -> object:
-        return 1
+        return self.starts
 
     def status(self) -> RuntimeStatus:
-        return RuntimeStatus(name="another", reads_cdi=True, pid=7)
+        return RuntimeStatus(name="another", handlers=self.handlers, reads_cdi=True, pid=7)
 
     def stop(self, pid: int) -> None:
         raise RestartRefused("it is not to be restarted")
@@ -240,5 +250,24 @@ def test_a_diagnosis_is_in_evidence_why_condition_and_metric(diagnosis: Diagnosi
             cause = (await record(world)).cause
             assert detail in cause
             assert f"a: {cause[:100]}" in (await conditions(world))["Error"]
+
+    play(story)
+
+
+def test_a_runtime_that_a_person_has_configured_is_named_no_more() -> None:
+    async def story(world: World) -> None:
+        validator = world.start(Writer.VALIDATOR_CLUSTER)
+        await provoke_handler(world, leave_alone)
+        await world.sleep(60)
+        why = await check_named(world, validator, Diagnosis.RUNTIME_HANDLER)
+        assert why.container_runtime
+        runtime = world.machines["a"].runtime
+        assert isinstance(runtime, OtherRuntime)
+        runtime.start_again(HANDLERS)
+        await world.sleep(60)
+        why = await world.why("a")
+        assert (why.container_runtime, why.diagnoses) == ("", ())
+        assert "Diagnosed" not in await conditions(world)
+        assert diagnoses(validator) == {}
 
     play(story)

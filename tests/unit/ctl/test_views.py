@@ -260,13 +260,13 @@ def gpu(index: int, health: str, because: str = "", remedy: str = "") -> Gpu:
 
 
 def test_gpus_are_rows_and_the_sick_have_a_reason() -> None:
-    gpus = [gpu(0, "healthy"), gpu(1, "failed", "Xid 79", "Reboot the node.")]
+    gpus = [gpu(0, "healthy"), gpu(1, "failed", "Xid 79", "reboot the node")]
     assert text(gpus_view(gpus, width=80), 80) == (
         """\
 NODE    GPU  PRODUCT      MEMORY  HEALTH
 node-1    0  NVIDIA H100  80 GiB  healthy
 node-1    1  NVIDIA H100  80 GiB  failed
-  node-1 GPU 1 failed: Xid 79 Reboot the node."""
+  node-1 GPU 1 failed: Xid 79 (reboot the node)"""
     )
 
 

@@ -21,8 +21,11 @@ class Stream:
     def _changed(self) -> None:
         self.changes += 1
 
-    def send(self, node: str, *names: str, component: Writer = Writer.DRIVER) -> None:
-        body = Facts(container_runtime=ContainerRuntime(name="containerd", handlers=names))
+    def send(
+        self, node: str, *names: str, component: Writer = Writer.DRIVER, why: str = ""
+    ) -> None:
+        runtime = ContainerRuntime(name="containerd", handlers=names, why=why)
+        body = Facts(container_runtime=runtime)
         report = Report.of(
             body, node=node, node_uid=f"uid-{node}", boot_id="b", component=component, at=1.0
         )
@@ -109,3 +112,15 @@ def test_the_next_kernel_is_that_of_the_discovery_agent_in_its_boot() -> None:
     )  # fmt: skip
     stream.send_data("a", encode(gone), Writer.DISCOVERY)
     assert stream.handlers.next_kernels() == {}
+
+
+def test_facts_settle_what_the_evidence_names_and_is_so_no_longer() -> None:
+    stream = Stream()
+    stream.send_evidence("a", notes=(Diagnosis.RUNTIME_HANDLER, Diagnosis.ACS))
+    assert stream.handlers.diagnoses() == {
+        ("uid-a", "b"): (Diagnosis.RUNTIME_HANDLER, Diagnosis.ACS)
+    }
+    stream.send("a", "nvidia", why="it is not restarted yet")
+    assert Diagnosis.RUNTIME_HANDLER in stream.handlers.diagnoses()["uid-a", "b"]
+    stream.send("a", "nvidia")
+    assert stream.handlers.diagnoses() == {("uid-a", "b"): (Diagnosis.ACS,)}
