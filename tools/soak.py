@@ -16,8 +16,8 @@ processes under faults with a hostile node (its own options: `storm --help`).
 a test, up to N states each, and reports a shortest failing sequence.
 
 `system` upgrades two real nodes again and again, with each kill in each phase, a reboot in each
-step, drivers that do not work and images that are missing, one upgrade after another, and looks for
-planted faults there: about two hours.
+step, drivers that do not work, images that are missing and GPUs by claims, one upgrade after
+another, and looks for planted faults there: about two hours.
 
 `install` installs, upgrades and removes Sluice on real nodes by Helm and by kubectl, all scenes.
 """

@@ -19,6 +19,7 @@ from libs.contracts.reports import Outcome
 from libs.host.cdi.published import GPU_FILE
 from libs.host.podresources.client import PodResources
 from libs.policy.installation import installation_objects, service_account_of
+from libs.policy.render.claims import render_device_classes
 from libs.testing.realnodes.ground import Ground
 from libs.testing.realnodes.node import Node
 from tests.component.dra.program import DraPlugin, dra_on
@@ -26,7 +27,7 @@ from tests.component.gpus.conftest import bench
 from tests.component.gpus.machine import StandInMachine
 from tests.support import eventually
 from tests.system.nodes.kubectl import Kubectl
-from tests.system.nodes.test_device_plugin import put_spec
+from tests.system.nodes.test_device_plugin import GPU, put_spec
 from tests.system.nodes.test_nodes import pod
 
 __all__ = ["bench"]
@@ -34,21 +35,6 @@ __all__ = ["bench"]
 NAMESPACE: Final = "gpu-operator"
 API: Final = "resource.k8s.io/v1"
 CLASS: Final = "gpu.nvidia.com"
-DEVICE_CLASS: Final = {
-    "apiVersion": API,
-    "kind": "DeviceClass",
-    "metadata": {"name": CLASS},
-    "spec": {
-        "selectors": [
-            {
-                "cel": {
-                    "expression": f"device.driver == '{CLASS}'"
-                    f" && device.attributes['{CLASS}'].type == 'gpu'"
-                }
-            }
-        ]
-    },
-}
 _GIVEN: Final = re.compile(r"^GIVEN_\d+=(GPU-\S+)$", re.MULTILINE)
 
 
@@ -79,7 +65,7 @@ async def plugin(
 ) -> AsyncIterator[DraPlugin]:
     node = ground.nodes[0]
     await put_spec(node, bench)
-    await kubectl.apply(DEVICE_CLASS)
+    await kubectl.apply(*(each.object for each in render_device_classes()))
     uid = (await kubectl.get(f"node/{node.name}"))["metadata"]["uid"]
     folder = node.folder / "disk/var-lib-kubelet"
     async with dra_on(
@@ -106,12 +92,25 @@ def claim(name: str, count: int) -> dict[str, Any]:
 
 
 def claiming_pod(name: str, node: Node) -> dict[str, Any]:
-    """Return a pod with the claim of its name. The scheduler places it, as it allocates claims."""
+    """Return a pod with the claim of its name."""
+    wanted = placed_pod(name, node)
+    wanted["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
+    wanted["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    return wanted
+
+
+def asking_pod(name: str, node: Node) -> dict[str, Any]:
+    """Return a pod that asks for one GPU as of the device plugin, and names no claim."""
+    wanted = placed_pod(name, node)
+    wanted["spec"]["containers"][0]["resources"] = {"limits": {GPU: 1}}
+    return wanted
+
+
+def placed_pod(name: str, node: Node) -> dict[str, Any]:
+    """Return a pod that the scheduler places, because it also allocates claims."""
     wanted = pod(name, node.name)
     del wanted["spec"]["nodeName"]
     wanted["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node.name}
-    wanted["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
-    wanted["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
     return wanted
 
 
@@ -191,3 +190,40 @@ async def test_pods_get_the_gpus_of_their_claims(
     await kubectl.run("delete", "--wait", *claims)
     assert (await plugin.send(Idle())).outcome is Outcome.DONE
     await until_published(kubectl, node, last)
+
+
+@pytest.mark.timeout(900)
+async def test_a_pod_that_asks_for_the_resource_gets_one_gpu_by_a_claim(
+    ground: Ground, kubectl: Kubectl, plugin: DraPlugin
+) -> None:
+    node = ground.nodes[0]
+    await until_published(kubectl, node, f"gpu-{len(plugin.uuids) - 1}")
+    await until_no_plugin_offers(kubectl, node)
+    await kubectl.apply(asking_pod("asks", node))
+    await kubectl.wait("condition=Ready", "pod/asks")
+    asks = await kubectl.get("pod/asks")
+    assert "resourceClaims" not in asks["spec"]
+    name = asks["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+    made = await kubectl.get(f"resourceclaim/{name}")
+    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == [
+        asks["metadata"]["uid"]
+    ]
+    (result,) = made["status"]["allocation"]["devices"]["results"]
+    assert (result["driver"], result["pool"]) == (CLASS, node.name)
+    devices = (await kubectl.get(f"resourceslice/{node.name}-{CLASS}"))["spec"]["devices"]
+    (device,) = [each for each in devices if each["name"] == result["device"]]
+    uuid = device["attributes"]["uuid"]["string"]
+    assert await gpus_of(kubectl, "asks") == [uuid]
+    assert uses_of("asks", plugin.settings["pod_resources"]) == {uuid}
+    await kubectl.run("delete", "--wait", "pod/asks")
+    await kubectl.wait("delete", f"resourceclaim/{name}")
+
+
+async def until_no_plugin_offers(kubectl: Kubectl, node: Node) -> None:
+    """Wait until the kubelet has no GPU of a device plugin: the scheduler would take that one."""
+
+    async def none_is_offered() -> bool:
+        status = (await kubectl.get(f"node/{node.name}"))["status"]
+        return status["allocatable"].get(GPU, "0") == "0"
+
+    await eventually(none_is_offered, within=180, every=0.5)

@@ -1,12 +1,16 @@
 """What the pods of a node use, as its machine accounts for it."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from libs.testing.realnodes.cgroups import CGROUPS
 from libs.testing.realnodes.node import Node
 
 MIB = 1024
+_PAUSE: Final = "sleep"
+"""The process that keeps a pod's namespaces: without it the whole pod is made anew."""
 
 
 def proportional_mib(node: Node, pods: Iterable[str]) -> dict[str, float]:
@@ -54,6 +58,16 @@ def processes_of(node: Node, uid: str) -> set[int]:
         for file in folder.rglob("cgroup.procs")
         for line in file.read_text().split()
     }
+
+
+def container_processes(node: Node, uid: str) -> set[int]:
+    """Return the processes of a pod's containers, without the one that keeps its namespaces."""
+    found: set[int] = set()
+    for pid in processes_of(node, uid):
+        with suppress(OSError):  # it has ended
+            if Path(f"/proc/{pid}/comm").read_text().strip() != _PAUSE:
+                found.add(pid)
+    return found
 
 
 def _proportional_kib(pid: int) -> int:

@@ -53,7 +53,7 @@ async def assert_audit_passes(world: World, observer: DriverlessNodes) -> AuditL
     async with world.installation.bus(Writer.CTL) as bus:
         events = await events_of(bus)
     log = await asyncio.to_thread(read_audit_log, world.ground.kube.audit_log)
-    entries = [entry for node in world.ground.nodes for entry in await _entries(node)]
+    entries = [entry for node in world.ground.nodes for entry in await entries_of(node)]
     journal = AuditJournal(
         revisions=log.revisions,
         entries=tuple(entries),
@@ -69,7 +69,7 @@ async def assert_audit_passes(world: World, observer: DriverlessNodes) -> AuditL
     return log
 
 
-async def _entries(node: Node) -> list[Entry]:
+async def entries_of(node: Node) -> list[Entry]:
     """Return the entries of a node's agents, which keep their journals open meanwhile."""
     entries: list[Entry] = []
     state = node.folder / "disk" / STATE_DIR.strip("/").replace("/", "-")

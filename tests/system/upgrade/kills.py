@@ -7,7 +7,6 @@ import random
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from libs.contracts.node import UpgradeState
 from libs.testing.realnodes.machine import NodeMachine
 from tests.system.nodes.installation import NAMESPACE
-from tests.system.nodes.usage import processes_of
+from tests.system.nodes.usage import container_processes
 from tests.system.upgrade.world import World
 
 ALL: Final = "all"
@@ -25,8 +24,6 @@ VARIABLE: Final = "SLUICE_SYSTEM_KILLS"
 SOAK_ONLY: Final = pytest.mark.skipif(
     os.environ.get(VARIABLE) != ALL, reason="part of `make soak ARGS=system`"
 )
-_PAUSE: Final = "sleep"
-"""The process that keeps a pod's namespaces: without it the whole pod is made anew."""
 
 Kill = Callable[[World, NodeMachine], Awaitable[None]]
 
@@ -43,10 +40,9 @@ def _kill_pod(app: str) -> Kill:
 
 
 def _kill_containers(machine: NodeMachine, uid: str) -> None:
-    for pid in processes_of(machine.node, uid):
-        with suppress(OSError):  # it has ended
-            if Path(f"/proc/{pid}/comm").read_text().strip() != _PAUSE:
-                os.kill(pid, signal.SIGKILL)
+    for pid in container_processes(machine.node, uid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def _kill_kubelet(_world: World, machine: NodeMachine) -> None:

@@ -71,8 +71,11 @@ class World:
         self.machines = machines
         self.archive = archive
 
-    async def apply_policy(self, version: str) -> None:
-        """Create the policy, or change its driver's version."""
+    async def apply_policy(self, version: str, *, jobs: str = "", **sections: Any) -> None:
+        """Create the policy, or change its driver's version; `jobs` selects pods that may finish.
+
+        `sections` are those beside the driver's.
+        """
         probe = {
             "initialDelaySeconds": 1,
             "periodSeconds": 1,
@@ -89,8 +92,10 @@ class World:
                     "autoUpgrade": True,
                     "maxParallelUpgrades": 1,
                     "maxUnavailable": NODES,
+                    "waitForCompletion": {"podSelector": jobs},
                 },
-            }
+            },
+            **sections,
         )
 
     async def rollout(self) -> dict[str, Any]:
@@ -216,6 +221,7 @@ class World:
         look: list[tuple[str, ...]] = [
             ("get", "nodes", "-o", "wide", "--show-labels"),
             ("get", "pods", "--all-namespaces", "-o", "wide"),
+            ("get", "resourceclaims,resourceslices", "--all-namespaces", "-o", "wide"),
             ("get", "rollouts", "-o", "yaml"),
             ("get", "clusterpolicies", "-o", "jsonpath={.items[*].status}"),
             ("get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"),
