@@ -1,8 +1,9 @@
 """Whether pods that an upgrade displaces fit on other nodes, as these are now. Pure.
 
 Judged are devices of `nvidia.com/` against what is free, readiness, cordons, taints, node selectors
-and required node affinity. Not judged are CPU and memory, claims of devices, spread and pod
-affinity: a pod that fits here may still have to wait, one that does not fit here does wait.
+and required node affinity. Not judged are CPU and memory, claims of devices (also those that
+Kubernetes makes where a node gives its GPUs by claims alone), spread and pod affinity: a pod that
+fits here may still have to wait, one that does not fit here does wait.
 """
 
 from collections import Counter, defaultdict
@@ -52,7 +53,8 @@ class Placement:
             if name != node and _is_open(other)
         }
         found: dict[str, str] = {}
-        for pod in sorted(pods, key=lambda each: (-sum(each.devices.values()), each.uid)):
+        counted = (pod for pod in pods if self._lists(node, pod.devices))
+        for pod in sorted(counted, key=lambda each: (-sum(each.devices.values()), each.uid)):
             allowed = [name for name in others if _permits(self._nodes[name], pod)]
             fitting = [name for name in allowed if _has(others[name], pod.devices)]
             if fitting:
@@ -62,6 +64,11 @@ class Placement:
             else:
                 found[pod.uid] = _reason(pod, [others[name] for name in allowed])
         return found
+
+    def _lists(self, name: str, devices: Mapping[str, int]) -> bool:
+        """Whether the kubelet of a node counts these devices; otherwise its pods have claims."""
+        node = self._nodes.get(name)
+        return node is None or devices.keys() <= node.status.allocatable.keys()
 
     def _free(self, node: Node) -> Counter[str]:
         free = Counter[str]()

@@ -48,6 +48,13 @@ def test_a_pod_fits_where_as_many_devices_are_free() -> None:
     assert full == {"p": f"4 {GPU}: at most 3 {GPU} are free on a node that it permits"}
 
 
+def test_pods_whose_devices_come_by_claims_are_not_judged() -> None:
+    by_claims = node("a")
+    del by_claims.status.allocatable[GPU]
+    assert without_place([by_claims, node("b", 0)], [pod("p", 1)]) == {}
+    assert without_place([node("a"), node("b", 0)], [pod("p", 1)]).keys() == {"p"}
+
+
 def test_pods_of_one_node_do_not_share_what_is_free() -> None:
     nodes = [node("a"), node("b", 6)]
     assert without_place(nodes, [pod("p", 4), pod("q", 4)]).keys() == {"q"}
