@@ -1,6 +1,7 @@
 """A forecast in the terminal: each node's time as a bar, the capacity, what it costs. Pure."""
 
 from collections.abc import Iterator, Sequence
+from itertools import starmap
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -8,7 +9,7 @@ from rich.text import Text
 
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlannedNode
-from libs.ctl.answers import PlanView
+from libs.ctl.answers import PlannedFile, PlanView
 from libs.ctl.text import clock_time, duration, plural
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading, line
@@ -16,7 +17,7 @@ from libs.ctl.views.timeline import ordered, plan_timeline
 
 _ROWS: Final = 40
 """Rows of bars, in which nodes are together if there are more; with `-o wide` each has its own."""
-_NAMED: Final = 10
+NAMED: Final = 10
 """Nodes that are named in a sentence."""
 
 
@@ -24,11 +25,11 @@ def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableTy
     """Return the makespan, the costs, a bar for each node, and what stands in the way."""
     plan = view.plan
     timeline = plan_timeline(plan, most_rows=0 if wide else _ROWS)
-    parts: list[RenderableType] = [heading(f"{plan.pool} to {view.version or 'its driver'}")]
-    parts += (fact(name, text) for name, text in summary(view))
+    facts = [*summary(view), *file_facts(view.file, most=0 if wide else NAMED)]
+    parts: list[RenderableType] = [heading(plan_title(view)), *starmap(fact, facts)]
     if timeline.rows:
         parts += [Text(""), *picture(timeline, width=width)]
-    parts += (fact(name, text) for name, text in obstacles(view, most=0 if wide else _NAMED))
+    parts += (fact(name, text) for name, text in obstacles(view, most=0 if wide else NAMED))
     if plan.remarks:
         parts += [Text(""), *map(line, plan.remarks)]
     return Group(*parts)
@@ -37,11 +38,18 @@ def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableTy
 # Words, which every picture of a plan has.
 
 
+def plan_title(view: PlanView) -> str:
+    given = f", with {view.file.file}" if view.file is not None else ""
+    return f"{view.plan.pool} to {view.version or 'its driver'}{given}"
+
+
 def summary(view: PlanView) -> Iterator[tuple[str, str]]:
     """Yield names and texts of what a rollout takes and costs."""
     plan = view.plan
     moving = sum(node.start_p50 is not None for node in plan.nodes)
     yield "nodes", f"{moving} of {len(plan.nodes)} are upgraded"
+    if (file := view.file) is not None:
+        yield "limits", limits(file.max_unavailable, file.max_parallel)
     if plan.makespan_p50 is None:
         yield "ends", "not, as things are" if plan.nodes else "there is nothing to do"
     else:
@@ -67,6 +75,43 @@ def summary(view: PlanView) -> Iterator[tuple[str, str]]:
         needed = plan.needed_max_unavailable
         text = "cannot be met with any limit" if needed is None else f"maxUnavailable {needed}"
         yield f"needed to end by {clock_time(view.finish_by)} UTC", text
+
+
+def limits(max_unavailable: int | str | None, max_parallel: int) -> str:
+    """Return the limits of an upgrade policy."""
+    parallel = max_parallel or "0, unlimited"
+    return f"maxParallelUpgrades {parallel}, maxUnavailable {max_unavailable}"
+
+
+def file_facts(file: PlannedFile | None, *, most: int) -> Iterator[tuple[str, str]]:
+    """Yield what the plan takes from a file that is not applied yet, and what not.
+
+    At most this many nodes, fields and objects are named, and the others counted; 0: all are.
+    """
+    if file is None:
+        return
+    unchanged = " is in the cluster as it is here, and" if file.changes_nothing else ""
+    names = f": {_some(file.nodes, most and 3)}" if file.nodes else ""
+    selected = f"selects {plural(len(file.nodes), 'node')}{names}"
+    yield file.file, f"{file.policy}{unchanged} {selected}"
+    moves = [
+        f"{_some(names, most)} {verb if len(names) == 1 else verbs} the pool"
+        for names, verb, verbs in (
+            (file.joining, "joins", "join"),
+            (file.leaving, "leaves", "leave"),
+        )
+        if names
+    ]
+    if moves or file.not_planned:
+        yield "not in this plan", "; ".join([*moves, *_listed(file.not_planned, most)])
+    if file.left_out:
+        yield "left out of the file", _some(file.left_out, most)
+
+
+def _listed(texts: Sequence[str], most: int) -> Iterator[str]:
+    yield from texts[: most or None]
+    if most and len(texts) > most:
+        yield f"{len(texts) - most} more, which -o wide names"
 
 
 def obstacles(view: PlanView, *, most: int) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from rich.console import Console, RenderableType
 
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import CapacityPoint, PlanAnswer, PlannedNode, WaitReason
-from libs.ctl.answers import PlanView
+from libs.ctl.answers import PlannedFile, PlanView
 from libs.ctl.views.bars import bar
 from libs.ctl.views.plan import plan_view
 from libs.ctl.views.timeline import Span, plan_timeline
@@ -172,3 +172,45 @@ def test_pods_that_fit_nowhere_else_are_named_and_of_many_nodes_counted() -> Non
     assert "2 more pods that fit on no other node now: on 2 more nodes" in shown
     assert shown.count("displaces") == 10
     assert text(plan_view(view, width=160, wide=True), 160).count("displaces") == 12
+
+
+FILE = PlannedFile(
+    file="policy.yaml",
+    policy="ClusterPolicy cluster-policy",
+    version="580.95.05",
+    max_unavailable="25%",
+    max_parallel=0,
+    changes_nothing=False,
+    nodes=("node-1", "node-2"),
+)
+
+
+def shown_file(wide: bool = False, **changes: object) -> str:
+    view = replace(PLAN, file=replace(FILE, **changes))  # pyright: ignore[reportArgumentType]
+    return text(plan_view(view, width=200, wide=wide), 200)
+
+
+def test_a_file_is_named_with_its_limits_and_the_nodes_that_it_selects() -> None:
+    shown = shown_file()
+    assert shown.startswith("gpus to 580.95.05, with policy.yaml\n")
+    assert "limits: maxParallelUpgrades 0, unlimited, maxUnavailable 25%" in shown
+    selected = "ClusterPolicy cluster-policy selects 2 nodes: node-1, node-2\n"
+    assert f"  policy.yaml: {selected}" in shown
+    assert "not in this plan" not in shown
+    assert "left out" not in shown
+    unchanged = "cluster-policy is in the cluster as it is here, and selects 2 nodes"
+    assert unchanged in shown_file(changes_nothing=True)
+    many = tuple(f"n-{number}" for number in range(5))
+    assert "selects 5 nodes: n-0, n-1, n-2 and 2 more\n" in shown_file(nodes=many)
+    assert "selects 5 nodes: n-0, n-1, n-2, n-3, n-4\n" in shown_file(wide=True, nodes=many)
+    assert "selects 0 nodes\n" in shown_file(nodes=())
+
+
+def test_what_of_a_file_is_not_in_the_plan_is_named_or_counted() -> None:
+    shown = shown_file(joining=("n-1",), leaving=("n-2", "n-3"), not_planned=("spec.a 1 (now 2)",))
+    moves = "n-1 joins the pool; n-2, n-3 leave the pool; spec.a 1 (now 2)"
+    assert f"  not in this plan: {moves}\n" in shown
+    fields = tuple(f"spec.f{number}" for number in range(12))
+    assert "spec.f9; 2 more, which -o wide names" in shown_file(not_planned=fields)
+    assert "spec.f11" in shown_file(wide=True, not_planned=fields)
+    assert "  left out of the file: ConfigMap mig\n" in shown_file(left_out=("ConfigMap mig",))
