@@ -1,10 +1,10 @@
 """What the verbs answer, as data for programs and views. Times are Unix seconds. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from libs.contracts.events import Event
 from libs.contracts.node import (
     DRIVER_LABEL,
     SKIP_LABEL,
@@ -18,6 +18,9 @@ from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.ctl.text import name_versions, version_name
 from libs.kube import views
+
+if TYPE_CHECKING:
+    from libs.contracts.events import Event
 
 VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
 
@@ -184,7 +187,7 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
     @classmethod
-    def of(cls, event: Event, versions: Mapping[str, str]) -> "EventLine":
+    def of(cls, event: "Event", versions: Mapping[str, str]) -> "EventLine":
         message = name_versions(event.message, versions)
         return cls(
             at=event.at,
