@@ -58,7 +58,7 @@ async def test_a_file_is_planned_as_if_it_were_applied_and_nothing_is_written(
     file, before = world.policy_file(NEW_VERSION, MORE), len(world.server.journal)
     ended = await world.run("plan", "-f", file)
     assert (ended.code, ended.err) == (ExitCode.DONE, "")
-    assert ended.out.startswith(f"{POOL} to {NEW_VERSION}, with {file}\n")
+    assert ended.out.startswith(f"{POOL} to {NEW_VERSION}, with {file}: 1 min (p50)")
     assert "limits: maxParallelUpgrades 1, maxUnavailable 2" in ended.out
     assert f"{file}: ClusterPolicy cluster-policy selects 3 nodes" in ended.out
     assert "not in this plan: spec.driver.upgradePolicy.drain.enable true (now false)" in ended.out
