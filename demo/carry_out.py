@@ -27,6 +27,7 @@ from libs.ctl.collect.plan import gather_plan
 from libs.ctl.failures import Failure
 from libs.ctl.options import Access
 from libs.ctl.text import duration
+from libs.ctl.views.plan import obstacles
 
 if TYPE_CHECKING:
     from demo.people import Setting
@@ -153,5 +154,7 @@ def _planned(found: object) -> str:
     """Return how long a plan takes, or why that is unknown."""
     if not isinstance(found, PlanView):
         return "the end is unknown"
-    took, remarks = found.plan.makespan_p50, found.plan.remarks
-    return f"likely {duration(took)}" if took is not None else " ".join(remarks[:1])
+    if (took := found.plan.makespan_p50) is not None:
+        return f"likely {duration(took)}"
+    obstacle = next((f"{name}: {text}" for name, text in obstacles(found, most=3)), "")
+    return obstacle or " ".join(found.plan.remarks[:1])

@@ -1,10 +1,10 @@
 """What the verbs answer, as data for programs and views. Times are Unix seconds. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from libs.contracts.events import Event
 from libs.contracts.node import (
     DRIVER_LABEL,
     SKIP_LABEL,
@@ -18,6 +18,9 @@ from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.ctl.text import name_versions, version_name
 from libs.kube import views
+
+if TYPE_CHECKING:
+    from libs.contracts.events import Event
 
 VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
 
@@ -100,12 +103,36 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[Source, ...]
 
 
+class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan takes from a file that is not applied yet, and what not."""
+
+    file: str
+    policy: str
+    version: str
+    """As the limits below: of the file, unless an option overrides it."""
+    max_unavailable: str
+    max_parallel: int
+    changes_nothing: bool
+    """Whether the policy is in the cluster as the file has it."""
+    nodes: tuple[str, ...]
+    """The nodes that the policy selects."""
+    joining: tuple[str, ...] = ()
+    """Of these, nodes that are not in the pool yet, and so not in the plan."""
+    leaving: tuple[str, ...] = ()
+    """Nodes of the pool, and of the plan, that the policy does not select any more."""
+    not_planned: tuple[str, ...] = ()
+    """What else of the policy changes."""
+    left_out: tuple[str, ...] = ()
+    """Other objects in the file."""
+
+
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """A forecast, with the version that its target stands for."""
 
     version: str
     plan: PlanAnswer
     finish_by: float | None = None
+    file: PlannedFile | None = None
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +187,7 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
     @classmethod
-    def of(cls, event: Event, versions: Mapping[str, str]) -> "EventLine":
+    def of(cls, event: "Event", versions: Mapping[str, str]) -> "EventLine":
         message = name_versions(event.message, versions)
         return cls(
             at=event.at,

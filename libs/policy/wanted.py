@@ -145,6 +145,18 @@ def host_driver(policy: GpuClusterPolicy) -> WantedDriver:
     )
 
 
+def version_of(driver: WantedDriver) -> str:
+    """Return the version that a policy names; empty where its image's path has it."""
+    return driver.version or driver.image.version
+
+
+def with_version(driver: WantedDriver, version: str) -> WantedDriver:
+    """Return the driver with another version."""
+    if driver.version:
+        return replace(driver, version=version)
+    return replace(driver, image=replace(driver.image, version=version))
+
+
 def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
     """Return the operands that the cluster-wide policy enables; all if there is no such policy."""
     if isinstance(cluster, ClusterPolicy):

@@ -29,7 +29,7 @@ from libs.policy.digest import target_digest
 from libs.policy.findings import printable
 from libs.policy.next_kernel import next_kernel_problem
 from libs.policy.variants import labels_of_key
-from libs.policy.wanted import WantedDriver
+from libs.policy.wanted import with_version
 from libs.rollout.decision import Wait
 from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
@@ -209,7 +209,7 @@ class SchedulerQueries:
                 raise ValueError(
                     f"the policy of pool {pool.key} names no driver whose version could be replaced"
                 )
-            driver = _with_version(wanted, query.driver_version)
+            driver = with_version(wanted, query.driver_version)
             nodes = self._tracker.nodes.values()
             variants = {node.variant for node in nodes if node.pool == pool.key}
             target = target_digest(driver, snapshot.artefacts)
@@ -284,9 +284,3 @@ def _wait_reason(wait: Wait) -> WaitReason:
     return WaitReason(
         code=wait.code, detail=wait.detail, since=wait.since, until=wait.until, who=wait.who
     )
-
-
-def _with_version(driver: WantedDriver, version: str) -> WantedDriver:
-    if driver.version:
-        return replace(driver, version=version)
-    return replace(driver, image=replace(driver.image, version=version))

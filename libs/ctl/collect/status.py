@@ -13,8 +13,9 @@ from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
 from libs.ctl import answers
 from libs.ctl.answers import NodeAnswer, NodeFact, Source, Status
-from libs.ctl.cluster import LABELLED_NODES, Cluster, NodeEvent, Rollout, open_cluster
+from libs.ctl.cluster import Cluster, NodeEvent, Rollout, open_cluster
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.listed_nodes import LISTED_NODES
 from libs.ctl.options import Access
 from libs.ctl.text import name_versions
 
@@ -81,8 +82,8 @@ async def _status(
     versions = await cluster.versions(rollouts)
     labels = STATE_LABEL if name else _NOT_DONE
     rows = [
-        answers.node_row(each.metadata)
-        for each in await cluster.list(LABELLED_NODES, labels=labels)
+        answers.node_row(each.known_metadata())
+        for each in await cluster.list(LISTED_NODES, labels=labels)
     ]
     chosen = [row for row in rows if not name or row.pool == name]
     told = answer if isinstance(answer, StatusAnswer) else None

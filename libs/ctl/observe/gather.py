@@ -2,10 +2,11 @@
 
 import time
 from collections import defaultdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from libs.contracts.queries import PlanQuery
 from libs.ctl.answers import NodeFact
 from libs.ctl.cluster import Cluster
 from libs.ctl.failures import ExitCode, Failure
@@ -20,10 +21,21 @@ from libs.ctl.observe.fleet import Fleet, FleetPool
 from libs.ctl.observe.objects import Pod
 from libs.ctl.observe.observer import Observer, open_observer
 from libs.ctl.observe.placement import hosts_of, without_place
-from libs.ctl.observe.plan import ObservedPlan, plan_of, with_limits
+from libs.ctl.observe.plan import ObservedPlan, plan_of, with_limits, with_policy
 from libs.ctl.observe.pods import Evicted, evicted_pods, uses_gpu
 
+if TYPE_CHECKING:
+    from libs.ctl.policy_file import PolicyFile
+
 _LAST_EVENTS: Final = 10
+_IN_PLAN: Final = frozenset(
+    {
+        "upgradePolicy.podDeletion.force",
+        "upgradePolicy.podDeletion.deleteEmptyDir",
+        "upgradePolicy.drain.enable",
+    }
+)
+"""The fields of a driver that count in a plan, besides those of the query."""
 
 
 async def observe_status(cluster: Cluster, name: str) -> ObservedStatus | ObservedNode | None:
@@ -80,20 +92,33 @@ async def _node(cluster: Cluster, observer: Observer, fleet: Fleet, name: str) -
 
 
 async def observe_plan(
-    cluster: Cluster,
-    *,
-    pool: str,
-    version: str,
-    max_unavailable: str,
-    max_parallel: int | None,
+    cluster: Cluster, query: PlanQuery, file: "PolicyFile | None"
 ) -> ObservedPlan | None:
-    """Return the next upgrade of a pool; None where there is no operator."""
+    """Return the next upgrade of a pool, as the query or the file changes it; None where there is
+    no operator.
+    """
     observer = await open_observer(cluster)
     if observer is None:
         return None
     fleet = await observer.fleet()
+    planned = None
+    if file is None:
+        chosen = _only_pool(fleet, query.pool)
+    else:
+        from libs.ctl.collect.policy_file import gather_change
+
+        change = await gather_change(
+            cluster, file, observer.nodes, pool=query.pool, name_of=lambda policy: policy.name
+        )
+        query = change.query(query)
+        planned = change.planned_file(query, more=_IN_PLAN)
+        chosen = with_policy(
+            _only_pool(fleet, change.policy.name),
+            change.after.upgrade,
+            has_pod_deletion=change.has_pod_deletion,
+        )
     chosen = with_limits(
-        _only_pool(fleet, pool), max_unavailable=max_unavailable, max_parallel=max_parallel
+        chosen, max_unavailable=query.max_unavailable, max_parallel=query.max_parallel
     )
     on_node = defaultdict[str, list[Pod]](list)
     for pod in await observer.pods():
@@ -106,10 +131,10 @@ async def observe_plan(
         chosen,
         evicted,
         await observer.state_events(),
-        version=version,
+        version=query.driver_version,
         without_place={name: without_place(name, pods, hosts) for name, pods in on_node.items()},
     )
-    return replace(plan, sources=observer.sources)
+    return replace(plan, sources=observer.sources, file=planned)
 
 
 def _only_pool(fleet: Fleet, name: str) -> FleetPool:

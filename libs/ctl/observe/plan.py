@@ -6,16 +6,19 @@ How long it takes is arithmetic (`courses.py`), not a simulation.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from libs.contracts.node import UpgradeState
-from libs.ctl.answers import Source
+from libs.ctl.answers import PlannedFile, Source
 from libs.ctl.observe.courses import Course, operator_course, sluice_course
 from libs.ctl.observe.fleet import REQUIRED, FleetNode, FleetPool, Limits
-from libs.ctl.observe.objects import DONE
+from libs.ctl.observe.objects import DONE, PodDeletion
 from libs.ctl.observe.pods import Evicted
+
+if TYPE_CHECKING:
+    from libs.policy.kinds.upgrade_policy import UpgradePolicy
 
 USUAL_SECONDS: Final = 240.0
 """Of one node, as the sample in NVIDIA's documentation shows; where no upgrade was seen."""
@@ -49,6 +52,7 @@ class ObservedPlan(msgspec.Struct, frozen=True, kw_only=True):
     operator: Course
     sluice: Course
     sources: tuple[Source, ...] = ()
+    file: PlannedFile | None = None
 
 
 class StateEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +73,26 @@ def with_limits(
         limits = msgspec.structs.replace(limits, max_unavailable=amount)
     if max_parallel is not None:
         limits = msgspec.structs.replace(limits, max_parallel=max_parallel)
+    return msgspec.structs.replace(pool, limits=limits)
+
+
+def with_policy(pool: FleetPool, upgrade: "UpgradePolicy", *, has_pod_deletion: bool) -> FleetPool:
+    """Return the pool with the limits of another policy."""
+    given, jobs = upgrade.pod_deletion, upgrade.wait_for_completion
+    eviction = PodDeletion(
+        force=given.force,
+        timeout_seconds=given.timeout_seconds,
+        delete_empty_dir=given.delete_empty_dir,
+    )
+    limits = Limits(
+        auto_upgrade=upgrade.auto_upgrade,
+        max_parallel=upgrade.max_parallel_upgrades,
+        max_unavailable=upgrade.max_unavailable,
+        eviction=eviction if has_pod_deletion else None,
+        drains=upgrade.drain.enable,
+        job_selector=jobs.pod_selector,
+        job_timeout=jobs.timeout_seconds,
+    )
     return msgspec.structs.replace(pool, limits=limits)
 
 

@@ -75,6 +75,7 @@ def show_plan(
     access: Access,
     *,
     pool: str,
+    filename: str,
     version: str,
     max_unavailable: str,
     max_parallel: int | None,
@@ -93,7 +94,12 @@ def show_plan(
         max_parallel=max_parallel,
         finish_by=parse_finish(finish_by),
     )
-    answer = run_shown("computing the plan", gather_plan(access, query))
+    file = None
+    if filename:
+        from libs.ctl.collect.policy_file import read_policy_file
+
+        file = read_policy_file(filename)
+    answer = run_shown("computing the plan", gather_plan(access, query, file))
     if isinstance(answer, PlanView):
         _show_plan(answer, output)
     elif output is PictureFormat.HTML or output is PictureFormat.SVG:

@@ -70,6 +70,15 @@ def plan(
     access: Access,
     pool: Annotated[str, typer.Argument(metavar="[POOL]", help="By default the only one.")] = "",
     *,
+    filename: Annotated[
+        str,
+        typer.Option(
+            "--filename",
+            "-f",
+            metavar="FILE",
+            help="As if this file were applied (-: standard input); other options override it.",
+        ),
+    ] = "",
     version: Annotated[str, typer.Option(help="Another driver version.")] = "",
     max_unavailable: Annotated[str, typer.Option(help="Another limit, as 3 or 20%.")] = "",
     max_parallel: Annotated[
@@ -89,19 +98,23 @@ def plan(
     sluice plan
     sluice plan --version 580.95.05 --max-unavailable 3
     sluice plan --version 580.95.05 --finish-by 6h
+    sluice plan -f policy.yaml
     sluice plan -o html > plan.html
     sluice plan --compare
     """
     from libs.ctl.run.queries import show_comparison, show_plan
 
     if compare:
-        if max_unavailable or finish_by or max_parallel is not None:
-            raise typer.BadParameter("--compare looks back: no other limit can be given with it")
+        if filename or max_unavailable or finish_by or max_parallel is not None:
+            raise typer.BadParameter(
+                "--compare looks back: neither a file nor another limit can be given with it"
+            )
         show_comparison(access, pool=pool, version=version, output=output)
         return
     show_plan(
         access,
         pool=pool,
+        filename=filename,
         version=version,
         max_unavailable=max_unavailable,
         max_parallel=max_parallel,

@@ -18,9 +18,11 @@ _OPEN: Final = "?"
 _PARTS: Final = " ▁▂▃▄▅▆▇█"
 _LEAST_BAR: Final = 10
 _MOST_BAR: Final = 120
-_MARK_CELLS: Final = 11
-"""Cells between two marks of the scale, at least."""
-_CURVE_LINES: Final = 3
+_PERCENTILES: Final = f"{_LIKELY} p50  {_LATE} p95"
+_BESIDE: Final = f"{_PLANNED} planned (p50)  {_LIKELY} happened"
+_MARK_CELLS: Final = 13
+"""Cells between two marks of the scale, at least: a mark and its time fit."""
+_CURVE_LINES: Final = 2
 
 
 class _Line(NamedTuple):
@@ -46,10 +48,14 @@ def picture(timeline: Timeline, *, width: int) -> Iterator[RenderableType]:
         drawn = _bar(each, timeline.seconds, cells)
         text = f"  {times(each.span):>{right}}"
         yield Text.assemble(f"{each.name}{pad}  ", drawn, text, no_wrap=True)
-    yield from _scale(timeline, cells, names + 2)
+    scale, legend = _scale(timeline, cells, names + 2), _legend(timeline)
+    is_beside = cell_len(legend) <= right
+    yield Text(f"{scale}  {legend:>{right}}" if is_beside else scale, style="dim", no_wrap=True)
     if timeline.total:
         yield from _curve(timeline, cells, names)
-    yield from _legend(timeline)
+    if not is_beside:
+        yield line(legend, "dim")
+    yield from _shared_rows(timeline)
 
 
 def _lines(timeline: Timeline) -> Iterator[_Line]:
@@ -72,18 +78,18 @@ def _narrow_picture(
         drawn = _bar(each, timeline.seconds, cells)
         drawn.rstrip()
         yield Text.assemble("  ", drawn, no_wrap=True)
-    yield from _scale(timeline, cells, 2)
-    yield from _legend(timeline)
+    yield Text(_scale(timeline, cells, 2), style="dim", no_wrap=True)
+    yield line(_legend(timeline), "dim")
+    yield from _shared_rows(timeline)
 
 
-def _legend(timeline: Timeline) -> Iterator[RenderableType]:
-    if timeline.is_comparison:
-        text = f"{_PLANNED} planned (p50)  {_LIKELY} happened"
-    else:
-        text = f"{_LIKELY} likely (p50)  {_LATE} at the latest (p95)"
-    if any(span.is_open for row in timeline.rows for span in row.spans):
-        text = f"{text}  {_OPEN} the end is not known"
-    yield line(text, "dim")
+def _legend(timeline: Timeline) -> str:
+    signs = _BESIDE if timeline.is_comparison else _PERCENTILES
+    is_open = any(span.is_open for row in timeline.rows for span in row.spans)
+    return f"{signs}  {_OPEN} the end is not known" if is_open else signs
+
+
+def _shared_rows(timeline: Timeline) -> Iterator[RenderableType]:
     together = max(row.nodes for row in timeline.rows)
     if together > 1:
         yield line(f"up to {together} nodes in a row; -o wide has a row for each", "dim")
@@ -109,17 +115,16 @@ def bar(span: Span, *, seconds: float, cells: int) -> str:
     return f"{drawn[: cells - 1]}{_OPEN}" if span.is_open else drawn
 
 
-def _scale(timeline: Timeline, cells: int, indent: int) -> Iterator[RenderableType]:
-    """Yield marks at equal distances, and below them the times."""
-    ticks, names = ["─"] * cells, ""
+def _scale(timeline: Timeline, cells: int, indent: int) -> str:
+    """Return marks at equal distances, each with its time where that has room."""
+    drawn = ""
     for mark in timeline.marks(cells // _MARK_CELLS):
         place = min(cells - 1, round(cells * mark / timeline.seconds))
-        ticks[place] = "┬"
-        name = timeline.mark_name(mark)
-        if place + len(name) <= cells and place >= len(names):
-            names = f"{names:<{place}}{name} "
-    yield Text(" " * indent + "".join(ticks), style="dim", no_wrap=True)
-    yield Text((" " * indent + names).rstrip(), style="dim", no_wrap=True)
+        name = f"{timeline.mark_name(mark)} "
+        drawn = f"{drawn:─<{place}}┬"
+        if len(drawn) + len(name) <= cells:
+            drawn += name
+    return " " * indent + f"{drawn:─<{cells}}"
 
 
 def _curve(timeline: Timeline, cells: int, names: int) -> Iterator[RenderableType]:

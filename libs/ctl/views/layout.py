@@ -71,7 +71,11 @@ def _block(columns: Sequence[Column], row: Row) -> RenderableType:
 
 def fact(name: str, text: str) -> RenderableType:
     """Return an indented line `name: text`, continued below the text."""
-    return Padding(Text(printable(f"{name}: {text}"), overflow="fold"), (0, 0, 0, 2), expand=False)
+    return indented(f"{name}: {text}")
+
+
+def indented(text: str) -> RenderableType:
+    return Padding(Text(printable(text), overflow="fold"), (0, 0, 0, 2), expand=False)
 
 
 class Hanging(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from libs.ctl.observe.plan import Course, NodeForecast, ObservedPlan
 from libs.ctl.observe.traps import Trap
 from libs.ctl.text import duration, plural, some
 from libs.ctl.views.layout import Column, fact, heading, line, listing
+from libs.ctl.views.plan import NAMED, file_facts, limits
 from libs.ctl.views.status import sources_view
 
 _POOLS: Final = (
@@ -137,11 +138,11 @@ def _node_facts(answer: ObservedNode) -> Iterator[tuple[str, str]]:
 
 
 def _plan(plan: ObservedPlan, *, wide: bool) -> RenderableType:
-    limits = plan.limits
-    parallel = limits.max_parallel or "0, unlimited"
+    given = f", with {plan.file.file}" if plan.file is not None else ""
     parts: list[RenderableType] = [
-        heading(f"{plan.pool} to {plan.version or 'its driver'}"),
-        fact("limits", f"maxParallelUpgrades {parallel}, maxUnavailable {limits.max_unavailable}"),
+        heading(f"{plan.pool} to {plan.version or 'its driver'}{given}"),
+        fact("limits", limits(plan.limits.max_unavailable, plan.limits.max_parallel)),
+        *(fact(name, text) for name, text in file_facts(plan.file, most=0 if wide else NAMED)),
         fact("nodes", f"{len(plan.nodes)} are upgraded"),
         fact("a node takes", _node_seconds(plan)),
         fact("under the GPU Operator", _course(plan.operator)),

@@ -1,72 +1,120 @@
 """A forecast in the terminal: each node's time as a bar, the capacity, what it costs. Pure."""
 
 from collections.abc import Iterator, Sequence
+from itertools import starmap
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
-from libs.contracts.node import WaitCode
-from libs.contracts.queries import PlannedNode
-from libs.ctl.answers import PlanView
+from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.ctl.answers import PlannedFile, PlanView
 from libs.ctl.text import clock_time, duration, plural
 from libs.ctl.views.bars import picture
-from libs.ctl.views.layout import fact, heading, line
-from libs.ctl.views.timeline import ordered, plan_timeline
+from libs.ctl.views.layout import fact, heading, indented, line
+from libs.ctl.views.timeline import brief, ordered, plan_timeline
 
 _ROWS: Final = 40
 """Rows of bars, in which nodes are together if there are more; with `-o wide` each has its own."""
-_NAMED: Final = 10
+NAMED: Final = 10
 """Nodes that are named in a sentence."""
 
 
 def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableType:
-    """Return the makespan, the costs, a bar for each node, and what stands in the way."""
-    plan = view.plan
-    timeline = plan_timeline(plan, most_rows=0 if wide else _ROWS)
-    parts: list[RenderableType] = [heading(f"{plan.pool} to {view.version or 'its driver'}")]
-    parts += (fact(name, text) for name, text in summary(view))
+    """Return how long it takes, the costs, a bar for each node, and what stands in the way.
+
+    A plan of a dozen nodes is to stay on a screen of 24 lines.
+    """
+    most = 0 if wide else NAMED
+    timeline = plan_timeline(view.plan, most_rows=0 if wide else _ROWS)
+    (_, takes), *costs = summary(view)
+    parts: list[RenderableType] = [heading(f"{plan_title(view)}: {takes}")]
+    if costs:
+        parts.append(indented("; ".join(f"{name}: {text}" for name, text in costs)))
+    parts += starmap(fact, file_facts(view.file, most=most))
     if timeline.rows:
-        parts += [Text(""), *picture(timeline, width=width)]
-    parts += (fact(name, text) for name, text in obstacles(view, most=0 if wide else _NAMED))
-    if plan.remarks:
-        parts += [Text(""), *map(line, plan.remarks)]
-    return Group(*parts)
+        parts += picture(timeline, width=width)
+    parts += starmap(fact, obstacles(view, most=most))
+    return Group(*parts, *map(line, view.plan.remarks))
 
 
 # Words, which every picture of a plan has.
 
 
+def plan_title(view: PlanView) -> str:
+    given = f", with {view.file.file}" if view.file is not None else ""
+    return f"{view.plan.pool} to {view.version or 'its driver'}{given}"
+
+
 def summary(view: PlanView) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of what a rollout takes and costs."""
-    plan = view.plan
-    moving = sum(node.start_p50 is not None for node in plan.nodes)
-    yield "nodes", f"{moving} of {len(plan.nodes)} are upgraded"
-    if plan.makespan_p50 is None:
-        yield "ends", "not, as things are" if plan.nodes else "there is nothing to do"
-    else:
-        likely, late = duration(plan.makespan_p50), plan.makespan_p95
-        if late is None:
-            yield "takes", f"{likely} (p50); at the latest: not known"
-        else:
-            yield "takes", f"{likely}, at the latest {duration(late)} (p50, p95)"
-    yield "GPU-hours lost", f"{plan.gpu_hours_lost:.1f}"
-    if plan.largest_loss and plan.pool_nodes:
-        nodes = f"{plan.largest_loss} of {plural(plan.pool_nodes, 'node')}"
-        yield "unavailable at once", f"at most {nodes}"
-    if plan.drained_seconds is not None:
-        pulling = duration(plan.pulling_seconds or 0.0)
-        text = f"{duration(plan.drained_seconds)}, of which {pulling} pulling the driver's image"
-        yield "a node is drained for", text
-    evicted = sum(len(node.evicted) for node in plan.nodes)
-    lost = sum(len(node.lost) for node in plan.nodes)
-    if evicted:
-        gone = f", {lost} of them with a loss" if lost else ""
-        yield "pods", f"{evicted} evicted{gone}"
+    """Yield names and texts of what a rollout takes, and then of what it costs."""
+    yield "takes", _takes(view.plan)
+    if view.plan.nodes:
+        yield from _costs(view.plan)
+    if (file := view.file) is not None:
+        yield "limits", limits(file.max_unavailable, file.max_parallel)
     if view.finish_by is not None:
-        needed = plan.needed_max_unavailable
+        needed = view.plan.needed_max_unavailable
         text = "cannot be met with any limit" if needed is None else f"maxUnavailable {needed}"
         yield f"needed to end by {clock_time(view.finish_by)} UTC", text
+
+
+def _takes(plan: PlanAnswer) -> str:
+    if not plan.nodes:
+        return "nothing to do"
+    if plan.makespan_p50 is None:
+        return "without end, as things are"
+    late = "not known" if plan.makespan_p95 is None else brief(plan.makespan_p95)
+    return f"{brief(plan.makespan_p50)} (p50), {late} (p95)"
+
+
+def _costs(plan: PlanAnswer) -> Iterator[tuple[str, str]]:
+    moving = sum(node.start_p50 is not None for node in plan.nodes)
+    yield "upgraded", f"{moving} of {plural(len(plan.nodes), 'node')}"
+    if plan.largest_loss and plan.pool_nodes:
+        yield "unavailable", f"at most {plan.largest_loss} of {plan.pool_nodes}"
+    if plan.drained_seconds is not None:
+        pulling = duration(plan.pulling_seconds or 0.0)
+        yield "drained", f"{duration(plan.drained_seconds)} each, {pulling} of it for the image"
+    yield "GPU-hours lost", f"{plan.gpu_hours_lost:.1f}"
+    if evicted := sum(len(node.evicted) for node in plan.nodes):
+        yield "pods evicted", f"{evicted}"
+
+
+def limits(max_unavailable: int | str | None, max_parallel: int) -> str:
+    """Return the limits of an upgrade policy."""
+    parallel = max_parallel or "0, unlimited"
+    return f"maxParallelUpgrades {parallel}, maxUnavailable {max_unavailable}"
+
+
+def file_facts(file: PlannedFile | None, *, most: int) -> Iterator[tuple[str, str]]:
+    """Yield what the plan takes from a file that is not applied yet, and what not.
+
+    At most this many nodes, fields and objects are named, and the others counted; 0: all are.
+    """
+    if file is None:
+        return
+    unchanged = " is in the cluster as it is here, and" if file.changes_nothing else ""
+    names = f": {_some(file.nodes, most and 3)}" if file.nodes else ""
+    selected = f"selects {plural(len(file.nodes), 'node')}{names}"
+    yield file.file, f"{file.policy}{unchanged} {selected}"
+    moves = [
+        f"{_some(names, most)} {verb if len(names) == 1 else verbs} the pool"
+        for names, verb, verbs in (
+            (file.joining, "joins", "join"),
+            (file.leaving, "leaves", "leave"),
+        )
+        if names
+    ]
+    if moves or file.not_planned:
+        yield "not in this plan", "; ".join([*moves, *_listed(file.not_planned, most)])
+    if file.left_out:
+        yield "left out of the file", _some(file.left_out, most)
+
+
+def _listed(texts: Sequence[str], most: int) -> Iterator[str]:
+    yield from texts[: most or None]
+    if most and len(texts) > most:
+        yield f"{len(texts) - most} more, which -o wide names"
 
 
 def obstacles(view: PlanView, *, most: int) -> Iterator[tuple[str, str]]:
@@ -81,8 +129,7 @@ def obstacles(view: PlanView, *, most: int) -> Iterator[tuple[str, str]]:
         for budget in node.blocked_by:
             blocked.setdefault(budget, []).append(node.node)
         if node.start_p50 is None and node.wait is not None:
-            is_known = node.wait.code is WaitCode.SKIPPED and node.wait.who
-            who = f"; ended by {node.wait.who}" if is_known else ""
+            who = f"; ended by {node.wait.who}" if node.wait.who else ""
             reason = f"{node.wait.code.value}: {node.wait.detail}{who}"
             still.setdefault(reason, []).append(node.node)
     for budget, names in sorted(blocked.items()):

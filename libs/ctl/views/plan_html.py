@@ -10,7 +10,7 @@ from libs.contracts.queries import PlannedNode
 from libs.ctl.answers import PlanView
 from libs.ctl.text import clock_time, duration
 from libs.ctl.views.markup import marked
-from libs.ctl.views.plan import obstacles, summary
+from libs.ctl.views.plan import file_facts, obstacles, plan_title, summary
 from libs.ctl.views.plan_svg import timeline_svg
 from libs.ctl.views.timeline import Timeline, ordered, plan_timeline
 
@@ -47,7 +47,7 @@ def plan_svg(view: PlanView) -> str:
 def plan_html(view: PlanView, *, now: float) -> str:
     """Return the page of a forecast that was made now."""
     plan = view.plan
-    parts = [pairs(summary(view))]
+    parts = [pairs([*summary(view), *file_facts(view.file, most=0)])]
     timeline = _timeline(view)
     if timeline.rows:
         parts.append(timeline_svg(timeline, title=""))
@@ -61,10 +61,6 @@ def plan_html(view: PlanView, *, now: float) -> str:
         parts.append(f"<h2>Remarks</h2><ul>{items}</ul>")
     made = f"Made by sluice plan at {clock_time(now)} UTC, from which all times count."
     return page(plan_title(view), parts, footer=made)
-
-
-def plan_title(view: PlanView) -> str:
-    return f"{view.plan.pool} to {view.version or 'its driver'}"
 
 
 def page(title: str, parts: Sequence[str], *, footer: str) -> str:

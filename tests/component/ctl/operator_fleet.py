@@ -52,7 +52,12 @@ class OperatorFleet(World):
         """Create the policy, the Lease and the DaemonSet of drivers with its two revisions."""
         await self.kube.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         spec: dict[str, Any] = {each: {} for each in SECTIONS}
-        spec["driver"] = {"version": VERSION, "upgradePolicy": {**UPGRADE_POLICY, **policy}}
+        spec["driver"] = {
+            "repository": "r.example",
+            "image": "driver",
+            "version": VERSION,
+            "upgradePolicy": {**UPGRADE_POLICY, **policy},
+        }
         await self.apply(
             {
                 "apiVersion": "nvidia.com/v1",

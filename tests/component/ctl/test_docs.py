@@ -11,14 +11,14 @@ from libs.ctl.failures import ExitCode
 from libs.ctl.options import ACCESS_OPTIONS
 from tests.component.ctl.terminal import in_terminal
 from tests.component.ctl.test_queries import Scheduler, step
-from tests.component.ctl.world import NEW, OLD_VERSION, POOL, halted, make_world
+from tests.component.ctl.world import NEW, NEW_VERSION, OLD_VERSION, POOL, halted, make_world
 
 PAGE = Path("docs/cli.md").read_text()
 COMMANDS = re.findall(r"\| `sluice ([^`]+)` \|", PAGE)
 
 
 async def test_each_command_of_the_page_runs(tmp_path: Path) -> None:
-    assert len(COMMANDS) == 28
+    assert len(COMMANDS) == 29
     async with make_world(tmp_path, nats=True) as world:
         await world.add_rollout(**halted("u1", "u2"))
         for name, state in (("node-2", ""), ("node-3", "upgrade-failed")):
@@ -35,7 +35,8 @@ async def test_each_command_of_the_page_runs(tmp_path: Path) -> None:
                 continue
             if "forget" in command:  # `adopt` is still waiting on the same node
                 await world.annotate("node-4", **{"sluice.dev/request": ""})
-            ended = await world.run(*shlex.split(command))
+            given = command.replace("policy.yaml", world.policy_file(NEW_VERSION))
+            ended = await world.run(*shlex.split(given))
             assert (ended.code, ended.err) == (ExitCode.DONE, ""), command
 
 

@@ -12,7 +12,15 @@ from libs.contracts.queries import QueryVerb
 from libs.ctl.failures import ExitCode
 from tests.component.ctl.operator_fleet import make_fleet
 from tests.component.ctl.test_queries import Scheduler, step
-from tests.component.ctl.world import NEW, OLD_VERSION, POOL, World, halted, make_world
+from tests.component.ctl.world import (
+    NEW,
+    NEW_VERSION,
+    OLD_VERSION,
+    POOL,
+    World,
+    halted,
+    make_world,
+)
 
 PAGES = ("README.md", "docs/demo.md", "docs/upgrade-day.md", "docs/troubleshooting.md")
 OBSERVED = "docs/migrate.md"
@@ -70,7 +78,8 @@ async def test_each_command_of_a_page_runs(page: str, tmp_path: Path) -> None:
         for command in found:
             if "forget" in command:  # `adopt` is still waiting on the same node
                 await world.annotate("node-4", **{"sluice.dev/request": ""})
-            ended = await world.run(*arguments(command))
+            given = command.replace("policy.yaml", world.policy_file(NEW_VERSION))
+            ended = await world.run(*arguments(given))
             assert (ended.code, ended.err) == (ExitCode.DONE, ""), command
 
 

@@ -77,10 +77,9 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
     await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
     ended = await world.run("plan", "--version", "590.1", "--max-unavailable", "20%")
     assert (ended.code, ended.err) == (ExitCode.DONE, "")
-    assert ended.out.startswith(f"{POOL} to 590.1\n")
-    assert "takes: 1 min, at the latest 1 min 30 s" in ended.out
+    assert ended.out.startswith(f"{POOL} to 590.1: 1 min (p50), 1 min 30 s (p95)\n")
     current = await world.run("plan", POOL, "--max-parallel", "2")
-    assert current.out.startswith(f"{POOL} to {NEW_VERSION}\n")
+    assert current.out.startswith(f"{POOL} to {NEW_VERSION}: ")
     assert [
         (query.pool, query.driver_version, query.max_unavailable, query.max_parallel)
         for query in scheduler.asked

@@ -43,6 +43,14 @@ OLD, NEW = "1" * 32, "2" * 32
 OLD_VERSION, NEW_VERSION = "570.86.15", "580.95.05"
 T0 = 1_800_000_000.0
 PERSON = "person"
+POLICY_FILE = """\
+apiVersion: nvidia.com/v1
+kind: ClusterPolicy
+metadata: {name: cluster-policy}
+spec:
+  driver:
+    version: %s
+"""
 NO_ADDRESSES = dict.fromkeys(
     ("SLUICE_NATS_URL", "SLUICE_NATS_NKEY_SEED_FILE", "SLUICE_NATS_TOKEN_FILE"), ""
 )
@@ -172,11 +180,17 @@ class World:
         policy = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy"}
         required = ("operator", "daemonsets", "toolkit", "devicePlugin", "dcgmExporter", "dcgm")
         spec: dict[str, Any] = {each: {} for each in (*required, "nodeStatusExporter", "gfd")}
-        spec["driver"] = {"version": version}
+        spec["driver"] = {"repository": "r.example", "image": "driver", "version": version}
         await self.apply({**policy, "metadata": {"name": "cluster-policy"}, "spec": spec})
         path = f"{path_of('nvidia.com/v1', 'ClusterPolicy', name='cluster-policy')}/status"
         body = {"status": {"state": "ready"}}
         await self.kube.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+    def policy_file(self, version: str, more: str = "") -> str:
+        """Write a file with the ClusterPolicy of another version, and return its path."""
+        path = self.folder / "policy.yaml"
+        path.write_text(POLICY_FILE % version + more)
+        return str(path)
 
     async def policy_version(self) -> str:
         path = path_of("nvidia.com/v1", "ClusterPolicy", name="cluster-policy")
@@ -216,17 +230,18 @@ class World:
     async def annotations(self, node: str) -> dict[str, str]:
         return dict((await self.kube.get(NODES, node)).metadata.annotations)
 
-    async def run(self, *arguments: str, **environ: str) -> Ended:
+    async def run(self, *arguments: str, stdin: str = "", **environ: str) -> Ended:
         """Run the command in a thread, on a loop of its own, as a process would."""
-        return await asyncio.to_thread(run_command, *arguments, **{**self.environ, **environ})
+        environ = {**self.environ, **environ}
+        return await asyncio.to_thread(run_command, *arguments, stdin=stdin, **environ)
 
 
-def run_command(*arguments: str, **environ: str) -> Ended:
+def run_command(*arguments: str, stdin: str = "", **environ: str) -> Ended:
     """Run the command in this process with these variables in its environment."""
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.dict(os.environ, environ),
-        _without_terminal(),
+        _without_terminal(stdin),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -235,8 +250,8 @@ def run_command(*arguments: str, **environ: str) -> Ended:
 
 
 @contextlib.contextmanager
-def _without_terminal() -> Generator[None]:
-    with mock.patch("sys.stdin", io.StringIO()):
+def _without_terminal(stdin: str) -> Generator[None]:
+    with mock.patch("sys.stdin", io.StringIO(stdin)):
         yield
 
 

@@ -61,8 +61,8 @@ async def upgraded_twice(world: CampaignWorld) -> tuple[list[PlanAnswer], Rollou
 def test_an_upgrade_takes_what_the_plan_says_from_the_first_one_on() -> None:
     plans, history = run_world(upgraded_twice, seed=1, model=MODEL)
     assert [plan.measured_nodes for plan in plans] == [6, 6]
-    assert "bring-ups of 6 nodes" in " ".join(plans[0].remarks)
-    assert "last upgrades of 6 nodes" in " ".join(plans[1].remarks)
+    assert "as 6 nodes took to come up" in " ".join(plans[0].remarks)
+    assert "as 6 nodes took last" in " ".join(plans[1].remarks)
     for plan in plans:
         compared = history.comparison(POOL, plan.target)
         assert compared.complete

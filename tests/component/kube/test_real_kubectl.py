@@ -13,6 +13,8 @@ from libs.contracts.rollout import (
     RolloutCondition,
     RolloutStatus,
 )
+from libs.ctl.applying import parse_applied
+from libs.ctl.policy_file import parse_policy_file
 from libs.kube.client import Kube
 from libs.kube.resources import (
     CONFIG_MAPS,
@@ -20,7 +22,12 @@ from libs.kube.resources import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    CustomObject,
+    custom_resource,
 )
+from libs.policy.crds import crd_manifests
+from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER, NvidiaDriver
+from libs.policy.manifests import parse_object
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.builders import budget, daemon_set
@@ -73,6 +80,53 @@ async def test_a_client_side_kubectl_apply_is_a_separate_field_owner(
     now = await get_json(kube, CONFIG_MAPS, "a", namespace=sandbox.namespace)
     assert now["data"] == {"k": "2"}
     assert "kubectl.kubernetes.io/last-applied-configuration" in now["metadata"]["annotations"]
+
+
+_DRIVER = """
+apiVersion: nvidia.com/v1alpha1
+kind: NVIDIADriver
+metadata: {name: %s}
+spec: %s
+"""
+_FIRST = """
+  {repository: r.example, image: driver, version: '1', nodeSelector: {a: x, b: x}, args: [one],
+   labels: {gone: '1'}, upgradePolicy: {maxUnavailable: 3, drain: {enable: true}}}
+"""
+_THEIRS = {
+    "priorityClassName": "theirs",
+    "nodeSelector": {"c": "x"},
+    "args": ["theirs"],
+    "upgradePolicy": {"maxParallelUpgrades": 4, "drain": {"force": True}},
+}
+_SECOND = """
+  {repository: r.example, image: driver, version: '2', nodeSelector: {a: z}, args: [two],
+   priorityClassName: null, upgradePolicy: {drain: {enable: true}}}
+"""
+
+
+async def test_a_policy_of_a_file_is_planned_as_kubectl_apply_leaves_it(
+    plane: RealKube, sandbox: Sandbox, kube: Kube
+) -> None:
+    """What the file had before is removed, what others wrote stays, and defaults come back."""
+    await sandbox.install(crd_manifests()["nvidiadrivers.nvidia.com"])
+    drivers = custom_resource(NVIDIA_DRIVER, CustomObject)
+    name = f"{sandbox.prefix}driver"
+    sandbox.delete_at_close(drivers, name)
+    await kubectl(plane, sandbox, "apply", "-f", "-", document=_DRIVER % (name, _FIRST))
+    await patch(kube, drivers, name, {"spec": _THEIRS})
+    second = _DRIVER % (name, _SECOND)
+    (policy,) = parse_policy_file("second", second.encode()).policies
+    before = await kube.get(drivers, name)
+    planned = parse_applied(policy, before).policy
+    await kubectl(plane, sandbox, "apply", "-f", "-", document=second)
+    after = await kube.get(drivers, name)
+    left = parse_object("NVIDIADriver", metadata=after.metadata, spec=after.spec).policy
+    assert isinstance(left, NvidiaDriver)
+    assert isinstance(planned, NvidiaDriver)
+    assert planned.spec == left.spec
+    assert left.spec.node_selector == {"a": "z", "c": "x"}
+    assert left.spec.upgrade_policy.max_parallel_upgrades == 4
+    assert left.spec.upgrade_policy.max_unavailable == "25%"
 
 
 # A drain

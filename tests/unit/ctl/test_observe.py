@@ -13,10 +13,12 @@ from libs.ctl.observe.explain import NEXT_PASS, explain
 from libs.ctl.observe.fleet import Fleet, FleetNode, FleetPool, Limits, Operator
 from libs.ctl.observe.objects import Container, Pod, PodDeletion, PodSpec, Toleration
 from libs.ctl.observe.placement import Host, hosts_of, without_place
-from libs.ctl.observe.plan import StateEvent, plan_of, with_limits
+from libs.ctl.observe.plan import StateEvent, plan_of, with_limits, with_policy
 from libs.ctl.observe.pods import evicted_pods
 from libs.ctl.observe.traps import traps_of
 from libs.kube import views
+from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
+from libs.policy.kinds.upgrade_policy import PodDeletion as WantedDeletion
 
 NOW = 1_800_000_000.0
 LIMITS = Limits(
@@ -281,3 +283,25 @@ def test_hosts_are_free_by_what_their_pods_ask_for() -> None:
     ]
     (found,) = hosts_of(nodes, [wanting("a", 3)])
     assert (found.name, found.free) == ("node-1", {"nvidia.com/gpu": 5})
+
+
+def test_a_policy_that_is_not_applied_yet_brings_its_limits() -> None:
+    wanted = UpgradePolicy(
+        auto_upgrade=True,
+        max_parallel_upgrades=3,
+        max_unavailable=2,
+        pod_deletion=WantedDeletion(force=True, timeout_seconds=9, delete_empty_dir=True),
+        drain=Drain(enable=True),
+        wait_for_completion=WaitForCompletion(pod_selector="a=b", timeout_seconds=5),
+    )
+    limits = with_policy(pool(), wanted, has_pod_deletion=True).limits
+    assert limits == Limits(
+        auto_upgrade=True,
+        max_parallel=3,
+        max_unavailable=2,
+        eviction=PodDeletion(force=True, timeout_seconds=9, delete_empty_dir=True),
+        drains=True,
+        job_selector="a=b",
+        job_timeout=5,
+    )
+    assert with_policy(pool(), wanted, has_pod_deletion=False).limits.eviction is None

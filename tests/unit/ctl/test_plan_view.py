@@ -7,7 +7,7 @@ from rich.console import Console, RenderableType
 
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import CapacityPoint, PlanAnswer, PlannedNode, WaitReason
-from libs.ctl.answers import PlanView
+from libs.ctl.answers import PlannedFile, PlanView
 from libs.ctl.views.bars import bar
 from libs.ctl.views.plan import plan_view
 from libs.ctl.views.timeline import Span, plan_timeline
@@ -47,35 +47,46 @@ PLAN = PlanView(
 )
 
 PLAN_HEAD = """\
-gpus to 580.95.05
-  nodes: 2 of 3 are upgraded
-  takes: 20 min, at the latest 25 min (p50, p95)
-  GPU-hours lost: 2.7
-  pods: 2 evicted, 1 of them with a loss
-  needed to end by 2027-01-15 09:00:00 UTC: maxUnavailable 2"""
+gpus to 580.95.05: 20 min (p50), 25 min (p95)
+  upgraded: 2 of 3 nodes; GPU-hours lost: 2.7; pods evicted: 2; needed to end by
+  2027-01-15 09:00:00 UTC: maxUnavailable 2"""
 
 
 def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
     lines = text(plan_view(PLAN, width=80), 80).splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[:6] == PLAN_HEAD.splitlines()
-    first, second = lines[7:9]
+    assert lines[:3] == PLAN_HEAD.splitlines()
+    first, second = lines[3:5]
     assert first.startswith("node-1  █")
     assert second.startswith("node-2   ")
     assert first.endswith(" 0 s to 10 min")
     assert second.index("█") == first.index("█") + first.count("█")
-    assert lines[-5:] == [
+    assert lines[-4:] == [
         "  disruption budget web/frontend blocks: node-2",
         "  node-1 loses 1 pod: a/c",
         "  node-3 does not start: skipped: cordoned",
-        "",
         "One node is skipped.",
     ]
 
 
 def test_an_unknown_latest_end_is_said() -> None:
     plan = replace(PLAN, plan=replace(PLAN.plan, makespan_p95=None))
-    assert "  takes: 20 min (p50); at the latest: not known" in text(plan_view(plan, width=80), 80)
+    assert ": 20 min (p50), not known (p95)\n" in text(plan_view(plan, width=80), 80)
+
+
+def test_who_can_end_a_wait_is_said() -> None:
+    wait = WaitReason(code=WaitCode.JOBS, detail="ml/train", since=0.0, who="the owner")
+    plan = PlanAnswer(pool="gpus", target="", nodes=(PlannedNode(node="n", wait=wait),))
+    shown = text(plan_view(PlanView(version="1", plan=plan), width=80), 80)
+    assert "n does not start: jobs: ml/train; ended by the owner" in shown
+
+
+def test_nothing_to_do_is_said_without_figures() -> None:
+    plan = PlanAnswer(pool="gpus", target="", remarks=("Every node is up to date already.",))
+    assert text(plan_view(PlanView(version="1", plan=plan), width=80), 80).splitlines() == [
+        "gpus to 1: nothing to do",
+        "Every node is up to date already.",
+    ]
 
 
 def test_a_narrow_plan_has_its_bars_below_the_names() -> None:
@@ -85,6 +96,7 @@ def test_a_narrow_plan_has_its_bars_below_the_names() -> None:
     assert lines[start + 1] == "  0 s to 10 min"
     assert lines[start + 2] == "  " + "█" * 11 + "░" * 2
     assert lines[start + 5] == "  " + " " * 11 + "█" * 11 + "░" * 6
+    assert "█ p50  ░ p95" in lines
 
 
 def test_a_bar_is_never_empty_and_never_too_long() -> None:
@@ -97,9 +109,8 @@ def test_a_bar_is_never_empty_and_never_too_long() -> None:
 
 def test_a_plan_that_cannot_end_says_so() -> None:
     plan = PlanAnswer(pool="gpus", target="", nodes=(PlannedNode(node="n"),))
-    assert "ends: not, as things are" in text(
-        plan_view(PlanView(version="", plan=plan), width=80), 80
-    )
+    shown = text(plan_view(PlanView(version="", plan=plan), width=80), 80)
+    assert shown.startswith("gpus to its driver: without end, as things are\n")
 
 
 CAPACITY = (
@@ -120,8 +131,8 @@ def test_the_capacity_is_a_curve_on_the_scale_of_the_bars() -> None:
     left = first.index("█")
     scale = next(line for line in lines if "┬" in line)
     assert scale.index("┬") == left
-    names = lines[lines.index(scale) + 1]
-    assert names.split() == ["now", "10", "min", "20", "min"]
+    assert [name.split()[0] for name in scale.split("┬")[1:]] == ["now", "10", "20"]
+    assert scale.endswith("─      █ p50  ░ p95")
     top = next(line for line in lines if line.startswith("32 GPUs"))
     assert top.endswith("  at least 16")
     curve = top[left:].split("  at least")[0]
@@ -129,14 +140,14 @@ def test_the_capacity_is_a_curve_on_the_scale_of_the_bars() -> None:
     assert curve.strip()[-1] == "█"  # all is available at the end
     middle = curve[round(0.45 * cells)]
     assert middle == " "  # half is missing, which is in the lowest lines alone
-    assert "  unavailable at once: at most 2 of 4 nodes" in lines
+    assert "unavailable: at most 2 of 4" in lines[1]
 
 
 def test_many_nodes_share_rows_unless_each_is_asked_for() -> None:
     nodes = tuple(planned(f"n-{n:03}", n * 10.0, n * 10.0 + 60, n * 10.0 + 90) for n in range(100))
     many = PlanView(version="1", plan=PlanAnswer(pool="gpus", target="", nodes=nodes))
     lines = text(plan_view(many, width=80), 80).splitlines()
-    assert lines[5].startswith("n-000 and 2 more  █")
+    assert lines[2].startswith("n-000 and 2 more  █")
     assert "up to 3 nodes in a row; -o wide has a row for each" in lines
     wide = text(plan_view(many, width=160, wide=True), 160)
     assert wide.count("\nn-") == 100
@@ -172,3 +183,79 @@ def test_pods_that_fit_nowhere_else_are_named_and_of_many_nodes_counted() -> Non
     assert "2 more pods that fit on no other node now: on 2 more nodes" in shown
     assert shown.count("displaces") == 10
     assert text(plan_view(view, width=160, wide=True), 160).count("displaces") == 12
+
+
+def test_a_plan_of_twelve_nodes_fits_on_a_screen() -> None:
+    """24 lines of 80, of which the shell needs the last one."""
+    nodes = tuple(
+        planned(f"gpu-node-{n:02}", n * 90.0, n * 90.0 + 300, n * 90.0 + 500, evicted=(f"ml/{n}",))
+        for n in range(12)
+    )
+    basis = (
+        "Durations (median-95 %, 99 plays) as 12 nodes took last: driver restart 2-4 min,"
+        " validation 45 s-2 min, image pull 20 s-2 min, pods leave 2-20 s; assumed: job 2-24 h,"
+        " budget's refusal 3-20 min, how often things fail."
+    )
+    plan = PlanAnswer(
+        pool="clusterpolicy-cluster-policy",
+        target="2" * 32,
+        nodes=nodes,
+        makespan_p50=1290.0,
+        makespan_p95=1490.0,
+        gpu_hours_lost=6.5,
+        drained_seconds=222.0,
+        pulling_seconds=20.0,
+        largest_loss=3,
+        pool_nodes=12,
+        pool_gpus=96,
+        capacity=CAPACITY,
+        remarks=(
+            "Until 1 node has proven the driver, few start: 4 min (95 %: 7 min).",
+            "In 4 of 99 plays failures halt the driver; the times are those of the others.",
+            basis,
+        ),
+    )
+    shown = text(plan_view(PlanView(version="590.48.01", plan=plan), width=80), 80)
+    assert len(shown.splitlines()) == 23
+
+
+FILE = PlannedFile(
+    file="policy.yaml",
+    policy="ClusterPolicy cluster-policy",
+    version="580.95.05",
+    max_unavailable="25%",
+    max_parallel=0,
+    changes_nothing=False,
+    nodes=("node-1", "node-2"),
+)
+
+
+def shown_file(wide: bool = False, **changes: object) -> str:
+    view = replace(PLAN, file=replace(FILE, **changes))  # pyright: ignore[reportArgumentType]
+    return text(plan_view(view, width=200, wide=wide), 200)
+
+
+def test_a_file_is_named_with_its_limits_and_the_nodes_that_it_selects() -> None:
+    shown = shown_file()
+    assert shown.startswith("gpus to 580.95.05, with policy.yaml: 20 min (p50), 25 min (p95)\n")
+    assert "limits: maxParallelUpgrades 0, unlimited, maxUnavailable 25%" in shown
+    selected = "ClusterPolicy cluster-policy selects 2 nodes: node-1, node-2\n"
+    assert f"  policy.yaml: {selected}" in shown
+    assert "not in this plan" not in shown
+    assert "left out" not in shown
+    unchanged = "cluster-policy is in the cluster as it is here, and selects 2 nodes"
+    assert unchanged in shown_file(changes_nothing=True)
+    many = tuple(f"n-{number}" for number in range(5))
+    assert "selects 5 nodes: n-0, n-1, n-2 and 2 more\n" in shown_file(nodes=many)
+    assert "selects 5 nodes: n-0, n-1, n-2, n-3, n-4\n" in shown_file(wide=True, nodes=many)
+    assert "selects 0 nodes\n" in shown_file(nodes=())
+
+
+def test_what_of_a_file_is_not_in_the_plan_is_named_or_counted() -> None:
+    shown = shown_file(joining=("n-1",), leaving=("n-2", "n-3"), not_planned=("spec.a 1 (now 2)",))
+    moves = "n-1 joins the pool; n-2, n-3 leave the pool; spec.a 1 (now 2)"
+    assert f"  not in this plan: {moves}\n" in shown
+    fields = tuple(f"spec.f{number}" for number in range(12))
+    assert "spec.f9; 2 more, which -o wide names" in shown_file(not_planned=fields)
+    assert "spec.f11" in shown_file(wide=True, not_planned=fields)
+    assert "  left out of the file: ConfigMap mig\n" in shown_file(left_out=("ConfigMap mig",))

@@ -5,9 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from libs.contracts.node import WaitCode
 from libs.contracts.reports import PodUse, Usage
 from libs.forecast.plan import plan
-from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
+from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan
 from libs.forecast.world import WorldModel
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import PodDeletion, WaitForCompletion
@@ -98,6 +99,18 @@ def forecast_for(
 
 def node_forecast(planned: RolloutPlan, name: str) -> NodeForecast:
     return next(node for node in planned.nodes if node.node == name)
+
+
+def waiting_nodes(planned: RolloutPlan, code: WaitCode, detail: str = "") -> list[str]:
+    """Return the nodes that do not start because of this, in whose words this is."""
+    return sorted(
+        node.node
+        for node in planned.nodes
+        if node.start == Percentiles()
+        and node.wait is not None
+        and node.wait.code is code
+        and detail in node.wait.detail
+    )
 
 
 def remark_with(planned: RolloutPlan, *words: str) -> str:

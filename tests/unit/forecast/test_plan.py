@@ -28,6 +28,7 @@ from tests.unit.forecast.builders import (
     pool_with_limits,
     remark_with,
     varied_worlds,
+    waiting_nodes,
 )
 from tests.unit.rollout.builders import (
     BOOT,
@@ -68,7 +69,7 @@ def test_p50_is_before_p95_in_several_plays() -> None:
     assert planned.makespan.p50 is not None
     assert planned.makespan.p95 is not None
     assert planned.makespan.p50 < planned.makespan.p95
-    remark_with(planned, "9 plays", "the 95 % figure of a node is the worst")
+    remark_with(planned, "9 plays", "a node's 95 % is the worst")
 
 
 def every_third(*overrides: WorldOverride) -> WorldOf:
@@ -122,7 +123,7 @@ def test_nodes_in_place_are_not_in_the_plan() -> None:
     empty = forecast_for(pool_with_limits(), [done("node-1")])
     assert not empty.nodes
     assert empty.makespan == Percentiles(0.0, 0.0)
-    remark_with(empty, "there is nothing to do")
+    remark_with(empty, "Every node is up to date already.")
 
 
 def test_the_number_of_plays_depends_on_the_size() -> None:
@@ -199,27 +200,22 @@ def test_max_unavailable_0_starts_unavailable_nodes_only() -> None:
     planned = forecast_for(
         pool_with_limits(unavailable=0), [*idle_nodes(3), cordoned_node("node-4")]
     )
-    for name in ("node-1", "node-2", "node-3"):
-        node = node_forecast(planned, name)
-        assert (node.start, node.end) == (Percentiles(), Percentiles())
-        assert node.wait is not None
-        assert node.wait.code is WaitCode.BUDGET
+    assert waiting_nodes(planned, WaitCode.BUDGET) == ["node-1", "node-2", "node-3"]
+    assert node_forecast(planned, "node-1").end == Percentiles()
     assert node_forecast(planned, "node-4").end.p50 is not None
     assert planned.makespan == Percentiles(None, None)
     assert planned.loss.nodes == 1
     assert planned.gpu_hours_lost == 0.0
     remark_with(planned, "maxUnavailable is 0", "1 node")
-    remark_with(planned, "3 nodes will not start (budget)", "node-1, node-2, node-3")
 
 
 def test_a_node_that_cannot_start_does_not_delay_the_others() -> None:
     nodes = [*idle_nodes(2), old_node("node-3", ready=False), old_node("node-4", skip=True)]
     planned = forecast_for(pool_with_limits(), nodes)
     assert planned.makespan.p50 == pytest.approx(IDLE_LIFE, abs=1)
-    assert node_forecast(planned, "node-3").wait is not None
-    remark_with(planned, "1 node will not start (not-ready): node-3")
-    remark_with(planned, "1 node will not start (skipped): node-4")
-    remark_with(planned, "1 of them is unavailable already")
+    assert waiting_nodes(planned, WaitCode.NOT_READY) == ["node-3"]
+    assert waiting_nodes(planned, WaitCode.SKIPPED) == ["node-4"]
+    remark_with(planned, "1 node is unavailable already")
 
 
 def test_preflight_findings_persist_in_the_forecast() -> None:
@@ -231,8 +227,7 @@ def test_preflight_findings_persist_in_the_forecast() -> None:
     planned = forecast_for(
         pool_with_limits(), [old_node("node-1", preflight=asked), old_node("node-2")]
     )
-    assert node_forecast(planned, "node-1").start == Percentiles()
-    remark_with(planned, "1 node will not start (preflight): node-1", "nouveau is loaded")
+    assert waiting_nodes(planned, WaitCode.PREFLIGHT, "nouveau is loaded") == ["node-1"]
     assert node_forecast(planned, "node-2").end.p50 is not None
 
 
@@ -247,9 +242,8 @@ def test_a_pod_that_must_not_be_evicted_keeps_its_node_from_starting() -> None:
     planned = forecast_for(
         pool, [old_node("node-1", gpu_pod("solo", bare=True)), old_node("node-2")]
     )
-    assert node_forecast(planned, "node-1").start == Percentiles()
     assert node_forecast(planned, "node-1").evicted == ()
-    remark_with(planned, "will not start (preflight): node-1", "ml/solo")
+    assert waiting_nodes(planned, WaitCode.PREFLIGHT, "ml/solo") == ["node-1"]
 
 
 def test_a_driver_that_never_loads_is_halted_and_the_other_nodes_do_not_start() -> None:
@@ -260,8 +254,8 @@ def test_a_driver_that_never_loads_is_halted_and_the_other_nodes_do_not_start() 
     assert planned.halted_plays == 1
     assert [node.failed_plays for node in planned.nodes].count(1) == 1
     assert planned.makespan == Percentiles(None, None)
-    remark_with(planned, "In 1 of 1 plays the driver is halted")
-    remark_with(planned, "2 nodes will not start (halted)")
+    remark_with(planned, "In 1 of 1 plays failures halt the driver", "wait for a person")
+    assert len(waiting_nodes(planned, WaitCode.HALTED)) == 2
 
 
 def test_times_are_those_of_the_plays_in_which_the_driver_is_not_halted() -> None:
@@ -271,7 +265,7 @@ def test_times_are_those_of_the_plays_in_which_the_driver_is_not_halted() -> Non
     assert planned.halted_plays == 1
     assert planned.makespan.p95 == pytest.approx(3 * IDLE_LIFE, rel=0.05)
     assert all(node.end.p95 is not None for node in planned.nodes)
-    remark_with(planned, "In 1 of 3 plays the driver is halted", "those of the other plays")
+    remark_with(planned, "In 1 of 3 plays failures halt the driver", "those of the others")
     mostly = forecast_for(pool, idle_nodes(3), never_loads, plays=2, seed=1)
     assert mostly.halted_plays == 1
     assert mostly.makespan == Percentiles(mostly.makespan.p50, None)
@@ -287,7 +281,7 @@ def test_no_node_starts_while_a_foreign_operator_leads() -> None:
         plays=1,
     )
     assert planned.makespan == Percentiles(None, None)
-    remark_with(planned, "2 nodes will not start (foreign-operator)", "the GPU Operator leads")
+    assert len(waiting_nodes(planned, WaitCode.FOREIGN_OPERATOR, "the GPU Operator leads")) == 2
 
 
 def test_a_pause_is_reported_and_does_not_change_the_times() -> None:
@@ -321,7 +315,6 @@ def test_a_refusing_disruption_budget_is_reported_with_its_consequence() -> None
     assert node.failed_plays == 1
     assert node.wait is not None
     assert node.wait.code is WaitCode.FAILED
-    remark_with(planned, "1 disruption budget would refuse", "ml/web-budget")
     remark_with(planned, "will probably fail", "node-1")
 
 
@@ -334,11 +327,8 @@ def test_a_node_with_a_failed_gpu_is_not_upgraded_and_the_others_are() -> None:
     ends = {node.node: node.end.p50 for node in planned.nodes}
     assert ends["node-1"] is None
     assert ends["node-2"] == ends["node-3"] == pytest.approx(0.06 + IDLE_LIFE, abs=0.1)
-    wait = node_forecast(planned, "node-1").wait
-    assert wait is not None
-    assert wait.code is WaitCode.GPU_FAILED
-    remark = remark_with(planned, "1 node will not start (gpu-failed): node-1")
-    assert "GPU-1 has failed: the GPU fell off the bus: reboot the node" in remark
+    why = "GPU-1 has failed: the GPU fell off the bus: reboot the node"
+    assert waiting_nodes(planned, WaitCode.GPU_FAILED, why) == ["node-1"]
 
 
 def test_a_requested_upgrade_of_a_node_with_a_failed_gpu_is_played() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from libs.contracts.node import WaitCode
 from libs.forecast.options import PlanOptions
 from libs.forecast.rollout_plan import Percentiles
 from libs.forecast.world import NEVER
@@ -18,6 +19,7 @@ from tests.unit.forecast.builders import (
     pool_with_limits,
     remark_with,
     varied_worlds,
+    waiting_nodes,
 )
 from tests.unit.rollout.builders import NEW, NOW, VARIANT, done, required
 
@@ -45,7 +47,7 @@ def test_the_plan_follows_a_given_target() -> None:
     assert all(node.end.p50 for node in planned.nodes)
     unknown = forecast_for(pool_with_limits(), nodes, options=PlanOptions(target="next"))
     assert unknown.makespan == Percentiles(None, None)
-    remark_with(unknown, "2 nodes will not start (target-missing)")
+    assert waiting_nodes(unknown, WaitCode.TARGET_MISSING) == ["node-1", "node-2"]
 
 
 @pytest.mark.parametrize("seconds", [30, 50, 80, 120, 200, 400])
@@ -66,10 +68,7 @@ def test_the_required_limit_is_the_smallest_that_suffices(seconds: int) -> None:
     )
     assert found.required_limits is not None
     assert found.required_limits.max_unavailable == smallest
-    if smallest is None:
-        remark_with(found, "No maxUnavailable is known")
-    else:
-        remark_with(found, f"set maxUnavailable to {smallest}:")
+    remark_with(found, "Even with all" if smallest is None else f"With {smallest} at a time")
 
 
 def test_a_parallel_limit_that_is_too_small_is_reported() -> None:

@@ -1,0 +1,61 @@
+"""Nodes of a list: of thousands, only what Sluice writes on them is decoded."""
+
+from typing import Any, Final
+
+import msgspec
+
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
+    RECORD_ANNOTATION,
+    SKIP_LABEL,
+    STATE_LABEL,
+)
+from libs.ctl.answers import VERSION_LABEL
+from libs.kube import views
+from libs.kube.resources import Resource
+
+
+class _Labels(views.View, frozen=True, kw_only=True):
+    state: str = msgspec.field(name=STATE_LABEL, default="")
+    skip: str = msgspec.field(name=SKIP_LABEL, default="")
+    version: str = msgspec.field(name=VERSION_LABEL, default="")
+
+
+class _Annotations(views.View, frozen=True, kw_only=True):
+    record: str = msgspec.field(name=RECORD_ANNOTATION, default="")
+    lease: str = msgspec.field(name=LEASE_ANNOTATION, default="")
+    claim: str = msgspec.field(name=LEASE_CLAIM_ANNOTATION, default="")
+
+
+class _Metadata(views.View, frozen=True, kw_only=True):
+    name: str
+    uid: str = ""
+    labels: _Labels = _Labels()
+    annotations: _Annotations = _Annotations()
+
+
+class ListedNode(views.View, frozen=True, kw_only=True):
+    """A Node without its other labels and annotations, and without managed fields."""
+
+    metadata: _Metadata
+
+    def known_metadata(self) -> views.Metadata:
+        """Return what is known of it as metadata of a Node."""
+        found = self.metadata
+        return views.Metadata(
+            name=found.name,
+            uid=found.uid,
+            labels=_present(found.labels),
+            annotations=_present(found.annotations),
+        )
+
+
+def _present(found: msgspec.Struct) -> dict[str, str]:
+    names = zip(found.__struct_encode_fields__, found.__struct_fields__, strict=True)
+    return {key: value for key, name in names if (value := getattr(found, name))}
+
+
+LISTED_NODES: Final[Resource[Any]] = Resource(
+    plural="nodes", kind="Node", namespaced=False, metadata_only=True, view=ListedNode
+)

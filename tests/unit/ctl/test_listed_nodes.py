@@ -1,0 +1,50 @@
+"""Nodes of a list, of which only what Sluice writes is decoded."""
+
+import msgspec
+import pytest
+
+from libs.contracts.message import encode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
+    RECORD_ANNOTATION,
+    SKIP_LABEL,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+)
+from libs.ctl.answers import VERSION_LABEL, node_row
+from libs.ctl.listed_nodes import ListedNode
+from libs.kube import views
+
+RECORD = NodeRecord(node_uid="u", epoch=1, token=2, pool="gpus", since=5.0, attempt=3, cause="x")
+HELD = NodeLease(node_uid="u", owner=LeaseOwner.HUMAN, token=2, since=4.0, who="ann")
+LABELS = {STATE_LABEL: "drain-required", SKIP_LABEL: "true", VERSION_LABEL: "580.95.05"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations"),
+    [
+        ({}, {}),
+        (LABELS, {RECORD_ANNOTATION: encode(RECORD).decode()}),
+        ({STATE_LABEL: "x"}, {LEASE_ANNOTATION: encode(HELD).decode()}),
+        ({}, {RECORD_ANNOTATION: "{", LEASE_CLAIM_ANNOTATION: encode(HELD).decode()}),
+    ],
+)
+def test_a_listed_node_has_the_row_of_the_whole_node(
+    labels: dict[str, str], annotations: dict[str, str]
+) -> None:
+    metadata = {
+        "name": "node-1",
+        "uid": "u",
+        "creationTimestamp": "2026-05-01T00:00:00Z",
+        "labels": {"kubernetes.io/os": "linux", **labels},
+        "annotations": {"other": "1", **annotations},
+        "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:metadata": {}}}],
+    }
+    data = msgspec.json.encode({"metadata": metadata})
+    whole = msgspec.json.decode(data, type=views.Object)
+    listed = msgspec.json.decode(data, type=ListedNode).known_metadata()
+    assert node_row(listed) == node_row(whole.metadata)
+    assert (listed.labels, listed.annotations) == (labels, annotations)
