@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 from typing import Protocol, Self
 from urllib.parse import quote, urlencode
 
+import aiohttp
 import msgspec
 from yarl import URL
 
 from libs.kube.errors import Unavailable
-from libs.kube.http_library import aiohttp
 from libs.kube.requests import Request
 
 _READ_BUFFER = 2**18
@@ -81,7 +81,6 @@ class HttpTransport:
         self._proxy = proxy or None
         self._server_name = server_name or None
         self._session: aiohttp.ClientSession | None = None
-        self._system_tls: ssl.SSLContext | None = None
         self._closed = False
 
     def __str__(self) -> str:
@@ -133,20 +132,12 @@ class HttpTransport:
                 data=request.body or None,
                 headers={**request.headers, **auth.headers},
                 allow_redirects=False,
-                ssl=auth.tls or self._default_tls(),
+                ssl=auth.tls or True,
                 server_hostname=self._server_name,
                 proxy=self._proxy,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(str(request), f"{self.url}: {describe_error(error)}") from error
-
-    def _default_tls(self) -> ssl.SSLContext | bool:
-        """Return a context with the certificates of the system, or True where there is no TLS."""
-        if not self.url.startswith("https:"):
-            return True
-        if self._system_tls is None:
-            self._system_tls = ssl.create_default_context()
-        return self._system_tls
 
 
 class HttpResponse:

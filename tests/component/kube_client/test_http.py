@@ -1,11 +1,8 @@
 """The transport over HTTP: requests, responses of any size, and readable failures."""
 
 import asyncio
-import os
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -293,37 +290,6 @@ async def test_tls_with_the_authority_of_this_cluster(
             message = await failure_of(transport)
             assert message.startswith("the server's certificate is not signed by a trusted")
             assert message.endswith("configure the CA file of this cluster")
-
-
-async def test_without_a_context_the_authorities_of_the_system_are_trusted(
-    authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch, stranger: CertificateAuthority
-) -> None:
-    async with serve(echo, tls=authority.server()) as url:
-        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
-        async with HttpTransport(url, credentials=StaticToken()) as transport:
-            assert b'"method": "GET"' in await body_of(transport)
-        monkeypatch.setenv("SSL_CERT_FILE", str(stranger.ca))
-        async with HttpTransport(url, credentials=StaticToken()) as transport:
-            assert "is not signed by a trusted" in await failure_of(transport)
-
-
-def test_the_authorities_of_the_system_are_not_read_before_they_are_needed(
-    authority: CertificateAuthority,
-) -> None:
-    program = (
-        "import ssl, libs.kube.http, aiohttp.connector as used\n"
-        "made = (used._SSL_CONTEXT_VERIFIED, used._SSL_CONTEXT_UNVERIFIED)\n"
-        "made += (ssl.create_default_context(),)\n"
-        "print([each.cert_store_stats()['x509_ca'] for each in made])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={"PYTHONPATH": os.getcwd(), "SSL_CERT_FILE": str(authority.ca)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "[0, 0, 1]\n"
 
 
 async def test_tls_with_a_certificate_for_another_name(authority: CertificateAuthority) -> None:
