@@ -51,6 +51,27 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
 }
 
 
+OF_POOLS: Final = frozenset(
+    {
+        WaitCode.BUDGET,
+        WaitCode.PROOF,
+        WaitCode.HALTED,
+        WaitCode.PAUSED,
+        WaitCode.FROZEN,
+        WaitCode.FOREIGN_OPERATOR,
+        WaitCode.POLICY_GONE,
+        WaitCode.STALE,
+        WaitCode.BUS,
+    }
+)
+"""Codes that a whole pool, or all of them, have at once."""
+
+
+def is_for_people(code: WaitCode, who: str) -> bool:
+    """Whether a wait is of one node, and somebody has to end it."""
+    return code not in OF_POOLS and not who.startswith(NO_ACTION_NEEDED)
+
+
 def wait(
     code: WaitCode, detail: str, now: Instant, until: float | None = None, *, who: str | None = None
 ) -> Wait:

@@ -62,3 +62,18 @@ async def test_agents_are_no_finding_of_the_check_before_a_removal(world: World)
     await world.label("a", {"nvidia.com/gpu.deploy.driver": "false"})
     await world.until_state("a", "")
     assert await findings(world) == {}
+
+
+@in_world
+async def test_a_true_finding_is_told_within_seconds_wherever_the_node_stands(
+    world: World,
+) -> None:
+    await bring_up(world)
+    world.block_preflight("a", "b")
+    await world.apply_policy(NEW)
+    await world.until_state("a", "upgrade-required")
+    await world.sleep(3)
+    found = await findings(world)
+    assert found.keys() == {"a", "b"}
+    assert all("open and is in no pod" in message for message in found.values())
+    await world.until_state("c", "upgrade-done")
