@@ -15,13 +15,11 @@ from typing import Final
 import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
-from libs.contracts.node import NodeRequest, Operation, WaitCode
+from libs.contracts.node import WaitCode
 from libs.rollout.decision import AskPreflight, Candidate, Wait
-from libs.rollout.views.fleet import Instant
-from libs.rollout.views.machine import EvictionExemption, PreflightQuery, WorkloadPod
+from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import Build, PoolView
-from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
+from libs.rollout.wait_reasons import RESOLVED_BY
 
 ANSWER_SECONDS: Final = 10.0
 """For the agent's answer, and before that for the list of the node's pods."""
@@ -31,20 +29,10 @@ PODS_UNLISTED: Final = "waiting for the list of the node's pods, which the prefl
 PULL_SECONDS: Final = 600.0
 """How long a node keeps its turn while its image is pulled without an error."""
 
-_STOPPED = frozenset({EvictionExemption.SLUICE, EvictionExemption.OPERAND})
-"""These release the devices on a command, or leave by a pause."""
-
-_UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
-
-_PREFETCHED = frozenset({Operation.UPGRADE, Operation.SAME_LABEL, Operation.TAKE_OVER})
-"""The operations that drain a node and then start a driver container."""
-
 _IMAGE_RESOLVED_BY = (
     "the administrator of the registry, by making the image available; the author of the policy, by"
     " naming another image or pull secret; an administrator, by the request without-preflight"
 )
-
-_WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
 
 
 class PreflightPhase(Enum):
@@ -228,76 +216,8 @@ def _silence_wait(now: float) -> Wait:
     )
 
 
-def needs_image(operation: Operation) -> bool:
-    """Whether the driver's image has to be on the node before the operation begins."""
-    return operation in _PREFETCHED
-
-
 def is_image_unrequested(node: NodeView, candidate: Candidate) -> bool:
     """Whether the node needs an image that was not requested yet."""
     query = node.preflight
     is_requested = query is not None and not query.awaits_pods and query.label == candidate.label
     return bool(candidate.image) and not is_requested
-
-
-def needs_preflight(node: NodeView, operation: Operation) -> bool:
-    """Whether this operation needs a check that no person waived."""
-    return operation not in _UNCHECKED and node.request is not _WITHOUT_PREFLIGHT
-
-
-def build_check(
-    node: NodeView, pool: PoolView, build: Build | None, *, prefetch: bool = False
-) -> PreflightCheck:
-    """Ask whether the build could be brought up here; None: whether the driver could be removed."""
-    removed = _removed_pods(node, pool)
-    if build is None:
-        return PreflightCheck(label="", removes_pods=removed)
-    return PreflightCheck(
-        label=build.label,
-        install_digest=build.install_digest,
-        artefact_digest=build.artefact,
-        removes_pods=removed,
-        prefetch=prefetch,
-    )
-
-
-def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | None:
-    """Return the wait for GPU pods that may not be evicted: known without a check."""
-    unknown = [pod.display_name for pod in node.pods or () if pod.may_hold_gpus]
-    if unknown:
-        detail = (
-            "pods that may have GPUs by a resource claim that could not be read or has no"
-            f" devices yet: {first_few(unknown)}"
-        )
-        return wait(WaitCode.PREFLIGHT, detail, now)
-    pods = [
-        pod.display_name
-        for pod in node.pods or ()
-        if pod.gpu and pod.exemption is EvictionExemption.NONE and not _will_leave(pod, pool)
-    ]
-    if not pods:
-        return None
-    detail = (
-        f"GPU pods that podDeletion of the policy does not allow to evict, because they have"
-        f" no controller or use an emptyDir volume: {first_few(pods)}"
-    )
-    return wait(WaitCode.PREFLIGHT, detail, now)
-
-
-def _removed_pods(node: NodeView, pool: PoolView) -> tuple[str, ...]:
-    """Return uids of pods that are gone, or hold no device, by the time of the unload."""
-    drivers = [pod.uid for pod in node.driver_pods]
-    leaving = [
-        pod.uid for pod in node.pods or () if pod.exemption in _STOPPED or _will_leave(pod, pool)
-    ]
-    return tuple(sorted({*drivers, *leaving}))
-
-
-def _will_leave(pod: WorkloadPod, pool: PoolView) -> bool:
-    upgrade = pool.upgrade
-    if pod.deleting or pod.job:
-        return True
-    if pod.exemption is not EvictionExemption.NONE:
-        return False
-    evicted = pod.gpu and pod.is_evictable(upgrade.gpu_pod_deletion or upgrade.pod_deletion)
-    return evicted or (upgrade.drain.enable and pod.drained and pod.is_evictable(upgrade.drain))

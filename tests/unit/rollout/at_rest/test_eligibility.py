@@ -12,7 +12,7 @@ from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Wait
 from libs.rollout.eligibility import is_broken
-from libs.rollout.preflight import build_check, needs_preflight
+from libs.rollout.preflight_check import build_check, needs_preflight
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
