@@ -9,6 +9,7 @@ With the check the driver's image is requested (docs/states.md#prefetch): a node
 drained starts only when the image is on it.
 """
 
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -16,10 +17,11 @@ import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
 from libs.contracts.node import WaitCode
+from libs.contracts.reports import Finding
 from libs.rollout.decision import AskPreflight, Candidate, Wait
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import RESOLVED_BY
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, RESOLVED_BY
 
 ANSWER_SECONDS: Final = 10.0
 """For the agent's answer, and before that for the list of the node's pods."""
@@ -202,9 +204,19 @@ def _finding_wait(query: PreflightQuery, now: float) -> Wait:
         code=WaitCode.PREFLIGHT,
         detail=f"preflight check failed: {'; '.join(finding.message for finding in findings)}",
         since=now,
-        who="; ".join(f"{finding.code}: {finding.remedy}" for finding in findings if finding.remedy)
-        or RESOLVED_BY[WaitCode.PREFLIGHT],
+        who=_resolved_by(findings),
     )
+
+
+def _resolved_by(findings: Sequence[Finding]) -> str:
+    for_people = [each for each in findings if not each.remedy.startswith(NO_ACTION_NEEDED)]
+    if not for_people:
+        return NO_ACTION_NEEDED
+    remedies = dict.fromkeys(f"{each.code}: {each.remedy}" for each in for_people if each.remedy)
+    if not remedies:
+        return RESOLVED_BY[WaitCode.PREFLIGHT]
+    remedy = "; ".join(remedies)
+    return f"an administrator, by the remedy ({remedy}) or by the request without-preflight"
 
 
 def _silence_wait(now: float) -> Wait:

@@ -1,5 +1,6 @@
 """Preflight queries before a start, and what their answers hold up (docs/states.md#d-9)."""
 
+import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
@@ -10,7 +11,7 @@ from libs.rollout.pool.allocation import PREFLIGHTS_AHEAD, RECHECKS_AT_ONCE
 from libs.rollout.preflight import PODS_UNLISTED, open_query
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, RESOLVED_BY
 from tests.unit.rollout.allocate.builders import (
     FINDING,
     asked_of,
@@ -28,6 +29,7 @@ from tests.unit.rollout.allocate.builders import (
 from tests.unit.rollout.builders import NEW, NOW, OLD, label_of, on_host, required
 
 TWO = open_pool(upgrade={"max_parallel_upgrades": 0, "max_unavailable": 2}, record=of_target())
+BY_REMEDY, OR_WITHOUT = "an administrator, by the remedy", "or by the request without-preflight"
 SILENT = Wait(code=WaitCode.AGENT_SILENT, detail="", since=NOW - 60)
 
 
@@ -231,6 +233,23 @@ def test_what_a_check_finds_counts_at_once_if_no_more_pods_leave() -> None:
     assert "the disk is full" in decision.waits["node-00"].detail
 
 
+@pytest.mark.parametrize(
+    ("remedies", "who"),
+    [
+        (("",), RESOLVED_BY[WaitCode.PREFLIGHT]),
+        (("make room", "make room", ""), f"{BY_REMEDY} (disk: make room) {OR_WITHOUT}"),
+        (("no action needed: the check is repeated",), NO_ACTION_NEEDED),
+        (
+            ("no action needed: the check is repeated", "make room"),
+            f"{BY_REMEDY} (disk: make room) {OR_WITHOUT}",
+        ),
+    ],
+)
+def test_who_can_end_the_wait_for_findings(remedies: tuple[str, ...], who: str) -> None:
+    findings = [replace(FINDING, remedy=remedy) for remedy in remedies]
+    assert decided(TWO, checked(required("node-00"), *findings)).waits["node-00"].who == who
+
+
 def test_a_finding_holds_up_only_its_own_node() -> None:
     found = checked(required("node-00"), FINDING)
     decision = decided(TWO, found, *candidates(3)[1:])
@@ -253,7 +272,9 @@ def test_old_findings_are_rechecked_a_few_at_a_time() -> None:
     wait = decision.waits["node-19"]
     assert wait.code is WaitCode.PREFLIGHT
     assert "the disk is full" in wait.detail
-    assert wait.who == "disk: make room"
+    assert wait.who == (
+        "an administrator, by the remedy (disk: make room) or by the request without-preflight"
+    )
     out = [
         replace(view, preflight=replace(view.preflight, asked_at=NOW - 1))  # type: ignore[type-var]
         for view in nodes[:RECHECKS_AT_ONCE]
