@@ -23,7 +23,7 @@ _VisibilityKey = tuple[int, bool, bool, float | None, tuple[tuple[float, float],
 
 
 class DecisionDelta(Decision, frozen=True, kw_only=True):
-    """A decision with only those `waits` that have another code than before."""
+    """A decision with only those `waits` that changed (`WaitTracker`)."""
 
     no_longer_waiting: tuple[str, ...] = ()
     """Nodes that no longer wait and have no step."""

@@ -71,6 +71,10 @@ class AskPreflight(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     boot_id: str
     check: PreflightCheck
+    awaits_pods: bool = False
+    """The pods of the node have to be listed first: the check says which of them leave."""
+    keeps_findings: bool = False
+    """The findings of the last check hold until this one is answered."""
 
 
 class PodRef(msgspec.Struct, frozen=True, kw_only=True):

@@ -193,7 +193,7 @@ def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
         for _, key, actual, expected in differences
     )
     detail = f"edited a second time by {who}, so not restored in this attempt: {values}"
-    resolver = f"{who}, by restoring the value; then an administrator, by a retry"
+    resolver = f"the user of {who}, by restoring the value; then an administrator, by a retry"
     return wait(WaitCode.LABEL_EDITED, detail, now, who=resolver)
 
 

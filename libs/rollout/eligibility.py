@@ -23,7 +23,12 @@ from libs.rollout.node_driver import (
     starts_by_hand,
 )
 from libs.rollout.node_writes import has_adopted_cordon, is_only_our_cordon
-from libs.rollout.preflight import build_check, needs_image, needs_preflight, unevictable_wait
+from libs.rollout.preflight_check import (
+    build_check,
+    needs_image,
+    needs_preflight,
+    unevictable_wait,
+)
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView

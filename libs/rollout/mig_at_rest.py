@@ -8,7 +8,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.node import MigState, NodeRecord, Operation, WaitCode
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.node_writes import unchanged_cordon, write_step
-from libs.rollout.preflight import unevictable_wait
+from libs.rollout.preflight_check import unevictable_wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import WantedMig
 from libs.rollout.views.node import NodeField, NodeView

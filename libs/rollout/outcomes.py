@@ -159,7 +159,7 @@ class OutcomeTracker:
     def publish(
         self, nodes: Iterable[NodeView], preflight_steps: Mapping[str, Step], at: float
     ) -> tuple[dict[str, Step], dict[str, Wait], list[str]]:
-        """Return the steps of these nodes, waits with another code, names without a wait."""
+        """Return the steps of these nodes, waits that changed, names without a wait."""
         waits, cleared = self.waits, list[str]()
         steps: dict[str, Step] = {}
         changed_waits: dict[str, Wait] = {}

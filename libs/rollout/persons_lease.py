@@ -54,5 +54,5 @@ def lease_ended_by(node: NodeView) -> str:
     """Return who can end the lease of another owner, and how."""
     lease = current_lease(node)
     if lease is None or lease.owner is not LeaseOwner.HUMAN:
-        return "the owner of the lease, or an administrator, by removing it"
+        return "the owner of the lease, or an administrator, by removing the lease"
     return f"{person(lease)} or an administrator, by `sluice lease return {node.name}`"

@@ -1,46 +1,40 @@
 """The preflight check before a cordon: could this driver be brought up on the node?
 
-docs/states.md#d-9. An answer is valid for a minute, in its boot, for its label and artefact, and
-what it found only while no more pods are known to leave. No answer within ten seconds counts as a
-failed check.
+docs/states.md#d-9. The check names the pods that leave, so it is asked only when the pods of the
+node are listed: our own agents hold the devices too. An answer is valid for a minute, in its boot,
+for its label and artefact. If more pods are known to leave by the time of the answer, what it found
+is asked again before it counts, once. No answer within ten seconds counts as a failed check.
 
 With the check the driver's image is requested (docs/states.md#prefetch): a node that has to be
 drained starts only when the image is on it.
 """
 
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
-from libs.contracts.node import NodeRequest, Operation, WaitCode
-from libs.rollout.decision import Candidate, Wait
-from libs.rollout.views.fleet import Instant
-from libs.rollout.views.machine import EvictionExemption, PreflightQuery, WorkloadPod
+from libs.contracts.node import WaitCode
+from libs.contracts.reports import Finding
+from libs.rollout.decision import AskPreflight, Candidate, Wait
+from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import Build, PoolView
-from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, RESOLVED_BY
 
 ANSWER_SECONDS: Final = 10.0
+"""For the agent's answer, and before that for the list of the node's pods."""
+
+PODS_UNLISTED: Final = "waiting for the list of the node's pods, which the preflight check needs"
 
 PULL_SECONDS: Final = 600.0
 """How long a node keeps its turn while its image is pulled without an error."""
-
-_STOPPED = frozenset({EvictionExemption.SLUICE, EvictionExemption.OPERAND})
-"""These release the devices on a command, or leave by a pause."""
-
-_UNCHECKED = (Operation.VALIDATE, Operation.RESTART)
-
-_PREFETCHED = frozenset({Operation.UPGRADE, Operation.SAME_LABEL, Operation.TAKE_OVER})
-"""The operations that drain a node and then start a driver container."""
 
 _IMAGE_RESOLVED_BY = (
     "the administrator of the registry, by making the image available; the author of the policy, by"
     " naming another image or pull secret; an administrator, by the request without-preflight"
 )
-
-_WITHOUT_PREFLIGHT = NodeRequest.WITHOUT_PREFLIGHT
 
 
 class PreflightPhase(Enum):
@@ -78,6 +72,8 @@ def preflight_status(
         return _CLEAR
     if query is None or (query.label, query.artefact) != (check.label, check.artefact_digest):
         return _REQUIRED
+    if query.awaits_pods:
+        return _list_status(query, now) if node.pods is None else _REQUIRED
     if query.answered_at is not None and query.answered_at >= query.asked_at:
         status = _answered(query, query.answered_at, check, now)
         if status.phase is PreflightPhase.BLOCKED:
@@ -86,13 +82,54 @@ def preflight_status(
     return _unanswered(query, before, now)
 
 
+def open_query(action: AskPreflight, before: PreflightQuery | None, now: float) -> PreflightQuery:
+    """Return the query that the action opens after the one before, of the same boot."""
+    check = action.check
+    asked = check.label, check.artefact_digest
+    same = before if before is not None and (before.label, before.artefact) == asked else None
+    kept = same if action.keeps_findings else None
+    return PreflightQuery(
+        label=check.label,
+        asked_at=now,
+        artefact=check.artefact_digest,
+        awaits_pods=action.awaits_pods,
+        removes=check.removes_pods,
+        repeated=same is not None and _has_findings(same),
+        answered_at=None if kept is None else kept.answered_at,
+        answer=None if kept is None else kept.answer,
+    )
+
+
+def _has_findings(query: PreflightQuery) -> bool:
+    return query.answer is not None and bool(query.answer.findings)
+
+
+def _list_status(query: PreflightQuery, now: float) -> PreflightStatus:
+    """Return the status while the pods of the node are not listed: it keeps its turn for a while.
+
+    The check is asked as soon as they are, however long that takes.
+    """
+    due = query.asked_at + ANSWER_SECONDS
+    if now < due:
+        return PreflightStatus(phase=PreflightPhase.PENDING, due=due, detail=PODS_UNLISTED)
+    unlisted = Wait(
+        code=WaitCode.PREFLIGHT,
+        detail=f"{PODS_UNLISTED}, for more than {ANSWER_SECONDS:g} s",
+        since=now,
+        who=RESOLVED_BY[WaitCode.STALE],
+    )
+    return PreflightStatus(phase=PreflightPhase.BLOCKED, wait=unlisted)
+
+
 def _answered(
     query: PreflightQuery, answered_at: float, check: PreflightCheck, now: float
 ) -> PreflightStatus:
-    if query.answer is not None and query.answer.findings:
-        due = (
-            answered_at if _found_leaving_pods(query, check) else answered_at + CHECK_VALID_SECONDS
-        )
+    if _has_findings(query):
+        due = answered_at + CHECK_VALID_SECONDS
+        if _found_leaving_pods(query, check):
+            if not query.repeated:
+                return _REQUIRED
+            due = answered_at
         return PreflightStatus(
             phase=PreflightPhase.BLOCKED, wait=_finding_wait(query, now), due=due
         )
@@ -145,7 +182,7 @@ def _unanswered(query: PreflightQuery, before: WaitCode | None, now: float) -> P
     answer_due = query.asked_at + ANSWER_SECONDS
     repeat_at = query.asked_at + CHECK_VALID_SECONDS
     is_pending = now < answer_due
-    if query.answer is not None and query.answer.findings:
+    if _has_findings(query):
         due = answer_due if is_pending else repeat_at
         return PreflightStatus(
             phase=PreflightPhase.BLOCKED,
@@ -167,9 +204,19 @@ def _finding_wait(query: PreflightQuery, now: float) -> Wait:
         code=WaitCode.PREFLIGHT,
         detail=f"preflight check failed: {'; '.join(finding.message for finding in findings)}",
         since=now,
-        who="; ".join(f"{finding.code}: {finding.remedy}" for finding in findings if finding.remedy)
-        or RESOLVED_BY[WaitCode.PREFLIGHT],
+        who=_resolved_by(findings),
     )
+
+
+def _resolved_by(findings: Sequence[Finding]) -> str:
+    for_people = [each for each in findings if not each.remedy.startswith(NO_ACTION_NEEDED)]
+    if not for_people:
+        return NO_ACTION_NEEDED
+    remedies = dict.fromkeys(f"{each.code}: {each.remedy}" for each in for_people if each.remedy)
+    if not remedies:
+        return RESOLVED_BY[WaitCode.PREFLIGHT]
+    remedy = "; ".join(remedies)
+    return f"an administrator, by the remedy ({remedy}) or by the request without-preflight"
 
 
 def _silence_wait(now: float) -> Wait:
@@ -181,76 +228,8 @@ def _silence_wait(now: float) -> Wait:
     )
 
 
-def needs_image(operation: Operation) -> bool:
-    """Whether the driver's image has to be on the node before the operation begins."""
-    return operation in _PREFETCHED
-
-
 def is_image_unrequested(node: NodeView, candidate: Candidate) -> bool:
     """Whether the node needs an image that was not requested yet."""
     query = node.preflight
-    return bool(candidate.image) and (query is None or query.label != candidate.label)
-
-
-def needs_preflight(node: NodeView, operation: Operation) -> bool:
-    """Whether this operation needs a check that no person waived."""
-    return operation not in _UNCHECKED and node.request is not _WITHOUT_PREFLIGHT
-
-
-def build_check(
-    node: NodeView, pool: PoolView, build: Build | None, *, prefetch: bool = False
-) -> PreflightCheck:
-    """Ask whether the build could be brought up here; None: whether the driver could be removed."""
-    removed = _removed_pods(node, pool)
-    if build is None:
-        return PreflightCheck(label="", removes_pods=removed)
-    return PreflightCheck(
-        label=build.label,
-        install_digest=build.install_digest,
-        artefact_digest=build.artefact,
-        removes_pods=removed,
-        prefetch=prefetch,
-    )
-
-
-def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | None:
-    """Return the wait for GPU pods that may not be evicted: known without a check."""
-    unknown = [pod.display_name for pod in node.pods or () if pod.may_hold_gpus]
-    if unknown:
-        detail = (
-            "pods that may have GPUs by a resource claim that could not be read or has no"
-            f" devices yet: {first_few(unknown)}"
-        )
-        return wait(WaitCode.PREFLIGHT, detail, now)
-    pods = [
-        pod.display_name
-        for pod in node.pods or ()
-        if pod.gpu and pod.exemption is EvictionExemption.NONE and not _will_leave(pod, pool)
-    ]
-    if not pods:
-        return None
-    detail = (
-        f"GPU pods that podDeletion of the policy does not allow to evict, because they have"
-        f" no controller or use an emptyDir volume: {first_few(pods)}"
-    )
-    return wait(WaitCode.PREFLIGHT, detail, now)
-
-
-def _removed_pods(node: NodeView, pool: PoolView) -> tuple[str, ...]:
-    """Return uids of pods that are gone, or hold no device, by the time of the unload."""
-    drivers = [pod.uid for pod in node.driver_pods]
-    if node.pods is None:
-        pods = () if node.usage is None else node.usage.pods
-        return tuple(sorted({*drivers, *(use.pod_uid for use in pods if use.gpus)}))
-    leaving = [pod.uid for pod in node.pods if pod.exemption in _STOPPED or _will_leave(pod, pool)]
-    return tuple(sorted({*drivers, *leaving}))
-
-
-def _will_leave(pod: WorkloadPod, pool: PoolView) -> bool:
-    upgrade = pool.upgrade
-    if pod.deleting or pod.job:
-        return True
-    if pod.exemption is not EvictionExemption.NONE:
-        return False
-    evicted = pod.gpu and pod.is_evictable(upgrade.gpu_pod_deletion or upgrade.pod_deletion)
-    return evicted or (upgrade.drain.enable and pod.drained and pod.is_evictable(upgrade.drain))
+    is_requested = query is not None and not query.awaits_pods and query.label == candidate.label
+    return bool(candidate.image) and not is_requested

@@ -8,24 +8,35 @@ from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 
 NO_ACTION_NEEDED: Final = "no action needed"
+DRIVER_AGENT_LATE: Final = "no action needed; if it lasts, an administrator of the driver agent"
 DRIVER_ADMINISTRATOR: Final = "the administrator of the machine or of the driver image"
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.BUDGET: "no action needed; the author of the policy, by raising the limits",
     WaitCode.PROOF: "an administrator, by unblocking the nodes in progress",
-    WaitCode.HALTED: "an administrator, by spec.release of the Rollout; a new target",
-    WaitCode.PAUSED: "an administrator, by spec.brake of the Rollout or autoUpgrade",
+    WaitCode.HALTED: (
+        "an administrator, by spec.release of the Rollout; the author of the policy, by another"
+        " driver"
+    ),
+    WaitCode.PAUSED: (
+        "an administrator, by spec.brake of the Rollout, or by autoUpgrade of the policy"
+    ),
     WaitCode.FROZEN: "an administrator, by spec.brake of the Rollout",
     WaitCode.SKIPPED: "an administrator, by removing the skip label or the cordon",
     WaitCode.GPU_FAILED: (
         "the administrator of the machine, by repairing the GPU; or, if another driver may be the"
         " cure, an administrator, by the annotation nvidia.com/gpu-driver-upgrade-requested=true"
     ),
-    WaitCode.BACK_OFF: "no action needed; a new target",
-    WaitCode.PREFLIGHT: "an administrator, by removing the cause or the request without-preflight",
-    WaitCode.AGENT_SILENT: "an administrator of the agent named",
+    WaitCode.BACK_OFF: "no action needed; the author of the policy, by another driver",
+    WaitCode.PREFLIGHT: (
+        "an administrator, by removing the cause, or by the request without-preflight"
+    ),
+    WaitCode.AGENT_SILENT: "an administrator of the agent that the details name",
     WaitCode.NOT_READY: "the administrator of the machine",
-    WaitCode.TARGET_UNSETTLED: NO_ACTION_NEEDED,
+    WaitCode.TARGET_UNSETTLED: (
+        "no action needed; if it lasts, an administrator of the driver service or of the DaemonSet"
+        " controller"
+    ),
     WaitCode.TARGET_MISSING: "the author of the policy, or of the driver artefacts",
     WaitCode.JOBS: "the owners of the jobs",
     WaitCode.EVICTION: "the owners of the pods",
@@ -34,21 +45,48 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.QUIESCE: NO_ACTION_NEEDED,
     WaitCode.OLD_DRIVER: "the owner of a finalizer on the pod, or the administrator of the kubelet",
     WaitCode.UNLOAD: "the owners of the processes that use the GPU devices",
-    WaitCode.GATE: "an administrator of the driver agent, the driver image or NATS",
+    WaitCode.GATE: "an administrator of the driver agent, of the driver image or of NATS",
     WaitCode.DRIVER_START: NO_ACTION_NEEDED,
     WaitCode.VALIDATION: NO_ACTION_NEEDED,
     WaitCode.MIG: "an administrator, by another value of the label nvidia.com/mig.config",
     WaitCode.REBOOT: "the administrator of the machine, by rebooting the node",
-    WaitCode.FAILED: "an administrator, by a retry; the retries of the strategy; a new target",
-    WaitCode.LABEL_EDITED: "the field manager that edits the node; then a retry",
+    WaitCode.FAILED: "an administrator, by a retry; the author of the policy, by another driver",
+    WaitCode.LABEL_EDITED: (
+        "the user of the field manager that the details name, by restoring the value; then an"
+        " administrator, by a retry"
+    ),
     WaitCode.RECORD_LOST: "an administrator, by the request adopt or forget",
-    WaitCode.DRIVER_RESTARTING: "an administrator, by removing the cause; then a retry",
+    WaitCode.DRIVER_RESTARTING: "an administrator, by removing the cause and then by a retry",
     WaitCode.FOREIGN_OPERATOR: "an administrator, by removing one of the two operators",
-    WaitCode.POLICY_GONE: "the author of the policy",
+    WaitCode.POLICY_GONE: "the author of the policy, by creating it again",
     WaitCode.STALE: "no action needed; if it lasts, the administrator of the API server",
     WaitCode.BUS: "no action needed; if it lasts, the administrator of NATS",
-    WaitCode.REFUSED: "the administrator of what refuses the request",
+    WaitCode.REFUSED: (
+        "the administrator of what refuses the request, as the details say: an admission webhook, a"
+        " quota, the rights of Sluice, NATS"
+    ),
 }
+
+
+OF_POOLS: Final = frozenset(
+    {
+        WaitCode.BUDGET,
+        WaitCode.PROOF,
+        WaitCode.HALTED,
+        WaitCode.PAUSED,
+        WaitCode.FROZEN,
+        WaitCode.FOREIGN_OPERATOR,
+        WaitCode.POLICY_GONE,
+        WaitCode.STALE,
+        WaitCode.BUS,
+    }
+)
+"""Codes that a whole pool, or all of them, have at once."""
+
+
+def is_for_people(code: WaitCode, who: str) -> bool:
+    """Whether a wait is of one node, and somebody has to end it."""
+    return code not in OF_POOLS and not who.startswith(NO_ACTION_NEEDED)
 
 
 def wait(

@@ -8,18 +8,22 @@ from msgspec.structs import replace
 from libs.contracts.node import WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.pool.queues import CandidateQueue
+from libs.rollout.wait_reasons import is_for_people
 
 
 class WaitTracker(Mapping[str, Wait]):
     """By node name: every node that waits and has no step.
 
     A node has its own wait or that of its queue, whose reason thus changes in one place. `since`
-    is kept while the code stays the same.
+    is kept while the code stays the same. A wait changes with its code, and where it is for people
+    now and was not before.
     """
 
     def __init__(self) -> None:
         self.codes: dict[str, WaitCode] = {}
         """The last wait code of each node, also of those with a step."""
+        self._is_for_people: dict[str, bool] = {}
+        """Likewise, whether that wait was for people when it was returned last."""
         self._since: dict[str, float] = {}
         self._own: dict[str, Wait] = {}
         self._overrides: dict[str, Wait] = {}
@@ -46,7 +50,7 @@ class WaitTracker(Mapping[str, Wait]):
     def remember(self, name: str, wait: Wait) -> None:
         """Restore the wait that a node had before this process started."""
         if name not in self.codes:
-            self.codes[name], self._since[name] = wait.code, wait.since
+            self._set(name, wait.code, wait.who, wait.since)
 
     def put(self, name: str, own: Wait | None, queue: CandidateQueue | None) -> None:
         if own is not None:
@@ -63,23 +67,27 @@ class WaitTracker(Mapping[str, Wait]):
         names = self._overrides.keys() - overrides.keys()
         self._overrides = overrides
         for name, wait in overrides.items():
-            if name not in self._published or self.codes.get(name) is not wait.code:
+            if name not in self._published or self._changes(name, wait.code, wait.who):
                 names.add(name)
         return names
 
     def forget(self, name: str) -> None:
-        for by_name in (self.codes, self._since, self._own, self._queues):
+        self.clear(name)
+        for by_name in (self._own, self._queues):
             by_name.pop(name, None)
         self._published.pop(name, None)
 
     def update(self, name: str, at: float) -> Wait | None:
-        """Publish whether the node waits; return the wait if its code changed."""
-        code = self._code(name)
-        if code is None:
+        """Publish whether the node waits; return the wait if it changed."""
+        reason = self._reason(name)
+        if reason is None:
             self._published.pop(name, None)
             return None
         self._published[name] = None
-        return self[name] if self._set_code(name, code, at) else None
+        if not self._changes(name, *reason):
+            return None
+        self._set(name, *reason, at)
+        return self[name]
 
     def hide(self, name: str) -> None:
         """Hide the wait: a write to the node is not answered yet."""
@@ -91,26 +99,33 @@ class WaitTracker(Mapping[str, Wait]):
         if wait is None:
             self.clear(name)
             return None
-        self._set_code(name, wait.code, at)
+        self._set(name, wait.code, wait.who, at)
         return self._with_since(name, wait)
 
     def clear(self, name: str) -> bool:
         """Forget the wait; return whether there was one."""
         self._since.pop(name, None)
+        self._is_for_people.pop(name, None)
         return self.codes.pop(name, None) is not None
 
-    def _code(self, name: str) -> WaitCode | None:
+    def _reason(self, name: str) -> tuple[WaitCode, str] | None:
+        """Return the code of the wait, and who can end it; empty for a queue's."""
         wait = self._overrides.get(name) or self._own.get(name)
         if wait is not None:
-            return wait.code
+            return wait.code, wait.who
         queue = self._queues.get(name)
-        return None if queue is None or queue.blocked_by is None else queue.blocked_by.code
+        reason = None if queue is None else queue.blocked_by
+        return None if reason is None else (reason.code, "")
 
-    def _set_code(self, name: str, code: WaitCode, at: float) -> bool:
-        if self.codes.get(name) is code:
-            return False
-        self.codes[name], self._since[name] = code, at
-        return True
+    def _changes(self, name: str, code: WaitCode, who: str) -> bool:
+        if self.codes.get(name) is not code:
+            return True
+        return not self._is_for_people[name] and is_for_people(code, who)
+
+    def _set(self, name: str, code: WaitCode, who: str, at: float) -> None:
+        if self.codes.get(name) is not code:
+            self.codes[name], self._since[name] = code, at
+        self._is_for_people[name] = is_for_people(code, who)
 
     def _with_since(self, name: str, wait: Wait) -> Wait:
         since = self._since[name]

@@ -26,7 +26,7 @@ from libs.rollout.decision import Notice, Step, Wait, WriteNode, WriteRollout
 from libs.rollout.mig_at_rest import describe_mig_state
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import RESOLVED_BY
+from libs.rollout.wait_reasons import RESOLVED_BY, is_for_people
 from services.scheduler.drained import drained_seconds
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
@@ -93,7 +93,7 @@ class UpgradeEvents:
     # Decisions.
 
     def decided(self, decision: DecisionDelta) -> None:
-        """Report the waits whose code changed."""
+        """Report the waits that changed."""
         for name in decision.no_longer_waiting:
             self._set_wait(name, None)
         for name, wait in decision.waits.items():
@@ -117,10 +117,9 @@ class UpgradeEvents:
     def _set_wait(self, name: str, wait: Wait | None) -> None:
         state = self._node_states.state_of(name)
         before, state.waiting = state.waiting, wait
-        code = None if wait is None else wait.code
-        if (None if before is None else before.code) == code:
+        if not _is_change(before, wait):
             return
-        self._metrics.set_wait(name, code)
+        self._metrics.set_wait(name, None if wait is None else wait.code)
         pool, uid, now = self._pools.get(name, ""), self._uids.get(name, ""), self._clock.now()
         if wait is None:
             told = self._wait_events.told(name, uid, now)
@@ -320,6 +319,13 @@ class UpgradeEvents:
         """Unique by term, not by epoch: leaders share an epoch until one of them writes it."""
         self._count += 1
         return f"{prefix}/{self._term}/{self._count}"
+
+
+def _is_change(before: Wait | None, wait: Wait | None) -> bool:
+    """Whether the code changed, or the wait is for people now and was not before."""
+    if before is None or wait is None or before.code != wait.code:
+        return before is not wait
+    return is_for_people(wait.code, wait.who) and not is_for_people(before.code, before.who)
 
 
 def _phase_text(change: RolloutEvent) -> str:

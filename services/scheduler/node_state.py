@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.reports import Preflight
 from libs.rollout.decision import Wait
@@ -20,22 +21,14 @@ FAILURES_UNTIL_REFUSED: Final = 3
 class PreflightRequest(msgspec.Struct, kw_only=True):
     id: str
     boot_id: str
-    label: str
-    artefact: str = ""
-    removes: tuple[str, ...] = ()
-    at: float
-    answered: float | None = None
-    answer: Preflight | None = None
+    query: PreflightQuery
 
-    def view(self) -> PreflightQuery:
-        return PreflightQuery(
-            label=self.label,
-            asked_at=self.at,
-            artefact=self.artefact,
-            removes=self.removes,
-            answered_at=self.answered,
-            answer=self.answer,
-        )
+    def record_answer(self, answer: Preflight, *, at: float) -> None:
+        """Record the answer, and when the first one came."""
+        query = self.query
+        is_first = query.answered_at is None or query.answered_at < query.asked_at
+        answered_at = at if is_first else query.answered_at
+        self.query = replace(query, answered_at=answered_at, answer=answer)
 
 
 class StepFailure(msgspec.Struct, kw_only=True):
@@ -123,7 +116,5 @@ class NodeStates:
     def record_answer(self, name: str, answer: Preflight, *, at: float) -> None:
         """Record the answer if it is to the latest preflight request."""
         request = self.state_of(name).preflight
-        if request is not None and request.id == answer.check and request.answer is not answer:
-            if request.answered is None or request.answered < request.at:
-                request.answered = at
-            request.answer = answer
+        if request is not None and request.id == answer.check:
+            request.record_answer(answer, at=at)

@@ -21,7 +21,7 @@ from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import WaitCode
 from libs.kube.events import EventRecorder, InvolvedObject
 from libs.rollout.decision import Wait
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.rollout.wait_reasons import is_for_people
 from libs.runtime.logs import logger
 
 REASON: Final = "GPUDriverUpgradeWaits"
@@ -32,21 +32,6 @@ QUIET: Final = 120.0
 READ_SECONDS: Final = 10.0
 """Seconds in which the last events are read, before a leader decides."""
 
-OF_POOLS: Final = frozenset(
-    {
-        WaitCode.BUDGET,
-        WaitCode.PROOF,
-        WaitCode.HALTED,
-        WaitCode.PAUSED,
-        WaitCode.FROZEN,
-        WaitCode.FOREIGN_OPERATOR,
-        WaitCode.POLICY_GONE,
-        WaitCode.STALE,
-        WaitCode.BUS,
-    }
-)
-"""Codes that a whole pool, or all of them, have at once."""
-
 _log = logger()
 
 
@@ -55,6 +40,7 @@ class LastWait(msgspec.Struct, frozen=True):
 
     uid: str
     code: WaitCode | None
+    """None: the node did not wait, or for nothing that is told."""
     told: Mapping[WaitCode, float]
     """When each code was last told in a Kubernetes Event, as far as that is not long ago."""
 
@@ -103,17 +89,15 @@ class _LastWaits:
             return
         if isinstance(body, WaitEvent):
             told = {WaitCode(code): at for code, at in body.told.items()}
-            self.found[event.node] = LastWait(event.node_uid, body.code, told)
+            code = body.code
+            if code is not None and not is_for_people(code, body.who):
+                code = None
+            self.found[event.node] = LastWait(event.node_uid, code, told)
 
     def caught_up(self) -> None:
         self.complete.set()
 
     def lost(self) -> None: ...
-
-
-def is_told(wait: Wait) -> bool:
-    """Whether a wait is of one node, and somebody can end it."""
-    return wait.code not in OF_POOLS and not wait.who.startswith(NO_ACTION_NEEDED)
 
 
 class WaitEvents:
@@ -138,7 +122,7 @@ class WaitEvents:
 
     def began(self, name: str, uid: str, wait: Wait, now: float) -> None:
         """Record the Event of a wait that begins, unless its code was told within the hour."""
-        if not is_told(wait) or not uid:
+        if not is_for_people(wait.code, wait.who) or not uid:
             return
         told = self._told_of(name, uid)
         if now - told.get(wait.code, float("-inf")) < WINDOW:

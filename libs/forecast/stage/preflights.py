@@ -8,25 +8,22 @@ from libs.forecast.stage import agents
 from libs.forecast.stage.images import bring_image
 from libs.forecast.stage.objects import StageMachine
 from libs.forecast.stage.state import StageState
-from libs.rollout.decision import (
-    AskPreflight,
-)
-from libs.rollout.views.machine import EvictionExemption, PreflightQuery
+from libs.rollout.decision import AskPreflight
+from libs.rollout.preflight import open_query
+from libs.rollout.views.machine import EvictionExemption
 
 
 def start_preflight(state: StageState, name: str, leader: int, action: AskPreflight) -> bool:
-    """Ask the driver agent; return whether it could be asked."""
+    """Ask the driver agent, or list the pods first; return whether it could be asked."""
     if name not in state.machines or not state.bus_up or leader != state.leader:
         return False
     memory, check = state.memory_of(name), action.check
-    memory.preflight = PreflightQuery(
-        label=check.label,
-        asked_at=state.now,
-        artefact=check.artefact_digest,
-        removes=check.removes_pods,
-    )
+    before = memory.preflight if memory.preflight_boot == action.boot_id else None
+    memory.preflight = open_query(action, before, state.now)
     memory.preflight_boot = action.boot_id
     state.touch(name)
+    if action.awaits_pods:
+        return True
     if check.prefetch:
         bring_image(state, state.machines[name], check.label)
     arguments = (name, action.boot_id, leader, check)
@@ -44,11 +41,12 @@ def finish_preflight(
     agent = machine.agents["driver"]
     if not agents.is_live(agent) or not agents.is_connected(state, machine):
         return
-    if boot_id != machine.boot_id or memory.preflight.label != check.label:
+    query = memory.preflight
+    if boot_id != machine.boot_id or query.label != check.label or query.awaits_pods:
         return
     findings = tuple(_findings(machine, check))
     memory.preflight = msgspec.structs.replace(
-        memory.preflight,
+        query,
         removes=check.removes_pods,
         answered_at=state.now,
         answer=Preflight(check=f"check-{name}", label=check.label, findings=findings),

@@ -160,7 +160,7 @@ def _decode(kind: type[Any], value: Any) -> Any:
 
 
 def pods_part(state: StageState, name: str) -> Part:
-    """Return the driver pods, and other pods while the node is not done."""
+    """Return the driver pods, and other pods while the node is not done or is to be removed."""
     machine, node = state.machines.get(name), state.nodes.get(name)
     if machine is None or node is None:
         return {}
@@ -168,7 +168,8 @@ def pods_part(state: StageState, name: str) -> Part:
         "driver_pods": tuple(_driver_pod(pod) for pod in machine.drivers.values() if pod.in_api),
         "image_pull": image_pull(machine),
     }
-    if api.value(node, STATE) not in {"upgrade-done", "upgrade-failed"} or api.value(node, LEASE):
+    at_rest = api.value(node, STATE) in {"upgrade-done", "upgrade-failed"}
+    if not at_rest or api.value(node, LEASE) or _asks_for_removal(state, name):
         pool = state.pools.get(node.pool)
         part["pods"] = tuple(
             _workload_pod(tenant_pod, pool)
@@ -176,6 +177,12 @@ def pods_part(state: StageState, name: str) -> Part:
             if tenant_pod.in_api
         )
     return part
+
+
+def _asks_for_removal(state: StageState, name: str) -> bool:
+    """Whether the last preflight check is about the removal of the driver."""
+    memory = state.memory.get(name)
+    return memory is not None and memory.preflight is not None and not memory.preflight.label
 
 
 def _driver_pod(pod: StageDriverPod) -> DriverPod:

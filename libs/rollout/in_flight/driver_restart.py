@@ -36,6 +36,7 @@ from libs.rollout.node_driver import waits_at_gate
 from libs.rollout.node_writes import record_for_restart
 from libs.rollout.views.machine import Component
 from libs.rollout.views.pool import Readiness
+from libs.rollout.wait_reasons import DRIVER_AGENT_LATE
 
 _UNLOADING_PHASES = frozenset({"old-driver", "unload"})
 """Phases of a swap in which the old driver is still loaded or running."""
@@ -162,7 +163,8 @@ def _send_swap(f: InFlightNode) -> NodeOutcome:
     )
     kind = sent.command.kind.value
     detail = f"waiting for the driver agent to begin {kind}"
-    wait = state_wait(f, WaitCode.UNLOAD, detail, until=_unload_wait_until(f, sent.command))
+    until = _unload_wait_until(f, sent.command)
+    wait = state_wait(f, WaitCode.UNLOAD, detail, who=DRIVER_AGENT_LATE, until=until)
     because = f"send {kind} {sent.command.order} to the driver agent"
     return Step(actions=(sent,), because=because, wait=wait)
 
@@ -204,7 +206,7 @@ def _await_swap(f: InFlightNode, driver: Component, command: Command) -> NodeOut
         if refused:
             wait = state_wait(f, WaitCode.GATE, f"the driver agent {refused}")
             return recheck_at(wait, command.deadline, f.now)
-        return state_wait(f, WaitCode.UNLOAD, _progress_text(f))
+        return state_wait(f, WaitCode.UNLOAD, _progress_text(f), who=DRIVER_AGENT_LATE)
     if progress.phase not in _UNLOADING_PHASES:
         detail = _progress_text(f)
         is_at_gate = progress.phase == "gate"
@@ -221,7 +223,7 @@ def _finish(f: InFlightNode) -> NodeOutcome:
         if f.node.modules_reported and f.node.loaded is None:
             return finish_removal(f)
         detail = "waiting for the driver agent to report that no driver is loaded"
-        return state_wait(f, WaitCode.UNLOAD, detail)
+        return state_wait(f, WaitCode.UNLOAD, detail, who=DRIVER_AGENT_LATE)
     pod = f.new_pod
     ready = installs_on_host(f) or (pod is not None and pod.ready and pod.started is not None)
     if not ready or f.node.loaded is None:

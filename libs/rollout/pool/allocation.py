@@ -1,6 +1,7 @@
 """Grant starts to the candidates of a pool in their order, within each of its limits.
 
-A node keeps its turn while its agent has time to answer the preflight check.
+A node keeps its turn while its pods are listed for the preflight check, and while its agent has
+time to answer it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,12 @@ from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.pool.headroom import Headroom
 from libs.rollout.pool.queues import CandidateQueue, CandidateQueues, QueueKey, Rank
 from libs.rollout.pool.tally import PoolTally
-from libs.rollout.preflight import PreflightPhase, is_image_unrequested, preflight_status
+from libs.rollout.preflight import (
+    PODS_UNLISTED,
+    PreflightPhase,
+    is_image_unrequested,
+    preflight_status,
+)
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -128,7 +134,8 @@ class _Grants(msgspec.Struct, frozen=True):
             self.allocation.probes = self.fresh.probes
             self.allocation.wake_at = self.fresh.wake_at
         if status.phase is PreflightPhase.NEEDED:
-            self._request_check(node, candidate, self._preflight_wait(_ANSWER_PENDING, None))
+            detail = PODS_UNLISTED if node.pods is None else _ANSWER_PENDING
+            self._request_check(node, candidate, self._preflight_wait(detail, None))
         elif status.phase is PreflightPhase.PENDING:
             detail = status.detail or _ANSWER_PENDING
             self.allocation.waits[name] = self._preflight_wait(detail, status.due)
@@ -157,10 +164,23 @@ class _Grants(msgspec.Struct, frozen=True):
     def _preflight_wait(self, detail: str, until: float | None) -> Wait:
         return wait(WaitCode.PREFLIGHT, detail, self.now, until, who=NO_ACTION_NEEDED)
 
-    def _request_check(self, node: NodeView, candidate: Candidate, wait_meanwhile: Wait) -> None:
+    def _request_check(
+        self,
+        node: NodeView,
+        candidate: Candidate,
+        wait_meanwhile: Wait,
+        *,
+        keeps_findings: bool = False,
+    ) -> None:
         if candidate.check is not None:
+            asks = AskPreflight(
+                boot_id=node.boot_id,
+                check=candidate.check,
+                awaits_pods=node.pods is None,
+                keeps_findings=keeps_findings,
+            )
             self.allocation.preflight_steps[node.name] = Step(
-                actions=(AskPreflight(boot_id=node.boot_id, check=candidate.check),),
+                actions=(asks,),
                 because="run the preflight check before the cordon",
                 wait=wait_meanwhile,
             )
@@ -198,7 +218,9 @@ class _Grants(msgspec.Struct, frozen=True):
         for name in islice(due, free):
             blocked_wait = self.queues.blocked[name].wait
             if blocked_wait is not None:
-                self._request_check(self.nodes[name], self.queues.candidates[name], blocked_wait)
+                self._request_check(
+                    self.nodes[name], candidates[name], blocked_wait, keeps_findings=True
+                )
 
 
 def next_token(node: NodeView) -> int:

@@ -77,14 +77,18 @@ def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
         detail = f"Rollout {key} is paused (spec.brake: Pause)"
         return Pause(PauseReason.BRAKE, BlockReason(WaitCode.PAUSED, detail))
     if pool.errors:
-        block = BlockReason(WaitCode.PAUSED, "; ".join(pool.errors), "the author of the policy")
+        who = "the author of the policy or of its RolloutStrategy"
+        block = BlockReason(WaitCode.PAUSED, "; ".join(pool.errors), who)
         return Pause(PauseReason.POLICY_INVALID, block)
     if not pool.upgrade.auto_upgrade:
         detail = (
             "autoUpgrade is off in the policy: a node keeps its driver until somebody deletes its"
             " driver pod"
         )
-        who = "an administrator, by deleting the driver pod of the node, or by autoUpgrade"
+        who = (
+            "an administrator, by deleting the driver pod of the node; the author of the policy, by"
+            " autoUpgrade"
+        )
         return Pause(PauseReason.AUTO_UPGRADE_OFF, BlockReason(WaitCode.PAUSED, detail, who))
     return None
 

@@ -166,8 +166,12 @@ class PreflightQuery(msgspec.Struct, frozen=True, kw_only=True):
     asked_at: float
     artefact: str = ""
     """With the host method: the digest that was looked at."""
+    awaits_pods: bool = False
+    """Nothing is sent before the pods of the node are listed."""
     removes: tuple[str, ...] | None = None
     """Uids of the pods announced as leaving; None: no longer known."""
+    repeated: bool = False
+    """The check before had findings too."""
     answered_at: float | None = None
     answer: Preflight | None = None
 

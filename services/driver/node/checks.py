@@ -117,7 +117,7 @@ _FABRIC_MANAGER: Final = Finding(
 _UNPACKING: Final = Finding(
     code=ARTEFACT,
     message="the driver's artefact is being verified and unpacked on this machine",
-    remedy="none: the check is repeated",
+    remedy="no action needed: the check is repeated",
 )
 
 

@@ -29,6 +29,7 @@ from libs.rollout.decision import (
     WriteRollout,
     WriteSlot,
 )
+from libs.rollout.preflight import open_query
 from libs.runtime.logs import logger
 from services.scheduler.effects.evictions import Evictions
 from services.scheduler.effects.retries import (
@@ -226,21 +227,16 @@ class Executor:
             )
 
     async def _ask_preflight(self, name: str, action: AskPreflight) -> None:
-        state, label = self._node_states.state_of(name), action.check.label
-        artefact, before = action.check.artefact_digest, state.preflight
-        asked = action.boot_id, label, artefact
-        if before is not None and (before.boot_id, before.label, before.artefact) != asked:
-            before = None
+        state = self._node_states.state_of(name)
+        before = state.preflight
+        query = None if before is None or before.boot_id != action.boot_id else before.query
         state.preflight = PreflightRequest(
             id=self._env.ids.new(),
             boot_id=action.boot_id,
-            label=label,
-            artefact=artefact,
-            removes=action.check.removes_pods,
-            at=self._clock.now(),
-            answered=None if before is None else before.answered,
-            answer=None if before is None else before.answer,
+            query=open_query(action, query, self._clock.now()),
         )
+        if action.awaits_pods:
+            return  # the pods of a node with a request are followed
         check = subjects.Check(
             cluster=self._cluster,
             node=name,

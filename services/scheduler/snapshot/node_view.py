@@ -190,7 +190,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
             )
             for pod in pods
         ),
-        preflight=preflight.view()
+        preflight=preflight.query
         if preflight is not None and preflight.boot_id == info.boot_id
         else None,
         evictions=_evictions(state, pods),

@@ -6,6 +6,7 @@ from libs.contracts.events import EventKind, RolloutEvent
 from libs.contracts.message import decode
 from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, NodeRecord
 from libs.contracts.queries import PlanQuery
+from services.driver.node.agent import INTERVAL
 from services.scheduler import resources
 from tests.component.scheduler.world import (
     CORDON,
@@ -135,6 +136,7 @@ async def test_a_preflight_finding_blocks_its_node_with_the_reason(world: World)
 @in_world
 async def test_a_failed_validation_fails_the_node_and_halts(world: World) -> None:
     scheduler, _ = await world.complete_first_rollout("a", "b")
+    await world.sleep(2 * INTERVAL)  # both nodes are equally busy again, as their agents report
     await world.apply_policy(NEW)
     await world.until_state("a", "pod-restart-required")
     world.machines["a"].break_gpu(0)

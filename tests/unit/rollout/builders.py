@@ -376,11 +376,11 @@ def done(name: str = "node-1", target: str = NEW, **changes: Any) -> NodeView:
 
 
 def required(name: str = "node-1", target: str = OLD, **changes: Any) -> NodeView:
-    """Return a node that runs a proven target and is stamped for another."""
+    """Return a node that runs a proven target and is stamped for another; its pods are listed."""
     view = done(name, target)
     assert isinstance(view.record, NodeRecord)
     state = UpgradeState.UPGRADE_REQUIRED
-    view = replace(view, state=state, record=replace(view.record, state=state))
+    view = replace(view, state=state, record=replace(view.record, state=state), pods=())
     return replace(view, **changes)
 
 

@@ -71,7 +71,7 @@ def test_a_lease_without_words_is_still_told() -> None:
     assert describe_lease(odd) == "a person has the node"
     repaired = done(lease=lease(owner=LeaseOwner.REPAIR))
     assert describe_lease(repaired) == "the node is leased by repair"
-    assert "by removing it" in lease_ended_by(repaired)
+    assert "by removing the lease" in lease_ended_by(repaired)
 
 
 def test_what_a_person_wrote_is_cut_and_cleaned() -> None:

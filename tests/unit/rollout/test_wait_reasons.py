@@ -17,6 +17,18 @@ def test_every_code_names_its_resolver() -> None:
     assert all(RESOLVED_BY.values())
 
 
+CLAUSE = re.compile(
+    r"no action needed|(if it lasts, |then |or, if [^,]+, )?(an?|the) "
+    r"(administrator|author|owners?|user)\b.*"
+)
+
+
+@pytest.mark.parametrize("code", WaitCode)
+def test_each_part_of_a_resolver_names_a_person_or_needs_nobody(code: WaitCode) -> None:
+    for clause in RESOLVED_BY[code].split("; "):
+        assert CLAUSE.fullmatch(clause), clause
+
+
 def test_the_page_lists_exactly_these_codes() -> None:
     part = PAGE.read_text().split('<a id="waits"></a>')[1].split('<a id="')[0]
     assert set(re.findall(r"^\| `([a-z-]+)`", part, re.MULTILINE)) == {

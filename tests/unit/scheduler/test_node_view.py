@@ -11,6 +11,7 @@ from libs.contracts.facts import Cdi, ContainerRuntime, Facts
 from libs.contracts.message import encode
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, NodeRequest
 from libs.contracts.reports import Preflight
+from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from services.scheduler.node_state import NodeState, NodeStates, PendingEviction, PreflightRequest
 from services.scheduler.resources import Node, Pod
@@ -163,28 +164,25 @@ def test_a_deleted_pod_has_no_pending_eviction() -> None:
     assert (each.uid, each.since, each.refused) == ("t", 1.0, "no")
 
 
+QUERY = PreflightQuery(label="l", asked_at=5.0)
+
+
 def test_a_preflight_of_another_boot_is_ignored() -> None:
-    request = PreflightRequest(id="1", boot_id="b1", label="l", at=5.0)
-    view = view_of(state=NodeState(evictions={}, preflight=request))
-    assert view.preflight is not None
-    assert (view.preflight.label, view.preflight.asked_at, view.preflight.answered_at) == (
-        "l",
-        5.0,
-        None,
-    )
-    other = PreflightRequest(id="1", boot_id="b0", label="l", at=5.0)
+    request = PreflightRequest(id="1", boot_id="b1", query=QUERY)
+    assert view_of(state=NodeState(evictions={}, preflight=request)).preflight == QUERY
+    other = PreflightRequest(id="1", boot_id="b0", query=QUERY)
     assert view_of(state=NodeState(evictions={}, preflight=other)).preflight is None
 
 
 def test_only_the_first_answer_to_the_latest_preflight_counts() -> None:
     states = NodeStates()
     state = states.of_uid("a", "u")
-    state.preflight = PreflightRequest(id="2", boot_id="b1", label="l", at=5.0)
+    state.preflight = PreflightRequest(id="2", boot_id="b1", query=QUERY)
     states.record_answer("a", Preflight(check="1", label="l"), at=6.0)
-    assert state.preflight.answered is None
+    assert state.preflight.query == QUERY
     states.record_answer("a", Preflight(check="2", label="l"), at=7.0)
     states.record_answer("a", Preflight(check="2", label="l"), at=9.0)
-    assert state.preflight.answered == 7.0
+    assert state.preflight.query.answered_at == 7.0
     assert states.of_uid("a", "another").preflight is None
 
 

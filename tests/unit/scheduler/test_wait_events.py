@@ -5,17 +5,22 @@ from typing import Any
 
 import pytest
 
+from libs.contracts import subjects
+from libs.contracts.events import Event, EventKind, WaitEvent
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
 from libs.contracts.node import WaitCode
 from libs.rollout.decision import Wait
-from libs.rollout.wait_reasons import RESOLVED_BY
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, OF_POOLS, RESOLVED_BY, is_for_people
+from libs.testing.bus import LocalServer
+from libs.testing.simulation import Sim, run
 from services.scheduler.wait_events import (
-    OF_POOLS,
     QUIET,
     REASON,
     WINDOW,
     LastWait,
     WaitEvents,
-    is_told,
+    read_last_waits,
 )
 
 START = 1000.0
@@ -122,10 +127,36 @@ def test_without_the_bus_a_new_leader_takes_what_it_finds_for_told(recorder: Rec
     assert len(recorder.events) == 1
 
 
+async def last_waits(sim: Sim, *waits: WaitEvent) -> Mapping[str, LastWait] | None:
+    """Return what a new leader reads after another reported these waits of a node."""
+    bus = LocalServer(env=sim.env("bus")).connect(Identity(writer=Writer.SCHEDULER))
+    await bus.ensure(subjects.EVENTS)
+    subject = subjects.Event(
+        cluster="default", node="n1", writer=Writer.SCHEDULER, kind=EventKind.WAIT
+    )
+    for number, body in enumerate(waits):
+        event = Event.of(
+            body, id=str(number), at=START, writer="scheduler", message="m", node="n1",
+            node_uid="u1",
+        )  # fmt: skip
+        await bus.store(subjects.EVENTS, str(subject), encode(event))
+    return await read_last_waits(bus)
+
+
+def test_a_wait_that_ended_by_itself_is_told_by_a_new_leader_if_somebody_has_to_end_it(
+    recorder: Recorder,
+) -> None:
+    for who, events in ((NO_ACTION_NEEDED, 1), ("an administrator", 0)):
+        recorder.events.clear()
+        before = WaitEvent(pool="p", code=WaitCode.PREFLIGHT, who=who)
+        earlier = run(lambda sim, before=before: last_waits(sim, before), seed=1)
+        leader(recorder, earlier).began("n1", "u1", wait(WaitCode.PREFLIGHT), START + 5)
+        assert len(recorder.events) == events
+
+
 def test_waits_of_pools_and_those_that_end_by_themselves_are_not_told() -> None:
-    told = {code for code in RESOLVED_BY if is_told(wait(code))}
+    told = {code for code, who in RESOLVED_BY.items() if is_for_people(code, who)}
     assert not told & OF_POOLS
     assert told.isdisjoint({WaitCode.BACK_OFF, WaitCode.VALIDATION, WaitCode.QUIESCE})
     assert {WaitCode.PDB, WaitCode.JOBS, WaitCode.FAILED, WaitCode.PREFLIGHT} <= told
-    assert not is_told(wait(WaitCode.DRIVER_START))
-    assert is_told(wait(WaitCode.DRIVER_START, who="the administrator of the machine"))
+    assert is_for_people(WaitCode.DRIVER_START, "the administrator of the machine")

@@ -12,6 +12,7 @@ from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import is_for_people
 from tests.unit.rollout.builders import NOW
 from tests.unit.rollout.decide.random_fleets import NAMES, OTHER, POOL, moments, nodes, pools
 
@@ -66,6 +67,7 @@ class IncrementalAndFull:
             before, wait = self.waiting.get(name), waits.get(name)
             if wait is not None:
                 is_new = before is None or before.code is not wait.code
+                is_new = is_new or (_is_for_people(wait) and not _is_for_people(before))
                 assert (name in delta.waits) is is_new, name
             elif name not in delta.steps and not node.write_pending:
                 assert (name in delta.no_longer_waiting) is (before is not None), name
@@ -75,6 +77,10 @@ class IncrementalAndFull:
             self.waiting[name] = wait
         for name, step in delta.steps.items():
             self.waiting[name] = step.wait
+
+
+def _is_for_people(wait: Wait | None) -> bool:
+    return wait is not None and is_for_people(wait.code, wait.who)
 
 
 def random_pair(random: Random) -> IncrementalAndFull:

@@ -145,6 +145,19 @@ def test_pods_to_be_removed_are_no_finding() -> None:
     assert answer.findings == ()
 
 
+def test_the_pods_of_a_node_whose_driver_is_to_be_removed_are_listed_before_it_is_asked() -> None:
+    scenario = StageScenario(tenants=(Tenant(name="web"),))
+    assert scenario.node.pods is None
+    removal = PreflightCheck(label="")
+    boot_id = scenario.node.boot_id
+    scenario.carry_out(AskPreflight(boot_id=boot_id, check=removal, awaits_pods=True), wait=3.0)
+    assert preflight_of(scenario).answer is None
+    assert [pod.name for pod in scenario.node.pods or ()] == ["web"]
+    ask(scenario, removal)
+    scenario.advance(3)
+    assert preflight_of(scenario).answer is not None
+
+
 def test_a_silent_agent_does_not_answer() -> None:
     scenario = StageScenario()
     scenario.faults.stop_agent(NODE, "driver")

@@ -108,8 +108,14 @@ def code_of(decision: Decision, name: str) -> WaitCode:
 
 
 def asked_of(decision: Decision) -> dict[str, PreflightCheck]:
+    """Return the checks that are sent, by node."""
+    asks = asks_of(decision).items()
+    return {name: ask.check for name, ask in asks if not ask.awaits_pods}
+
+
+def asks_of(decision: Decision) -> dict[str, AskPreflight]:
     return {
-        name: action.check
+        name: action
         for name, step in decision.steps.items()
         for action in step.actions
         if isinstance(action, AskPreflight)
@@ -122,6 +128,7 @@ __all__ = [
     "NEW",
     "NOW",
     "asked_of",
+    "asks_of",
     "candidate",
     "candidates",
     "checked",

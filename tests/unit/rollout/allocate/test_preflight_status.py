@@ -1,28 +1,35 @@
 """Preflight queries before a start, and what their answers hold up (docs/states.md#d-9)."""
 
+import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import WaitCode
-from libs.rollout.decision import Wait
+from libs.contracts.reports import Finding, Preflight
+from libs.rollout.decision import AskPreflight, Decision, Wait
 from libs.rollout.pool.allocation import PREFLIGHTS_AHEAD, RECHECKS_AT_ONCE
+from libs.rollout.preflight import PODS_UNLISTED, open_query
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, RESOLVED_BY
 from tests.unit.rollout.allocate.builders import (
     FINDING,
     asked_of,
+    asks_of,
     candidate,
     candidates,
     checked,
     code_of,
     decided,
     granted_to,
+    instant,
     of_target,
     open_pool,
 )
 from tests.unit.rollout.builders import NEW, NOW, OLD, label_of, on_host, required
 
 TWO = open_pool(upgrade={"max_parallel_upgrades": 0, "max_unavailable": 2}, record=of_target())
+BY_REMEDY, OR_WITHOUT = "an administrator, by the remedy", "or by the request without-preflight"
 SILENT = Wait(code=WaitCode.AGENT_SILENT, detail="", since=NOW - 60)
 
 
@@ -101,17 +108,146 @@ def test_an_answer_is_about_one_artefact() -> None:
     assert asked_of(decided(on_hosts, other))["node-1"].artefact_digest == artefact
 
 
-def test_a_preflight_is_repeated_when_more_pods_are_to_be_removed() -> None:
-    """Agents hold the devices open too, and the pods of a node are listed only before its start."""
-    agent = WorkloadPod(
-        namespace="sluice", name="agent", uid="pod-agent", exemption=EvictionExemption.SLUICE
+def test_nothing_is_asked_before_the_pods_of_the_node_are_listed() -> None:
+    decision = decided(TWO, *(required(f"node-{n:02}", pods=None) for n in range(3)))
+    assert asked_of(decision) == {}
+    assert [ask.awaits_pods for ask in asks_of(decision).values()] == [True] * 3
+    first, _, third = (decision.steps[f"node-{n:02}"].wait for n in range(3))
+    assert first is not None
+    assert (first.code, first.detail, first.who) == (
+        WaitCode.PREFLIGHT,
+        PODS_UNLISTED,
+        NO_ACTION_NEEDED,
     )
-    found = replace(checked(required("node-00"), FINDING), pods=(agent,))
-    assert found.preflight is not None
-    drivers = tuple(pod.uid for pod in found.driver_pods)
-    for removes, again in ((None, False), (drivers, True), ((*drivers, agent.uid), False)):
-        node = replace(found, preflight=replace(found.preflight, removes=removes))
-        assert list(asked_of(decided(TWO, node))) == ["node-00"] * again
+    assert third is not None
+    assert third.code is WaitCode.BUDGET
+
+
+def unlisted(name: str, seconds: float) -> NodeView:
+    """Return a node whose check has waited for its pods for these seconds."""
+    node = queried(name, seconds)
+    assert node.preflight is not None
+    return replace(node, pods=None, preflight=replace(node.preflight, awaits_pods=True))
+
+
+def test_a_node_keeps_its_turn_until_its_pods_are_listed_and_is_asked_then() -> None:
+    waiting, others = unlisted("node-00", 9.9), candidates(3)[1:]
+    decision = decided(TWO, waiting, *others)
+    assert decision.rollouts[0].granted == ("node-01",)
+    assert asks_of(decision) == {}
+    wait = decision.waits["node-00"]
+    assert (wait.detail, wait.until) == (PODS_UNLISTED, NOW - 9.9 + 10)
+    listed = decided(TWO, replace(waiting, pods=()), *others)
+    assert listed.rollouts[0].granted == ("node-01",)
+    assert list(asked_of(listed)) == ["node-00"]
+
+
+def test_a_node_whose_pods_cannot_be_listed_holds_up_only_itself() -> None:
+    waiting, others = unlisted("node-00", 10.0), candidates(3)[1:]
+    decision = decided(TWO, waiting, *others)
+    assert decision.rollouts[0].granted == ("node-01", "node-02")
+    assert asks_of(decision) == {}
+    wait = decision.waits["node-00"]
+    assert wait.code is WaitCode.PREFLIGHT
+    assert wait.detail == f"{PODS_UNLISTED}, for more than 10 s"
+    assert "the administrator of the API server" in wait.who
+    assert list(asked_of(decided(TWO, replace(waiting, pods=())))) == ["node-00"]
+
+
+class Node:
+    """A node in a pool of three, on which another pod is created while each check is answered."""
+
+    def __init__(self) -> None:
+        self.view = required("node-00")
+        self.at = NOW
+
+    def decide(self) -> Decision:
+        return decided(TWO, self.view, *candidates(3)[1:], now=instant(self.at))
+
+    def ask(self) -> AskPreflight:
+        ask = asks_of(self.decide())["node-00"]
+        self.at += 1
+        self.view = replace(self.view, preflight=open_query(ask, self.view.preflight, self.at))
+        return ask
+
+    def answer(self, *findings: Finding) -> None:
+        query = self.view.preflight
+        assert query is not None
+        answer = Preflight(check="c", label=query.label, findings=findings)
+        self.at += 1
+        query = replace(query, answered_at=self.at, answer=answer)
+        pods = self.view.pods or ()
+        uid = f"pod-agent-{len(pods)}"
+        agent = WorkloadPod(
+            namespace="sluice", name="agent", uid=uid, exemption=EvictionExemption.SLUICE
+        )
+        self.view = replace(self.view, preflight=query, pods=(*pods, agent))
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """The pods that the check would name now."""
+        return tuple(pod.uid for pod in (*self.view.driver_pods, *(self.view.pods or ())))
+
+
+def test_what_may_be_a_pod_that_leaves_is_asked_again_and_the_node_keeps_its_turn() -> None:
+    """A pod that was created since holds the devices open too."""
+    node = Node()
+    assert node.ask().check.removes_pods == node.pods
+    node.answer(FINDING)
+    decision = node.decide()
+    assert decision.rollouts[0].granted == ("node-01",)
+    wait = decision.steps["node-00"].wait
+    assert wait is not None
+    assert "full" not in wait.detail
+    assert set(node.ask().check.removes_pods) == set(node.pods)
+    assert node.decide().waits["node-00"].detail == wait.detail
+    node.answer()
+    assert node.decide().rollouts[0].granted == ("node-00", "node-01")
+
+
+def test_what_the_second_check_finds_counts_whatever_pods_are_created() -> None:
+    node = Node()
+    for _ in range(2):
+        node.ask()
+        node.answer(FINDING)
+    for _ in range(3):
+        decision = node.decide()
+        assert decision.rollouts[0].granted == ("node-01", "node-02")
+        wait = decision.steps["node-00"].wait
+        assert wait is not None
+        assert "the disk is full" in wait.detail
+        assert node.ask().keeps_findings
+        assert "the disk is full" in node.decide().waits["node-00"].detail
+        node.answer(FINDING)
+
+
+def test_what_a_check_finds_counts_at_once_if_no_more_pods_leave() -> None:
+    node = Node()
+    node.ask()
+    asked = node.view
+    node.answer(FINDING)
+    node.view = replace(node.view, pods=asked.pods)
+    decision = node.decide()
+    assert decision.rollouts[0].granted == ("node-01", "node-02")
+    assert asks_of(decision) == {}
+    assert "the disk is full" in decision.waits["node-00"].detail
+
+
+@pytest.mark.parametrize(
+    ("remedies", "who"),
+    [
+        (("",), RESOLVED_BY[WaitCode.PREFLIGHT]),
+        (("make room", "make room", ""), f"{BY_REMEDY} (disk: make room) {OR_WITHOUT}"),
+        (("no action needed: the check is repeated",), NO_ACTION_NEEDED),
+        (
+            ("no action needed: the check is repeated", "make room"),
+            f"{BY_REMEDY} (disk: make room) {OR_WITHOUT}",
+        ),
+    ],
+)
+def test_who_can_end_the_wait_for_findings(remedies: tuple[str, ...], who: str) -> None:
+    findings = [replace(FINDING, remedy=remedy) for remedy in remedies]
+    assert decided(TWO, checked(required("node-00"), *findings)).waits["node-00"].who == who
 
 
 def test_a_finding_holds_up_only_its_own_node() -> None:
@@ -136,7 +272,9 @@ def test_old_findings_are_rechecked_a_few_at_a_time() -> None:
     wait = decision.waits["node-19"]
     assert wait.code is WaitCode.PREFLIGHT
     assert "the disk is full" in wait.detail
-    assert wait.who == "disk: make room"
+    assert wait.who == (
+        "an administrator, by the remedy (disk: make room) or by the request without-preflight"
+    )
     out = [
         replace(view, preflight=replace(view.preflight, asked_at=NOW - 1))  # type: ignore[type-var]
         for view in nodes[:RECHECKS_AT_ONCE]

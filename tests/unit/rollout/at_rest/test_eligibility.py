@@ -7,13 +7,12 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import PreflightCheck
 from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, NodeRequest, Operation, WaitCode
-from libs.contracts.reports import PodUse, Usage
 from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Wait
 from libs.rollout.eligibility import is_broken
-from libs.rollout.preflight import build_check, needs_preflight
+from libs.rollout.preflight_check import build_check, needs_preflight
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
@@ -197,13 +196,6 @@ def test_a_preflight_names_the_driver_and_the_pods_to_be_removed() -> None:
     drained = candidate_of(step_at_rest(required(pods=pods), drain_pool, instant()))
     assert drained.check is not None
     assert drained.check.removes_pods == tuple(sorted((*removed, "pod-web")))
-
-
-def test_unknown_pods_are_taken_from_the_agent_report() -> None:
-    use = Usage(pods=(PodUse(pod_uid="pod-a", gpus=2), PodUse(pod_uid="pod-b", processes=1)))
-    outcome = candidate_of(step_at_rest(required(usage=use), pool(), instant()))
-    assert outcome.check is not None
-    assert outcome.check.removes_pods == ("pod-a", f"pod-{OLD}-node-1")
 
 
 WAIVED = NodeRequest.WITHOUT_PREFLIGHT

@@ -15,7 +15,15 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
-from tests.unit.rollout.allocate.builders import candidate, checked, entry, of_target, open_pool
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from tests.unit.rollout.allocate.builders import (
+    FINDING,
+    candidate,
+    checked,
+    entry,
+    of_target,
+    open_pool,
+)
 from tests.unit.rollout.builders import (
     NEW,
     NOW,
@@ -153,6 +161,20 @@ def test_an_expiring_entry_of_another_pool_sets_the_wake_up() -> None:
         flight = InFlight(node="n", token=1, target=NEW, since=NOW - age)
         check = IncrementalCheck([FIRST_POOL, with_entries(OTHER_POOL, **{view.uid: flight})], view)
         assert check.decide().wake_at == woken
+
+
+def test_a_wait_changes_once_more_when_somebody_has_to_end_it() -> None:
+    asked = checked(required("n"), asked=NOW - 2, answered=None)
+    check = IncrementalCheck(FIRST_POOL, asked)
+    assert check.decide().waits["n"].who == NO_ACTION_NEEDED
+    found = checked(required("n"), FINDING)
+    check.update([found])
+    changed = check.decide(instant(NOW + 1)).waits["n"]
+    assert (changed.code, changed.since) == (WaitCode.PREFLIGHT, NOW)
+    assert changed.who.startswith("an administrator")
+    for view in (asked, found):
+        check.update([view])
+        assert check.decide(instant(NOW + 1)).waits == {}
 
 
 # Changes of pools and nodes.

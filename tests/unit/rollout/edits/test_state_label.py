@@ -260,7 +260,7 @@ def test_a_second_edit_names_every_label_to_restore() -> None:
     outcome = wait_of(handle_edits(label_edited(view, ""), pool(), instant()))
     for part in (STATE_LABEL, "pod-restart-required", DRIVER_LABEL, label_of(NEW)):
         assert part in outcome.detail
-    assert outcome.who.startswith(PERSON)
+    assert outcome.who.startswith(f"the user of {PERSON}")
 
 
 def test_a_restored_state_leaves_cordon_and_driver_label_alone() -> None:

@@ -86,8 +86,8 @@ def first_write(
     ("view", "operation", "state", "cordon", "deadline"),
     [
         (required(pods=(JOB,)), Operation.UPGRADE, S.WAIT_FOR_JOBS_REQUIRED, True, 600),
-        (required(), Operation.UPGRADE, S.WAIT_FOR_JOBS_REQUIRED, True, 600),
-        (required(pods=()), Operation.UPGRADE, S.POD_DELETION_REQUIRED, True, 300),
+        (required(pods=None), Operation.UPGRADE, S.WAIT_FOR_JOBS_REQUIRED, True, 600),
+        (required(), Operation.UPGRADE, S.POD_DELETION_REQUIRED, True, 300),
         (failed(pods=()), Operation.SAME_LABEL, S.POD_DELETION_REQUIRED, True, 300),
         (done(excluded=True), Operation.REMOVE, S.WAIT_FOR_JOBS_REQUIRED, True, 600),
         (required(pods=(JOB,)), Operation.RESTART, S.POD_RESTART_REQUIRED, True, 1800),
