@@ -171,7 +171,7 @@ async def _rights(cluster: Cluster, namespace: str, access: Access) -> list[Chec
 
 
 async def _scheduler(access: Access) -> list[Check]:
-    from libs.ctl.asking import open_scheduler
+    from libs.ctl.bus import open_scheduler
 
     if not access.nats:
         return [checks.unknown("NATS", "no address is given: name it with --nats")]

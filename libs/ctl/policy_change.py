@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from libs.contracts.queries import PlanQuery
 from libs.ctl.answers import PlannedFile
-from libs.ctl.applying import (
+from libs.ctl.applied_policy import (
     FieldChange,
     applied_spec,
     as_object,

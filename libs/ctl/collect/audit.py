@@ -100,7 +100,7 @@ async def _events(access: Access) -> tuple[tuple[Event, ...] | None, str]:
         return None, "no address of NATS is given (--nats or SLUICE_NATS_URL)"
     from libs.bus.events import RecordedEvent, read_events
     from libs.bus.port import BusError
-    from libs.ctl.asking import open_bus
+    from libs.ctl.bus import open_bus
 
     try:
         async with open_bus(access) as bus, read_events(bus=bus, cluster=access.cluster) as stored:
@@ -115,7 +115,7 @@ async def _journals(
 ) -> JournalsRead:
     """Let the journals of the agents be judged; events were read before, so that they are older."""
     from libs.contracts.queries import JournalAnswer, QueryVerb
-    from libs.ctl.asking import open_scheduler
+    from libs.ctl.bus import open_scheduler
 
     try:
         async with open_scheduler(access) as scheduler:

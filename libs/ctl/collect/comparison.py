@@ -18,7 +18,7 @@ async def gather_comparison(access: Access, *, pool: str, version: str) -> Compa
     from libs.bus.events import RecordedEvent, read_events
     from libs.bus.port import BusError
     from libs.contracts.message import MalformedMessage
-    from libs.ctl.asking import open_bus
+    from libs.ctl.bus import open_bus
     from libs.ctl.failures import bus_failure
 
     versions = await known_versions(access)

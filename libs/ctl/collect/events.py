@@ -13,7 +13,7 @@ async def follow_events(
     """Yield the events of the stream, in order; with `follow` without end."""
     from libs.bus.events import RecordedEvent, read_events
     from libs.bus.port import BusError
-    from libs.ctl.asking import open_bus
+    from libs.ctl.bus import open_bus
     from libs.ctl.failures import bus_failure
 
     versions = await known_versions(access)

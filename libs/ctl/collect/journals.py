@@ -105,7 +105,7 @@ class JournalReader:
         return found[0] if found else JournalPart(component=component, problem="it has no answer")
 
     async def _page(self, query: JournalQuery) -> JournalAnswer:
-        from libs.ctl.asking import when_ready
+        from libs.ctl.bus import when_ready
 
         return await when_ready(lambda: self._ask(query))
 

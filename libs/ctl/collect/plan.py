@@ -26,7 +26,7 @@ async def gather_plan(
 
     if not access.nats and (observed := await _observe(access, query, file)):
         return observed
-    from libs.ctl.asking import open_scheduler, when_ready
+    from libs.ctl.bus import open_scheduler, when_ready
 
     planned: PlannedFile | None = None
     if file is not None:

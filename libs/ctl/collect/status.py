@@ -193,7 +193,7 @@ async def _ask(access: Access, query: Message, verb: QueryVerb, answer: type[_A]
         return Failure(
             ExitCode.NOT_REACHABLE, "no address of NATS is given (--nats or SLUICE_NATS_URL)"
         )
-    from libs.ctl.asking import open_scheduler
+    from libs.ctl.bus import open_scheduler
 
     try:
         async with open_scheduler(access) as scheduler:

@@ -168,7 +168,7 @@ class EventSource:
     async def _follow_nats(self) -> None:
         """Follow the stream, from the last event of each kind of each node on, until it is lost."""
         from libs.bus.port import LastPerSubject
-        from libs.ctl.asking import open_bus
+        from libs.ctl.bus import open_bus
 
         async with open_bus(self._access) as bus:
             pattern = subjects.cluster_pattern(subjects.Event, self._access.cluster)

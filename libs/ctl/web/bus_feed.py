@@ -13,7 +13,7 @@ from libs.contracts.message import MalformedMessage
 from libs.contracts.queries import PlanAnswer, PlanQuery, QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl import answers
 from libs.ctl.answers import EventLine, Source
-from libs.ctl.asking import Scheduler, open_bus
+from libs.ctl.bus import Scheduler, open_bus
 from libs.ctl.cluster import TOKEN_SECONDS
 from libs.ctl.failures import Failure, bus_failure
 from libs.ctl.options import Access

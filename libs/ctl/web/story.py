@@ -10,7 +10,7 @@ from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
 from libs.ctl import answers
 from libs.ctl.answers import EventLine, Gpu, NodeAnswer, NodeFact, Source
-from libs.ctl.asking import Scheduler
+from libs.ctl.bus import Scheduler
 from libs.ctl.cluster import DEVICES, Cluster, Device
 from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.collect.status import event_fact

@@ -18,7 +18,7 @@ from libs.bus.nats.bus import NatsBus
 from libs.contracts.device import DeviceHealth
 from libs.contracts.node import STATE_LABEL, WaitCode
 from libs.contracts.reports import Evidence, ValidationStep
-from libs.ctl.asking import open_bus
+from libs.ctl.bus import open_bus
 from libs.ctl.failures import ExitCode
 from libs.ctl.options import Access
 from libs.ctl.web import bus_feed, server

@@ -13,7 +13,7 @@ from libs.contracts.rollout import (
     RolloutCondition,
     RolloutStatus,
 )
-from libs.ctl.applying import parse_applied
+from libs.ctl.applied_policy import parse_applied
 from libs.ctl.policy_file import parse_policy_file
 from libs.kube.client import Kube
 from libs.kube.resources import (

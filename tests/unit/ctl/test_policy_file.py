@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from libs.contracts.queries import PlanQuery
-from libs.ctl.applying import merged
+from libs.ctl.applied_policy import merged
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.policy_change import PolicyChange, policy_change
 from libs.ctl.policy_file import FilePolicy, PolicyFile, parse_policy_file
