@@ -37,7 +37,7 @@ COMPONENTS = (
 
 CLUSTER_WRITERS = tuple(writer for writer in Writer if writer not in COMPONENTS)
 
-CHECK_SENDERS = (Writer.SCHEDULER, Writer.DRIVER_CLUSTER, Writer.VALIDATOR_CLUSTER)
+CHECK_SENDERS = (Writer.SCHEDULER,)
 """The writers that may send checks to components."""
 
 

@@ -97,7 +97,7 @@ def test_a_hundred_nodes_at_their_limits_do_not_fill_state() -> None:
         for component in COMPONENTS
         for subject in report_subjects(component, cluster="default", node=NODE)
     ]
-    assert len(set(of_node)) == 47
+    assert len(set(of_node)) == 31
     limit = _node_bytes(STATE, len(of_node))
     assert limit < 12 * 1024**2
     assert 100 * limit + HONEST_NODES * HONEST_BYTES < STATE.max_bytes

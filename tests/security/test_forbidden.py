@@ -130,6 +130,7 @@ PUBLISHED: dict[Identity, dict[str, str]] = {
     },
     DRIVER_CLUSTER: {
         "command": slot(B_DRIVER),
+        "check": check(B_DRIVER, DRIVER_CLUSTER),
         "check of another asker": check(B_DRIVER, SCHEDULER),
         "check of the audit": audit_check(B_DRIVER),
         "read a command": read(slot(B_DRIVER)),
