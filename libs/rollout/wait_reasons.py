@@ -13,7 +13,7 @@ DRIVER_ADMINISTRATOR: Final = "the administrator of the machine or of the driver
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.BUDGET: "no action needed; the author of the policy, by raising the limits",
-    WaitCode.PROOF: "an administrator, by unblocking the nodes in progress",
+    WaitCode.PROOF: "no action needed; an administrator, if the nodes in progress cannot go on",
     WaitCode.HALTED: (
         "an administrator, by spec.release of the Rollout; the author of the policy, by another"
         " driver"

@@ -92,7 +92,7 @@ def _names_driver(policy: DriverPolicy) -> bool:
 
 def wanted_version(policy: DriverPolicy, path: tuple[str, ...], version: str, *, kind: str) -> Edit:
     """Return the edit that makes a policy want a version."""
-    about = f"{kind} {policy.metadata.name}"
+    about, pool = f"{kind} {policy.metadata.name}", pool_key(kind, policy.metadata.name)
     before: dict[str, Any] = policy.spec
     for part in path[1:-1]:
         before = before.get(part) or {}
@@ -109,7 +109,7 @@ def wanted_version(policy: DriverPolicy, path: tuple[str, ...], version: str, *,
         " far it is.",
         patch=patch,
         risk=f"the nodes of {about} are drained and upgraded from {old} to {version}, within the"
-        f" budget; `sluice plan --version {version}` tells what it costs",
+        f" budget; `sluice plan {pool} --version {version}` tells what it costs",
     )
 
 

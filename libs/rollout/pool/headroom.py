@@ -114,7 +114,9 @@ class Headroom:
             WaitCode.PROOF,
             f"waiting for target {target} to be proven: validated on {len(record.validated)} of"
             f" {record.threshold} nodes{failed}; in progress: {names or _summary(starting)}",
-            f"an administrator, by unblocking {names}" if names else NO_ACTION_NEEDED,
+            f"{NO_ACTION_NEEDED}; an administrator, if {names} cannot go on"
+            if names
+            else NO_ACTION_NEEDED,
         )
 
     def _holders(self, target: str) -> str:
