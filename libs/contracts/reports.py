@@ -199,7 +199,7 @@ class Evidence(Data, frozen=True, kw_only=True):
 def named_diagnoses(
     evidence: Evidence | None,
     obstacle: Diagnosis | None,
-    settled: Collection[Diagnosis] = (),
+    outdated: Collection[Diagnosis] = (),
 ) -> tuple[Diagnosis, ...]:
     """Return what a node's evidence and its driver agent name, each once.
 
@@ -209,10 +209,10 @@ def named_diagnoses(
     if evidence is not None:
         found += [*(step.diagnosis for step in evidence.steps), *evidence.notes]
     known = (each for each in found if each is not None and each.is_known)
-    return tuple(each for each in dict.fromkeys(known) if each not in settled)
+    return tuple(each for each in dict.fromkeys(known) if each not in outdated)
 
 
-def settled_diagnoses(facts: Facts) -> frozenset[Diagnosis]:
+def outdated_diagnoses(facts: Facts) -> frozenset[Diagnosis]:
     """Return what the facts of a driver agent contradict: it was so when the node was validated."""
     runtime = facts.container_runtime
     is_as_wanted = runtime is not None and runtime.name and not runtime.why

@@ -143,7 +143,7 @@ class SchedulerQueries:
             no_gpus=node.no_gpus,
             container_runtime=node.runtime_problem,
             next_kernel=self._next_kernel(node, pool),
-            diagnoses=named_diagnoses(node.evidence, node.obstacle, node.settled),
+            diagnoses=named_diagnoses(node.evidence, node.obstacle, node.outdated_diagnoses),
         )
 
     def _next_kernel(self, node: NodeView, pool: PoolView | None) -> str:

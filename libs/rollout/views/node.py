@@ -124,7 +124,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """The driver agent has reported in this boot: `loaded` None then means no driver is loaded."""
     obstacle: Diagnosis | None = None
     """Why no driver is loaded, as far as the driver agent knows."""
-    settled: frozenset[Diagnosis] = frozenset()
+    outdated_diagnoses: frozenset[Diagnosis] = frozenset()
     """What the evidence names and is so no longer, likewise."""
     gate: Gate | None = None
     no_gpus: str = ""

@@ -22,7 +22,7 @@ from libs.contracts.reports import (
     StateBody,
     StateKind,
     named_diagnoses,
-    settled_diagnoses,
+    outdated_diagnoses,
 )
 from libs.contracts.subjects import STATE, NotASubject, State
 
@@ -38,7 +38,7 @@ class _Reported(msgspec.Struct, frozen=True, kw_only=True):
     handlers: frozenset[str] | None = None
     """None: the report is of another kind."""
     diagnoses: tuple[Diagnosis, ...] = ()
-    settled: frozenset[Diagnosis] = frozenset()
+    outdated: frozenset[Diagnosis] = frozenset()
     next_kernel: NextKernel | None = None
 
 
@@ -74,8 +74,8 @@ class ReportedHandlers:
         for each in self._by_subject.values():
             found[each.node_uid, each.boot_id] |= dict.fromkeys(each.diagnoses)
         for each in self._by_subject.values():
-            for settled in each.settled:
-                found[each.node_uid, each.boot_id].pop(settled, None)
+            for outdated in each.outdated:
+                found[each.node_uid, each.boot_id].pop(outdated, None)
         return {node: tuple(each) for node, each in found.items() if each}
 
     def next_kernels(self) -> Mapping[tuple[str, str], NextKernel]:
@@ -138,7 +138,7 @@ _READ: Final = (
 
 def _reported(report: Report, body: StateBody, component: str) -> _Reported | None:
     """Return what the report says; None: nothing."""
-    handlers, obstacle, evidence, settled = None, None, None, frozenset[Diagnosis]()
+    handlers, obstacle, evidence, outdated = None, None, None, frozenset[Diagnosis]()
     if component == Writer.DISCOVERY:
         kernel = body.next_kernel if isinstance(body, Facts) else None
         if kernel is None or not kernel.release:
@@ -148,7 +148,7 @@ def _reported(report: Report, body: StateBody, component: str) -> _Reported | No
         known = body.container_runtime
         handlers = frozenset(known.handlers[:MAX_HANDLERS] if known is not None else ())
         obstacle = body.obstacle
-        settled = settled_diagnoses(body)
+        outdated = outdated_diagnoses(body)
     elif isinstance(body, Evidence):
         evidence = body
     return _Reported(
@@ -156,5 +156,5 @@ def _reported(report: Report, body: StateBody, component: str) -> _Reported | No
         boot_id=report.boot_id,
         handlers=handlers,
         diagnoses=named_diagnoses(evidence, obstacle),
-        settled=settled,
+        outdated=outdated,
     )

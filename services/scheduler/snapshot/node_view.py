@@ -12,7 +12,7 @@ from libs.contracts import node as keys
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL, NodeRecord
 from libs.contracts.numbers import parse_count
-from libs.contracts.reports import settled_diagnoses
+from libs.contracts.reports import outdated_diagnoses
 from libs.contracts.rollout import FINALIZER
 from libs.kube.views import parse_time
 from libs.policy.findings import printable
@@ -169,7 +169,7 @@ def node_view(node: Node, context: NodeContext) -> NodeView:
         loaded=facts.driver if facts is not None else None,
         modules_reported=facts is not None,
         obstacle=facts.obstacle if facts is not None else None,
-        settled=settled_diagnoses(facts) if facts is not None else frozenset(),
+        outdated_diagnoses=outdated_diagnoses(facts) if facts is not None else frozenset(),
         gate=facts.gate if facts is not None else None,
         no_gpus=printable(facts.cdi.why, _MAX_REASON) if facts and facts.cdi else "",
         runtime_problem=printable(runtime.why, _MAX_REASON) if runtime is not None else "",

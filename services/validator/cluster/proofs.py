@@ -27,7 +27,7 @@ from libs.contracts.reports import (
     StateKind,
     ValidationStep,
     named_diagnoses,
-    settled_diagnoses,
+    outdated_diagnoses,
 )
 from libs.kube import views
 from libs.kube.cache import Cache
@@ -109,8 +109,8 @@ def node_proof(
     evidence = _current_evidence(node, found)
     name = node.metadata.name
     facts = _facts_of_boot(node, driver)
-    obstacle, settled = (facts.obstacle, settled_diagnoses(facts)) if facts else (None, ())
-    diagnoses = named_diagnoses(found, obstacle, settled)
+    obstacle, outdated = (facts.obstacle, outdated_diagnoses(facts)) if facts else (None, ())
+    diagnoses = named_diagnoses(found, obstacle, outdated)
     if evidence is None:
         return NodeProof(node=name, pool=pool, status=ProofStatus.UNPROVEN, diagnoses=diagnoses)
     pod = node.validation_pod
