@@ -28,6 +28,7 @@ from libs.testing.realnodes.machine import NodeMachine
 from tests.support import eventually
 from tests.system.install import names
 from tests.system.nodes.kubectl import Kubectl
+from tests.system.nodes.usage import kill_containers
 
 CHART: Final = Path(__file__).parents[3] / "deploy/chart"
 MANIFESTS: Final = CHART.parents[1] / "tools/manifests.py"
@@ -186,6 +187,18 @@ class World:
             and pod["status"]["phase"] == "Running"
             and "deletionTimestamp" not in pod["metadata"]
         }
+
+    async def kill(self, uid: str) -> None:
+        """Kill what runs in the containers of a pod; return when the kubelet started it again."""
+        before = (await self.running())[uid]
+        node = next(each for each in self.ground.nodes if each.name == before.node)
+        await asyncio.to_thread(kill_containers, node, uid)
+
+        async def runs_again() -> bool:
+            pod = (await self.running()).get(uid)
+            return pod is not None and pod.restarts > before.restarts
+
+        await eventually(runs_again, within=60)
 
     async def tag_image(self, tag: str) -> None:
         """Give all nodes our image under another tag, as a second version of it."""

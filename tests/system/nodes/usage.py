@@ -1,5 +1,7 @@
 """What the pods of a node use, as its machine accounts for it."""
 
+import os
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -68,6 +70,13 @@ def container_processes(node: Node, uid: str) -> set[int]:
             if Path(f"/proc/{pid}/comm").read_text().strip() != _PAUSE:
                 found.add(pid)
     return found
+
+
+def kill_containers(node: Node, uid: str) -> None:
+    """Kill what runs in a pod's containers; the kubelet starts them again."""
+    for pid in container_processes(node, uid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _proportional_kib(pid: int) -> int:

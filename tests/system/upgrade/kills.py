@@ -6,7 +6,6 @@ import os
 import random
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from libs.contracts.node import UpgradeState
 from libs.testing.realnodes.machine import NodeMachine
 from tests.system.nodes.installation import NAMESPACE
-from tests.system.nodes.usage import container_processes
+from tests.system.nodes.usage import kill_containers
 from tests.system.upgrade.world import World
 
 ALL: Final = "all"
@@ -34,15 +33,9 @@ def _kill_pod(app: str) -> Kill:
         selector = f"--field-selector=spec.nodeName={machine.node.name}"
         words = ("pods", "--namespace", NAMESPACE, f"--selector=app={app}", selector)
         for pod in (await world.kubectl.get(*words))["items"]:
-            await asyncio.to_thread(_kill_containers, machine, pod["metadata"]["uid"])
+            await asyncio.to_thread(kill_containers, machine.node, pod["metadata"]["uid"])
 
     return kill
-
-
-def _kill_containers(machine: NodeMachine, uid: str) -> None:
-    for pid in container_processes(machine.node, uid):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 async def _kill_kubelet(_world: World, machine: NodeMachine) -> None:
