@@ -89,6 +89,8 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
     device_plugin: bool = True
     dra: bool = False
     """Pods have GPUs by claims, instead of from the device plugin."""
+    claims_end: bool = False
+    """Pods have GPUs by claims from before, without `dra`: their plugin stays until they end."""
     telemetry: bool = True
     node_status: bool = False
     """The validator's agent serves metrics of its node."""

@@ -22,7 +22,7 @@ from libs.policy.render.pod_fields import (
     host_volume,
     volume_mount,
 )
-from libs.policy.render.rendered import RenderSettings
+from libs.policy.render.rendered import DEVICE_PLUGIN_APP, RenderSettings
 from libs.policy.wanted import Operands, host_root, install_dir, kubelet_root
 
 HOST: Final = "/host"
@@ -97,6 +97,10 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the pod runs on nodes with any taint."""
     startup_taints: tuple[str, ...] = ()
     """The keys of the taints that it tolerates because new nodes come with them."""
+    never_beside: str = ""
+    """The label `app` of pods that may not be on a node at the same time, not even for a moment."""
+    ends: bool = False
+    """Whether it only takes back what pods have, until they end."""
 
 
 def discovery(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
@@ -202,8 +206,9 @@ def device_plugin(policy: ClusterPolicy, operands: Operands, settings: RenderSet
     )
 
 
-def dra(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) -> AgentPod:
+def dra(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the plugin for claims, the only agent that asks the API server."""
+    ends = not operands.dra
     return AgentPod(
         image=settings.images.driver,
         service="driver",
@@ -215,6 +220,7 @@ def dra(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) ->
             "SLUICE_PLUGINS": PLUGINS,
             "SLUICE_PLUGIN_REGISTRY": PLUGIN_REGISTRY,
             "SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock",
+            **({"SLUICE_ENDS": "true"} if ends else {}),
         },
         volumes=(
             *_host(policy),
@@ -223,6 +229,8 @@ def dra(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) ->
             _of_kubelet(policy, "pod-resources", POD_RESOURCES),
         ),
         asks_api_server=True,
+        never_beside="" if ends else DEVICE_PLUGIN_APP,
+        ends=ends,
     )
 
 

@@ -32,6 +32,7 @@ from libs.policy.render.pod_fields import (
 )
 from libs.policy.render.rendered import (
     COMMON_LABELS,
+    DEVICE_PLUGIN_APP,
     DRA_APP,
     EXPORTER,
     VALIDATOR,
@@ -57,6 +58,8 @@ _POD: Final = {
     "SLUICE_POD_UID": "metadata.uid",
     "SLUICE_NAMESPACE": "metadata.namespace",
 }
+DRA_DAEMON_SET: Final = "sluice-dra"
+_ALL_AT_ONCE: Final = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
 _PROBES_PORT: Final = 8081
 _PROBES: Final = {
     f"{name}Probe": {
@@ -106,14 +109,14 @@ AGENTS: Final = (
         component=Writer.PLUGIN,
         operand=Operand.DEVICE_PLUGIN,
         name="sluice-device-plugin",
-        app="nvidia-device-plugin-daemonset",
+        app=DEVICE_PLUGIN_APP,
         selector=(DEPLOY_PLUGIN, "true"),
         pod=agent_pods.device_plugin,
     ),
     AgentDaemonSet(
         component=Writer.DRA,
         operand=Operand.DRA,
-        name="sluice-dra",
+        name=DRA_DAEMON_SET,
         app=DRA_APP,
         selector=(DEPLOY_DRA, "true"),
         pod=agent_pods.dra,
@@ -141,7 +144,7 @@ def is_deployed(component: Writer, operands: Operands) -> bool:
     """Return whether an agent runs on the nodes that it selects."""
     switches = {
         Writer.PLUGIN: operands.device_plugin,
-        Writer.DRA: operands.dra,
+        Writer.DRA: operands.dra or operands.claims_end,
         Writer.TELEMETRY: operands.telemetry,
     }
     return switches.get(component, True)
@@ -182,7 +185,7 @@ def _daemon_set(
         "metadata": drop_empty(metadata),
         "spec": {
             "selector": {"matchLabels": agent_selector(agent.app)},
-            "updateStrategy": _strategy(common),
+            "updateStrategy": _ALL_AT_ONCE if parts.ends else _strategy(common),
             "template": {"metadata": drop_empty(pod), "spec": _pod(agent, parts, common, settings)},
         },
     }
@@ -192,7 +195,6 @@ def _pod(
     agent: AgentDaemonSet, parts: agent_pods.AgentPod, common: Daemonsets, settings: RenderSettings
 ) -> JsonObject:
     secrets = [name for section in parts.sections for name in section.image_pull_secrets]
-    key, value = agent.selector
     tolerations = (
         [{"operator": "Exists"}]
         if parts.tolerates_all
@@ -204,7 +206,7 @@ def _pod(
             "serviceAccountName": service_account_of(agent.component),
             "automountServiceAccountToken": parts.asks_api_server,
             "enableServiceLinks": False,
-            "nodeSelector": {key: value},
+            **_placement(agent, parts),
             "tolerations": tolerations,
             "priorityClassName": common.priority_class_name or DEFAULT_PRIORITY_CLASS,
             "securityContext": common.pod_security_context,
@@ -213,6 +215,27 @@ def _pod(
             "volumes": [*(volume for volume, _ in parts.volumes), _state(agent), _token(settings)],
         }
     )
+
+
+def _placement(agent: AgentDaemonSet, parts: agent_pods.AgentPod) -> JsonObject:
+    """Return on which nodes the pod runs, and beside which pods it does not."""
+    key, value = agent.selector
+    if parts.ends:
+        # An upgrade changes the value of the label, and pods with claims end during upgrades.
+        terms = [{"matchExpressions": [{"key": key, "operator": "Exists"}]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        return {"affinity": {"nodeAffinity": required}}
+    placement: JsonObject = {"nodeSelector": {key: value}}
+    if parts.never_beside:
+        # Kubernetes also keeps pods of the other kind away, even while one of these still ends.
+        term = {
+            "labelSelector": {"matchLabels": {"app": parts.never_beside}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+        placement["affinity"] = {
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        }
+    return placement
 
 
 def _container(

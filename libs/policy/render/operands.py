@@ -39,16 +39,17 @@ def render_operands(
     *,
     config_maps: ConfigMaps,
     handlers: Collection[str] = (),
+    claims_end: bool = False,
 ) -> RenderResult:
     """Render all wanted operands.
 
     `config_maps` are the ConfigMaps of the operands' namespace that policies name; `handlers` are
-    the runtime handlers that nodes know.
+    the runtime handlers that nodes know. `claims_end`: pods have GPUs by claims from before.
     """
     held = _is_held(pools)
     objects: list[RenderedObject] = []
     if not held:
-        objects += _cluster_operands(pools, settings, handlers)
+        objects += _cluster_operands(pools, settings, handlers, claims_end=claims_end)
     failures: list[RenderFailure] = []
     for pool in pools.pools:
         if pool.held or pool.driver.method is not InstallMethod.CONTAINER:
@@ -81,13 +82,14 @@ def _is_held(pools: Pools) -> bool:
 
 
 def _cluster_operands(
-    pools: Pools, settings: RenderSettings, handlers: Collection[str]
+    pools: Pools, settings: RenderSettings, handlers: Collection[str], *, claims_end: bool
 ) -> Iterator[RenderedObject]:
     """Render the operands that exist once per cluster."""
     policy = pools.cluster if isinstance(pools.cluster, ClusterPolicy) else ClusterPolicy()
     yield from _runtime_classes(runtime_classes(policy).intersection(handlers))
     operands = msgspec.structs.replace(
         operands_of(pools.cluster),
+        claims_end=claims_end,
         gds=any(pool.driver.gds.enabled for pool in pools.pools),
         gdrcopy=any(pool.driver.gdrcopy.enabled for pool in pools.pools),
         startup_taints=tuple(sorted({pool.strategy.startup_taint for pool in pools.pools} - {""})),

@@ -1,6 +1,4 @@
-"""Say on claims and their pods why they wait, while a policy switches claims on, and after that
-until no GPU is claimed any more.
-"""
+"""Follow claims while Sluice serves them: which nodes have them, and why some wait."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -31,46 +29,48 @@ class ClaimFollower:
         namespace: str,
         nodes: Iterable[Node],
         events: EventRecorder,
-        is_on: Callable[[], bool],
-        is_off: Callable[[], bool],
+        serves: Callable[[], bool],
+        ends: Callable[[], bool],
         env: Env,
     ) -> None:
-        """Neither `is_on` nor `is_off`: that is not known, or not for Sluice to say."""
+        """`serves`: claims are Sluice's to serve. `ends`: those that are there, and no others."""
         self._kube = kube
         self._namespace = namespace
         self._nodes = nodes
         self._events = events
-        self._is_on = is_on
-        self._is_off = is_off
+        self._serves = serves
+        self._ends = ends
         self._env = env
         self._said: dict[str, str] = {}
         """What was said last, by uid of the claim."""
+        self.claimed_nodes: frozenset[str] | None = None
+        """The nodes with GPUs by claims; None: not known."""
 
     async def run(self) -> None:
         while True:
-            if self._is_on():
+            if self._serves():
                 await self._follow()
             await self._env.clock.sleep(CHECK_EVERY)
 
     async def _follow(self) -> None:
-        """Follow claims and plugins until the switch is off, and nothing is claimed."""
+        """Follow claims and plugins while claims are served."""
         claims = Informer(self._kube, CLAIMS, env=self._env)
         plugins = Informer(
             self._kube, PODS, env=self._env, namespace=self._namespace, labels=f"app={DRA_APP}"
         )
         tasks = [asyncio.create_task(each.run()) for each in (claims, plugins)]
         try:
-            while self._is_on() or (self._is_off() and any(each.node for each in claims)):
+            while self._serves():
                 if not (claims.why_not_synced or plugins.why_not_synced):
+                    self.claimed_nodes = frozenset(each.node for each in claims if each.node)
                     states = {
                         node.metadata.name: node.metadata.labels.get(STATE_LABEL, "")
                         for node in self._nodes
                     }
-                    self._say(
-                        notices(claims, plugins=plugins, states=states, switched_off=self._is_off())
-                    )
+                    self._say(notices(claims, plugins=plugins, states=states, ends=self._ends()))
                 await self._env.clock.sleep(CHECK_EVERY)
         finally:
+            self.claimed_nodes = None
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -16,9 +16,8 @@ _AT_REST: Final = frozenset(
 )
 _STARTED: Final = "pods that have started keep their GPUs, others wait"
 SWITCHED_OFF: Final = (
-    "spec.dra.enabled was set to false while pods have GPUs by claims: they keep them, but no"
-    " kubelet can finish the end of such a pod until it is true again, or another driver serves"
-    " gpu.nvidia.com"
+    "spec.dra.enabled is false: pods that have started keep their GPUs until they end, others never"
+    " start: delete them"
 )
 MAX_PODS: Final = 256
 """Of a claim, which is also the API server's limit."""
@@ -99,16 +98,16 @@ def notices(
     *,
     plugins: Iterable[views.Pod],
     states: Mapping[str, str],
-    switched_off: bool = False,
+    ends: bool = False,
 ) -> Iterator[Notice]:
     """Yield the claims of this driver that cannot be prepared now.
 
     `plugins` are the pods of the plugin for claims; `states` is the state of each node's driver.
-    `switched_off`: the policy wants no claims any more.
+    `ends`: the policy gives GPUs by claims no more.
     """
     ready = {pod.spec.node_name for pod in plugins if _is_ready(pod)}
     for claim in claims:
-        if claim.node and switched_off:
+        if claim.node and ends:
             yield Notice(claim=claim, why=SWITCHED_OFF)
         elif claim.node and (why := _why(claim.node, ready=claim.node in ready, states=states)):
             yield Notice(claim=claim, why=f"{why}: {_STARTED}")

@@ -33,6 +33,11 @@ from libs.policy.wanted import operands_of
 from services.driver.cluster.diagnosed import with_diagnoses
 from services.driver.cluster.next_kernels import next_kernel_problems, with_next_kernels
 from services.driver.cluster.plugin_configs import PLUGIN_CONFIG, plugin_config_condition
+from services.driver.cluster.remaining_claims import (
+    CLAIMS_REMAIN,
+    claims_end,
+    with_remaining_claims,
+)
 from services.driver.cluster.resources import DaemonSet, Node, PolicyObject
 
 _FEATURES: Final = "feature.node.kubernetes.io/"
@@ -66,6 +71,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """By the uid and boot of nodes."""
     next_kernels: Mapping[tuple[str, str], NextKernel] = {}
     """By the uid and boot of nodes: the kernel that boots next."""
+    claimed_nodes: Collection[str] | None = None
+    """The nodes with GPUs by claims, while that is followed; None: not known."""
     has_monitors: bool = False
     """Whether the server has the kind ServiceMonitor."""
     pod_problems: tuple[PodProblem, ...] = ()
@@ -90,6 +97,8 @@ class OperandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A ServiceMonitor is wanted, and the server does not have the kind."""
     without_next_driver: int = 0
     """Nodes that may have no driver after their next boot."""
+    claims_end: bool = False
+    """Pods have GPUs by claims, which the policy gives no more."""
 
 
 def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPlan:
@@ -113,8 +122,15 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
             *snapshot.reported_handlers.get(node.metadata.uid, ()),
         )
     }
+    daemon_sets = {each.metadata.name for each in snapshot.daemon_sets}
+    ends = claims_end(pools.cluster, daemon_sets=daemon_sets, claimed_nodes=snapshot.claimed_nodes)
     rendering = render_operands(
-        pools, placement, settings, config_maps=dict(snapshot.config_maps), handlers=handlers
+        pools,
+        placement,
+        settings,
+        config_maps=dict(snapshot.config_maps),
+        handlers=handlers,
+        claims_end=ends,
     )
     observation = _observe(snapshot, pools)
     objects = {ObjectKey(each.kind, each.name): each for each in rendering.objects}
@@ -125,17 +141,14 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         node.metadata.name: snapshot.diagnoses.get((node.metadata.uid, node.boot_id), ())
         for node in snapshot.nodes
     }
-    problems = next_kernel_problems(
-        pools,
-        snapshot.nodes,
-        snapshot.next_kernels,
-        {each.metadata.name for each in snapshot.daemon_sets},
-    )
+    problems = next_kernel_problems(pools, snapshot.nodes, snapshot.next_kernels, daemon_sets)
     statuses: list[PolicyStatus] = []
     for found in policy_statuses(pools, placement, rendering, observation):
         status = with_foreign_operands(found, pools, snapshot)
         status = with_missing_definition(status, pools, missing=bool(monitors))
         status = with_plugin_configs(status, pools, snapshot, namespace=settings.namespace)
+        if ends and _is_of_cluster(status, pools):
+            status = with_remaining_claims(status, snapshot.claimed_nodes)
         status = with_diagnoses(status, pools, diagnoses)
         statuses.append(with_next_kernels(status, pools, problems))
     return OperandPlan(
@@ -153,6 +166,7 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         runtime_classes=runtime_classes(pools.cluster),
         lacks_monitors=bool(monitors),
         without_next_driver=len(problems),
+        claims_end=ends,
     )
 
 
@@ -237,7 +251,7 @@ def with_foreign_operands(
 
 
 MISSING_DEFINITION: Final = "MissingDefinition"
-OF_CLUSTER: Final = (FOREIGN_OPERANDS, MISSING_DEFINITION, PLUGIN_CONFIG)
+OF_CLUSTER: Final = (FOREIGN_OPERANDS, MISSING_DEFINITION, PLUGIN_CONFIG, CLAIMS_REMAIN)
 """The conditions about the cluster's objects and kinds."""
 
 

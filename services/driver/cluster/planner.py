@@ -41,11 +41,16 @@ RESYNC: Final = 300.0
 MAX_LEASE_AGE: Final = 30.0
 """Seconds after which a cached Lease must be verified before it is used."""
 RETRY_UNVERIFIED: Final = 5.0
+CLAIMS_EVERY: Final = 2.0
+"""Seconds until the next plan while the plugin for claims stays until they end."""
 RETRY_DEFINITION: Final = 30.0
 """Seconds until the next plan while a wanted kind is not installed."""
 
 CommandedDrivers = Callable[[], Mapping[str, Collection[str]] | None]
 """Returns, by driver label, the uids of the nodes whose commands name it; None if unknown."""
+
+ClaimedNodes = Callable[[], Collection[str] | None]
+"""Returns the nodes with GPUs by claims; None if unknown."""
 
 EMPTY_PLAN: Final = OperandPlan(
     pools=Pools(
@@ -64,6 +69,7 @@ class Planner:
         *,
         foreign: GpuOperatorDetector,
         commanded_drivers: CommandedDrivers,
+        claimed_nodes: ClaimedNodes,
         handlers: ReportedHandlers,
         settings: RenderSettings,
         clock: Clock,
@@ -71,6 +77,7 @@ class Planner:
         self._informers = informers
         self._foreign = foreign
         self._commanded_drivers = commanded_drivers
+        self._claimed_nodes = claimed_nodes
         self._handlers = handlers
         self._settings = settings
         self._clock = clock
@@ -102,6 +109,7 @@ class Planner:
             reported_handlers=self._handlers.by_node(),
             diagnoses=self._handlers.diagnoses(),
             next_kernels=self._handlers.next_kernels(),
+            claimed_nodes=self._claimed_nodes(),
             has_monitors=informers.service_monitors.is_served,
             pod_problems=pod_problems,
             refused=refused,
@@ -119,19 +127,11 @@ class Planner:
         self._unreferenced.update(kept, now=self._clock.monotonic())
 
     @property
-    def gives_claims(self) -> bool:
-        """Whether pods have GPUs by claims, and Sluice's plugin prepares them."""
-        return self._gives_claims(True)
-
-    @property
-    def gives_no_claims(self) -> bool:
-        """Whether the policy says that pods have no GPUs by claims."""
-        return self._gives_claims(False)
-
-    def _gives_claims(self, answer: bool) -> bool:
-        """Report whether a policy decides it, and so."""
+    def serves_claims(self) -> bool:
+        """Whether Sluice's plugin serves claims, be it only until they end."""
         is_decided = self.plan.decides and not self.hold_reason
-        return is_decided and operands_of(self.plan.pools.cluster).dra is answer
+        gives = operands_of(self.plan.pools.cluster).dra
+        return is_decided and (gives or self.plan.claims_end)
 
     @property
     def hold_reason(self) -> str:
@@ -149,6 +149,7 @@ class Planner:
         ]
         # 0 is skipped: what is due is in the queue, with its own back-off.
         left = min((seconds for seconds in due if seconds), default=RESYNC)
+        left = min(left, CLAIMS_EVERY) if self.plan.claims_end else left
         left = min(left, RETRY_DEFINITION) if self.plan.lacks_monitors else left
         return min(left, RETRY_UNVERIFIED) if self._unverified else left
 

@@ -116,6 +116,7 @@ async def run(
             informers,
             foreign=foreign,
             commanded_drivers=commanded_drivers,
+            claimed_nodes=lambda: claims.claimed_nodes,
             handlers=handlers,
             settings=render_settings,
             clock=env.clock,
@@ -138,8 +139,8 @@ async def run(
             namespace=namespace,
             nodes=informers.nodes,
             events=events,
-            is_on=lambda: planner.gives_claims,
-            is_off=lambda: planner.gives_no_claims,
+            serves=lambda: planner.serves_claims,
+            ends=lambda: planner.plan.claims_end,
             env=env,
         )
         validation_pods = ValidationPods(

@@ -1,7 +1,8 @@
 """The plugin for claims of a node: prepares them, and publishes the GPUs; it changes no machine.
 
 It holds the driver only while no command forbids it. As long as one does, the node's slice is empty
-and no claim is prepared; claims that are prepared stay so.
+and no claim is prepared; claims that are prepared stay so. Where the policy gives GPUs by claims no
+more, it never holds the driver, and stays so until pods have given back what they have.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from libs.bus.agent import Agent
+from libs.bus.commands.executor import Op, OpDone
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.contracts.commands import CommandKind
@@ -83,7 +85,7 @@ async def run(
         await checkpoint.load()
     except BadCheckpoint as error:
         raise Fatal(str(error)) from None
-    claims = NodeClaims(client, checkpoint=checkpoint, pool=node.name)
+    claims = NodeClaims(client, checkpoint=checkpoint, pool=node.name, ends=settings.ends)
     publication = Publication(client, node=node, env=env)
     if connect_kubelet is None:
         connect_kubelet = partial(_kubelet, settings, host=host, env=env, service=service)
@@ -104,15 +106,26 @@ async def run(
         journal=journal,
         node_uid=node.uid,
         boot_id=boot_id,
-        handlers={CommandKind.QUIESCE: offering.quiesce, CommandKind.IDLE: offering.idle},
+        handlers={CommandKind.QUIESCE: _hold_nothing, CommandKind.IDLE: _hold_nothing}
+        if settings.ends
+        else {CommandKind.QUIESCE: offering.quiesce, CommandKind.IDLE: offering.idle},
         checks={},
     )
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
     agent.start(service)
     service.run_forever("slice", publication.run())
-    service.run_forever("devices", offering.run())
     service.ready_when("kubelet", lambda: kubelet.problem or None)
+    if settings.ends:
+        await publication.put(())
+        service.ready_when("slice", lambda: publication.problem or None)
+        return
+    service.run_forever("devices", offering.run())
     service.ready_when("devices", lambda: offering.problem or None)
+
+
+async def _hold_nothing(_op: Op) -> OpDone:
+    """Do as both commands say: the driver is never held."""
+    return OpDone()
 
 
 async def _connect(settings: DraSettings, env: Env, service: Service) -> Transport:

@@ -17,6 +17,7 @@ from services.driver.dra.checkpoint import Checkpoint, PreparedClaim, PreparedRe
 from services.driver.dra.devices import ClaimDevice
 from services.driver.dra.resources import VERSIONS, DeviceResult, ResourceClaim, claims
 
+ENDS = "the policy gives GPUs by claims no more (spec.dra.enabled is false)"
 READ_SECONDS = 5.0
 """The deadline of one read of a claim."""
 
@@ -32,12 +33,18 @@ class Usable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeClaims:
-    """Prepares the claims of one node; its owner sets what is usable, and the API's version."""
+    """Prepares the claims of one node; its owner sets what is usable, and the API's version.
 
-    def __init__(self, kube: Kube, *, checkpoint: Checkpoint, pool: str) -> None:
+    `ends`: none but those that are prepared already, whose GPUs nobody looks after any more.
+    """
+
+    def __init__(
+        self, kube: Kube, *, checkpoint: Checkpoint, pool: str, ends: bool = False
+    ) -> None:
         self._kube = kube
         self._checkpoint = checkpoint
         self._pool = pool
+        self._ends = ends
         self._lock = asyncio.Lock()
         self.usable = Usable()
         self.version = VERSIONS[0]
@@ -45,12 +52,14 @@ class NodeClaims:
     async def prepare(self, claim: Claim) -> Sequence[PreparedDevice]:
         async with self._lock:
             prepared = self._checkpoint.prepared.get(claim.uid)
+            if prepared is None and self._ends:
+                raise ClaimFailed(ENDS)
             if prepared is None:
                 prepared = await self._allocated(claim)
                 await self._free_of_others(prepared)
                 self._require_usable(prepared)
                 await self._write(self._checkpoint.put(prepared))
-            else:
+            elif not self._ends:
                 self._require_usable(prepared)
             return [result.answer for result in prepared.results]
 

@@ -13,5 +13,7 @@ class DraSettings(AgentSettings, frozen=True, kw_only=True):
     """The folder in which the kubelet finds plugins, in this process."""
     pod_resources: str = SOCKET
     """The kubelet's socket that says which containers have which devices."""
+    ends: bool = False
+    """Whether the policy gives GPUs by claims no more: prepare none, and keep what pods have."""
     kubeconfig: str = ""
     """Path; empty: from the environment, or of the pod's account."""

@@ -96,3 +96,15 @@ async def gpus_and_drivers(kubectl: Kubectl, pod: str) -> tuple[int, set[str]]:
     said = await kubectl.run("exec", pod, "--", "sh", "-c", _LOOK)
     gpus = re.findall(r"^/dev/nvidia[0-9]+$", said, re.MULTILINE)
     return len(gpus), set(_MOUNTED.findall(said))
+
+
+async def published(kubectl: Kubectl) -> dict[str, list[str]]:
+    """Return the driver's version of each device that can be claimed, by node."""
+    return {
+        each["spec"]["nodeName"]: [
+            device["attributes"]["driverVersion"]["version"]
+            for device in each["spec"].get("devices", [])
+        ]
+        for each in (await kubectl.get("resourceslices"))["items"]
+        if each["spec"]["driver"] == DRIVER
+    }

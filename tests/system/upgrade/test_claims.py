@@ -8,7 +8,6 @@ from typing import Final
 import pytest
 
 from libs.contracts.node import UpgradeState, WaitCode
-from libs.policy.render.claims import DRIVER
 from libs.testing.image.driver_settings import DriverSettings
 from services.driver.cluster.claim_follower import REASON
 from services.driver.plugin.inventory import RELEASED
@@ -23,6 +22,7 @@ from tests.system.upgrade.claims import (
     config,
     gpus_and_drivers,
     job_on,
+    published,
 )
 from tests.system.upgrade.kills import SOAK_ONLY
 from tests.system.upgrade.order import (
@@ -129,7 +129,7 @@ async def be_waited_for(world: World, node: str, users: Pods, prepared: Prepared
 
 async def be_refused(world: World, node: str, prepared: PreparedClaims) -> None:
     """Wait until a bound pod says why its claim is not prepared: the drivers are exchanged."""
-    assert (await published(world))[node] == []
+    assert (await published(world.kubectl))[node] == []
     await world.kubectl.apply(config())
 
     async def is_said() -> bool:
@@ -191,22 +191,9 @@ async def until_published(world: World, version: str) -> None:
     wanted = {each.node.name: [shown] * len(each.gpus.gpus) for each in world.machines}
 
     async def is_published() -> bool:
-        return await published(world) == wanted
+        return await published(world.kubectl) == wanted
 
     await world.until(is_published, within=RUNS_WITHIN)
-
-
-async def published(world: World) -> dict[str, list[str]]:
-    """Return the driver's version of each device that can be claimed, by node."""
-    slices = (await world.kubectl.get("resourceslices"))["items"]
-    return {
-        each["spec"]["nodeName"]: [
-            device["attributes"]["driverVersion"]["version"]
-            for device in each["spec"].get("devices", [])
-        ]
-        for each in slices
-        if each["spec"]["driver"] == DRIVER
-    }
 
 
 async def users_pods(world: World) -> Pods:

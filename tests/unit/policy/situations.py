@@ -68,6 +68,7 @@ class Situation:
     objects: Sequence[Object]
     nodes: Sequence[NodeLabels] = (UBUNTU,)
     config_maps: Mapping[str, Sequence[str]] = field(default_factory=lambda: FILES)
+    claims_end: bool = False
 
     def pools(self) -> Pools:
         return assemble_pools(
@@ -79,7 +80,11 @@ class Situation:
 
     def rendering(self, settings: RenderSettings = SETTINGS) -> RenderResult:
         return render_operands(
-            self.pools(), self.placement(), settings, config_maps=self.config_maps
+            self.pools(),
+            self.placement(),
+            settings,
+            config_maps=self.config_maps,
+            claims_end=self.claims_end,
         )
 
 
@@ -200,6 +205,10 @@ SITUATIONS: dict[str, Situation] = {
                 driver={"enabled": False}, devicePlugin={"enabled": False}, dra={"enabled": True}
             )
         ]
+    ),
+    "claims-that-end": Situation(
+        [cluster_policy(driver={"enabled": False}, daemonsets={"updateStrategy": "OnDelete"})],
+        claims_end=True,
     ),
     "pre-installed-and-switched-off": Situation(
         [

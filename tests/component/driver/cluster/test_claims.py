@@ -8,6 +8,7 @@ from libs.contracts.node import STATE_LABEL
 from libs.kube.resources import NAMESPACES
 from services.driver.cluster import resources
 from services.driver.cluster.claim_notices import CLAIMS, SWITCHED_OFF
+from services.driver.cluster.remaining_claims import CLAIMS_REMAIN
 from tests.component.driver.cluster.world import World, in_world
 
 PLUGIN, DRA = "sluice-device-plugin", "sluice-dra"
@@ -49,6 +50,13 @@ async def allocate(world: World, name: str, node: str) -> None:
         namespace="ml",
         subresource="status",
     )
+
+
+async def assert_ends(world: World) -> None:
+    """Assert that the plugin on the nodes takes back what pods have, and gives nothing new."""
+    template = (await world.daemon_sets())[DRA].spec["template"]
+    (container,) = template["spec"]["containers"]
+    assert {"name": "SLUICE_ENDS", "value": "true"} in container["env"]
 
 
 @in_world
@@ -102,7 +110,7 @@ async def test_a_claim_and_its_pod_say_within_ten_seconds_why_they_wait(world: W
 
 
 @in_world
-async def test_pods_whose_claims_were_switched_off_say_what_they_wait_for(world: World) -> None:
+async def test_switched_off_the_plugin_stays_until_the_claims_end(world: World) -> None:
     await world.install_policy(**CLAIMS_ON)
     await world.lead()
     await world.kube.create(NAMESPACES, {"metadata": {"name": "ml"}})
@@ -111,5 +119,32 @@ async def test_pods_whose_claims_were_switched_off_say_what_they_wait_for(world:
     before = await claim_events(world)
     await world.change_policy(**CLAIMS_OFF)
     await world.sleep(10)
+    assert await there(world) == {PLUGIN, DRA}
+    remain = (await world.conditions())[CLAIMS_REMAIN]
+    assert "pods have GPUs by claims on a: they keep them until they end" in remain["message"]
+    await assert_ends(world)
     found = [each for each in await claim_events(world) if each not in before]
     assert found == [(kind, "ClaimWaits", SWITCHED_OFF) for kind in ("Pod", "ResourceClaim")]
+    await world.sleep(600)
+    assert await there(world) == {PLUGIN, DRA}
+
+    claim = await world.kube.get(CLAIMS, "one", namespace="ml")
+    await world.kube.delete(CLAIMS, "one", uid=claim.metadata.uid, namespace="ml")
+    await world.sleep(10)
+    assert await there(world) == {PLUGIN}
+    assert CLAIMS_REMAIN not in await world.conditions()
+
+
+@in_world
+async def test_another_leader_keeps_the_plugin_until_it_knows_the_claims(world: World) -> None:
+    await world.install_policy(**CLAIMS_ON)
+    first = await world.lead()
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    await allocate(world, "one", "a")
+    await first.stop()
+    await world.change_policy(**CLAIMS_OFF)
+    await world.lead()
+    await world.sleep(30)
+    assert await there(world) == {PLUGIN, DRA}
+    assert not [each for each in world.revisions("DaemonSet") if each.verb == "delete"]
+    await assert_ends(world)

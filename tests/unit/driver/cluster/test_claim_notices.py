@@ -76,7 +76,7 @@ def test_claims_of_a_policy_that_switched_them_off_wait_wherever_they_are() -> N
         [claim("one", "a"), claim("other", "a", driver="dra.example")],
         plugins=[plugin("a")],
         states={},
-        switched_off=True,
+        ends=True,
     )
     assert [(each.claim.metadata.name, each.why) for each in found] == [("one", SWITCHED_OFF)]
 

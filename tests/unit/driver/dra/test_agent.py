@@ -174,3 +174,25 @@ async def test_a_claim_of_another_pool_or_without_devices_fails(world: World) ->
         ):
             with pytest.raises(ClaimFailed, match=why):
                 await world.prepare(claim)
+
+
+@in_world
+async def test_what_ends_gives_nothing_new_and_takes_back_what_pods_have(world: World) -> None:
+    async with world.agent():
+        await world.until_published("gpu-0", "gpu-1")
+        early, late = await world.allocate("early", "gpu-0"), await world.allocate("late", "gpu-1")
+        await world.prepare(early)
+    world.ends, held = True, world.driver.held
+    async with world.agent() as service:
+        await world.until_published()
+        assert service.unready_reasons() == []
+        assert world.driver.held == held
+        assert await world.prepare(early) == ["nvidia.com/gpu=GPU-0"]
+        with pytest.raises(ClaimFailed, match=r"spec\.dra\.enabled is false"):
+            await world.prepare(late)
+        order = await world.send_command(Quiesce())
+        assert (await world.wait_for_result(order)).outcome is Outcome.DONE
+        assert await world.prepare(early) == ["nvidia.com/gpu=GPU-0"]
+        await world.kubelet.driver.unprepare(early)
+        with pytest.raises(ClaimFailed, match=r"spec\.dra\.enabled is false"):
+            await world.prepare(early)

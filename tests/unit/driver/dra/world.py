@@ -74,11 +74,13 @@ class World(AgentWorld):
         self.kubelet = FakeKubelet()
         self.api = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random)
         self.person = Kube(self.api.transport(user="person"), manager="kubectl", clock=sim.clock)
+        self.ends = False
+        """Whether the policy gives GPUs by claims no more."""
         self.put_specs("GPU-0", "GPU-1")
 
     async def run_agent(self, **ports: Any) -> None:
         await agent.run(
-            DraSettings(node=NODE, node_uid=UID, state_dir=self.root / "state"),
+            DraSettings(node=NODE, node_uid=UID, state_dir=self.root / "state", ends=self.ends),
             kube=self.api.transport(user="dra"),
             connect_kubelet=self.kubelet.connect,
             **ports,

@@ -1,0 +1,52 @@
+"""The condition ClaimsRemain: pods have GPUs by claims, which the policy gives no more. Pure.
+
+Until they end their plugin stays on the nodes, because no kubelet can finish the end of a pod with
+claims without it.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from libs.policy.pool import ClusterWidePolicy
+from libs.policy.render.agents import DRA_DAEMON_SET
+from libs.policy.status import PolicyStatus, StatusCondition
+from libs.policy.wanted import operands_of
+from services.driver.cluster.diagnosed import some_nodes
+
+CLAIMS_REMAIN: Final = "ClaimsRemain"
+
+
+def claims_end(
+    cluster: ClusterWidePolicy | None,
+    *,
+    daemon_sets: Collection[str],
+    claimed_nodes: Collection[str] | None,
+) -> bool:
+    """Report whether the plugin stays until pods have given back what they have by claims.
+
+    `claimed_nodes` are those with GPUs by claims; None: that is not known.
+    """
+    if cluster is None or operands_of(cluster).dra or DRA_DAEMON_SET not in daemon_sets:
+        return False
+    return claimed_nodes is None or bool(claimed_nodes)
+
+
+def with_remaining_claims(
+    status: PolicyStatus, claimed_nodes: Collection[str] | None
+) -> PolicyStatus:
+    """Name the nodes whose claims have to end, in the status of the cluster-wide policy."""
+    if claimed_nodes is None:
+        message = "spec.dra.enabled is false; whether pods have GPUs by claims is not known yet"
+    else:
+        nodes = some_nodes(sorted(claimed_nodes))
+        message = (
+            f"spec.dra.enabled is false, and pods have GPUs by claims on {nodes}: they keep them"
+            " until they end, and the plugin for claims stays as long; the other GPUs are offered"
+            " as nvidia.com/gpu"
+        )
+    condition = StatusCondition(
+        type=CLAIMS_REMAIN, status=True, reason="SwitchedOff", message=message
+    )
+    return msgspec.structs.replace(status, conditions=(*status.conditions, condition))
