@@ -43,6 +43,15 @@ async def test_status_tells_pools_nodes_and_the_trap_that_stops_the_fleet(
     assert len(one["nodes"]) == 4
 
 
+async def test_the_page_shows_what_the_command_says(fleet: OperatorFleet) -> None:
+    said = (await fleet.run("status")).out
+    page = (Path(__file__).parents[3] / "docs/migrate.md").read_text()
+    shown = page.partition("    $ sluice status\n")[2].partition("\n**Rights.**")[0]
+    assert [line.strip() for line in shown.splitlines() if line] == [
+        line.strip() for line in said.splitlines() if line
+    ][:-1]
+
+
 async def test_an_operator_that_is_away_is_said_to_be(tmp_path: Path) -> None:
     async with make_fleet(tmp_path) as fleet:
         path = "/apis/coordination.k8s.io/v1/namespaces/gpu-operator/leases/53822513.nvidia.com"
