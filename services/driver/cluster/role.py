@@ -34,7 +34,7 @@ from services.driver.cluster.handlers import ReportedHandlers
 from services.driver.cluster.image_puller import ImagePuller
 from services.driver.cluster.image_requests import ImageRequests
 from services.driver.cluster.planner import CommandedDrivers, Planner
-from services.driver.cluster.resources import MANAGER, VALIDATION_PODS, Informers
+from services.driver.cluster.resources import MANAGER, VALIDATION_PODS, Informers, ValidatingPod
 from services.driver.cluster.validation_pods import NAME as VALIDATION_PODS_NAME
 from services.driver.cluster.validation_pods import ValidationPods
 from services.driver.cluster.writes import DriverMetrics, PolicyEvents, Writes
@@ -74,6 +74,22 @@ def _variables(entries: tuple[str, ...]) -> tuple[EnvVar, ...]:
     return tuple(EnvVar(name=name, value=value) for name, _, value in pairs)
 
 
+class _Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What one term of leadership takes over from the last."""
+
+    informers: Informers
+    validation_pods: Cache[ValidatingPod]
+    foreign: GpuOperatorDetector
+    commanded_drivers: CommandedDrivers
+    handlers: ReportedHandlers
+    image_requests: ImageRequests | None
+    events: EventRecorder
+    metrics: DriverMetrics
+    controller_metrics: ControllerMetrics
+    settings: RenderSettings
+    env: Env
+
+
 async def run(
     settings: DriverClusterSettings,
     *,
@@ -89,95 +105,102 @@ async def run(
     `handlers` are those that driver agents report; kubelets report most of them too. Without
     `image_requests` no image is brought to a node before it is drained.
     """
-    handlers = handlers or ReportedHandlers()
     namespace = settings.namespace
     candidate = Candidate(
         kube, manager=MANAGER, namespace=namespace, lease=LEASE, identity=settings.pod_name, env=env
     )
-    informers = Informers(candidate.kube, namespace=namespace, env=env)
-    pods = Cache(
-        candidate.kube,
-        VALIDATION_PODS,
+    shared = _Shared(
+        informers=Informers(candidate.kube, namespace=namespace, env=env),
+        validation_pods=Cache(
+            candidate.kube,
+            VALIDATION_PODS,
+            env=env,
+            namespace=namespace,
+            labels=f"{MANAGED_BY_LABEL}={MANAGED_BY},app={APP}",
+        ),
+        foreign=GpuOperatorDetector(),
+        commanded_drivers=commanded_drivers,
+        handlers=handlers or ReportedHandlers(),
+        image_requests=image_requests,
+        events=EventRecorder(kube=candidate.kube, env=env),
+        metrics=DriverMetrics(env),
+        controller_metrics=ControllerMetrics(env.metrics, controllers=[NAME, VALIDATION_PODS_NAME]),
+        settings=msgspec.structs.replace(
+            settings.render_settings(), brings_images=image_requests is not None
+        ),
         env=env,
-        namespace=namespace,
-        labels=f"{MANAGED_BY_LABEL}={MANAGED_BY},app={APP}",
     )
-    foreign = GpuOperatorDetector()
-    events = EventRecorder(kube=candidate.kube, env=env)
-    metrics = DriverMetrics(env)
-    controller_metrics = ControllerMetrics(env.metrics, controllers=[NAME, VALIDATION_PODS_NAME])
-
-    render_settings = msgspec.structs.replace(
-        settings.render_settings(), brings_images=image_requests is not None
-    )
-
-    async def lead(fenced: Kube) -> None:
-        planner = Planner(
-            informers,
-            foreign=foreign,
-            commanded_drivers=commanded_drivers,
-            claimed_nodes=lambda: claims.claimed_nodes,
-            handlers=handlers,
-            settings=render_settings,
-            clock=env.clock,
-        )
-        writes = Writes(fenced, informers=informers, namespace=namespace, metrics=metrics)
-        controller = OperandController(
-            kube=fenced,
-            namespace=namespace,
-            informers=informers,
-            planner=planner,
-            handlers=handlers,
-            writes=writes,
-            events=PolicyEvents(events),
-            metrics=metrics,
-            controller_metrics=controller_metrics,
-            env=env,
-        )
-        claims = ClaimFollower(
-            kube=fenced,
-            namespace=namespace,
-            nodes=informers.nodes,
-            events=events,
-            serves=lambda: planner.serves_claims,
-            ends=lambda: planner.plan.claims_end,
-            env=env,
-        )
-        validation_pods = ValidationPods(
-            kube=fenced,
-            pods=pods,
-            informers=informers,
-            planner=planner,
-            settings=render_settings,
-            writes=writes,
-            controller_metrics=controller_metrics,
-            env=env,
-        )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(controller.run())
-            group.create_task(claims.run())
-            group.create_task(validation_pods.run())
-            if image_requests is not None:
-                puller = ImagePuller(
-                    kube=fenced,
-                    namespace=namespace,
-                    informers=informers,
-                    requests=image_requests,
-                    why_held=lambda: planner.hold_reason,
-                    env=env,
-                )
-                group.create_task(puller.run())
-
+    informers, foreign = shared.informers, shared.foreign
     informers.leases.cache.on_change(
         lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
     )
     for informer in informers.all():
         service.run_forever(f"follow {informer.name}", informer.run())
-    service.run_forever("follow validation pods", pods.run())
-    service.run_forever("events", events.run())
-    service.run_forever("lead", candidate.run(lead))
+    service.run_forever("follow validation pods", shared.validation_pods.run())
+    service.run_forever("events", shared.events.run())
+    service.run_forever("lead", candidate.run(lambda fenced: _lead(fenced, shared)))
     service.ready_when("sources", lambda: informers.why_not_synced() or None)
     service.ready_when("definitions", lambda: missing_definitions(informers.all()) or None)
+
+
+async def _lead(fenced: Kube, shared: _Shared) -> None:
+    """Act for one term of leadership."""
+    informers, namespace, env = shared.informers, shared.settings.namespace, shared.env
+    planner = Planner(
+        informers,
+        foreign=shared.foreign,
+        commanded_drivers=shared.commanded_drivers,
+        claimed_nodes=lambda: claims.claimed_nodes,
+        handlers=shared.handlers,
+        settings=shared.settings,
+        clock=env.clock,
+    )
+    claims = ClaimFollower(
+        kube=fenced,
+        namespace=namespace,
+        nodes=informers.nodes,
+        events=shared.events,
+        serves=lambda: planner.serves_claims,
+        ends=lambda: planner.plan.claims_end,
+        env=env,
+    )
+    writes = Writes(fenced, informers=informers, namespace=namespace, metrics=shared.metrics)
+    controller = OperandController(
+        kube=fenced,
+        namespace=namespace,
+        informers=informers,
+        planner=planner,
+        handlers=shared.handlers,
+        writes=writes,
+        events=PolicyEvents(shared.events),
+        metrics=shared.metrics,
+        controller_metrics=shared.controller_metrics,
+        env=env,
+    )
+    validation_pods = ValidationPods(
+        kube=fenced,
+        pods=shared.validation_pods,
+        informers=informers,
+        planner=planner,
+        settings=shared.settings,
+        writes=writes,
+        controller_metrics=shared.controller_metrics,
+        env=env,
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.run())
+        group.create_task(claims.run())
+        group.create_task(validation_pods.run())
+        if shared.image_requests is not None:
+            puller = ImagePuller(
+                kube=fenced,
+                namespace=namespace,
+                informers=informers,
+                requests=shared.image_requests,
+                why_held=lambda: planner.hold_reason,
+                env=env,
+            )
+            group.create_task(puller.run())
 
 
 async def start(process: Process[DriverClusterSettings], service: Service) -> None:

@@ -20,11 +20,11 @@ from libs.testing.simulation import make_env
 from services.driver.cluster.remaining_claims import CLAIMS_REMAIN
 from tests.system.nodes.installation import NAMESPACE, POLICY
 from tests.system.upgrade import claims
-from tests.system.upgrade.claims import claiming_pod, published
+from tests.system.upgrade.claims import claimed_service, claiming_pod, published
 from tests.system.upgrade.kills import SOAK_ONLY
 from tests.system.upgrade.prepared import prepared_claims
-from tests.system.upgrade.workload import RESOURCE, container
-from tests.system.upgrade.world import OLD, World
+from tests.system.upgrade.workload import RESOURCE, SERVICE, container
+from tests.system.upgrade.world import NEW, OLD, World
 
 pytestmark = SOAK_ONLY
 
@@ -46,7 +46,7 @@ async def test_nodes_change_from_claims_to_the_device_plugin_and_back(world: Wor
         some = all_gpus(world) | {first.node.name: len(first.gpus.gpus) - 1}
         await until_offered(world, some)
         assert await claims.gpus_and_drivers(world.kubectl, "claims") == (1, {OLD})
-        assert first.node.name in (await condition(world, CLAIMS_REMAIN))["message"]
+        await until_named(world, first.node.name)
         await first.node.restart_kubelet()
         await until_offered(world, some)
         await world.kubectl.run("delete", "--wait", "--timeout=60s", "pod/claims")
@@ -54,7 +54,6 @@ async def test_nodes_change_from_claims_to_the_device_plugin_and_back(world: Wor
         await world.kubectl.run("delete", "--wait", "--timeout=60s", "resourceclaim/claims")
         await until_offered(world, all_gpus(world))
         await until_gone(world)
-        assert await condition(world, CLAIMS_REMAIN) == {}
 
         await world.kubectl.apply(asking_pod("asks", first.node.name, len(first.gpus.gpus)))
         await world.kubectl.wait("condition=Ready", "pod/asks")
@@ -65,6 +64,23 @@ async def test_nodes_change_from_claims_to_the_device_plugin_and_back(world: Wor
         await world.kubectl.run("exec", "asks", "--", "true")
         await world.kubectl.run("delete", "--wait", "--timeout=60s", "pod/asks")
         await until_claimable(world, all_gpus(world))
+
+
+@pytest.mark.timeout(1200)
+async def test_claims_are_switched_off_together_with_an_upgrade(world: World) -> None:
+    await world.apply_policy(OLD, **claims.POLICY)
+    async with never_both(world), prepared_claims(world):
+        await world.until_all_run(OLD, within=WITHIN)
+        await until_claimable(world, all_gpus(world))
+        await world.kubectl.apply(*claimed_service(len(world.machines)))
+        await world.kubectl.run("delete", f"pdb/{SERVICE}")
+        await world.kubectl.wait("condition=Available", f"deployment/{SERVICE}")
+
+        await world.apply_policy(NEW, **BY_PLUGIN)
+        await world.until_all_run(NEW, within=2 * WITHIN)
+        await until_offered(world, all_gpus(world))
+        await until_gone(world)
+        assert await world.cordoned() == []
 
 
 def all_gpus(world: World) -> dict[str, int]:
@@ -111,13 +127,23 @@ async def offered(world: World) -> dict[str, int]:
 
 
 async def until_gone(world: World) -> None:
-    """Wait until the plugin for claims is nowhere any more."""
+    """Wait until the plugin for claims is nowhere any more, and no condition names it."""
 
     async def is_gone() -> bool:
         listed = (await world.kubectl.get("--namespace", NAMESPACE, "daemonsets"))["items"]
-        return DRA_DAEMON_SET not in {each["metadata"]["name"] for each in listed}
+        there = DRA_DAEMON_SET in {each["metadata"]["name"] for each in listed}
+        return not there and await condition(world, CLAIMS_REMAIN) == {}
 
     await world.until(is_gone, within=WITHIN)
+
+
+async def until_named(world: World, node: str) -> None:
+    """Wait until the policy says that claims remain on this node."""
+
+    async def is_named() -> bool:
+        return f"by claims on {node}:" in (await condition(world, CLAIMS_REMAIN)).get("message", "")
+
+    await world.until(is_named, within=WITHIN)
 
 
 async def condition(world: World, type_: str) -> dict[str, Any]:
