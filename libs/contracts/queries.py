@@ -178,6 +178,10 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """Nodes of the pool whose last upgrade, or before it the bring-up, was measured: durations are
     predicted from them."""
     remarks: tuple[str, ...] = ()
+    upgraded: Count | None = None
+    """Of the nodes, how many are probably upgraded in the end; None: not told."""
+    failing: Count = 0
+    """How many probably fail."""
 
 
 class JournalQuery(Message, frozen=True, kw_only=True):

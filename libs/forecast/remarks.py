@@ -7,7 +7,7 @@ from libs.contracts.node import WaitCode
 from libs.forecast.history import NOTHING, History
 from libs.forecast.options import pause_reason
 from libs.forecast.pods import PodEffects
-from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan
+from libs.forecast.rollout_plan import Percentiles, RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, Lognormal
 from libs.rollout.decision import Wait
 from libs.rollout.limits import stale_source
@@ -17,8 +17,6 @@ from libs.rollout.views.fleet import Fleet, Instant
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _MEDIAN, _LATE = 0.5, 0.95
-_ENOUGH_PLAYS = 10
-"""Minimum number of plays to distinguish chance from a cause."""
 _PREDICTING_PLAYS = 19
 """Minimum number of plays of which one is a 95 % figure."""
 
@@ -107,25 +105,18 @@ def _failures(plan: RolloutPlan) -> list[str]:
         few = "the times are those of the others"
         many = "the nodes that are left wait for a person"
         lines.append(f"{halted}; {few if _are_few(plan) else many}.")
-    failing = [node.node for node in plan.nodes if _will_fail(node, plan.plays)]
-    if failing:
+    if failing := plan.failing:
         lines.append(
             f"{format_count(len(failing), 'node')} will probably fail and stay cordoned:"
             f" {format_names(failing)}."
         )
-    by_chance = sum(node.failed_plays for node in plan.nodes) / plan.plays - len(failing)
-    if by_chance >= 1:
-        lines.append(f"About {format_count(round(by_chance), 'node')} will fail by chance.")
+    if by_chance := plan.failing_by_chance:
+        lines.append(f"About {format_count(by_chance, 'node')} will fail by chance.")
     return lines
 
 
 def _are_few(plan: RolloutPlan) -> bool:
     return 2 * plan.halted_plays < plan.plays
-
-
-def _will_fail(node: NodeForecast, plays: int) -> bool:
-    """Return whether the node probably fails; with few plays, only if a cause is known."""
-    return 2 * node.failed_plays > plays and (plays >= _ENOUGH_PLAYS or bool(node.blocked_by))
 
 
 def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:

@@ -69,6 +69,16 @@ def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
     ]
 
 
+def test_nodes_that_fail_or_have_no_end_are_not_among_the_upgraded_ones() -> None:
+    def told(**changes: int) -> str:
+        plan = replace(PLAN, plan=replace(PLAN.plan, **changes))
+        return text(plan_view(plan, width=160), 160).splitlines()[1]
+
+    assert "  upgraded: 1 of 3 nodes, 1 will probably fail; GPU" in told(upgraded=1, failing=1)
+    assert "  upgraded: 1 of 3 nodes, 1 without a known end; GPU" in told(upgraded=1)
+    assert "  upgraded: 2 of 3 nodes; GPU" in told(upgraded=2)
+
+
 def test_an_unknown_latest_end_is_said() -> None:
     plan = replace(PLAN, plan=replace(PLAN.plan, makespan_p95=None))
     assert ": 20 min (p50), not known (p95)\n" in text(plan_view(plan, width=80), 80)
