@@ -172,7 +172,7 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     pool_gpus: Count = 0
     """All of the pool, with those that need no upgrade."""
     capacity: tuple[CapacityPoint, ...] = ()
-    """The unavailable nodes over time, in a play of median duration."""
+    """The unavailable nodes over time, in a simulated run of median duration."""
     needed_max_unavailable: Count | None = None
     measured_nodes: Count = 0
     """Nodes of the pool whose last upgrade, or before it the bring-up, was measured: durations are

@@ -101,8 +101,8 @@ def _about(time: Percentiles) -> str:
 def _failures(plan: RolloutPlan) -> list[str]:
     lines: list[str] = []
     if plan.halted_plays:
-        halted = f"In {plan.halted_plays} of {plan.plays} plays failures halt the driver"
-        few = "the times are those of the others"
+        halted = f"In {plan.halted_plays} of {_runs(plan)} failures halt the driver"
+        few = "times are of the others"
         many = "the nodes that are left wait for a person"
         lines.append(f"{halted}; {few if _are_few(plan) else many}.")
     if failing := plan.failing:
@@ -145,7 +145,7 @@ def _required_limits(plan: RolloutPlan) -> list[str]:
 def _basis(plan: RolloutPlan, history: History) -> str:
     """Tell how many plays there were, and which durations are measured and which assumed."""
     few = ", of which a node's 95 % is the worst" if plan.plays < _PREDICTING_PLAYS else ""
-    text = f"Durations (median-95 %, {format_count(plan.plays, 'play')}{few})"
+    text = f"Durations (median-95 %, {_runs(plan)}{few})"
     if seen := _seen(history):
         took = "took to come up" if history.brought_up else "took last"
         text += f" as {format_count(history.nodes, 'node')} {took}: {seen};"
@@ -155,6 +155,10 @@ def _basis(plan: RolloutPlan, history: History) -> str:
         if not is_seen
     )
     return f"{text} assumed: {assumed}, how often things fail."
+
+
+def _runs(plan: RolloutPlan) -> str:
+    return format_count(plan.plays, "simulated run")
 
 
 def _seen(history: History) -> str:

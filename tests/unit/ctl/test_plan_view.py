@@ -202,7 +202,7 @@ def test_a_plan_of_twelve_nodes_fits_on_a_screen() -> None:
         for n in range(12)
     )
     basis = (
-        "Durations (median-95 %, 99 plays) as 12 nodes took last: driver restart 2-4 min,"
+        "Durations (median-95 %, 99 simulated runs) as 12 nodes took last: driver restart 2-4 min,"
         " validation 45 s-2 min, image pull 20 s-2 min, pods leave 2-20 s; assumed: job 2-24 h,"
         " budget's refusal 3-20 min, how often things fail."
     )
@@ -221,7 +221,7 @@ def test_a_plan_of_twelve_nodes_fits_on_a_screen() -> None:
         capacity=CAPACITY,
         remarks=(
             "Until 1 node has proven the driver, few start: 4 min (95 %: 7 min).",
-            "In 4 of 99 plays failures halt the driver; the times are those of the others.",
+            "In 4 of 99 simulated runs failures halt the driver; times are of the others.",
             basis,
         ),
     )

@@ -57,7 +57,7 @@ def waiting(code: WaitCode = WaitCode.JOBS, who: str = "") -> Wait:
 
 
 def test_a_smooth_plan_has_its_basis_as_its_only_remark() -> None:
-    assert remarks_of(node()) == (f"Durations (median-95 %, 20 plays) {ASSUMED}",)
+    assert remarks_of(node()) == (f"Durations (median-95 %, 20 simulated runs) {ASSUMED}",)
     assert remarks_of() == ("Every node is up to date already.",)
 
 
@@ -159,9 +159,18 @@ def test_failures_by_chance_are_counted_from_one_node_on() -> None:
     assert not among(remarks_of(node(1, failed_plays=1), node(2), plays=2), "fail by chance")
 
 
+def test_no_remark_speaks_of_plays() -> None:
+    proof = ProofForecast(threshold=2, after=UNSURE, delay=None)
+    for plays in (1, 20):
+        nodes = (node(1, failed_plays=plays), node(2, failed_plays=1), node(3, end=Percentiles()))
+        found = remarks_of(*nodes, plays=plays, halted_plays=1, proof=proof)
+        assert not among(found, " play")
+    assert among(remarks_of(node(), plays=1), "(median-95 %, 1 simulated run,")
+
+
 def test_the_number_of_halted_plays_is_reported() -> None:
     assert (
-        "In 3 of 20 plays failures halt the driver; the times are those of the others."
+        "In 3 of 20 simulated runs failures halt the driver; times are of the others."
         in remarks_of(node(), halted_plays=3)
     )
     (most,) = among(remarks_of(node(), halted_plays=11), "In 11 of 20")
