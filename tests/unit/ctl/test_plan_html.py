@@ -55,7 +55,15 @@ def test_the_picture_has_a_bar_for_each_node_on_one_scale() -> None:
     (_, early), (_, late) = rectangles(svg, "late")
     assert (early, late) == (first[1] / 6, first[1] / 2)
     words = [each.text for each in svg.iter(f"{SVG}text")]
-    assert {"node-1", "node-2", "32 GPUs", "at least 16", "now"} <= set(words)
+    assert {
+        "node-1",
+        "node-2",
+        "32 GPUs",
+        "0 GPUs",
+        "available",
+        "at least 16 of 32",
+        "now",
+    } <= set(words)
     assert any(each.get("class") == "area" for each in svg.iter(f"{SVG}path"))
 
 

@@ -142,10 +142,14 @@ def test_the_capacity_is_a_curve_on_the_scale_of_the_bars() -> None:
     scale = next(line for line in lines if "┬" in line)
     assert scale.index("┬") == left
     assert [name.split()[0] for name in scale.split("┬")[1:]] == ["now", "10", "20"]
-    assert scale.endswith("─      █ p50  ░ p95")
-    top = next(line for line in lines if line.startswith("32 GPUs"))
-    assert top.endswith("  at least 16")
-    curve = top[left:].split("  at least")[0]
+    assert scale.endswith("─       █ p50  ░ p95")
+    top, bottom = lines[lines.index(scale) + 1 :][:2]
+    assert top.startswith("32 GPUs  ▄")
+    assert bottom.startswith(" 0 GPUs  █")
+    assert top.endswith("  GPUs available:")
+    assert bottom.endswith("  at least 16 of 32")
+    assert max(map(len, lines)) <= 80
+    curve = top[left:].split("  GPUs")[0]
     cells = len(curve)
     assert curve.strip()[-1] == "█"  # all is available at the end
     middle = curve[round(0.45 * cells)]
