@@ -121,12 +121,14 @@ def _are_few(plan: RolloutPlan) -> bool:
 
 def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
-    already = sum(
-        bool(contribution.unavailable_reason(node, current_record(node))) for node in members
-    )
+    reasons = {
+        node.name: contribution.unavailable_reason(node, current_record(node)) for node in members
+    }
+    already = [f"{name} ({why})" for name, why in sorted(reasons.items()) if why]
     if not (plan.nodes and already):
         return []
-    return [f"{format_count(already, 'node')} {_is(already)} unavailable already."]
+    many, verb = format_count(len(already), "node"), _is(len(already))
+    return [f"{many} {verb} unavailable already: {format_names(already)}."]
 
 
 def _unseen_pods(fleet: Fleet) -> list[str]:

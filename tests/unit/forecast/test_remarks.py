@@ -20,7 +20,7 @@ from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from tests.unit.forecast.builders import gpu_pod, old_node, pool_with_limits
+from tests.unit.forecast.builders import cordoned_node, gpu_pod, old_node, pool_with_limits
 from tests.unit.rollout.builders import NEW, NOW, POOL, failed, fleet, instant
 
 SURE = Percentiles(1.0, 2.0)
@@ -180,11 +180,16 @@ def test_the_number_of_halted_plays_is_reported() -> None:
 # Unavailable nodes, and the basis of the plan.
 
 
-def test_nodes_that_are_unavailable_already_are_counted() -> None:
+def test_three_nodes_that_are_unavailable_already_are_named_with_reasons() -> None:
     other = replace(failed("node-3"), pool="else")
     members = (failed("node-1"), old_node("node-2"), other)
-    assert "1 node is unavailable already." in remarks_of(node(), members=members)
+    words = "1 node is unavailable already: node-1 (failed)."
+    assert words in remarks_of(node(), members=members)
     assert not among(remarks_of(members=members), "unavailable already")
+    cordoned = [cordoned_node(f"node-{number}") for number in (8, 5, 7, 6)]
+    names = "node-1 (failed), node-5 (cordoned), node-6 (cordoned) and 2 more"
+    found = remarks_of(node(), members=(*members, *cordoned))
+    assert f"5 nodes are unavailable already: {names}." in found
 
 
 def test_pods_that_could_not_be_listed_are_told() -> None:
