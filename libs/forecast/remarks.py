@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import inf
 
 from libs.contracts.node import WaitCode
+from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.forecast.history import NOTHING, History
 from libs.forecast.options import pause_reason
 from libs.forecast.pods import PodEffects
@@ -17,6 +18,12 @@ from libs.rollout.views.fleet import Fleet, Instant
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _MEDIAN, _LATE = 0.5, 0.95
+_OPEN = {
+    RolloutPhase.PROVING: "is under way",
+    RolloutPhase.PROVEN: "is under way",
+    RolloutPhase.HALTED: "is halted",
+}
+"""What is said of a rollout that has not ended."""
 _PREDICTING_PLAYS = 19
 """Minimum number of plays of which one is a 95 % figure."""
 
@@ -30,7 +37,7 @@ def remarks(
     history: History = NOTHING,
 ) -> tuple[str, ...]:
     """Return all remarks, the most important first."""
-    lines = _starts(plan, played_fleet)
+    lines = [*_starts(plan, played_fleet), *_under_way(plan, fleet)]
     if reason := pause_reason(fleet.pools[plan.pool]):
         lines.append(f"The pool is paused ({reason}): times count from the end of the pause.")
     lines += _unknown_ends(plan)
@@ -58,6 +65,19 @@ def _starts(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     text = "maxUnavailable is 0: no available node is started."
     nodes = format_count(moving, "node")
     return [f"{text} Already unavailable nodes ({nodes}) can still start."]
+
+
+def _under_way(plan: RolloutPlan, fleet: Fleet) -> list[str]:
+    """Tell of the rollout of another target that this one takes over from."""
+    rollout = fleet.pools[plan.pool].rollout
+    status = RolloutStatus() if rollout is None else rollout.status
+    word = _OPEN.get(status.phase)
+    if word is None or not plan.nodes or status.target in ("", plan.target):
+        return []
+    done = f"{status.counts.done} of {format_count(status.counts.total, 'node')} done"
+    rollout_of = f"The rollout of {status.version or status.short_target} {word} ({done})."
+    assumed = "nodes whose driver is being replaced finish that first, the others skip it"
+    return [f"{rollout_of} This plan takes over from it now: {assumed}."]
 
 
 def _unknown_ends(plan: RolloutPlan) -> list[str]:

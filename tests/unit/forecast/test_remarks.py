@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
+from libs.contracts.rollout import Counts, RolloutPhase
 from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.forecast.remarks import format_count, format_duration, format_names, remarks
 from libs.forecast.rollout_plan import (
@@ -21,7 +22,7 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.forecast.builders import cordoned_node, gpu_pod, old_node, pool_with_limits
-from tests.unit.rollout.builders import NEW, NOW, POOL, failed, fleet, instant
+from tests.unit.rollout.builders import NEW, NOW, OLD, POOL, failed, fleet, instant, with_status
 
 SURE = Percentiles(1.0, 2.0)
 UNSURE = Percentiles(1.0, None)
@@ -69,6 +70,32 @@ def test_what_the_figures_of_a_plan_say_is_not_said_again() -> None:
         loss=CapacityLoss(nodes=2, gpus=16, at=60.0),
         gpu_hours_lost=3.0,
     ) == remarks_of(node())
+
+
+@pytest.mark.parametrize(
+    ("phase", "word"),
+    [
+        (RolloutPhase.PROVING, "under way"),
+        (RolloutPhase.PROVEN, "under way"),
+        (RolloutPhase.HALTED, "halted"),
+    ],
+)
+def test_the_rollout_that_a_plan_takes_over_from_is_told(phase: RolloutPhase, word: str) -> None:
+    counts = Counts(total=6, done=2)
+    moving = with_status(
+        pool_with_limits(), target=OLD, version="570.86.15", phase=phase, counts=counts
+    )
+    assert remarks_of(node(), pool=moving)[0] == (
+        f"The rollout of 570.86.15 is {word} (2 of 6 nodes done). This plan takes over from it now:"
+        " nodes whose driver is being replaced finish that first, the others skip it."
+    )
+    assert not among(remarks_of(pool=moving), "The rollout of")
+    for ended in (
+        with_status(moving, target=NEW),
+        with_status(moving, phase=RolloutPhase.COMPLETE),
+        replace(moving, rollout=None),
+    ):
+        assert not among(remarks_of(node(), pool=ended), "The rollout of")
 
 
 # Unknown ends.
