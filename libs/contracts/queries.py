@@ -63,7 +63,8 @@ class PoolStatus(Data, frozen=True, kw_only=True):
     waits: dict[str, Count] = {}
     """The number of waiting nodes by wait code."""
     without_gpus: Count = 0
-    """The number of nodes with a GPU that no container can have: `WhyAnswer.no_gpus` says why."""
+    """The number of nodes that have a driver, and a GPU that no container can have:
+    `WhyAnswer.no_gpus` says why."""
     held: tuple[HeldNode, ...] = ()
     """Nodes that people have, or wait for; the first 100 by name."""
 

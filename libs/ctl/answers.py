@@ -53,7 +53,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     waits: dict[str, int] | None = None
     """Waiting nodes by wait code; None: the scheduler did not answer."""
     without_gpus: int = 0
-    """The number of nodes with a GPU that no container can have, as the scheduler says."""
+    """The number of nodes with a driver and a GPU that no container can have, as the scheduler
+    says."""
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from libs.bus.queries import QueryHandlers
-from libs.contracts.node import NodeLease
+from libs.contracts.node import NodeLease, UpgradeState
 from libs.contracts.numbers import parse_count
 from libs.contracts.queries import (
     HeldNode,
@@ -96,7 +96,7 @@ class SchedulerQueries:
         held_by_pool: dict[str, list[HeldNode]] = {key: [] for key in pools}
         waits = self._waits()
         for node in self._tracker.nodes.values():
-            without_gpus[node.pool] += bool(node.no_gpus)
+            without_gpus[node.pool] += lacks_gpus(node)
             if (held := held_node(node)) is not None and node.pool in held_by_pool:
                 held_by_pool[node.pool].append(held)
             wait = waits.get(node.name, node.last_wait)
@@ -252,6 +252,16 @@ def _pool_status(pool: PoolView, waits: Mapping[str, int], rollout_error: str) -
 def is_free(node: NodeView) -> bool:
     """Whether no operation has the lease of the node."""
     return node.lease is None or has_persons_lease(node)
+
+
+def lacks_gpus(node: NodeView) -> bool:
+    """Whether containers lack GPUs of a node whose driver is there, or should be since it was done.
+
+    While the first driver is brought up, or another one is on its way, nothing else is expected.
+    """
+    return bool(node.no_gpus) and (
+        node.loaded is not None or node.state == UpgradeState.UPGRADE_DONE
+    )
 
 
 def held_node(node: NodeView) -> HeldNode | None:
