@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from libs.contracts.events import Event
 
 VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
+_STARTED_BY = ("requested by ", "adopted ", "driver label edited by ")
+"""How causes begin that say why an attempt was started."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: bool
     skipped: bool
     cause: str
+    """Why its last attempt failed, or why this one was started."""
     held: HeldNode | None = None
     """The lease that a person has on it, or waits for."""
 
@@ -289,6 +292,13 @@ def node_row(metadata: views.Metadata) -> NodeRow:
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",
     )
+
+
+def told_cause(node: NodeRow) -> str:
+    """Return the cause of a node in words: that of an attempt that is over is an earlier one."""
+    if not node.cause or node.state == UpgradeState.UPGRADE_FAILED:
+        return node.cause
+    return node.cause if node.cause.startswith(_STARTED_BY) else f"earlier attempt: {node.cause}"
 
 
 def held_nodes(

@@ -9,7 +9,7 @@ from rich.text import Text
 from libs.contracts.node import UpgradeState
 from libs.contracts.queries import HeldNode
 from libs.contracts.rollout import Brake
-from libs.ctl.answers import NodeRow, Pool, Source, Status
+from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
 from libs.ctl.text import duration, plural
@@ -118,7 +118,7 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
 def node_note(node: NodeRow) -> str:
     """Return what is special about a node, in a few words."""
     notes = (
-        node.cause,
+        told_cause(node),
         "skipped" if node.skipped else "",
         f"attempt {node.attempt}" if node.attempt > 1 else "",
     )

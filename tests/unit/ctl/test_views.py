@@ -26,7 +26,7 @@ from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import Changes, event_line
 from libs.ctl.views.gpus import gpus_view
 from libs.ctl.views.node import node_view
-from libs.ctl.views.status import status_view
+from libs.ctl.views.status import node_note, status_view
 
 NOW = 1_800_000_000.0
 KUBERNETES = Source(name="Kubernetes (https://api)", gives="pools and nodes", age=0.0)
@@ -130,6 +130,16 @@ waits: from scheduler s-1, 2 s old
 def test_status_is_a_table_or_blocks_of_lines_and_harms_no_terminal() -> None:
     assert text(status_view(STATUS, now=NOW, width=80), 80) == STATUS_80
     assert text(status_view(STATUS, now=NOW, width=40), 40) == STATUS_40
+
+
+def test_the_failure_of_an_earlier_attempt_is_said_to_be_one() -> None:
+    cause = "driver-start: the driver container restarted 3 times"
+    assert node_note(node("n", cause=cause)) == f"earlier attempt: {cause}; attempt 2"
+    assert node_note(node("n", cause=cause, state="upgrade-failed")) == f"{cause}; attempt 2"
+    released = node("n", cause=cause, state="upgrade-required", attempt=0, in_flight=False)
+    assert node_note(released) == f"earlier attempt: {cause}"
+    for why in ("requested by kubectl-label", "adopted in upgrade-done"):
+        assert node_note(node("n", cause=why)) == f"{why}; attempt 2"
 
 
 def test_wide_shows_targets_too() -> None:
