@@ -73,6 +73,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     skipped: bool
     cause: str
     """Why its last attempt failed, or why this one was started."""
+    operation: str = ""
+    """What is done to it, or was last: an `Operation`."""
     held: HeldNode | None = None
     """The lease that a person has on it, or waits for."""
 
@@ -291,6 +293,7 @@ def node_row(metadata: views.Metadata) -> NodeRow:
         held=held_of(metadata),
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",
+        operation=record.operation or "" if record else "",
     )
 
 

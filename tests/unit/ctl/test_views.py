@@ -2,6 +2,7 @@
 
 import io
 
+import msgspec
 from msgspec.structs import asdict
 from rich.console import Console, RenderableType
 
@@ -130,6 +131,20 @@ waits: from scheduler s-1, 2 s old
 def test_status_is_a_table_or_blocks_of_lines_and_harms_no_terminal() -> None:
     assert text(status_view(STATUS, now=NOW, width=80), 80) == STATUS_80
     assert text(status_view(STATUS, now=NOW, width=40), 40) == STATUS_40
+
+
+def test_more_nodes_in_flight_than_may_be_unavailable_are_explained_by_first_drivers() -> None:
+    def told(operation: str, limit: int) -> str:
+        counts = asdict(Counts(total=6, done=1, in_flight=5, limit=limit))
+        pool = msgspec.structs.replace(STATUS.pools[0], counts=counts)
+        moving = node("node-2", operation=operation)
+        found = Status(pools=(pool,), nodes=(moving,), sources=())
+        return text(status_view(found, now=NOW, width=100), 100)
+
+    why = "more than maxUnavailable (4): nodes without a driver have no capacity to lose"
+    assert f"  gpus in flight: {why}" in told("bring-up", 4).splitlines()
+    assert "more than" not in told("bring-up", 5)
+    assert "more than" not in told("upgrade", 4)
 
 
 def test_the_failure_of_an_earlier_attempt_is_said_to_be_one() -> None:
