@@ -54,6 +54,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """The pool's nodes by what they do; `limit` may be unavailable."""
     waits: dict[str, int] | None = None
     """Waiting nodes by wait code; None: the scheduler did not answer."""
+    budget: str = ""
+    """Which limit no more nodes start within, and which nodes reach it, as the scheduler says."""
     without_gpus: int = 0
     """The number of nodes with a driver and a GPU that no container can have, as the scheduler
     says."""
@@ -231,11 +233,14 @@ def pool_from_scheduler(status: PoolStatus) -> Pool:
         brake=status.brake or Brake.NONE.value,
         counts=msgspec.structs.asdict(status.counts),
         waits=dict(status.waits),
+        budget=name_versions(status.budget, {}),
         without_gpus=status.without_gpus,
     )
 
 
-def with_waits(pools: Iterable[Pool], answer: StatusAnswer | None) -> tuple[Pool, ...]:
+def with_waits(
+    pools: Iterable[Pool], answer: StatusAnswer | None, versions: Mapping[str, str]
+) -> tuple[Pool, ...]:
     """Add what the scheduler says: waits, and pools that have no Rollout yet."""
     if answer is None:
         return tuple(pools)
@@ -245,6 +250,7 @@ def with_waits(pools: Iterable[Pool], answer: StatusAnswer | None) -> tuple[Pool
             pool,
             waits=dict(told[pool.name].waits),
             because=pool.because or told[pool.name].because,
+            budget=name_versions(told[pool.name].budget, versions),
             without_gpus=told[pool.name].without_gpus,
         )
         if pool.name in told

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from libs.bus.queries import QueryHandlers
-from libs.contracts.node import NodeLease, UpgradeState
+from libs.contracts.node import NodeLease, UpgradeState, WaitCode
 from libs.contracts.numbers import parse_count
 from libs.contracts.queries import (
     HeldNode,
@@ -94,6 +94,7 @@ class SchedulerQueries:
         waits_by_pool: dict[str, Counter[str]] = {key: Counter() for key in pools}
         without_gpus = Counter[str]()
         held_by_pool: dict[str, list[HeldNode]] = {key: [] for key in pools}
+        budgets: dict[str, Counter[str]] = {key: Counter() for key in pools}
         waits = self._waits()
         for node in self._tracker.nodes.values():
             without_gpus[node.pool] += lacks_gpus(node)
@@ -102,6 +103,8 @@ class SchedulerQueries:
             wait = waits.get(node.name, node.last_wait)
             if wait is not None and node.pool in waits_by_pool:
                 waits_by_pool[node.pool][wait.code.value] += 1
+                if wait.code is WaitCode.BUDGET:
+                    budgets[node.pool][wait.detail] += 1
         sources = now.visibility.sources
         return StatusAnswer(
             at=now.at,
@@ -112,6 +115,7 @@ class SchedulerQueries:
                 replace(
                     _pool_status(pool, waits_by_pool[key], self._rollout_error(key, now)),
                     without_gpus=without_gpus[key],
+                    budget=next((detail for detail, _ in budgets[key].most_common(1)), ""),
                     held=first_by_name(held_by_pool[key]),
                 )
                 for key, pool in sorted(pools.items())

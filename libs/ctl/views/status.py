@@ -88,6 +88,8 @@ def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
     if pool.waits:
         waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
         yield fact(f"{pool.name} waits", ", ".join(f"{count} {code}" for code, count in waits))
+    if pool.budget:
+        yield fact(f"{pool.name} budget", pool.budget)
     if count := pool.without_gpus:
         nodes = "1 node has" if count == 1 else f"{count} nodes have"
         yield fact(f"{pool.name} GPUs", f"{nodes} a GPU that no container can have")

@@ -188,6 +188,7 @@ def clean_pool(pool: Pool) -> Pool:
         version=printable(pool.version),
         target=printable(pool.target),
         because=printable(pool.because),
+        budget=printable(pool.budget),
     )
 
 

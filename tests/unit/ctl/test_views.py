@@ -65,6 +65,7 @@ STATUS = Status(
             brake="Pause",
             counts=asdict(Counts(total=12, done=3, in_flight=1, failed=2, skipped=1)),
             waits={"budget": 2, "halted": 4},
+            budget="2 of at most 2 nodes are unavailable: node-2, node-3",
             without_gpus=1,
         ),
     ),
@@ -81,6 +82,7 @@ gpus  580.95.05  Halted  3/12          1       2
   gpus brake: Pause
   gpus Halted: two nodes failed validation on node-1 and on node-2 �[31m
   gpus waits: 4 halted, 2 budget
+  gpus budget: 2 of at most 2 nodes are unavailable: node-2, node-3
   gpus GPUs: 1 node has a GPU that no container can have
   gpus left out: 1 skipped
 
@@ -105,6 +107,8 @@ gpus
   validation on node-1 and on node-2
   �[31m
   gpus waits: 4 halted, 2 budget
+  gpus budget: 2 of at most 2 nodes are
+  unavailable: node-2, node-3
   gpus GPUs: 1 node has a GPU that no
   container can have
   gpus left out: 1 skipped
