@@ -14,6 +14,7 @@ from libs.contracts.node import (
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.brakes import BrakeSetter, brake_setter
+from libs.ctl.cordons import Cordoner, cordoned_by
 from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.ctl.text import name_versions, version_name
@@ -104,6 +105,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeRow
     ready: bool | None
     cordoned: bool
+    cordon_set: Cordoner | None = None
+    """None: it is not cordoned, or nothing records by whom."""
     labels: dict[str, str]
     conditions: tuple[NodeFact, ...]
     events: tuple[NodeFact, ...]
@@ -351,6 +354,7 @@ def node_answer(
         node=node_row(node.metadata),
         ready=None if ready is None else ready == "True",
         cordoned=node.spec.unschedulable,
+        cordon_set=cordoned_by(node),
         labels=shown,
         conditions=conditions,
         events=tuple(events),

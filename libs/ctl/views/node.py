@@ -10,6 +10,7 @@ from rich.text import Text
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import WhyAnswer
 from libs.ctl.answers import NodeAnswer, NodeFact
+from libs.ctl.cordons import Cordoner
 from libs.ctl.leases import describe as describe_lease
 from libs.ctl.text import clock_time, duration
 from libs.ctl.views.layout import cut, fact, heading, line
@@ -84,9 +85,17 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
     if node.held is not None:
         yield fact("lease", describe_lease(node.held))
     if answer.cordoned:
-        yield fact("cordon", "no new pods are scheduled on the node")
+        yield fact("cordon", _cordon(answer.cordon_set, now))
     if note := node_note(node):
         yield fact("note", note)
+
+
+def _cordon(cordoner: Cordoner | None, now: float) -> str:
+    means = "no new pods are scheduled on the node"
+    if cordoner is None:
+        return means
+    ago = "" if cordoner.at is None else f" {duration(now - cordoner.at)} ago"
+    return f"{means}; set by {cordoner.name}{ago}"
 
 
 def _shown_conditions(answer: NodeAnswer, wide: bool) -> tuple[NodeFact, ...]:

@@ -23,6 +23,7 @@ from libs.ctl.answers import (
     Source,
     Status,
 )
+from libs.ctl.cordons import Cordoner
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import Changes, event_line
 from libs.ctl.views.gpus import gpus_view
@@ -247,6 +248,28 @@ Events:
 
 pools and nodes: from Kubernetes (https://api), 0 s old"""
     )
+
+
+def test_who_cordoned_a_node_is_said_as_far_as_it_is_known() -> None:
+    def told(cordoner: Cordoner | None) -> str:
+        answer = NodeAnswer(
+            node=node("node-2"),
+            ready=True,
+            cordoned=True,
+            cordon_set=cordoner,
+            labels={},
+            conditions=(),
+            events=(),
+            why=None,
+            sources=(),
+        )
+        return text(node_view(answer, now=NOW), 80)
+
+    means = "  cordon: no new pods are scheduled on the node"
+    assert f"{means}\n" in told(None)
+    assert f"{means}; set by kubectl\n" in told(Cordoner(name="kubectl"))
+    by_kubectl = Cordoner(name="kubectl", at=NOW - 300)
+    assert f"{means}; set by kubectl 5 min ago\n" in told(by_kubectl)
 
 
 def test_the_reason_stays_on_the_screen_whatever_has_happened() -> None:
