@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from libs.contracts.events import Event
 
 VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
+WAITS_REASON = "GPUDriverUpgradeWaits"
+"""The reason of the Events about waits, whose messages begin with the code of the wait."""
 _STARTED_BY = ("requested by ", "adopted ", "driver label edited by ")
 """How causes begin that say why an attempt was started."""
 
@@ -97,6 +99,8 @@ class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     text: str
     at: str = ""
+    is_over: bool = False
+    """It tells of a wait that the node has no more."""
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,6 +268,14 @@ def with_waits(
     return (*known, *(pool_from_scheduler(each) for each in answer.pools if each.pool not in names))
 
 
+def _judged(event: NodeFact, why: WhyAnswer | None) -> NodeFact:
+    """Return the Event; it is over if it tells of a wait with another code than the present one."""
+    if why is None or event.name != WAITS_REASON:
+        return event
+    now = why.wait.code.value if why.wait is not None else ""
+    return msgspec.structs.replace(event, is_over=event.text.partition(":")[0] != now)
+
+
 def has_digest(why: WhyAnswer) -> bool:
     """Whether the sentences of an answer name a target, which people know by its version."""
     return with_versions(why, {}) != why
@@ -357,7 +369,7 @@ def node_answer(
         cordon_set=cordoned_by(node),
         labels=shown,
         conditions=conditions,
-        events=tuple(events),
+        events=tuple(_judged(each, why) for each in events),
         why=why,
         sources=sources,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -33,11 +34,16 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
         parts += _last("history", answer.why.history, 0 if wide else _LAST_STEPS)
     parts += _listed("conditions", _shown_conditions(answer, wide))
     if wide:
-        parts += _listed("Events", answer.events)
+        told = (msgspec.structs.replace(each, text=_told(each)) for each in answer.events)
+        parts += _listed("Events", tuple(told))
     else:
-        events = [f"{each.at} {each.text}".lstrip() for each in answer.events]
+        events = [f"{each.at} {_told(each)}".lstrip() for each in answer.events]
         parts += _last("Events", events, _LAST_EVENTS)
     return Group(*parts, Text(""), *sources_view(answer.sources))
+
+
+def _told(event: NodeFact) -> str:
+    return f"earlier: {event.text}" if event.is_over else event.text
 
 
 def _headline(answer: NodeAnswer) -> str:

@@ -7,11 +7,13 @@ from msgspec.structs import asdict
 from rich.console import Console, RenderableType
 
 from libs.audit import TITLES
+from libs.audit.write_counts import WAITS
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
 from libs.ctl.answers import (
+    WAITS_REASON,
     Audit,
     AuditedInvariant,
     EventLine,
@@ -22,6 +24,7 @@ from libs.ctl.answers import (
     Pool,
     Source,
     Status,
+    node_answer,
 )
 from libs.ctl.cordons import Cordoner
 from libs.ctl.views.audit import audit_view
@@ -29,6 +32,7 @@ from libs.ctl.views.events import Changes, event_line
 from libs.ctl.views.gpus import gpus_view
 from libs.ctl.views.node import node_view
 from libs.ctl.views.status import node_note, status_view
+from libs.kube import views
 
 NOW = 1_800_000_000.0
 KUBERNETES = Source(name="Kubernetes (https://api)", gives="pools and nodes", age=0.0)
@@ -248,6 +252,31 @@ Events:
 
 pools and nodes: from Kubernetes (https://api), 0 s old"""
     )
+
+
+def test_events_of_waits_that_are_over_are_said_to_be_earlier() -> None:
+    assert WAITS_REASON == WAITS  # as the scheduler writes it
+    facts = (
+        NodeFact(name=WAITS_REASON, text="agent-silent: nothing reported", at="1"),
+        NodeFact(name=WAITS_REASON, text="jobs: waiting for jobs", at="2"),
+        NodeFact(name="GPUDriverUpgrade", text="state changed", at="3"),
+    )
+
+    def told(why: WhyAnswer | None, *, wide: bool = False) -> str:
+        plain = views.Node(metadata=views.Metadata(name="node-2"))
+        answer = node_answer(plain, facts, why=why, sources=())
+        return text(node_view(answer, now=NOW, wide=wide), 80)
+
+    def waiting(code: WaitCode) -> WhyAnswer:
+        return WhyAnswer(node="node-2", wait=WaitReason(code=code, detail="it", since=NOW))
+
+    lines = "  1 earlier: agent-silent: nothing reported\n  2 jobs: waiting for jobs\n"
+    assert f"{lines}  3 state changed" in told(waiting(WaitCode.JOBS))
+    wide = f"  1 {WAITS_REASON}: earlier: agent-silent: nothing reported\n"
+    assert wide in told(waiting(WaitCode.JOBS), wide=True)
+    assert told(waiting(WaitCode.PDB)).count("earlier: ") == 2
+    assert told(WhyAnswer(node="node-2", in_place=True)).count("earlier: ") == 2
+    assert "earlier: " not in told(None)
 
 
 def test_who_cordoned_a_node_is_said_as_far_as_it_is_known() -> None:

@@ -338,4 +338,20 @@ def test_without_the_scheduler_a_story_says_so_and_has_the_rest() -> None:
     told = story(node(), away, NodeFact(name="Reason\x1b", text="a\x00b"))
     assert told["node"]["why"] is None
     assert [each["problem"] for each in told["node"]["sources"]] == ["", "NATS: away"]
-    assert told["node"]["events"][0] == {"name": "Reason\ufffd", "text": "a\ufffdb", "at": ""}
+    assert told["node"]["events"][0] == {
+        "name": "Reason\ufffd",
+        "text": "a\ufffdb",
+        "at": "",
+        "is_over": False,
+    }
+
+
+def test_a_story_says_which_failure_and_which_wait_are_earlier_ones() -> None:
+    held = record(state="upgrade-required", since=T0, cause="driver-start: it did not load")
+    metadata = views.Metadata(
+        name="n1", uid="u1", annotations={RECORD_ANNOTATION: encode(held).decode()}
+    )
+    event = NodeFact(name="GPUDriverUpgradeWaits", text="jobs: waiting for jobs")
+    told = story(views.Node(metadata=metadata), WhyAnswer(node="n1"), event)
+    assert told["node"]["node"]["cause"] == "earlier attempt: driver-start: it did not load"
+    assert told["node"]["events"][0]["is_over"] is True
