@@ -184,11 +184,23 @@ def _new_warnings(policy: FilePolicy, before: _Cluster, after: _Cluster) -> tupl
 
 
 def _refuse_errors(file: PolicyFile, policy: FilePolicy, before: _Cluster, after: _Cluster) -> None:
-    """Fail with the first error, which would keep the policy from being stored or carried out."""
+    """Fail with the first error, which would keep the policy from being stored or carried out.
+
+    Errors that the policy in the cluster has already come last, and are said to be such.
+    """
     broken = broken_rules(_changes(policy, before, after))
-    if errors := [*after.verdicts[policy.key].errors, *broken]:
-        more = f"; and {plural(len(errors) - 1, 'more error')}" if len(errors) > 1 else ""
-        raise file.refusal(f"{policy.title}: {errors[0]}{more}")
+    verdict = before.verdicts.get(policy.key)
+    known = () if verdict is None else verdict.errors
+    found = [*after.verdicts[policy.key].errors, *broken]
+    if errors := sorted(found, key=lambda each: each in known):
+        first, *others = errors
+        more = f"; and {plural(len(others), 'more error')}" if others else ""
+        if first in known:
+            more += (
+                "; the policy in the cluster has that error already: a file that mends it can be"
+                " planned"
+            )
+        raise file.refusal(f"{policy.title}: {first}{more}")
 
 
 def _chosen(

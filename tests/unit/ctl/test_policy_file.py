@@ -313,6 +313,20 @@ def test_a_policy_without_an_upgrade_says_why(policy: Any, problem: str) -> None
 # Files that the API server, or the services, would refuse.
 
 
+def test_an_error_that_is_in_the_cluster_already_is_said_to_be_and_comes_last() -> None:
+    broken = cluster_spec(upgradePolicy={"maxUnavailable": "lots"})
+    already = "the policy in the cluster has that error already: a file that mends it"
+    kept = str(refused(cluster_policy(version=NEW), cluster=broken))
+    assert "spec.driver.upgradePolicy.maxUnavailable" in kept
+    assert already in kept
+    worse = str(refused(cluster_policy(version=590.48), cluster=broken))
+    assert "cluster-policy: spec.driver.version (590.48) is not a string" in worse
+    assert already not in worse
+    mended = cluster_policy(version=NEW, upgradePolicy={"maxUnavailable": 2})
+    assert change_of(mended, cluster=broken).query(PlanQuery(pool="")).max_unavailable == "2"
+    assert already not in str(refused(cluster_policy(upgradePolicy={"maxUnavailable": "lots"})))
+
+
 @pytest.mark.parametrize(
     ("driver", "problem"),
     [
