@@ -129,6 +129,9 @@ class PlanQuery(Message, frozen=True, kw_only=True):
     max_parallel: Count | None = None
     finish_by: float | None = None
     seed: Integer = 0
+    driver: str = ""
+    """A driver with other settings than the policy's, as JSON of a `WantedDriver`; empty: none.
+    `driver_version` overrides its version."""
 
 
 class CapacityPoint(Data, frozen=True, kw_only=True):

@@ -135,6 +135,8 @@ class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, nodes that are not in the pool yet, and so not in the plan."""
     leaving: tuple[str, ...] = ()
     """Nodes of the pool, and of the plan, that the policy does not select any more."""
+    driver_changes: tuple[str, ...] = ()
+    """Fields of its driver that change besides the version: every node is upgraded for them."""
     not_planned: tuple[str, ...] = ()
     """What else of the policy changes."""
     left_out: tuple[str, ...] = ()

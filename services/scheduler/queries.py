@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from libs.bus.queries import QueryHandlers
@@ -29,7 +30,7 @@ from libs.policy.digest import target_digest
 from libs.policy.findings import printable
 from libs.policy.next_kernel import next_kernel_problem
 from libs.policy.variants import labels_of_key
-from libs.policy.wanted import with_version
+from libs.policy.wanted import WantedDriver, with_version
 from libs.rollout.decision import Wait
 from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
@@ -206,14 +207,14 @@ class SchedulerQueries:
 
         target = ""
         builds: Mapping[str, Build] = {}
-        if query.driver_version:
+        if query.driver_version or query.driver:
             snapshot = self._tracker.pool_snapshot
             wanted = snapshot.wanted_drivers.get(pool.key)
             if wanted is None:
                 raise ValueError(
                     f"the policy of pool {pool.key} names no driver whose version could be replaced"
                 )
-            driver = with_version(wanted, query.driver_version)
+            driver = _other_driver(wanted, query)
             nodes = self._tracker.nodes.values()
             variants = {node.variant for node in nodes if node.pool == pool.key}
             target = target_digest(driver, snapshot.artefacts)
@@ -234,6 +235,22 @@ class SchedulerQueries:
         known = ", ".join(sorted(self._tracker.pools)) or "none"
         message = f"pool {key!r} not found; known pools: {known}"
         return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
+
+
+def _other_driver(wanted: WantedDriver, query: PlanQuery) -> WantedDriver:
+    """Return the driver that a query asks about; raise `ValueError` if it cannot be read."""
+    driver = wanted
+    if query.driver:
+        try:
+            driver = msgspec.json.decode(query.driver, type=WantedDriver)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"the driver of the query cannot be read: {error}") from error
+        if driver.method is not wanted.method:
+            raise ValueError(
+                f"a driver that is installed by the method {driver.method.value} cannot be planned:"
+                f" the policy has {wanted.method.value}"
+            )
+    return with_version(driver, query.driver_version) if query.driver_version else driver
 
 
 def _pool_status(pool: PoolView, waits: Mapping[str, int], rollout_error: str) -> PoolStatus:

@@ -115,6 +115,9 @@ def file_facts(file: PlannedFile | None, *, most: int) -> Iterator[tuple[str, st
         )
         if names
     ]
+    if file.driver_changes:
+        changes = "; ".join(_listed(file.driver_changes, most))
+        yield "every node is upgraded, as the driver changes", changes
     if moves or file.not_planned:
         yield "not in this plan", "; ".join([*moves, *_listed(file.not_planned, most)])
     if file.left_out:

@@ -272,4 +272,7 @@ def test_what_of_a_file_is_not_in_the_plan_is_named_or_counted() -> None:
     fields = tuple(f"spec.f{number}" for number in range(12))
     assert "spec.f9; 2 more, which -o wide names" in shown_file(not_planned=fields)
     assert "spec.f11" in shown_file(wide=True, not_planned=fields)
+    driver = shown_file(driver_changes=("spec.driver.env", "spec.driver.args"))
+    changes = "spec.driver.env; spec.driver.args"
+    assert f"  every node is upgraded, as the driver changes: {changes}\n" in driver
     assert "  left out of the file: ConfigMap mig\n" in shown_file(left_out=("ConfigMap mig",))
