@@ -16,8 +16,9 @@ class Cordoner(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """Its field manager; of the scheduler, `Sluice`."""
-    at: float | None = None
-    """When it last wrote the Node, in Unix seconds."""
+    before: float | None = None
+    """When a field of its was last written, in Unix seconds: the cordon is at least as old. None:
+    not known, or Sluice, which writes with each step."""
 
 
 def cordoned_by(node: Node) -> Cordoner | None:
@@ -29,8 +30,9 @@ def cordoned_by(node: Node) -> Cordoner | None:
     owner = next(reversed(others or owners), None)
     if owner is None:
         return None
-    name = SLUICE if owner.manager == MANAGER else owner.manager
-    return Cordoner(name=name, at=parse_time(owner.time) if owner.time else None)
+    if owner.manager == MANAGER:
+        return Cordoner(name=SLUICE)
+    return Cordoner(name=owner.manager, before=parse_time(owner.time) if owner.time else None)
 
 
 def _owns_cordon(entry: ManagedFields) -> bool:

@@ -100,7 +100,8 @@ def _cordon(cordoner: Cordoner | None, now: float) -> str:
     means = "no new pods are scheduled on the node"
     if cordoner is None:
         return means
-    ago = "" if cordoner.at is None else f" {duration(now - cordoner.at)} ago"
+    before = cordoner.before
+    ago = "" if before is None else f" at least {duration(now - before)} ago"
     return f"{means}; set by {cordoner.name}{ago}"
 
 

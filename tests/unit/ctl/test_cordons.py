@@ -24,10 +24,10 @@ def by(*entries: ManagedFields, unschedulable: bool = True) -> Cordoner | None:
 @pytest.mark.parametrize(
     ("managers", "who"),
     [
-        ({"kubectl": FIRST}, Cordoner(name="kubectl", at=NOON)),
-        ({"kubectl": FIRST, "sluice-scheduler": LATER}, Cordoner(name="kubectl", at=NOON)),
-        ({"sluice-scheduler": LATER}, Cordoner(name="Sluice", at=ONE)),
-        ({"autoscaler": LATER, "kubectl": FIRST}, Cordoner(name="autoscaler", at=ONE)),
+        ({"kubectl": FIRST}, Cordoner(name="kubectl", before=NOON)),
+        ({"kubectl": FIRST, "sluice-scheduler": LATER}, Cordoner(name="kubectl", before=NOON)),
+        ({"sluice-scheduler": LATER}, Cordoner(name="Sluice")),
+        ({"autoscaler": LATER, "kubectl": FIRST}, Cordoner(name="autoscaler", before=ONE)),
         ({"kubectl": ""}, Cordoner(name="kubectl")),
     ],
 )

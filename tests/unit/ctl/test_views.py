@@ -297,8 +297,8 @@ def test_who_cordoned_a_node_is_said_as_far_as_it_is_known() -> None:
     means = "  cordon: no new pods are scheduled on the node"
     assert f"{means}\n" in told(None)
     assert f"{means}; set by kubectl\n" in told(Cordoner(name="kubectl"))
-    by_kubectl = Cordoner(name="kubectl", at=NOW - 300)
-    assert f"{means}; set by kubectl 5 min ago\n" in told(by_kubectl)
+    by_kubectl = Cordoner(name="kubectl", before=NOW - 300)
+    assert f"{means}; set by kubectl at least 5 min\n  ago\n" in told(by_kubectl)
 
 
 def test_the_reason_stays_on_the_screen_whatever_has_happened() -> None:
