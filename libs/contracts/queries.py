@@ -176,7 +176,7 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     largest_loss_at: float = 0.0
     pool_nodes: Count = 0
     pool_gpus: Count = 0
-    """All of the pool, with those that need no upgrade."""
+    """All of the pool, with those that need no upgrade; 0: the GPUs of some node are not known."""
     capacity: tuple[CapacityPoint, ...] = ()
     """The unavailable nodes over time, in a simulated run of median duration."""
     needed_max_unavailable: Count | None = None

@@ -132,6 +132,7 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The largest loss of all plays, including nodes that are unavailable already."""
     pool_nodes: int = 0
     pool_gpus: int = 0
+    """0: those of some node are not known, which has no driver yet."""
     losses: tuple[CapacityLoss, ...] = ()
     """The unavailable nodes over time, in a play of median duration."""
     gpu_hours_lost: float = 0.0

@@ -80,3 +80,11 @@ def test_a_node_without_an_end_is_not_upgraded() -> None:
     nodes = (NodeForecast(node="node-1", start=SURE), NodeForecast(node="node-2", end=SURE))
     answer = plan_response(RolloutPlan(pool=POOL, target=NEW, plays=20, nodes=nodes))
     assert (answer.upgraded, answer.failing) == (1, 0)
+
+
+def test_gpus_are_counted_only_where_those_of_all_nodes_are_known() -> None:
+    nodes = [old_node("node-1"), old_node("node-2")]
+    assert plan_response(forecast_for(pool_with_limits(), nodes)).pool_gpus == 16
+    coming_up = [old_node("node-1"), msgspec.structs.replace(old_node("node-2"), gpus=0)]
+    answer = plan_response(forecast_for(pool_with_limits(), coming_up))
+    assert (answer.pool_gpus, answer.pool_nodes) == (0, 2)
