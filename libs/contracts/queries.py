@@ -63,7 +63,10 @@ class PoolStatus(Data, frozen=True, kw_only=True):
     waits: dict[str, Count] = {}
     """The number of waiting nodes by wait code."""
     without_gpus: Count = 0
-    """The number of nodes with a GPU that no container can have: `WhyAnswer.no_gpus` says why."""
+    """The number of nodes that have a driver, and a GPU that no container can have:
+    `WhyAnswer.no_gpus` says why."""
+    budget: str = ""
+    """The limit that most of those wait for that wait for the budget, and which nodes reach it."""
     held: tuple[HeldNode, ...] = ()
     """Nodes that people have, or wait for; the first 100 by name."""
 
@@ -126,6 +129,9 @@ class PlanQuery(Message, frozen=True, kw_only=True):
     max_parallel: Count | None = None
     finish_by: float | None = None
     seed: Integer = 0
+    driver: str = ""
+    """A driver with other settings than the policy's, as JSON of a `WantedDriver`; empty: none.
+    `driver_version` overrides its version."""
 
 
 class CapacityPoint(Data, frozen=True, kw_only=True):
@@ -170,14 +176,18 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     largest_loss_at: float = 0.0
     pool_nodes: Count = 0
     pool_gpus: Count = 0
-    """All of the pool, with those that need no upgrade."""
+    """All of the pool, with those that need no upgrade; 0: the GPUs of some node are not known."""
     capacity: tuple[CapacityPoint, ...] = ()
-    """The unavailable nodes over time, in a play of median duration."""
+    """The unavailable nodes over time, in a simulated run of median duration."""
     needed_max_unavailable: Count | None = None
     measured_nodes: Count = 0
     """Nodes of the pool whose last upgrade, or before it the bring-up, was measured: durations are
     predicted from them."""
     remarks: tuple[str, ...] = ()
+    upgraded: Count | None = None
+    """Of the nodes, how many are probably upgraded in the end; None: not told."""
+    failing: Count = 0
+    """How many probably fail."""
 
 
 class JournalQuery(Message, frozen=True, kw_only=True):

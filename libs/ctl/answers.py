@@ -14,6 +14,7 @@ from libs.contracts.node import (
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.brakes import BrakeSetter, brake_setter
+from libs.ctl.cordons import Cordoner, cordoned_by
 from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.ctl.text import name_versions, version_name
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from libs.contracts.events import Event
 
 VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
+WAITS_REASON = "GPUDriverUpgradeWaits"
+"""The reason of the Events about waits, whose messages begin with the code of the wait."""
+_STARTED_BY = ("requested by ", "adopted ", "driver label edited by ")
+"""How causes begin that say why an attempt was started."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +57,11 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """The pool's nodes by what they do; `limit` may be unavailable."""
     waits: dict[str, int] | None = None
     """Waiting nodes by wait code; None: the scheduler did not answer."""
+    budget: str = ""
+    """Which limit no more nodes start within, and which nodes reach it, as the scheduler says."""
     without_gpus: int = 0
-    """The number of nodes with a GPU that no container can have, as the scheduler says."""
+    """The number of nodes with a driver and a GPU that no container can have, as the scheduler
+    says."""
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +77,9 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: bool
     skipped: bool
     cause: str
+    """Why its last attempt failed, or why this one was started."""
+    operation: str = ""
+    """What is done to it, or was last: an `Operation`."""
     held: HeldNode | None = None
     """The lease that a person has on it, or waits for."""
 
@@ -88,6 +99,8 @@ class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     text: str
     at: str = ""
+    is_over: bool = False
+    """It tells of a wait that the node has no more."""
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +109,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeRow
     ready: bool | None
     cordoned: bool
+    cordon_set: Cordoner | None = None
+    """None: it is not cordoned, or nothing records by whom."""
     labels: dict[str, str]
     conditions: tuple[NodeFact, ...]
     events: tuple[NodeFact, ...]
@@ -120,6 +135,8 @@ class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, nodes that are not in the pool yet, and so not in the plan."""
     leaving: tuple[str, ...] = ()
     """Nodes of the pool, and of the plan, that the policy does not select any more."""
+    driver_changes: tuple[str, ...] = ()
+    """Fields of its driver that change besides the version: every node is upgraded for them."""
     not_planned: tuple[str, ...] = ()
     """What else of the policy changes."""
     left_out: tuple[str, ...] = ()
@@ -225,11 +242,14 @@ def pool_from_scheduler(status: PoolStatus) -> Pool:
         brake=status.brake or Brake.NONE.value,
         counts=msgspec.structs.asdict(status.counts),
         waits=dict(status.waits),
+        budget=name_versions(status.budget, {}),
         without_gpus=status.without_gpus,
     )
 
 
-def with_waits(pools: Iterable[Pool], answer: StatusAnswer | None) -> tuple[Pool, ...]:
+def with_waits(
+    pools: Iterable[Pool], answer: StatusAnswer | None, versions: Mapping[str, str]
+) -> tuple[Pool, ...]:
     """Add what the scheduler says: waits, and pools that have no Rollout yet."""
     if answer is None:
         return tuple(pools)
@@ -239,6 +259,7 @@ def with_waits(pools: Iterable[Pool], answer: StatusAnswer | None) -> tuple[Pool
             pool,
             waits=dict(told[pool.name].waits),
             because=pool.because or told[pool.name].because,
+            budget=name_versions(told[pool.name].budget, versions),
             without_gpus=told[pool.name].without_gpus,
         )
         if pool.name in told
@@ -247,6 +268,14 @@ def with_waits(pools: Iterable[Pool], answer: StatusAnswer | None) -> tuple[Pool
     ]
     names = {pool.name for pool in known}
     return (*known, *(pool_from_scheduler(each) for each in answer.pools if each.pool not in names))
+
+
+def _judged(event: NodeFact, why: WhyAnswer | None) -> NodeFact:
+    """Return the Event; it is over if it tells of a wait with another code than the present one."""
+    if why is None or event.name != WAITS_REASON:
+        return event
+    now = why.wait.code.value if why.wait is not None else ""
+    return msgspec.structs.replace(event, is_over=event.text.partition(":")[0] != now)
 
 
 def has_digest(why: WhyAnswer) -> bool:
@@ -287,7 +316,15 @@ def node_row(metadata: views.Metadata) -> NodeRow:
         held=held_of(metadata),
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",
+        operation=record.operation or "" if record else "",
     )
+
+
+def told_cause(node: NodeRow) -> str:
+    """Return the cause of a node in words: that of an attempt that is over is an earlier one."""
+    if not node.cause or node.state == UpgradeState.UPGRADE_FAILED:
+        return node.cause
+    return node.cause if node.cause.startswith(_STARTED_BY) else f"earlier attempt: {node.cause}"
 
 
 def held_nodes(
@@ -331,9 +368,10 @@ def node_answer(
         node=node_row(node.metadata),
         ready=None if ready is None else ready == "True",
         cordoned=node.spec.unschedulable,
+        cordon_set=cordoned_by(node),
         labels=shown,
         conditions=conditions,
-        events=tuple(events),
+        events=tuple(_judged(each, why) for each in events),
         why=why,
         sources=sources,
     )

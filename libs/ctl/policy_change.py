@@ -23,11 +23,18 @@ from libs.kube.resources import CustomObject
 from libs.policy.digest import target_digest
 from libs.policy.findings import Finding, PolicyVerdict, Severity
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
+from libs.policy.kinds.common import Image
 from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
 from libs.policy.pool import Pool, pool_key
 from libs.policy.pools import assemble_pools
-from libs.policy.wanted import InstallMethod, version_of, with_version
+from libs.policy.wanted import (
+    InstallMethod,
+    PodOverrides,
+    WantedDriver,
+    version_of,
+    with_version,
+)
 
 _SELECTION: Final = frozenset({"nodeSelector", "nodeAffinity", "default"})
 """Fields of an NVIDIADriver whose effect is which nodes it has."""
@@ -35,6 +42,16 @@ _QUERIED: Final = frozenset(
     {"version", "upgradePolicy.maxUnavailable", "upgradePolicy.maxParallelUpgrades"}
 )
 """The fields of a driver that the query `plan` carries."""
+
+_DRIVER_FIELDS: Final = frozenset(
+    name
+    for struct in (WantedDriver, Image, PodOverrides)
+    for name in struct.__struct_encode_fields__
+)
+"""The fields of a driver that its pods are made of, by their names in a policy."""
+
+_PARTS: Final = frozenset({"gds", "gdrcopy"})
+"""Those that a ClusterPolicy has beside its driver."""
 
 LivePolicies = Mapping[str, Sequence[CustomObject]]
 """The policies in the cluster, by kind."""
@@ -58,13 +75,20 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
         version, upgrade = version_of(self.after.driver), self.after.upgrade
         is_new = version != version_of(self.before.driver)
         parallel = given.max_parallel
+        driver = msgspec.json.encode(self.after.driver).decode() if self._changes_driver() else ""
         return replace(
             given,
             pool=self.after.key,
             driver_version=given.driver_version or (version if is_new else ""),
             max_unavailable=given.max_unavailable or str(upgrade.max_unavailable),
             max_parallel=upgrade.max_parallel_upgrades if parallel is None else parallel,
+            driver=driver,
         )
+
+    def _changes_driver(self) -> bool:
+        """Whether the driver changes in more than its version."""
+        same = with_version(self.before.driver, version_of(self.after.driver))
+        return target_digest(same) != target_digest(self.after.driver)
 
     def planned_file(self, query: PlanQuery, *, more: frozenset[str] = frozenset()) -> PlannedFile:
         """Return what a plan takes from the file by this query, and what not.
@@ -73,6 +97,7 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
         """
         before, after = set(self.before.nodes), set(self.after.nodes)
         version = query.driver_version or version_of(self.after.driver)
+        of_driver = self._driver_paths() if query.driver else ()
         others = (each.title for each in self.file.policies if each is not self.policy)
         return PlannedFile(
             file=self.file.name,
@@ -84,19 +109,33 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
             nodes=self.after.nodes,
             joining=tuple(sorted(after - before)),
             leaving=tuple(sorted(before - after)),
-            not_planned=tuple(self._not_planned(version, more | _QUERIED | _SELECTION)),
+            driver_changes=of_driver,
+            not_planned=tuple(self._not_planned(more | _QUERIED | _SELECTION, of_driver)),
             left_out=(*others, *self.file.left_out),
         )
 
-    def _not_planned(self, version: str, known: frozenset[str]) -> Iterator[str]:
-        pools = (self.before, self.after)
-        targets = {target_digest(with_version(pool.driver, version)) for pool in pools}
-        if len(targets) > 1:
-            yield "the driver changes in more than its version, so that every node is upgraded"
-        section = "spec.driver." if self.policy.kind is CLUSTER_POLICY else "spec."
-        paths = {f"{section}{name}" for name in known}
-        yield from (str(each) for each in self.fields if each.path not in paths)
+    def _driver_paths(self) -> tuple[str, ...]:
+        """Return the fields of the driver that change, besides its version."""
+        return tuple(
+            str(each)
+            for each in self.fields
+            if each.path != f"{self._section}version" and self._is_of_driver(each.path)
+        )
+
+    def _is_of_driver(self, path: str) -> bool:
+        section = self._section if path.startswith(self._section) else "spec."
+        name = path.removeprefix(section).partition(".")[0]
+        return name in (_DRIVER_FIELDS if section == self._section else _PARTS)
+
+    def _not_planned(self, known: frozenset[str], of_driver: Sequence[str]) -> Iterator[str]:
+        paths = {f"{self._section}{name}" for name in known}
+        others = (str(each) for each in self.fields if each.path not in paths)
+        yield from (each for each in others if each not in of_driver)
         yield from map(str, self.warnings)
+
+    @property
+    def _section(self) -> str:
+        return "spec.driver." if self.policy.kind is CLUSTER_POLICY else "spec."
 
 
 class _Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,11 +223,23 @@ def _new_warnings(policy: FilePolicy, before: _Cluster, after: _Cluster) -> tupl
 
 
 def _refuse_errors(file: PolicyFile, policy: FilePolicy, before: _Cluster, after: _Cluster) -> None:
-    """Fail with the first error, which would keep the policy from being stored or carried out."""
+    """Fail with the first error, which would keep the policy from being stored or carried out.
+
+    Errors that the policy in the cluster has already come last, and are said to be such.
+    """
     broken = broken_rules(_changes(policy, before, after))
-    if errors := [*after.verdicts[policy.key].errors, *broken]:
-        more = f"; and {plural(len(errors) - 1, 'more error')}" if len(errors) > 1 else ""
-        raise file.refusal(f"{policy.title}: {errors[0]}{more}")
+    verdict = before.verdicts.get(policy.key)
+    known = () if verdict is None else verdict.errors
+    found = [*after.verdicts[policy.key].errors, *broken]
+    if errors := sorted(found, key=lambda each: each in known):
+        first, *others = errors
+        more = f"; and {plural(len(others), 'more error')}" if others else ""
+        if first in known:
+            more += (
+                "; the policy in the cluster has that error already: a file that mends it can be"
+                " planned"
+            )
+        raise file.refusal(f"{policy.title}: {first}{more}")
 
 
 def _chosen(

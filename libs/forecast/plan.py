@@ -137,7 +137,7 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
         makespan=aggregate.makespan(timed),
         loss=aggregate.largest_loss(results),
         pool_nodes=len(members),
-        pool_gpus=sum(node.gpus for node in members),
+        pool_gpus=sum(node.gpus for node in members) if all(node.gpus for node in members) else 0,
         losses=aggregate.typical_losses(timed),
         gpu_hours_lost=upper_median(result.gpu_seconds for result in results) / 3600.0,
         drained_seconds=upper_median(total for total, _ in drained) if drained else None,

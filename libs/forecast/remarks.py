@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from math import inf
 
 from libs.contracts.node import WaitCode
+from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.forecast.history import NOTHING, History
 from libs.forecast.options import pause_reason
 from libs.forecast.pods import PodEffects
-from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan
+from libs.forecast.rollout_plan import Percentiles, RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, Lognormal
 from libs.rollout.decision import Wait
 from libs.rollout.limits import stale_source
@@ -17,8 +18,12 @@ from libs.rollout.views.fleet import Fleet, Instant
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _MEDIAN, _LATE = 0.5, 0.95
-_ENOUGH_PLAYS = 10
-"""Minimum number of plays to distinguish chance from a cause."""
+_OPEN = {
+    RolloutPhase.PROVING: "is under way",
+    RolloutPhase.PROVEN: "is under way",
+    RolloutPhase.HALTED: "is halted",
+}
+"""What is said of a rollout that has not ended."""
 _PREDICTING_PLAYS = 19
 """Minimum number of plays of which one is a 95 % figure."""
 
@@ -32,7 +37,7 @@ def remarks(
     history: History = NOTHING,
 ) -> tuple[str, ...]:
     """Return all remarks, the most important first."""
-    lines = _starts(plan, played_fleet)
+    lines = [*_starts(plan, played_fleet), *_under_way(plan, fleet)]
     if reason := pause_reason(fleet.pools[plan.pool]):
         lines.append(f"The pool is paused ({reason}): times count from the end of the pause.")
     lines += _unknown_ends(plan)
@@ -60,6 +65,19 @@ def _starts(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     text = "maxUnavailable is 0: no available node is started."
     nodes = format_count(moving, "node")
     return [f"{text} Already unavailable nodes ({nodes}) can still start."]
+
+
+def _under_way(plan: RolloutPlan, fleet: Fleet) -> list[str]:
+    """Tell of the rollout of another target that this one takes over from."""
+    rollout = fleet.pools[plan.pool].rollout
+    status = RolloutStatus() if rollout is None else rollout.status
+    word = _OPEN.get(status.phase)
+    if word is None or not plan.nodes or status.target in ("", plan.target):
+        return []
+    done = f"{status.counts.done} of {format_count(status.counts.total, 'node')} done"
+    rollout_of = f"The rollout of {status.version or status.short_target} {word} ({done})."
+    assumed = "nodes whose driver is being replaced finish that first, the others skip it"
+    return [f"{rollout_of} This plan takes over from it now: {assumed}."]
 
 
 def _unknown_ends(plan: RolloutPlan) -> list[str]:
@@ -103,19 +121,17 @@ def _about(time: Percentiles) -> str:
 def _failures(plan: RolloutPlan) -> list[str]:
     lines: list[str] = []
     if plan.halted_plays:
-        halted = f"In {plan.halted_plays} of {plan.plays} plays failures halt the driver"
-        few = "the times are those of the others"
+        halted = f"In {plan.halted_plays} of {_runs(plan)} failures halt the driver"
+        few = "times are of the others"
         many = "the nodes that are left wait for a person"
         lines.append(f"{halted}; {few if _are_few(plan) else many}.")
-    failing = [node.node for node in plan.nodes if _will_fail(node, plan.plays)]
-    if failing:
+    if failing := plan.failing:
         lines.append(
             f"{format_count(len(failing), 'node')} will probably fail and stay cordoned:"
             f" {format_names(failing)}."
         )
-    by_chance = sum(node.failed_plays for node in plan.nodes) / plan.plays - len(failing)
-    if by_chance >= 1:
-        lines.append(f"About {format_count(round(by_chance), 'node')} will fail by chance.")
+    if by_chance := plan.failing_by_chance:
+        lines.append(f"About {format_count(by_chance, 'node')} will fail by chance.")
     return lines
 
 
@@ -123,19 +139,16 @@ def _are_few(plan: RolloutPlan) -> bool:
     return 2 * plan.halted_plays < plan.plays
 
 
-def _will_fail(node: NodeForecast, plays: int) -> bool:
-    """Return whether the node probably fails; with few plays, only if a cause is known."""
-    return 2 * node.failed_plays > plays and (plays >= _ENOUGH_PLAYS or bool(node.blocked_by))
-
-
 def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
-    already = sum(
-        bool(contribution.unavailable_reason(node, current_record(node))) for node in members
-    )
+    reasons = {
+        node.name: contribution.unavailable_reason(node, current_record(node)) for node in members
+    }
+    already = [f"{name} ({why})" for name, why in sorted(reasons.items()) if why]
     if not (plan.nodes and already):
         return []
-    return [f"{format_count(already, 'node')} {_is(already)} unavailable already."]
+    many, verb = format_count(len(already), "node"), _is(len(already))
+    return [f"{many} {verb} unavailable already: {format_names(already)}."]
 
 
 def _unseen_pods(fleet: Fleet) -> list[str]:
@@ -154,7 +167,7 @@ def _required_limits(plan: RolloutPlan) -> list[str]:
 def _basis(plan: RolloutPlan, history: History) -> str:
     """Tell how many plays there were, and which durations are measured and which assumed."""
     few = ", of which a node's 95 % is the worst" if plan.plays < _PREDICTING_PLAYS else ""
-    text = f"Durations (median-95 %, {format_count(plan.plays, 'play')}{few})"
+    text = f"Durations (median-95 %, {_runs(plan)}{few})"
     if seen := _seen(history):
         took = "took to come up" if history.brought_up else "took last"
         text += f" as {format_count(history.nodes, 'node')} {took}: {seen};"
@@ -164,6 +177,10 @@ def _basis(plan: RolloutPlan, history: History) -> str:
         if not is_seen
     )
     return f"{text} assumed: {assumed}, how often things fail."
+
+
+def _runs(plan: RolloutPlan) -> str:
+    return format_count(plan.plays, "simulated run")
 
 
 def _seen(history: History) -> str:

@@ -16,6 +16,8 @@ from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.rollout.decision import Wait
 
 _MEDIAN, _LATE = 0.5, 0.95
+_ENOUGH_PLAYS = 10
+"""Minimum number of plays to distinguish chance from a cause."""
 _STUDENT = (
     *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833),
     *(1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740),
@@ -130,6 +132,7 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The largest loss of all plays, including nodes that are unavailable already."""
     pool_nodes: int = 0
     pool_gpus: int = 0
+    """0: those of some node are not known, which has no driver yet."""
     losses: tuple[CapacityLoss, ...] = ()
     """The unavailable nodes over time, in a play of median duration."""
     gpu_hours_lost: float = 0.0
@@ -146,6 +149,29 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Number of nodes whose last upgrade was measured: durations are theirs."""
     remarks: tuple[str, ...] = ()
 
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """Return the nodes that probably fail; with few plays, only those with a known cause."""
+        return tuple(
+            node.node
+            for node in self.nodes
+            if 2 * node.failed_plays > self.plays
+            and (self.plays >= _ENOUGH_PLAYS or node.blocked_by)
+        )
+
+    @property
+    def failing_by_chance(self) -> int:
+        """Return how many others usually fail, without being the same in each play."""
+        others = sum(node.failed_plays for node in self.nodes) / self.plays - len(self.failing)
+        return round(others) if others >= 1 else 0
+
+    @property
+    def upgraded(self) -> int:
+        """Return how many nodes are upgraded in the end, as far as that is known."""
+        failing = set(self.failing)
+        ended = (node.end.p50 is not None and node.node not in failing for node in self.nodes)
+        return max(0, sum(ended) - self.failing_by_chance)
+
 
 def plan_response(plan: RolloutPlan) -> PlanAnswer:
     """Return the message; results without a field in the message are in the remarks."""
@@ -154,6 +180,8 @@ def plan_response(plan: RolloutPlan) -> PlanAnswer:
         pool=plan.pool,
         target=plan.target,
         nodes=tuple(_node(node) for node in plan.nodes),
+        upgraded=plan.upgraded,
+        failing=len(plan.failing) + plan.failing_by_chance,
         makespan_p50=plan.makespan.p50,
         makespan_p95=plan.makespan.p95,
         gpu_hours_lost=plan.gpu_hours_lost,

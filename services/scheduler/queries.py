@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from libs.bus.queries import QueryHandlers
-from libs.contracts.node import NodeLease
+from libs.contracts.node import NodeLease, UpgradeState, WaitCode
 from libs.contracts.numbers import parse_count
 from libs.contracts.queries import (
     HeldNode,
@@ -29,7 +30,7 @@ from libs.policy.digest import target_digest
 from libs.policy.findings import printable
 from libs.policy.next_kernel import next_kernel_problem
 from libs.policy.variants import labels_of_key
-from libs.policy.wanted import with_version
+from libs.policy.wanted import WantedDriver, with_version
 from libs.rollout.decision import Wait
 from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
@@ -94,14 +95,17 @@ class SchedulerQueries:
         waits_by_pool: dict[str, Counter[str]] = {key: Counter() for key in pools}
         without_gpus = Counter[str]()
         held_by_pool: dict[str, list[HeldNode]] = {key: [] for key in pools}
+        budgets: dict[str, Counter[str]] = {key: Counter() for key in pools}
         waits = self._waits()
         for node in self._tracker.nodes.values():
-            without_gpus[node.pool] += bool(node.no_gpus)
+            without_gpus[node.pool] += lacks_gpus(node)
             if (held := held_node(node)) is not None and node.pool in held_by_pool:
                 held_by_pool[node.pool].append(held)
             wait = waits.get(node.name, node.last_wait)
             if wait is not None and node.pool in waits_by_pool:
                 waits_by_pool[node.pool][wait.code.value] += 1
+                if wait.code is WaitCode.BUDGET:
+                    budgets[node.pool][wait.detail] += 1
         sources = now.visibility.sources
         return StatusAnswer(
             at=now.at,
@@ -112,6 +116,7 @@ class SchedulerQueries:
                 replace(
                     _pool_status(pool, waits_by_pool[key], self._rollout_error(key, now)),
                     without_gpus=without_gpus[key],
+                    budget=next((detail for detail, _ in budgets[key].most_common(1)), ""),
                     held=first_by_name(held_by_pool[key]),
                 )
                 for key, pool in sorted(pools.items())
@@ -202,14 +207,14 @@ class SchedulerQueries:
 
         target = ""
         builds: Mapping[str, Build] = {}
-        if query.driver_version:
+        if query.driver_version or query.driver:
             snapshot = self._tracker.pool_snapshot
             wanted = snapshot.wanted_drivers.get(pool.key)
             if wanted is None:
                 raise ValueError(
                     f"the policy of pool {pool.key} names no driver whose version could be replaced"
                 )
-            driver = with_version(wanted, query.driver_version)
+            driver = _other_driver(wanted, query)
             nodes = self._tracker.nodes.values()
             variants = {node.variant for node in nodes if node.pool == pool.key}
             target = target_digest(driver, snapshot.artefacts)
@@ -232,6 +237,22 @@ class SchedulerQueries:
         return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
 
 
+def _other_driver(wanted: WantedDriver, query: PlanQuery) -> WantedDriver:
+    """Return the driver that a query asks about; raise `ValueError` if it cannot be read."""
+    driver = wanted
+    if query.driver:
+        try:
+            driver = msgspec.json.decode(query.driver, type=WantedDriver)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"the driver of the query cannot be read: {error}") from error
+        if driver.method is not wanted.method:
+            raise ValueError(
+                f"a driver that is installed by the method {driver.method.value} cannot be planned:"
+                f" the policy has {wanted.method.value}"
+            )
+    return with_version(driver, query.driver_version) if query.driver_version else driver
+
+
 def _pool_status(pool: PoolView, waits: Mapping[str, int], rollout_error: str) -> PoolStatus:
     rollout = pool.rollout
     because = f"the Rollout cannot be written: {rollout_error}" if rollout_error else ""
@@ -252,6 +273,16 @@ def _pool_status(pool: PoolView, waits: Mapping[str, int], rollout_error: str) -
 def is_free(node: NodeView) -> bool:
     """Whether no operation has the lease of the node."""
     return node.lease is None or has_persons_lease(node)
+
+
+def lacks_gpus(node: NodeView) -> bool:
+    """Whether containers lack GPUs of a node whose driver is there, or should be since it was done.
+
+    While the first driver is brought up, or another one is on its way, nothing else is expected.
+    """
+    return bool(node.no_gpus) and (
+        node.loaded is not None or node.state == UpgradeState.UPGRADE_DONE
+    )
 
 
 def held_node(node: NodeView) -> HeldNode | None:

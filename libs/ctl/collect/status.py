@@ -90,6 +90,7 @@ async def _status(
     pools = answers.with_waits(
         (answers.pool_of(each.metadata, each.spec, each.status, versions) for each in rollouts),
         told,
+        versions,
     )
     return Status(
         pools=tuple(pool for pool in pools if name in ("", pool.name)),

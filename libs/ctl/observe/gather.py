@@ -132,6 +132,7 @@ async def observe_plan(
         evicted,
         await observer.state_events(),
         version=query.driver_version,
+        changed=bool(query.driver),
         without_place={name: without_place(name, pods, hosts) for name, pods in on_node.items()},
     )
     return replace(plan, sources=observer.sources, file=planned)

@@ -102,10 +102,14 @@ def plan_of(
     events: Iterable[StateEvent],
     *,
     version: str,
+    changed: bool = False,
     without_place: Mapping[str, tuple[str, ...]] = {},
 ) -> ObservedPlan:
-    """Return the next upgrade: of the nodes that need one, or of all nodes to another version."""
-    another = bool(version) and version != pool.version
+    """Return the next upgrade: of the nodes that need one, or of all nodes to another driver.
+
+    `changed`: it is another one although its version may be the same.
+    """
+    another = changed or (bool(version) and version != pool.version)
     concerned = [
         node
         for node in pool.nodes

@@ -1,6 +1,6 @@
 """A picture of a rollout in the terminal: bars, a scale, and the capacity as a curve. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len
@@ -36,9 +36,11 @@ class _Line(NamedTuple):
 def picture(timeline: Timeline, *, width: int) -> Iterator[RenderableType]:
     """Yield a bar for each row, with its times, the scale, the curve and what the signs mean."""
     lines = list(_lines(timeline))
-    axis = [f"{timeline.total} {timeline.unit}"] if timeline.total else []
+    axis = [_amount(timeline, timeline.total)] if timeline.total else []
     names = max(cell_len(name) for name in [*(each.name for each in lines), *axis])
     right = max(len(times(each.span)) for each in lines)
+    notes = _curve_notes(timeline) if timeline.total else ()
+    right = max([right, *map(len, notes)])
     cells = min(width - names - right - 4, _MOST_BAR)
     if cells < _LEAST_BAR:
         yield from _narrow_picture(timeline, lines, cells=width - 2)
@@ -52,7 +54,7 @@ def picture(timeline: Timeline, *, width: int) -> Iterator[RenderableType]:
     is_beside = cell_len(legend) <= right
     yield Text(f"{scale}  {legend:>{right}}" if is_beside else scale, style="dim", no_wrap=True)
     if timeline.total:
-        yield from _curve(timeline, cells, names)
+        yield from _curve(timeline, cells, names, notes)
     if not is_beside:
         yield line(legend, "dim")
     yield from _shared_rows(timeline)
@@ -127,7 +129,19 @@ def _scale(timeline: Timeline, cells: int, indent: int) -> str:
     return " " * indent + f"{drawn:─<{cells}}"
 
 
-def _curve(timeline: Timeline, cells: int, names: int) -> Iterator[RenderableType]:
+def _amount(timeline: Timeline, number: int) -> str:
+    return f"{number} {timeline.unit}"
+
+
+def _curve_notes(timeline: Timeline) -> tuple[str, ...]:
+    """Return what the curve shows, and its lowest value: a note for each of its lines."""
+    least = timeline.available_within(0.0, timeline.seconds)
+    return f"{timeline.unit} available:", f"at least {least} of {timeline.total}"
+
+
+def _curve(
+    timeline: Timeline, cells: int, names: int, notes: Sequence[str]
+) -> Iterator[RenderableType]:
     """Yield what is available over time as columns, each the least of its time."""
     each, full = timeline.seconds / cells, 8 * _CURVE_LINES
     least = [
@@ -137,9 +151,10 @@ def _curve(timeline: Timeline, cells: int, names: int) -> Iterator[RenderableTyp
     for number in range(_CURVE_LINES):
         floor = 8 * (_CURVE_LINES - 1 - number)
         drawn = "".join(_PARTS[min(8, max(0, round(full * share) - floor))] for share in least)
-        label = f"{timeline.total} {timeline.unit}" if number == 0 else ""
-        label = "0" if number == _CURVE_LINES - 1 else label
-        note = f"  at least {round(min(least) * timeline.total)}" if number == 0 else ""
+        label = _amount(timeline, timeline.total if number == 0 else 0)
         yield Text.assemble(
-            (f"{label:>{names}}  ", "dim"), (drawn, "cyan"), (note, "dim"), no_wrap=True
+            (f"{label:>{names}}  ", "dim"),
+            (drawn, "cyan"),
+            (f"  {notes[number]}", "dim"),
+            no_wrap=True,
         )

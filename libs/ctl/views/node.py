@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -10,6 +11,7 @@ from rich.text import Text
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import WhyAnswer
 from libs.ctl.answers import NodeAnswer, NodeFact
+from libs.ctl.cordons import Cordoner
 from libs.ctl.leases import describe as describe_lease
 from libs.ctl.text import clock_time, duration
 from libs.ctl.views.layout import cut, fact, heading, line
@@ -32,11 +34,16 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
         parts += _last("history", answer.why.history, 0 if wide else _LAST_STEPS)
     parts += _listed("conditions", _shown_conditions(answer, wide))
     if wide:
-        parts += _listed("Events", answer.events)
+        told = (msgspec.structs.replace(each, text=_told(each)) for each in answer.events)
+        parts += _listed("Events", tuple(told))
     else:
-        events = [f"{each.at} {each.text}".lstrip() for each in answer.events]
+        events = [f"{each.at} {_told(each)}".lstrip() for each in answer.events]
         parts += _last("Events", events, _LAST_EVENTS)
     return Group(*parts, Text(""), *sources_view(answer.sources))
+
+
+def _told(event: NodeFact) -> str:
+    return f"earlier: {event.text}" if event.is_over else event.text
 
 
 def _headline(answer: NodeAnswer) -> str:
@@ -84,9 +91,18 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
     if node.held is not None:
         yield fact("lease", describe_lease(node.held))
     if answer.cordoned:
-        yield fact("cordon", "no new pods are scheduled on the node")
+        yield fact("cordon", _cordon(answer.cordon_set, now))
     if note := node_note(node):
         yield fact("note", note)
+
+
+def _cordon(cordoner: Cordoner | None, now: float) -> str:
+    means = "no new pods are scheduled on the node"
+    if cordoner is None:
+        return means
+    before = cordoner.before
+    ago = "" if before is None else f" at least {duration(now - before)} ago"
+    return f"{means}; set by {cordoner.name}{ago}"
 
 
 def _shown_conditions(answer: NodeAnswer, wide: bool) -> tuple[NodeFact, ...]:

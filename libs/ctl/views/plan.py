@@ -68,8 +68,7 @@ def _takes(plan: PlanAnswer) -> str:
 
 
 def _costs(plan: PlanAnswer) -> Iterator[tuple[str, str]]:
-    moving = sum(node.start_p50 is not None for node in plan.nodes)
-    yield "upgraded", f"{moving} of {plural(len(plan.nodes), 'node')}"
+    yield "upgraded", ", ".join(_outcome(plan))
     if plan.largest_loss and plan.pool_nodes:
         yield "unavailable", f"at most {plan.largest_loss} of {plan.pool_nodes}"
     if plan.drained_seconds is not None:
@@ -78,6 +77,17 @@ def _costs(plan: PlanAnswer) -> Iterator[tuple[str, str]]:
     yield "GPU-hours lost", f"{plan.gpu_hours_lost:.1f}"
     if evicted := sum(len(node.evicted) for node in plan.nodes):
         yield "pods evicted", f"{evicted}"
+
+
+def _outcome(plan: PlanAnswer) -> Iterator[str]:
+    """Yield how many nodes are upgraded in the end, and how many of those that start are not."""
+    moving = sum(node.start_p50 is not None for node in plan.nodes)
+    upgraded = moving if plan.upgraded is None else plan.upgraded
+    yield f"{upgraded} of {plural(len(plan.nodes), 'node')}"
+    if plan.failing:
+        yield f"{plan.failing} will probably fail"
+    if (unknown := moving - upgraded - plan.failing) > 0:
+        yield f"{unknown} without a known end"
 
 
 def limits(max_unavailable: int | str | None, max_parallel: int) -> str:
@@ -105,6 +115,9 @@ def file_facts(file: PlannedFile | None, *, most: int) -> Iterator[tuple[str, st
         )
         if names
     ]
+    if file.driver_changes:
+        changes = "; ".join(_listed(file.driver_changes, most))
+        yield "every node is upgraded, as the driver changes", changes
     if moves or file.not_planned:
         yield "not in this plan", "; ".join([*moves, *_listed(file.not_planned, most)])
     if file.left_out:

@@ -163,11 +163,12 @@ def _curve(timeline: Timeline, top: float) -> Iterator[str]:
     least = timeline.available_within(0.0, timeline.seconds)
     yield f'<path class="rule" d="M{_LEFT} {number(top)}H{right}"/>'
     yield f'<path class="area" d="{path}H{right}V{floor}Z">'
-    yield f"<title>at least {least} of {timeline.total} {marked(timeline.unit)}</title></path>"
+    told = f"{timeline.unit} available: at least {least} of {timeline.total}"
+    yield f"<title>{marked(told)}</title></path>"
     yield _text(_LEFT - 8, top + 5, f"{timeline.total} {timeline.unit}", "dim end")
-    yield _text(_LEFT - 8, top + _CURVE + 4, "0", "dim end")
+    yield _text(_LEFT - 8, top + _CURVE + 4, f"0 {timeline.unit}", "dim end")
     yield _text(_LEFT - 8, top + _CURVE / 2 + 4, "available", "dim end")
-    yield _text(_WIDTH - _EDGE - 4, top + 5, f"at least {least}", "dim end")
+    yield _text(_WIDTH - _EDGE - 4, top + 5, f"at least {least} of {timeline.total}", "dim end")
 
 
 def _legend(timeline: Timeline, y: float) -> Iterator[str]:

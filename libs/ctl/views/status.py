@@ -6,10 +6,10 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from libs.contracts.node import UpgradeState
+from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
 from libs.contracts.rollout import Brake
-from libs.ctl.answers import NodeRow, Pool, Source, Status
+from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
 from libs.ctl.text import duration, plural
@@ -44,7 +44,9 @@ def status_view(status: Status, *, now: float, width: int, wide: bool = False) -
     if not status.pools:
         parts.append(line("There is no pool: no policy selects a node with GPUs."))
     parts.append(listing(_POOLS, map(_pool_row, status.pools), width=width, wide=wide))
-    parts += (remark for pool in status.pools for remark in _remarks(pool, now))
+    for pool in status.pools:
+        parts += _remarks(pool, now)
+        parts += _above_limit(pool, status.nodes)
     parts += held_view(status.held)
     if status.nodes:
         nodes = status.nodes if wide else _foremost(status.nodes)
@@ -86,6 +88,8 @@ def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
     if pool.waits:
         waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
         yield fact(f"{pool.name} waits", ", ".join(f"{count} {code}" for code, count in waits))
+    if pool.budget:
+        yield fact(f"{pool.name} budget", pool.budget)
     if count := pool.without_gpus:
         nodes = "1 node has" if count == 1 else f"{count} nodes have"
         yield fact(f"{pool.name} GPUs", f"{nodes} a GPU that no container can have")
@@ -93,6 +97,18 @@ def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
     if any(count for _, count in others):
         text = ", ".join(f"{count} {word}" for word, count in others if count)
         yield fact(f"{pool.name} left out", text)
+
+
+def _above_limit(pool: Pool, nodes: Iterable[NodeRow]) -> Iterator[RenderableType]:
+    """Yield why more nodes are in flight than may be unavailable, where first drivers are why."""
+    limit = pool.counts["limit"]
+    brought_up = any(
+        node.in_flight and node.pool == pool.name and node.operation == Operation.BRING_UP
+        for node in nodes
+    )
+    if brought_up and pool.counts["in_flight"] > limit:
+        why = "nodes without a driver have no capacity to lose"
+        yield fact(f"{pool.name} in flight", f"more than maxUnavailable ({limit}): {why}")
 
 
 def _brake(pool: Pool, now: float) -> str:
@@ -118,7 +134,7 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
 def node_note(node: NodeRow) -> str:
     """Return what is special about a node, in a few words."""
     notes = (
-        node.cause,
+        told_cause(node),
         "skipped" if node.skipped else "",
         f"attempt {node.attempt}" if node.attempt > 1 else "",
     )

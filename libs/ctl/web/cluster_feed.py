@@ -198,7 +198,7 @@ class ClusterFeed:
             answers.pool_of(each.metadata, each.spec, each.status, self.versions)
             for each in sorted(rollouts.values(), key=lambda each: each.metadata.name)
         )
-        told = answers.with_waits(pools, self._bus.status)
+        told = answers.with_waits(pools, self._bus.status, self.versions)
         self._board.put_pools(tuple(map(model.clean_pool, told)))
         if self._gpus_changed:
             self._gpus_changed = False

@@ -14,7 +14,7 @@ from libs.contracts.device import UNKNOWN
 from libs.contracts.events import WaitEvent
 from libs.contracts.health import HealthState
 from libs.contracts.node import STATE_LABEL, UpgradeState
-from libs.ctl.answers import EventLine, NodeRow, Pool, Source
+from libs.ctl.answers import EventLine, NodeRow, Pool, Source, told_cause
 from libs.ctl.text import name_versions, printable
 from libs.kube import views
 
@@ -135,7 +135,7 @@ def cell_of(
         driver=printable(node.driver),
         since=node.since,
         attempt=node.attempt,
-        cause=printable(node.cause),
+        cause=printable(told_cause(node)),
         wait=wait,
         unready=not ready,
         cordoned=cordoned,
@@ -188,6 +188,7 @@ def clean_pool(pool: Pool) -> Pool:
         version=printable(pool.version),
         target=printable(pool.target),
         because=printable(pool.because),
+        budget=printable(pool.budget),
     )
 
 

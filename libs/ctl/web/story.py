@@ -113,9 +113,11 @@ def story_of(
     scheduler = Source(
         name="the scheduler", gives="why", age=None if problem else 0.0, problem=problem
     )
+    replace = msgspec.structs.replace
+    shown = answers.node_answer(node, events, why=why, sources=(kubernetes, scheduler))
     return Story(
         at=now,
-        node=answers.node_answer(node, events, why=why, sources=(kubernetes, scheduler)),
+        node=replace(shown, node=replace(shown.node, cause=answers.told_cause(shown.node))),
         proof=_proof(node),
         diagnoses=tuple(
             Diagnosed(name=each.value, text=describe(each), is_note=each in NOTES)

@@ -84,6 +84,20 @@ async def test_a_file_that_changes_nothing_is_planned_as_the_cluster_is(world: P
     assert query.driver_version == ""
 
 
+async def test_a_driver_with_other_settings_of_the_same_version_is_asked_for(
+    world: Planned,
+) -> None:
+    file = world.policy_file(OLD_VERSION, "    kernelModuleType: open\n")
+    ended = await world.run("plan", "-f", file)
+    assert (ended.code, ended.err) == (ExitCode.DONE, "")
+    changes = "every node is upgraded, as the driver changes: spec.driver.kernelModuleType"
+    assert changes in ended.out.replace("\n  ", " ")
+    assert "not in this plan" not in ended.out
+    (query,) = world.scheduler.asked
+    assert query.driver_version == ""
+    assert '"kernelModuleType":"open"' in query.driver
+
+
 async def test_a_file_that_cannot_be_planned_is_one_line(world: Planned) -> None:
     bad = world.policy_file("590.48")
     cases = (

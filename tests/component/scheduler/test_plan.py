@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.contracts.events import PlanEvent
@@ -10,6 +11,8 @@ from libs.contracts.queries import PlanAnswer, PlanQuery, QueryError
 from libs.forecast.plan import plan
 from libs.forecast.rollout_plan import RolloutPlan
 from libs.kube.resources import PODS
+from libs.policy.kinds.common import EnvVar, Image
+from libs.policy.wanted import InstallMethod, WantedDriver
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.scheduler.world import FAST, NEW, OLD, POOL, World, in_world
 
@@ -77,6 +80,27 @@ async def test_a_plan_knows_the_jobs_of_nodes_that_are_not_followed(world: World
     actual = world.sim.clock.monotonic() - began
     assert actual > FAST.job_seconds - 10
     assert planned.makespan.p50 == pytest.approx(actual, rel=0.15)
+
+
+@in_world
+async def test_a_driver_with_other_settings_is_planned_for_every_node(world: World) -> None:
+    target = await settled_fleet(world)
+    image = Image(repository="r.example", image="driver", version=OLD)
+    other = WantedDriver(
+        method=InstallMethod.CONTAINER, image=image, env=(EnvVar(name="A", value="1"),)
+    )
+    answer = await world.ask(PlanQuery(pool=POOL, driver=msgspec.json.encode(other).decode()))
+    assert isinstance(answer, PlanAnswer)
+    assert answer.target not in ("", target)
+    assert answer.upgraded == len(answer.nodes) == len(NODES)
+    host = msgspec.json.encode(WantedDriver(method=InstallMethod.HOST)).decode()
+    for driver, problem in (
+        ("{}", "the driver of the query cannot be read"),
+        (host, "installed by the method host cannot be planned"),
+    ):
+        refused = await world.ask(PlanQuery(pool=POOL, driver=driver))
+        assert isinstance(refused, QueryError)
+        assert (refused.code, problem in refused.message) == ("unreadable", True)
 
 
 @in_world

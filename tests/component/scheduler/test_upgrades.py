@@ -85,6 +85,21 @@ async def test_the_budget_serializes_upgrades(world: World) -> None:
 
 
 @in_world
+async def test_status_names_the_nodes_that_reach_the_limit(world: World) -> None:
+    await world.complete_first_rollout("a", "b", "c")
+    assert (await world.pool_status()).budget == ""
+    await world.apply_policy(NEW, maxParallelUpgrades=0)
+    status = await world.pool_status()
+    while not status.waits.get("budget"):
+        await world.sleep(1)
+        status = await world.pool_status()
+    nodes = (await world.kube.list_page(resources.NODES)).items
+    (name,) = [node.metadata.name for node in nodes if node.spec.unschedulable]
+    words = "1 of at most 1 nodes (maxUnavailable) are unavailable"
+    assert status.budget == f"{words}: {name} (in an upgrade)"
+
+
+@in_world
 async def test_a_restart_writes_nothing_when_nothing_changed(world: World) -> None:
     scheduler, _ = await world.complete_first_rollout("a", "b")
     for graceful in (True, False):

@@ -230,6 +230,7 @@ def test_a_plan_has_the_nodes_that_need_it_or_all_for_another_version() -> None:
     another = plan_of(found, {}, (), version="2")
     assert [each.name for each in another.nodes] == ["done", "upgrade-required-0"]
     assert another.left_out == ("skipped: the skip label keeps it out",)
+    assert plan_of(found, {}, (), version="", changed=True).nodes == another.nodes
 
 
 def test_other_limits_replace_those_of_the_policy() -> None:

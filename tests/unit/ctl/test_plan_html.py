@@ -55,7 +55,15 @@ def test_the_picture_has_a_bar_for_each_node_on_one_scale() -> None:
     (_, early), (_, late) = rectangles(svg, "late")
     assert (early, late) == (first[1] / 6, first[1] / 2)
     words = [each.text for each in svg.iter(f"{SVG}text")]
-    assert {"node-1", "node-2", "32 GPUs", "at least 16", "now"} <= set(words)
+    assert {
+        "node-1",
+        "node-2",
+        "32 GPUs",
+        "0 GPUs",
+        "available",
+        "at least 16 of 32",
+        "now",
+    } <= set(words)
     assert any(each.get("class") == "area" for each in svg.iter(f"{SVG}path"))
 
 
@@ -72,6 +80,13 @@ def test_the_page_says_what_the_terminal_says() -> None:
     ):
         assert words in page.text
     assert page.tags.count("tr") == 1 + 3
+
+
+def test_the_page_and_the_picture_count_the_nodes_that_fail() -> None:
+    view = with_capacity()
+    view = replace(view, plan=replace(view.plan, upgraded=1, failing=1))
+    for shown in (plan_html(view, now=NOW), plan_svg(view)):
+        assert "1 of 3 nodes, 1 will probably fail" in Elements(shown).text
 
 
 def test_both_load_nothing_and_run_nothing() -> None:

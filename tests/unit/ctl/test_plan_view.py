@@ -69,6 +69,16 @@ def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
     ]
 
 
+def test_nodes_that_fail_or_have_no_end_are_not_among_the_upgraded_ones() -> None:
+    def told(**changes: int) -> str:
+        plan = replace(PLAN, plan=replace(PLAN.plan, **changes))
+        return text(plan_view(plan, width=160), 160).splitlines()[1]
+
+    assert "  upgraded: 1 of 3 nodes, 1 will probably fail; GPU" in told(upgraded=1, failing=1)
+    assert "  upgraded: 1 of 3 nodes, 1 without a known end; GPU" in told(upgraded=1)
+    assert "  upgraded: 2 of 3 nodes; GPU" in told(upgraded=2)
+
+
 def test_an_unknown_latest_end_is_said() -> None:
     plan = replace(PLAN, plan=replace(PLAN.plan, makespan_p95=None))
     assert ": 20 min (p50), not known (p95)\n" in text(plan_view(plan, width=80), 80)
@@ -132,10 +142,14 @@ def test_the_capacity_is_a_curve_on_the_scale_of_the_bars() -> None:
     scale = next(line for line in lines if "┬" in line)
     assert scale.index("┬") == left
     assert [name.split()[0] for name in scale.split("┬")[1:]] == ["now", "10", "20"]
-    assert scale.endswith("─      █ p50  ░ p95")
-    top = next(line for line in lines if line.startswith("32 GPUs"))
-    assert top.endswith("  at least 16")
-    curve = top[left:].split("  at least")[0]
+    assert scale.endswith("─       █ p50  ░ p95")
+    top, bottom = lines[lines.index(scale) + 1 :][:2]
+    assert top.startswith("32 GPUs  ▄")
+    assert bottom.startswith(" 0 GPUs  █")
+    assert top.endswith("  GPUs available:")
+    assert bottom.endswith("  at least 16 of 32")
+    assert max(map(len, lines)) <= 80
+    curve = top[left:].split("  GPUs")[0]
     cells = len(curve)
     assert curve.strip()[-1] == "█"  # all is available at the end
     middle = curve[round(0.45 * cells)]
@@ -192,7 +206,7 @@ def test_a_plan_of_twelve_nodes_fits_on_a_screen() -> None:
         for n in range(12)
     )
     basis = (
-        "Durations (median-95 %, 99 plays) as 12 nodes took last: driver restart 2-4 min,"
+        "Durations (median-95 %, 99 simulated runs) as 12 nodes took last: driver restart 2-4 min,"
         " validation 45 s-2 min, image pull 20 s-2 min, pods leave 2-20 s; assumed: job 2-24 h,"
         " budget's refusal 3-20 min, how often things fail."
     )
@@ -211,7 +225,7 @@ def test_a_plan_of_twelve_nodes_fits_on_a_screen() -> None:
         capacity=CAPACITY,
         remarks=(
             "Until 1 node has proven the driver, few start: 4 min (95 %: 7 min).",
-            "In 4 of 99 plays failures halt the driver; the times are those of the others.",
+            "In 4 of 99 simulated runs failures halt the driver; times are of the others.",
             basis,
         ),
     )
@@ -258,4 +272,7 @@ def test_what_of_a_file_is_not_in_the_plan_is_named_or_counted() -> None:
     fields = tuple(f"spec.f{number}" for number in range(12))
     assert "spec.f9; 2 more, which -o wide names" in shown_file(not_planned=fields)
     assert "spec.f11" in shown_file(wide=True, not_planned=fields)
+    driver = shown_file(driver_changes=("spec.driver.env", "spec.driver.args"))
+    changes = "spec.driver.env; spec.driver.args"
+    assert f"  every node is upgraded, as the driver changes: {changes}\n" in driver
     assert "  left out of the file: ConfigMap mig\n" in shown_file(left_out=("ConfigMap mig",))

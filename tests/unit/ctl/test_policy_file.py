@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.contracts.queries import PlanQuery
@@ -14,7 +15,7 @@ from libs.kube.resources import CustomObject
 from libs.kube.views import Metadata
 from libs.policy.digest import target_digest
 from libs.policy.owners import NodeLabels
-from libs.policy.wanted import with_version
+from libs.policy.wanted import WantedDriver, with_version
 
 OLD, NEW = "580.95.05", "590.48.01"
 CLUSTER_KEY, DRIVER_KEY = "clusterpolicy-cluster-policy", "nvidiadriver-serving"
@@ -188,6 +189,26 @@ def test_version_and_limits_are_asked_for_and_the_target_is_that_of_the_policy()
     assert planned.not_planned == planned.joining == planned.leaving == planned.left_out == ()
 
 
+def test_a_driver_that_changes_in_its_version_only_is_asked_for_by_that() -> None:
+    change = change_of(cluster_policy(version=NEW))
+    query = change.query(PlanQuery(pool=""))
+    assert query.driver == ""
+    assert change.planned_file(query).driver_changes == ()
+
+
+def test_another_driver_of_the_same_version_is_asked_for_with_its_parts() -> None:
+    policy = cluster_policy(version=OLD, kernelModuleType="open")
+    policy["spec"]["gdrcopy"] = {**DRIVER, "enabled": True}
+    policy["spec"]["toolkit"] = {"enabled": False}
+    change = change_of(policy)
+    query = change.query(PlanQuery(pool=""))
+    assert query.driver_version == ""
+    planned = change.planned_file(query)
+    assert planned.driver_changes[0].startswith("spec.driver.kernelModuleType ")
+    assert "spec.gdrcopy.enabled true (now false)" in planned.driver_changes
+    assert planned.not_planned == ("spec.toolkit.enabled false (now true)",)
+
+
 def test_options_override_the_file() -> None:
     given = PlanQuery(pool="", driver_version="1", max_unavailable="20%", max_parallel=3)
     change = change_of(cluster_policy(version=NEW, upgradePolicy={"maxUnavailable": 2}))
@@ -215,9 +236,10 @@ def test_each_other_field_that_changes_is_named_with_its_values() -> None:
     policy["spec"]["toolkit"] = {"enabled": False}
     policy["spec"]["driver"]["upgradePolicy"]["maxParalel"] = 3
     change = change_of(policy)
-    assert change.planned_file(change.query(PlanQuery(pool=""))).not_planned == (
-        "the driver changes in more than its version, so that every node is upgraded",
-        "spec.driver.env",
+    query = change.query(PlanQuery(pool=""))
+    assert msgspec.json.decode(query.driver, type=WantedDriver) == change.after.driver
+    assert change.planned_file(query).driver_changes == ("spec.driver.env",)
+    assert change.planned_file(query).not_planned == (
         "spec.driver.upgradePolicy.autoUpgrade true (now false)",
         "spec.driver.upgradePolicy.drain.enable true (now false)",
         "spec.toolkit.enabled false (now true)",
@@ -311,6 +333,20 @@ def test_a_policy_without_an_upgrade_says_why(policy: Any, problem: str) -> None
 
 
 # Files that the API server, or the services, would refuse.
+
+
+def test_an_error_that_is_in_the_cluster_already_is_said_to_be_and_comes_last() -> None:
+    broken = cluster_spec(upgradePolicy={"maxUnavailable": "lots"})
+    already = "the policy in the cluster has that error already: a file that mends it"
+    kept = str(refused(cluster_policy(version=NEW), cluster=broken))
+    assert "spec.driver.upgradePolicy.maxUnavailable" in kept
+    assert already in kept
+    worse = str(refused(cluster_policy(version=590.48), cluster=broken))
+    assert "cluster-policy: spec.driver.version (590.48) is not a string" in worse
+    assert already not in worse
+    mended = cluster_policy(version=NEW, upgradePolicy={"maxUnavailable": 2})
+    assert change_of(mended, cluster=broken).query(PlanQuery(pool="")).max_unavailable == "2"
+    assert already not in str(refused(cluster_policy(upgradePolicy={"maxUnavailable": "lots"})))
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,18 @@
 
 import io
 
+import msgspec
 from msgspec.structs import asdict
 from rich.console import Console, RenderableType
 
 from libs.audit import TITLES
+from libs.audit.write_counts import WAITS
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
 from libs.ctl.answers import (
+    WAITS_REASON,
     Audit,
     AuditedInvariant,
     EventLine,
@@ -21,12 +24,15 @@ from libs.ctl.answers import (
     Pool,
     Source,
     Status,
+    node_answer,
 )
+from libs.ctl.cordons import Cordoner
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import Changes, event_line
 from libs.ctl.views.gpus import gpus_view
 from libs.ctl.views.node import node_view
-from libs.ctl.views.status import status_view
+from libs.ctl.views.status import node_note, status_view
+from libs.kube import views
 
 NOW = 1_800_000_000.0
 KUBERNETES = Source(name="Kubernetes (https://api)", gives="pools and nodes", age=0.0)
@@ -64,6 +70,7 @@ STATUS = Status(
             brake="Pause",
             counts=asdict(Counts(total=12, done=3, in_flight=1, failed=2, skipped=1)),
             waits={"budget": 2, "halted": 4},
+            budget="2 of at most 2 nodes are unavailable: node-2, node-3",
             without_gpus=1,
         ),
     ),
@@ -80,6 +87,7 @@ gpus  580.95.05  Halted  3/12          1       2
   gpus brake: Pause
   gpus Halted: two nodes failed validation on node-1 and on node-2 �[31m
   gpus waits: 4 halted, 2 budget
+  gpus budget: 2 of at most 2 nodes are unavailable: node-2, node-3
   gpus GPUs: 1 node has a GPU that no container can have
   gpus left out: 1 skipped
 
@@ -104,6 +112,8 @@ gpus
   validation on node-1 and on node-2
   �[31m
   gpus waits: 4 halted, 2 budget
+  gpus budget: 2 of at most 2 nodes are
+  unavailable: node-2, node-3
   gpus GPUs: 1 node has a GPU that no
   container can have
   gpus left out: 1 skipped
@@ -130,6 +140,30 @@ waits: from scheduler s-1, 2 s old
 def test_status_is_a_table_or_blocks_of_lines_and_harms_no_terminal() -> None:
     assert text(status_view(STATUS, now=NOW, width=80), 80) == STATUS_80
     assert text(status_view(STATUS, now=NOW, width=40), 40) == STATUS_40
+
+
+def test_more_nodes_in_flight_than_may_be_unavailable_are_explained_by_first_drivers() -> None:
+    def told(operation: str, limit: int) -> str:
+        counts = asdict(Counts(total=6, done=1, in_flight=5, limit=limit))
+        pool = msgspec.structs.replace(STATUS.pools[0], counts=counts)
+        moving = node("node-2", operation=operation)
+        found = Status(pools=(pool,), nodes=(moving,), sources=())
+        return text(status_view(found, now=NOW, width=100), 100)
+
+    why = "more than maxUnavailable (4): nodes without a driver have no capacity to lose"
+    assert f"  gpus in flight: {why}" in told("bring-up", 4).splitlines()
+    assert "more than" not in told("bring-up", 5)
+    assert "more than" not in told("upgrade", 4)
+
+
+def test_the_failure_of_an_earlier_attempt_is_said_to_be_one() -> None:
+    cause = "driver-start: the driver container restarted 3 times"
+    assert node_note(node("n", cause=cause)) == f"earlier attempt: {cause}; attempt 2"
+    assert node_note(node("n", cause=cause, state="upgrade-failed")) == f"{cause}; attempt 2"
+    released = node("n", cause=cause, state="upgrade-required", attempt=0, in_flight=False)
+    assert node_note(released) == f"earlier attempt: {cause}"
+    for why in ("requested by kubectl-label", "adopted in upgrade-done"):
+        assert node_note(node("n", cause=why)) == f"{why}; attempt 2"
 
 
 def test_wide_shows_targets_too() -> None:
@@ -218,6 +252,53 @@ Events:
 
 pools and nodes: from Kubernetes (https://api), 0 s old"""
     )
+
+
+def test_events_of_waits_that_are_over_are_said_to_be_earlier() -> None:
+    assert WAITS_REASON == WAITS  # as the scheduler writes it
+    facts = (
+        NodeFact(name=WAITS_REASON, text="agent-silent: nothing reported", at="1"),
+        NodeFact(name=WAITS_REASON, text="jobs: waiting for jobs", at="2"),
+        NodeFact(name="GPUDriverUpgrade", text="state changed", at="3"),
+    )
+
+    def told(why: WhyAnswer | None, *, wide: bool = False) -> str:
+        plain = views.Node(metadata=views.Metadata(name="node-2"))
+        answer = node_answer(plain, facts, why=why, sources=())
+        return text(node_view(answer, now=NOW, wide=wide), 80)
+
+    def waiting(code: WaitCode) -> WhyAnswer:
+        return WhyAnswer(node="node-2", wait=WaitReason(code=code, detail="it", since=NOW))
+
+    lines = "  1 earlier: agent-silent: nothing reported\n  2 jobs: waiting for jobs\n"
+    assert f"{lines}  3 state changed" in told(waiting(WaitCode.JOBS))
+    wide = f"  1 {WAITS_REASON}: earlier: agent-silent: nothing reported\n"
+    assert wide in told(waiting(WaitCode.JOBS), wide=True)
+    assert told(waiting(WaitCode.PDB)).count("earlier: ") == 2
+    assert told(WhyAnswer(node="node-2", in_place=True)).count("earlier: ") == 2
+    assert "earlier: " not in told(None)
+
+
+def test_who_cordoned_a_node_is_said_as_far_as_it_is_known() -> None:
+    def told(cordoner: Cordoner | None) -> str:
+        answer = NodeAnswer(
+            node=node("node-2"),
+            ready=True,
+            cordoned=True,
+            cordon_set=cordoner,
+            labels={},
+            conditions=(),
+            events=(),
+            why=None,
+            sources=(),
+        )
+        return text(node_view(answer, now=NOW), 80)
+
+    means = "  cordon: no new pods are scheduled on the node"
+    assert f"{means}\n" in told(None)
+    assert f"{means}; set by kubectl\n" in told(Cordoner(name="kubectl"))
+    by_kubectl = Cordoner(name="kubectl", before=NOW - 300)
+    assert f"{means}; set by kubectl at least 5 min\n  ago\n" in told(by_kubectl)
 
 
 def test_the_reason_stays_on_the_screen_whatever_has_happened() -> None:

@@ -73,7 +73,8 @@ def test_a_node_is_of_the_kind_that_a_person_looks_at_first(
 def test_texts_of_nodes_lose_what_is_not_printable() -> None:
     hostile = cell("n1\x1b[2J", cause="a\u202eb\nc", state="x\x00")
     assert "\x1b" not in hostile.name
-    assert (hostile.cause, hostile.state) == ("a\ufffdb\ufffdc", "x\ufffd")
+    assert hostile.cause == "earlier attempt: a\ufffdb\ufffdc"
+    assert hostile.state == "x\ufffd"
     event = EventLine(at=T0, writer="driver", node="n1\x07", kind="facts", message="\u2028")
     assert model.clean_event(event).node == "n1\ufffd"
     assert model.clean_event(event).message == "\ufffd"
@@ -337,4 +338,20 @@ def test_without_the_scheduler_a_story_says_so_and_has_the_rest() -> None:
     told = story(node(), away, NodeFact(name="Reason\x1b", text="a\x00b"))
     assert told["node"]["why"] is None
     assert [each["problem"] for each in told["node"]["sources"]] == ["", "NATS: away"]
-    assert told["node"]["events"][0] == {"name": "Reason\ufffd", "text": "a\ufffdb", "at": ""}
+    assert told["node"]["events"][0] == {
+        "name": "Reason\ufffd",
+        "text": "a\ufffdb",
+        "at": "",
+        "is_over": False,
+    }
+
+
+def test_a_story_says_which_failure_and_which_wait_are_earlier_ones() -> None:
+    held = record(state="upgrade-required", since=T0, cause="driver-start: it did not load")
+    metadata = views.Metadata(
+        name="n1", uid="u1", annotations={RECORD_ANNOTATION: encode(held).decode()}
+    )
+    event = NodeFact(name="GPUDriverUpgradeWaits", text="jobs: waiting for jobs")
+    told = story(views.Node(metadata=metadata), WhyAnswer(node="n1"), event)
+    assert told["node"]["node"]["cause"] == "earlier attempt: driver-start: it did not load"
+    assert told["node"]["events"][0]["is_over"] is True

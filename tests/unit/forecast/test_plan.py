@@ -69,7 +69,7 @@ def test_p50_is_before_p95_in_several_plays() -> None:
     assert planned.makespan.p50 is not None
     assert planned.makespan.p95 is not None
     assert planned.makespan.p50 < planned.makespan.p95
-    remark_with(planned, "9 plays", "a node's 95 % is the worst")
+    remark_with(planned, "9 simulated runs", "a node's 95 % is the worst")
 
 
 def every_third(*overrides: WorldOverride) -> WorldOf:
@@ -254,7 +254,7 @@ def test_a_driver_that_never_loads_is_halted_and_the_other_nodes_do_not_start() 
     assert planned.halted_plays == 1
     assert [node.failed_plays for node in planned.nodes].count(1) == 1
     assert planned.makespan == Percentiles(None, None)
-    remark_with(planned, "In 1 of 1 plays failures halt the driver", "wait for a person")
+    remark_with(planned, "In 1 of 1 simulated run failures halt the driver", "wait for a person")
     assert len(waiting_nodes(planned, WaitCode.HALTED)) == 2
 
 
@@ -265,7 +265,9 @@ def test_times_are_those_of_the_plays_in_which_the_driver_is_not_halted() -> Non
     assert planned.halted_plays == 1
     assert planned.makespan.p95 == pytest.approx(3 * IDLE_LIFE, rel=0.05)
     assert all(node.end.p95 is not None for node in planned.nodes)
-    remark_with(planned, "In 1 of 3 plays failures halt the driver", "those of the others")
+    remark_with(
+        planned, "In 1 of 3 simulated runs failures halt the driver", "times are of the others"
+    )
     mostly = forecast_for(pool, idle_nodes(3), never_loads, plays=2, seed=1)
     assert mostly.halted_plays == 1
     assert mostly.makespan == Percentiles(mostly.makespan.p50, None)

@@ -21,7 +21,7 @@ from tests.unit.forecast.builders import (
     varied_worlds,
     waiting_nodes,
 )
-from tests.unit.rollout.builders import NEW, NOW, VARIANT, done, required
+from tests.unit.rollout.builders import NEW, NOW, VARIANT, done, granted, in_flight_node, required
 
 
 def test_the_plan_follows_a_given_budget() -> None:
@@ -48,6 +48,21 @@ def test_the_plan_follows_a_given_target() -> None:
     unknown = forecast_for(pool_with_limits(), nodes, options=PlanOptions(target="next"))
     assert unknown.makespan == Percentiles(None, None)
     assert waiting_nodes(unknown, WaitCode.TARGET_MISSING) == ["node-1", "node-2"]
+
+
+def test_a_node_whose_driver_is_being_replaced_finishes_before_it_gets_the_given_target() -> None:
+    started = in_flight_node("pod-restart-required", "node-1")
+    pool = granted(pool_with_limits(), started)
+    nodes = [started, old_node("node-2", pods=())]
+    build = Build(label="label-next", install_digest="install-next")
+    options = PlanOptions(target="next", builds={VARIANT: build})
+    first = node_forecast(forecast_for(pool, nodes), "node-1").end.p50
+    planned = forecast_for(pool, nodes, options=options)
+    both, other = (node_forecast(planned, node.name).end.p50 for node in nodes)
+    assert first is not None
+    assert other is not None
+    assert both == pytest.approx(first + other, rel=0.05)
+    remark_with(planned, "The rollout of ", "under way", "the others skip it")
 
 
 @pytest.mark.parametrize("seconds", [30, 50, 80, 120, 200, 400])

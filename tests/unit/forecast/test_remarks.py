@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
+from libs.contracts.rollout import Counts, RolloutPhase
 from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.forecast.remarks import format_count, format_duration, format_names, remarks
 from libs.forecast.rollout_plan import (
@@ -20,8 +21,8 @@ from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from tests.unit.forecast.builders import gpu_pod, old_node, pool_with_limits
-from tests.unit.rollout.builders import NEW, NOW, POOL, failed, fleet, instant
+from tests.unit.forecast.builders import cordoned_node, gpu_pod, old_node, pool_with_limits
+from tests.unit.rollout.builders import NEW, NOW, OLD, POOL, failed, fleet, instant, with_status
 
 SURE = Percentiles(1.0, 2.0)
 UNSURE = Percentiles(1.0, None)
@@ -57,7 +58,7 @@ def waiting(code: WaitCode = WaitCode.JOBS, who: str = "") -> Wait:
 
 
 def test_a_smooth_plan_has_its_basis_as_its_only_remark() -> None:
-    assert remarks_of(node()) == (f"Durations (median-95 %, 20 plays) {ASSUMED}",)
+    assert remarks_of(node()) == (f"Durations (median-95 %, 20 simulated runs) {ASSUMED}",)
     assert remarks_of() == ("Every node is up to date already.",)
 
 
@@ -69,6 +70,32 @@ def test_what_the_figures_of_a_plan_say_is_not_said_again() -> None:
         loss=CapacityLoss(nodes=2, gpus=16, at=60.0),
         gpu_hours_lost=3.0,
     ) == remarks_of(node())
+
+
+@pytest.mark.parametrize(
+    ("phase", "word"),
+    [
+        (RolloutPhase.PROVING, "under way"),
+        (RolloutPhase.PROVEN, "under way"),
+        (RolloutPhase.HALTED, "halted"),
+    ],
+)
+def test_the_rollout_that_a_plan_takes_over_from_is_told(phase: RolloutPhase, word: str) -> None:
+    counts = Counts(total=6, done=2)
+    moving = with_status(
+        pool_with_limits(), target=OLD, version="570.86.15", phase=phase, counts=counts
+    )
+    assert remarks_of(node(), pool=moving)[0] == (
+        f"The rollout of 570.86.15 is {word} (2 of 6 nodes done). This plan takes over from it now:"
+        " nodes whose driver is being replaced finish that first, the others skip it."
+    )
+    assert not among(remarks_of(pool=moving), "The rollout of")
+    for ended in (
+        with_status(moving, target=NEW),
+        with_status(moving, phase=RolloutPhase.COMPLETE),
+        replace(moving, rollout=None),
+    ):
+        assert not among(remarks_of(node(), pool=ended), "The rollout of")
 
 
 # Unknown ends.
@@ -159,9 +186,18 @@ def test_failures_by_chance_are_counted_from_one_node_on() -> None:
     assert not among(remarks_of(node(1, failed_plays=1), node(2), plays=2), "fail by chance")
 
 
+def test_no_remark_speaks_of_plays() -> None:
+    proof = ProofForecast(threshold=2, after=UNSURE, delay=None)
+    for plays in (1, 20):
+        nodes = (node(1, failed_plays=plays), node(2, failed_plays=1), node(3, end=Percentiles()))
+        found = remarks_of(*nodes, plays=plays, halted_plays=1, proof=proof)
+        assert not among(found, " play")
+    assert among(remarks_of(node(), plays=1), "(median-95 %, 1 simulated run,")
+
+
 def test_the_number_of_halted_plays_is_reported() -> None:
     assert (
-        "In 3 of 20 plays failures halt the driver; the times are those of the others."
+        "In 3 of 20 simulated runs failures halt the driver; times are of the others."
         in remarks_of(node(), halted_plays=3)
     )
     (most,) = among(remarks_of(node(), halted_plays=11), "In 11 of 20")
@@ -171,11 +207,16 @@ def test_the_number_of_halted_plays_is_reported() -> None:
 # Unavailable nodes, and the basis of the plan.
 
 
-def test_nodes_that_are_unavailable_already_are_counted() -> None:
+def test_three_nodes_that_are_unavailable_already_are_named_with_reasons() -> None:
     other = replace(failed("node-3"), pool="else")
     members = (failed("node-1"), old_node("node-2"), other)
-    assert "1 node is unavailable already." in remarks_of(node(), members=members)
+    words = "1 node is unavailable already: node-1 (failed)."
+    assert words in remarks_of(node(), members=members)
     assert not among(remarks_of(members=members), "unavailable already")
+    cordoned = [cordoned_node(f"node-{number}") for number in (8, 5, 7, 6)]
+    names = "node-1 (failed), node-5 (cordoned), node-6 (cordoned) and 2 more"
+    found = remarks_of(node(), members=(*members, *cordoned))
+    assert f"5 nodes are unavailable already: {names}." in found
 
 
 def test_pods_that_could_not_be_listed_are_told() -> None:

@@ -1,7 +1,8 @@
 import msgspec
+import pytest
 
 from libs.contracts.queries import PlanAnswer, WaitReason
-from libs.forecast.rollout_plan import plan_response
+from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan, plan_response
 from libs.forecast.world import NEVER
 from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
@@ -50,3 +51,40 @@ def test_a_response_round_trips() -> None:
     )
     assert answer.needed_max_unavailable == 1
     assert msgspec.json.decode(msgspec.json.encode(answer), type=PlanAnswer) == answer
+
+
+SURE = Percentiles(1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("failed_plays", "upgraded", "failing"),
+    [
+        ((0, 0, 0, 0), 4, 0),
+        ((15, 0, 0, 0), 3, 1),
+        ((20, 10, 10, 0), 2, 2),  # one of its own, and about one of two others
+        ((0, 0, 0, 9), 4, 0),  # less than one of them
+    ],
+)
+def test_upgraded_and_failing_nodes_are_never_the_same(
+    failed_plays: tuple[int, ...], upgraded: int, failing: int
+) -> None:
+    nodes = tuple(
+        NodeForecast(node=f"node-{number}", start=SURE, end=SURE, failed_plays=failed)
+        for number, failed in enumerate(failed_plays)
+    )
+    answer = plan_response(RolloutPlan(pool=POOL, target=NEW, plays=20, nodes=nodes))
+    assert (answer.upgraded, answer.failing) == (upgraded, failing)
+
+
+def test_a_node_without_an_end_is_not_upgraded() -> None:
+    nodes = (NodeForecast(node="node-1", start=SURE), NodeForecast(node="node-2", end=SURE))
+    answer = plan_response(RolloutPlan(pool=POOL, target=NEW, plays=20, nodes=nodes))
+    assert (answer.upgraded, answer.failing) == (1, 0)
+
+
+def test_gpus_are_counted_only_where_those_of_all_nodes_are_known() -> None:
+    nodes = [old_node("node-1"), old_node("node-2")]
+    assert plan_response(forecast_for(pool_with_limits(), nodes)).pool_gpus == 16
+    coming_up = [old_node("node-1"), msgspec.structs.replace(old_node("node-2"), gpus=0)]
+    answer = plan_response(forecast_for(pool_with_limits(), coming_up))
+    assert (answer.pool_gpus, answer.pool_nodes) == (0, 2)

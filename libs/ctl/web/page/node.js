@@ -74,7 +74,8 @@ function parts(story, at) {
     ...listing("Last events of Sluice", ["Time", "By", "What happened"], story.happened.slice()
       .reverse().map((event) => [dateTime(event.at), event.writer, event.message])),
     ...listing("Events of Kubernetes", ["Time", "Reason", "Message"], answer.events.slice()
-      .reverse().map((event) => [event.at, event.name, event.text])),
+      .reverse().map((event) => [event.at, event.name,
+        event.is_over ? `earlier: ${event.text}` : event.text])),
     ...listing("Conditions", ["Since", "Condition", "Message"], answer.conditions
       .filter((each) => !QUIET.includes(each.name)).map((each) => [each.at, each.name, each.text])),
     ...sources(answer.sources),

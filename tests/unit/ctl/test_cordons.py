@@ -1,0 +1,45 @@
+"""Who is said to have cordoned a node."""
+
+import msgspec
+import pytest
+
+from libs.ctl.cordons import Cordoner, cordoned_by
+from libs.kube.views import ManagedFields, Metadata, Node, NodeSpec
+
+FIRST, LATER = "2027-01-15T12:00:00Z", "2027-01-15T13:00:00Z"
+NOON, ONE = 1_800_014_400.0, 1_800_018_000.0
+CORDON = '{"f:spec":{"f:unschedulable":{}}}'
+
+
+def entry(manager: str, time: str, fields: str = CORDON, **changes: str) -> ManagedFields:
+    raw = msgspec.Raw(fields.encode())
+    return ManagedFields(manager=manager, time=time, fields_v1=raw, **changes)
+
+
+def by(*entries: ManagedFields, unschedulable: bool = True) -> Cordoner | None:
+    metadata = Metadata(name="node-1", managed_fields=entries)
+    return cordoned_by(Node(metadata=metadata, spec=NodeSpec(unschedulable=unschedulable)))
+
+
+@pytest.mark.parametrize(
+    ("managers", "who"),
+    [
+        ({"kubectl": FIRST}, Cordoner(name="kubectl", before=NOON)),
+        ({"kubectl": FIRST, "sluice-scheduler": LATER}, Cordoner(name="kubectl", before=NOON)),
+        ({"sluice-scheduler": LATER}, Cordoner(name="Sluice")),
+        ({"autoscaler": LATER, "kubectl": FIRST}, Cordoner(name="autoscaler", before=ONE)),
+        ({"kubectl": ""}, Cordoner(name="kubectl")),
+    ],
+)
+def test_the_last_other_program_comes_before_sluice(
+    managers: dict[str, str], who: Cordoner
+) -> None:
+    assert by(*(entry(name, at) for name, at in managers.items())) == who
+
+
+def test_nobody_is_named_without_a_record_or_a_cordon() -> None:
+    assert by() is None
+    assert by(entry("kubectl", FIRST), unschedulable=False) is None
+    assert by(entry("kubelet", FIRST, subresource="status")) is None
+    assert by(entry("kubectl-label", FIRST, '{"f:metadata":{"f:labels":{}}}')) is None
+    assert by(entry("odd", FIRST, "[]")) is None
