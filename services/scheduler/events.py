@@ -1,11 +1,13 @@
 """Report upgrades: Kubernetes Events, events on the bus, metrics. No decision depends on them.
 
 A Kubernetes Event is recorded for each new state label, in the words of the GPU Operator, and for
-waits that somebody can end (`wait_events.py`).
+waits that somebody has to end, or that last (`wait_events.py`).
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+from msgspec.structs import replace
 
 from libs.contracts.events import (
     NOT_WAITING,
@@ -92,14 +94,23 @@ class UpgradeEvents:
 
     # Decisions.
 
-    def decided(self, decision: DecisionDelta) -> None:
-        """Report the waits that changed."""
+    def decided(self, decision: DecisionDelta, waits: Mapping[str, Wait]) -> None:
+        """Report the waits that changed, and those among all that have lasted by now."""
         for name in decision.no_longer_waiting:
             self._set_wait(name, None)
         for name, wait in decision.waits.items():
             self._set_wait(name, wait)
         for name, step in decision.steps.items():
             self._set_wait(name, self._refused_wait(name, step) or step.wait)
+        for name in self._wait_events.lasting(self._clock.now()):
+            wait = waits.get(name) or self._node_states.state_of(name).waiting
+            if wait is not None:
+                self._tell_lasting(name, wait)
+
+    def _tell_lasting(self, name: str, wait: Wait) -> None:
+        uid, now = self._uids.get(name, ""), self._clock.now()
+        if self._wait_events.tell_lasting(name, uid, wait, now):
+            self._publish_wait(name, wait, f"{name}: still waits: {wait.detail}")
 
     def _refused_wait(self, name: str, step: Step) -> Wait | None:
         """Return the wait of a step that failed several times in a row."""
@@ -120,22 +131,28 @@ class UpgradeEvents:
         if not _is_change(before, wait):
             return
         self._metrics.set_wait(name, None if wait is None else wait.code)
-        pool, uid, now = self._pools.get(name, ""), self._uids.get(name, ""), self._clock.now()
         if wait is None:
-            told = self._wait_events.told(name, uid, now)
-            event, message = WaitEvent(pool=pool, told=told), f"{name}: {NOT_WAITING}"
+            self._wait_events.ended(name)
+            self._publish_wait(name, None, f"{name}: {NOT_WAITING}")
         else:
-            self._wait_events.began(name, uid, wait, now)
-            event = WaitEvent(
-                pool=pool,
+            self._wait_events.began(name, self._uids.get(name, ""), wait, self._clock.now())
+            self._publish_wait(name, wait, f"{name}: {wait.detail}")
+
+    def _publish_wait(self, name: str, wait: Wait | None, message: str) -> None:
+        uid = self._uids.get(name, "")
+        event = WaitEvent(
+            pool=self._pools.get(name, ""),
+            told=self._wait_events.told(name, uid, self._clock.now()),
+        )
+        if wait is not None:
+            event = replace(
+                event,
                 code=wait.code,
                 detail=wait.detail,
                 since=wait.since,
                 until=wait.until,
                 who=wait.who,
-                told=self._wait_events.told(name, uid, now),
             )
-            message = f"{name}: {wait.detail}"
         self._publish(name, event, message, id=self._next_id("wait"))
 
     # Effects.

@@ -237,7 +237,7 @@ class LeaderLoop:
             in_rollouts = max(pool.rollout.status.epoch for pool in pools.values() if pool.rollout)
             raise Deposed(f"the leader of epoch {in_rollouts} has written a Rollout")
         self._metrics.decided(self._clock.monotonic() - started, decision.budgets, pools)
-        self._events.decided(decision)
+        self._events.decided(decision, self.decider.waits)
         self._executor.execute(decision)
         return RESYNC if decision.wake_at is None else max(MIN_WAIT, decision.wake_at - now.at)
 
