@@ -246,6 +246,7 @@ class LeaderLoop:
         self.decider.update(changes.nodes, changes.nodes_gone, changes.pools, changes.pools_gone)
         self._metrics.nodes_changed(changes.nodes, changes.nodes_gone)
         self._events.nodes_changed(changes.nodes, changes.nodes_gone)
+        self._events.pools_changed(changes.pools)
         for name in changes.nodes_gone:
             self._executor.cancel_node(name)
         for name in sorted(self._tracker.to_purge):

@@ -1,4 +1,6 @@
-"""Kubernetes Events about waits: none in an upgrade that goes well, one for a wait that lasts."""
+"""Events of waits: none of Kubernetes in an upgrade that goes well, one for a wait that lasts."""
+
+import re
 
 from libs.contracts.events import EventKind, WaitEvent
 from libs.contracts.node import WaitCode
@@ -20,6 +22,21 @@ async def test_bring_up_and_an_upgrade_that_evicts_pods_record_no_event_of_a_wai
     codes = {body.code for body in bodies if isinstance(body, WaitEvent)}
     assert {WaitCode.EVICTION, WaitCode.OLD_DRIVER, WaitCode.GATE} <= codes
     assert await world.events_of(REASON) == []
+
+
+@in_world
+async def test_events_name_a_driver_by_its_version_from_the_first_on(world: World) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a", before=target)
+    events = await world.bus_events()
+    texts = [each.message for each in events]
+    for each in events:
+        body = each.open()
+        texts += [body.detail] if isinstance(body, WaitEvent) else []
+    assert f"waiting for the new driver pod ({NEW}) to reach the gate" in texts
+    assert f"start: set the driver label to {NEW}" in texts
+    assert [text for text in texts if re.search(r"(?<![\w-])[0-9a-f]{32}(?![\w-])", text)] == []
 
 
 @in_world
