@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from libs.contracts.events import (
     NOT_WAITING,
+    STILL_WAITING,
     EditEvent,
     EvictionEvent,
     GrantEvent,
@@ -128,7 +129,7 @@ class UpgradeEvents:
         wait = self._with_versions(wait)
         uid, now = self._uids.get(name, ""), self._clock.now()
         if self._wait_events.tell_lasting(name, uid, wait, now):
-            self._publish_wait(name, wait, f"{name}: still waits: {wait.detail}")
+            self._publish_wait(name, wait, f"{name}: {STILL_WAITING}{wait.detail}")
 
     def _refused_wait(self, name: str, step: Step) -> Wait | None:
         """Return the wait of a step that failed several times in a row."""
