@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.commands import CommandKind
+from libs.contracts.commands import TASKS
 from libs.contracts.events import CommandEvent, Event, EventKind, FactsEvent, WaitEvent
 from libs.contracts.journal import EntryPhase
 from libs.contracts.message import MalformedMessage
@@ -23,14 +23,6 @@ from libs.kube.views import Metadata
 KEPT_EVENTS: Final = 64
 _UNTOLD: Final = (EventKind.COMMAND, EventKind.FACTS)
 """Events that are not listed: a dozen for each node, and steps and waits cover them."""
-_TOLD: Final[Mapping[str, str]] = {
-    CommandKind.QUIESCE: "close the GPU devices",
-    CommandKind.IDLE: "stand by",
-    CommandKind.SWAP: "change the driver",
-    CommandKind.INSTALL: "install the driver",
-    CommandKind.VALIDATE: "validate the driver",
-    CommandKind.MIG: "divide the GPUs",
-}
 _PHASES: Final[Mapping[str, str]] = {EntryPhase.STARTED: "begun"}
 _DIGITS: Final = re.compile(r"(\d+)")
 
@@ -262,7 +254,7 @@ class FleetState:
 
 def _command_text(event: CommandEvent) -> str:
     """Return what an agent was told to do, and how far that is."""
-    told = _TOLD.get(event.command, event.command)
+    told = TASKS.get(event.command, event.command)
     phase = _PHASES.get(event.outcome or event.phase, event.outcome or event.phase)
     return f"{told} ({phase})"
 
