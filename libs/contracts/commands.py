@@ -5,7 +5,8 @@ op by (node uid, token, op), independent of the stream. A slot that differs only
 the same op, adopted by a new leader, and is not run again.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -33,6 +34,17 @@ class CommandKind(OpenEnum):
     INSTALL = "install"
     VALIDATE = "validate"
     MIG = "mig"
+
+
+TASKS: Final[Mapping[str, str]] = {
+    CommandKind.QUIESCE: "close the GPU devices",
+    CommandKind.IDLE: "stand by",
+    CommandKind.SWAP: "change the driver",
+    CommandKind.INSTALL: "install the driver",
+    CommandKind.VALIDATE: "validate the driver",
+    CommandKind.MIG: "divide the GPUs",
+}
+"""What an agent is told to do, for people."""
 
 
 class Proven(Data, frozen=True, kw_only=True):

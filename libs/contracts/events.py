@@ -42,6 +42,8 @@ class StepEvent(Data, frozen=True, kw_only=True):
 
 NOT_WAITING = "no longer waiting"
 """The message of an event by which a wait ends."""
+STILL_WAITING = "still waits: "
+"""Begins the message of an event about a wait that has lasted, and whose begin was told."""
 
 
 class WaitEvent(Data, frozen=True, kw_only=True):

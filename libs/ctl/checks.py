@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.queries import StatusAnswer
+from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import duration, some
 from libs.kube import views
 
@@ -22,6 +23,16 @@ _POSITIVE: Final = "Accepted"
 """The condition that is a fault when it is false. Others are one when they are true."""
 _NO_FAULT: Final = ("Ready", "NotReady", "Upgrading", "Disabled")
 """Conditions that say again what `Error` says, or what a person asked for."""
+
+
+_SIMULATED: Final = "+simulated"
+"""Ends the version of the API server that the demo simulates."""
+_REMEDIES: Final[Mapping[ExitCode, str]] = {
+    ExitCode.NOT_ALLOWED: "ask an administrator for the right to read it, or to run this check",
+    ExitCode.NOT_FOUND: "see whether kubectl reads it: the API server, or a proxy, lacks that part",
+    ExitCode.NOT_REACHABLE: "run it again once the API server answers",
+}
+"""What to do where the API server did not say what was asked."""
 
 
 class Verdict(StrEnum):
@@ -103,8 +114,17 @@ def warning(about: str, found: str, remedy: str) -> Check:
     return Check(about=about, verdict=Verdict.WARNING, found=found, remedy=remedy)
 
 
-def unknown(about: str, problem: str) -> Check:
-    return Check(about=about, verdict=Verdict.UNKNOWN, found=problem)
+def unknown(about: str, problem: str, remedy: str) -> Check:
+    return Check(about=about, verdict=Verdict.UNKNOWN, found=problem, remedy=remedy)
+
+
+def not_answered(about: str, failure: Failure, *, server: str = "") -> Check:
+    """Return that the API server, of this version, did not say what was asked, and what to do."""
+    if server.endswith(_SIMULATED) and failure.code == ExitCode.NOT_FOUND:
+        remedy = "nothing: this API server is simulated, as in the demo, and lacks that part"
+    else:
+        remedy = _REMEDIES.get(failure.code, "run it again; if it lasts, see the API server's logs")
+    return unknown(about, str(failure), remedy)
 
 
 def worst(checks: Iterable[Check]) -> Verdict:

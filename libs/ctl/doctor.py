@@ -98,7 +98,7 @@ async def _cluster(cluster: Cluster, access: Access) -> list[Check]:
         try:
             found += await look()
         except Failure as failure:
-            found.append(checks.unknown(about, str(failure)))
+            found.append(checks.not_answered(about, failure, server=version))
     return found
 
 
@@ -112,7 +112,7 @@ async def _observed(cluster: Cluster) -> list[Check]:
         status = await observe_status(cluster, "")
         nodes = await _nodes(cluster) if status is not None else []
     except Failure as failure:
-        return [checks.unknown("GPU Operator", str(failure))]
+        return [checks.not_answered("GPU Operator", failure)]
     if not isinstance(status, ObservedStatus):
         return []
     return [*operator_checks(status, now=time.time()), *nodes]
@@ -174,7 +174,8 @@ async def _scheduler(access: Access) -> list[Check]:
     from libs.ctl.bus import open_scheduler
 
     if not access.nats:
-        return [checks.unknown("NATS", "no address is given: name it with --nats")]
+        remedy = "name it with --nats or SLUICE_NATS_URL, so that it and the scheduler are seen"
+        return [checks.unknown("NATS", "no address is given", remedy)]
     try:
         async with open_scheduler(access) as scheduler:
             try:

@@ -32,7 +32,7 @@ from libs.rollout.preflight_check import (
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView
-from libs.rollout.wait_reasons import wait
+from libs.rollout.wait_reasons import AGENT_LATE, wait
 
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
 _UPGRADE = Operation.UPGRADE
@@ -93,7 +93,7 @@ def _first_operation(node: NodeView, pool: PoolView, now: Instant) -> Operation 
 
 def machine_unknown_wait(now: Instant) -> Wait:
     detail = "the driver agent has not reported loaded modules and GPU pods since the last boot"
-    return wait(WaitCode.AGENT_SILENT, detail, now)
+    return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
 
 
 def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> bool:
@@ -248,9 +248,8 @@ def _agent_wait(
     ):
         component = node.components.get(name)
         if component is None or component.last_beat is None:
-            return wait(
-                WaitCode.AGENT_SILENT, f"the {name} agent has not reported from this node yet", now
-            )
+            detail = f"the {name} agent has not reported from this node yet"
+            return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
         if component.is_silent(now.at):
             return wait(
                 WaitCode.AGENT_SILENT, f"the {name} agent has stopped sending heartbeats", now

@@ -13,10 +13,9 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import WantedMig
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import wait
+from libs.rollout.wait_reasons import AGENT_LATE, wait
 
 _OF_LABEL = "an administrator, by another value of the label nvidia.com/mig.config"
-_OF_DISCOVERY = "an administrator of the discovery agent on that node"
 
 
 def is_divided(node: NodeView, record: NodeRecord | None) -> bool:
@@ -70,7 +69,7 @@ def divide_at_rest(
         return pending
     if wanted.applied is None:
         detail = "the discovery agent has not reported how the GPUs are divided since the last boot"
-        return wait(WaitCode.AGENT_SILENT, detail, now, who=_OF_DISCOVERY)
+        return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
     return _obstacle(node, record, pool, now) or Candidate(
         operation=Operation.MIG, target="", label=node.driver_label
     )
@@ -128,8 +127,9 @@ def _obstacle(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) 
         component = node.components.get(name)
         problem = ""
         if component is None or component.last_beat is None:
-            problem = "has not reported from this node yet"
-        elif component.is_silent(now.at):
+            detail = f"the {name} agent has not reported from this node yet"
+            return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
+        if component.is_silent(now.at):
             problem = "has stopped sending heartbeats"
         elif kind not in component.capabilities:
             problem = f"does not support {kind}: upgrade the agent"

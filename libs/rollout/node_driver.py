@@ -15,7 +15,7 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, Readiness
-from libs.rollout.wait_reasons import wait
+from libs.rollout.wait_reasons import DRIVER_SERVICE_LATE, wait
 
 _CONTAINER = InstallMethod.CONTAINER
 START_TOLERANCE = 1.0
@@ -207,7 +207,9 @@ def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal |
     if build is None or build.readiness is _MISSING:
         detail = build.detail if build is not None else ""
         detail = detail or f"target {target} has no driver build for {node.variant}"
-        return wait(WaitCode.TARGET_MISSING, detail, now)
+        is_late = build is not None and pool.method is InstallMethod.CONTAINER
+        who = DRIVER_SERVICE_LATE if is_late else None
+        return wait(WaitCode.TARGET_MISSING, detail, now, who=who)
     if build.readiness is _UNSETTLED:
         detail = (
             build.detail

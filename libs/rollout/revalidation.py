@@ -30,7 +30,7 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import DRIVER_ADMINISTRATOR, wait
+from libs.rollout.wait_reasons import AGENT_LATE, DRIVER_ADMINISTRATOR, GATE_BLOCKED, wait
 
 RESTART_WINDOW = 3600.0
 
@@ -101,6 +101,7 @@ def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
                 WaitCode.AGENT_SILENT,
                 "the driver agent has not reported which driver is loaded",
                 now,
+                who=AGENT_LATE,
             )
         return wait(WaitCode.DRIVER_START, "no driver is loaded", now, who=DRIVER_ADMINISTRATOR)
     pod, gate = driver_pod_of(node), node.gate
@@ -108,8 +109,9 @@ def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
         return wait(WaitCode.GATE, "waiting for the driver pod to be created", now)
     if pod.started is not None or pod.trouble:
         return _starting_wait(pod, now)
-    detail = gate.why if gate is not None and gate.why else "the driver pod waits at the gate"
-    return wait(WaitCode.GATE, detail, now)
+    if gate is not None and gate.why:
+        return wait(WaitCode.GATE, gate.why, now, who=GATE_BLOCKED)
+    return wait(WaitCode.GATE, "the driver pod waits at the gate", now)
 
 
 def _starting_wait(pod: DriverPod, now: Instant) -> Wait:

@@ -8,7 +8,13 @@ from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 
 NO_ACTION_NEEDED: Final = "no action needed"
-DRIVER_AGENT_LATE: Final = "no action needed; if it lasts, an administrator of the driver agent"
+_IF_IT_LASTS: Final = f"{NO_ACTION_NEEDED}; if it lasts, "
+"""What precedes the people who can end a wait that usually ends by itself."""
+AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the agent that the details name"
+DRIVER_AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the driver agent"
+DRIVER_SERVICE_LATE: Final = f"{_IF_IT_LASTS}an administrator of the driver service"
+GATE_BLOCKED: Final = "an administrator of the driver agent, of the driver image or of NATS"
+POD_OWNERS: Final = "the owners of the pods"
 DRIVER_ADMINISTRATOR: Final = "the administrator of the machine or of the driver image"
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
@@ -34,18 +40,19 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.AGENT_SILENT: "an administrator of the agent that the details name",
     WaitCode.NOT_READY: "the administrator of the machine",
     WaitCode.TARGET_UNSETTLED: (
-        "no action needed; if it lasts, an administrator of the driver service or of the DaemonSet"
-        " controller"
+        f"{_IF_IT_LASTS}an administrator of the driver service or of the DaemonSet controller"
     ),
     WaitCode.TARGET_MISSING: "the author of the policy, or of the driver artefacts",
     WaitCode.JOBS: "the owners of the jobs",
-    WaitCode.EVICTION: "the owners of the pods",
+    WaitCode.EVICTION: f"{_IF_IT_LASTS}{POD_OWNERS}",
     WaitCode.PDB: "the owner of the disruption budget",
-    WaitCode.OPERANDS: "an administrator of these operands",
+    WaitCode.OPERANDS: f"{_IF_IT_LASTS}an administrator of these operands",
     WaitCode.QUIESCE: NO_ACTION_NEEDED,
-    WaitCode.OLD_DRIVER: "the owner of a finalizer on the pod, or the administrator of the kubelet",
+    WaitCode.OLD_DRIVER: (
+        f"{_IF_IT_LASTS}the owner of a finalizer on the pod, or the administrator of the kubelet"
+    ),
     WaitCode.UNLOAD: "the owners of the processes that use the GPU devices",
-    WaitCode.GATE: "an administrator of the driver agent, of the driver image or of NATS",
+    WaitCode.GATE: f"{_IF_IT_LASTS}{GATE_BLOCKED}",
     WaitCode.DRIVER_START: NO_ACTION_NEEDED,
     WaitCode.VALIDATION: NO_ACTION_NEEDED,
     WaitCode.MIG: "an administrator, by another value of the label nvidia.com/mig.config",
@@ -59,8 +66,8 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.DRIVER_RESTARTING: "an administrator, by removing the cause and then by a retry",
     WaitCode.FOREIGN_OPERATOR: "an administrator, by removing one of the two operators",
     WaitCode.POLICY_GONE: "the author of the policy, by creating it again",
-    WaitCode.STALE: "no action needed; if it lasts, the administrator of the API server",
-    WaitCode.BUS: "no action needed; if it lasts, the administrator of NATS",
+    WaitCode.STALE: f"{_IF_IT_LASTS}the administrator of the API server",
+    WaitCode.BUS: f"{_IF_IT_LASTS}the administrator of NATS",
     WaitCode.REFUSED: (
         "the administrator of what refuses the request, as the details say: an admission webhook, a"
         " quota, the rights of Sluice, NATS"
@@ -87,6 +94,11 @@ OF_POOLS: Final = frozenset(
 def is_for_people(code: WaitCode, who: str) -> bool:
     """Whether a wait is of one node, and somebody has to end it."""
     return code not in OF_POOLS and not who.startswith(NO_ACTION_NEEDED)
+
+
+def resolver_if_it_lasts(who: str) -> str:
+    """Return who can end a wait that usually ends by itself; empty: it is another wait."""
+    return who.removeprefix(_IF_IT_LASTS) if who.startswith(_IF_IT_LASTS) else ""
 
 
 def wait(

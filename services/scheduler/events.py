@@ -1,14 +1,18 @@
 """Report upgrades: Kubernetes Events, events on the bus, metrics. No decision depends on them.
 
 A Kubernetes Event is recorded for each new state label, in the words of the GPU Operator, and for
-waits that somebody can end (`wait_events.py`).
+waits that somebody has to end, or that last (`wait_events.py`). Texts name drivers by version.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.contracts.events import (
     NOT_WAITING,
+    STILL_WAITING,
     EditEvent,
     EvictionEvent,
     GrantEvent,
@@ -40,6 +44,9 @@ NODES_PER_EVENT: Final = 50
 """Nodes in one event of a grant, so that it is never too large for the stream."""
 HISTORY_LENGTH: Final = 20
 """Entries of each node's history, which the query `why` returns."""
+_DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
+"""That of a target or a build, which is not part of a name: those of DaemonSets and pods have it.
+"""
 
 
 class UpgradeEvents:
@@ -66,6 +73,8 @@ class UpgradeEvents:
         )
         self._uids: dict[str, str] = {}
         self._pools: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
+        """Driver versions by target and by label, also of targets that were wanted before."""
         self.history: dict[str, list[str]] = {}
 
     def leader_started(self, holder: str) -> None:
@@ -84,6 +93,17 @@ class UpgradeEvents:
             self._uids[node.name] = node.uid
             self._pools[node.name] = recorded or node.pool
 
+    def pools_changed(self, pools: Iterable[PoolView]) -> None:
+        for pool in pools:
+            if pool.target and pool.version:
+                builds = pool.builds.get(pool.target, {}).values()
+                digests = (pool.target, *(build.label for build in builds))
+                self._versions |= dict.fromkeys(digests, pool.version)
+
+    def _named(self, text: str) -> str:
+        """Replace digests by the versions that people know."""
+        return _DIGEST.sub(lambda found: self._versions.get(found[0], found[0]), text)
+
     def _forget(self, name: str) -> None:
         self._metrics.set_wait(name, None)
         self._wait_events.forget(name)
@@ -92,14 +112,24 @@ class UpgradeEvents:
 
     # Decisions.
 
-    def decided(self, decision: DecisionDelta) -> None:
-        """Report the waits that changed."""
+    def decided(self, decision: DecisionDelta, waits: Mapping[str, Wait]) -> None:
+        """Report the waits that changed, and those among all that have lasted by now."""
         for name in decision.no_longer_waiting:
             self._set_wait(name, None)
         for name, wait in decision.waits.items():
             self._set_wait(name, wait)
         for name, step in decision.steps.items():
             self._set_wait(name, self._refused_wait(name, step) or step.wait)
+        for name in self._wait_events.lasting(self._clock.now()):
+            wait = waits.get(name) or self._node_states.state_of(name).waiting
+            if wait is not None:
+                self._tell_lasting(name, wait)
+
+    def _tell_lasting(self, name: str, wait: Wait) -> None:
+        wait = self._with_versions(wait)
+        uid, now = self._uids.get(name, ""), self._clock.now()
+        if self._wait_events.tell_lasting(name, uid, wait, now):
+            self._publish_wait(name, wait, f"{name}: {STILL_WAITING}{wait.detail}")
 
     def _refused_wait(self, name: str, step: Step) -> Wait | None:
         """Return the wait of a step that failed several times in a row."""
@@ -120,22 +150,32 @@ class UpgradeEvents:
         if not _is_change(before, wait):
             return
         self._metrics.set_wait(name, None if wait is None else wait.code)
-        pool, uid, now = self._pools.get(name, ""), self._uids.get(name, ""), self._clock.now()
         if wait is None:
-            told = self._wait_events.told(name, uid, now)
-            event, message = WaitEvent(pool=pool, told=told), f"{name}: {NOT_WAITING}"
+            self._wait_events.ended(name)
+            self._publish_wait(name, None, f"{name}: {NOT_WAITING}")
         else:
-            self._wait_events.began(name, uid, wait, now)
-            event = WaitEvent(
-                pool=pool,
+            wait = self._with_versions(wait)
+            self._wait_events.began(name, self._uids.get(name, ""), wait, self._clock.now())
+            self._publish_wait(name, wait, f"{name}: {wait.detail}")
+
+    def _with_versions(self, wait: Wait) -> Wait:
+        return replace(wait, detail=self._named(wait.detail))
+
+    def _publish_wait(self, name: str, wait: Wait | None, message: str) -> None:
+        uid = self._uids.get(name, "")
+        event = WaitEvent(
+            pool=self._pools.get(name, ""),
+            told=self._wait_events.told(name, uid, self._clock.now()),
+        )
+        if wait is not None:
+            event = replace(
+                event,
                 code=wait.code,
                 detail=wait.detail,
                 since=wait.since,
                 until=wait.until,
                 who=wait.who,
-                told=self._wait_events.told(name, uid, now),
             )
-            message = f"{name}: {wait.detail}"
         self._publish(name, event, message, id=self._next_id("wait"))
 
     # Effects.
@@ -192,7 +232,7 @@ class UpgradeEvents:
                 _node_reference(name, write.uid),
                 type="Warning",
                 reason=REASON,
-                message=f"Failed to update node state label to {state}, {why}",
+                message=self._named(f"Failed to update node state label to {state}, {why}"),
                 group=f"failed {state}",
             )
 
@@ -205,7 +245,7 @@ class UpgradeEvents:
                 name=write.pool,
                 uid=write.uid,
             )
-            message = f"Failed to write the Rollout ({write.because}): {why}"
+            message = self._named(f"Failed to write the Rollout ({write.because}): {why}")
             self._kube_events.record(
                 reference, type="Warning", reason=REASON, message=message, group="failed"
             )
@@ -266,7 +306,9 @@ class UpgradeEvents:
         created = "Rollout created; its status shows the progress"
         text = created if old is None else _phase_text(change)
         self._publisher.publish(
-            change, id=f"rollout/{write.pool}/{revision}", message=f"{write.pool}: {text}"
+            change,
+            id=f"rollout/{write.pool}/{revision}",
+            message=self._named(f"{write.pool}: {text}"),
         )
 
     def rollout_changed(self, before: Rollout | None, after: Rollout | None) -> None:
@@ -293,7 +335,7 @@ class UpgradeEvents:
         self._publisher.publish(
             change,
             id=f"{field}/{metadata.uid}/{metadata.generation}",
-            message=f"{metadata.name}: spec.{field} was set to {after}"
+            message=self._named(f"{metadata.name}: spec.{field} was set to {after}")
             if after
             else f"{metadata.name}: spec.{field} was removed",
         )
@@ -307,7 +349,11 @@ class UpgradeEvents:
         id: str,
     ) -> None:
         self._publisher.publish(
-            event, id=id, message=message, node=name, node_uid=self._uids.get(name, "")
+            event,
+            id=id,
+            message=self._named(message),
+            node=name,
+            node_uid=self._uids.get(name, ""),
         )
 
     def _add_to_history(self, name: str, text: str) -> None:

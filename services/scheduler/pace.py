@@ -27,26 +27,36 @@ class Pace:
         """Learn from a written status which nodes were done since the one before."""
         if before is None or before.target != after.target:
             self._seconds.pop(pool, None)
-            return
-        if after.counts.done <= before.counts.done or after.counts.failed > before.counts.failed:
-            return
-        ended = [
-            now - entry.since
-            for uid, entry in before.in_flight.items()
-            if uid not in after.in_flight and entry.target == after.target and not entry.validates
-        ]
-        self._seconds.setdefault(pool, deque(maxlen=_LAST)).extend(ended)
+        elif ended := _ended(before, after, now):
+            self._seconds.setdefault(pool, deque(maxlen=_LAST)).extend(ended)
 
-    def eta(self, pool: str, status: RolloutStatus, now: float) -> str:
-        """Return the end, to the minute; empty where that is not known."""
-        seconds = self._seconds.get(pool)
-        goes_on = status.phase in (RolloutPhase.PROVING, RolloutPhase.PROVEN)
-        if not seconds or not goes_on or status.because or not status.in_flight:
+    def eta(self, pool: str, before: RolloutStatus | None, after: RolloutStatus, now: float) -> str:
+        """Return the end, to the minute; empty where that is not known.
+
+        `after` is about to be written: the nodes that are done since `before` count, so that the
+        first of a fleet tells when those end that start with the same write.
+        """
+        if before is None or before.target != after.target:
             return ""
-        counts = status.counts
+        seconds = [*self._seconds.get(pool, ()), *_ended(before, after, now)]
+        goes_on = after.phase in (RolloutPhase.PROVING, RolloutPhase.PROVEN)
+        if not seconds or not goes_on or after.because or not after.in_flight:
+            return ""
+        counts = after.counts
         left = counts.in_flight + counts.waiting
-        elapsed = fmean(max(0.0, now - entry.since) for entry in status.in_flight.values())
-        rounds = left / len(status.in_flight)
+        elapsed = fmean(max(0.0, now - entry.since) for entry in after.in_flight.values())
+        rounds = left / len(after.in_flight)
         usual = median(seconds)
         remaining = max(usual * rounds - min(elapsed, usual), 0.0)
         return datetime.fromtimestamp(now + remaining, UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def _ended(before: RolloutStatus, after: RolloutStatus, now: float) -> list[float]:
+    """Return how long the nodes took that are done since; none if one failed meanwhile."""
+    if after.counts.done <= before.counts.done or after.counts.failed > before.counts.failed:
+        return []
+    return [
+        now - entry.since
+        for uid, entry in before.in_flight.items()
+        if uid not in after.in_flight and entry.target == after.target and not entry.validates
+    ]

@@ -237,7 +237,7 @@ class LeaderLoop:
             in_rollouts = max(pool.rollout.status.epoch for pool in pools.values() if pool.rollout)
             raise Deposed(f"the leader of epoch {in_rollouts} has written a Rollout")
         self._metrics.decided(self._clock.monotonic() - started, decision.budgets, pools)
-        self._events.decided(decision)
+        self._events.decided(decision, self.decider.waits)
         self._executor.execute(decision)
         return RESYNC if decision.wake_at is None else max(MIN_WAIT, decision.wake_at - now.at)
 
@@ -246,6 +246,7 @@ class LeaderLoop:
         self.decider.update(changes.nodes, changes.nodes_gone, changes.pools, changes.pools_gone)
         self._metrics.nodes_changed(changes.nodes, changes.nodes_gone)
         self._events.nodes_changed(changes.nodes, changes.nodes_gone)
+        self._events.pools_changed(changes.pools)
         for name in changes.nodes_gone:
             self._executor.cancel_node(name)
         for name in sorted(self._tracker.to_purge):

@@ -1,7 +1,8 @@
 """Kubernetes Events about waits that somebody can end: which are recorded (docs/invariants.md#i10).
 
-Recorded are waits of one node. What keeps a whole pool from going on is in the conditions of its
-Rollout, and a wait that ends without anybody's help is in the answer of `why`.
+Recorded are waits of one node: at once if somebody has to end them, and those that usually end by
+themselves only once they have lasted. What keeps a whole pool from going on is in the conditions of
+its Rollout, and a wait that ends without anybody's help is in the answer of `why`.
 
 A new leader has to know what its predecessor told. Each event of a wait on the bus says it, so that
 the last one of a node is enough.
@@ -9,7 +10,7 @@ the last one of a node is enough.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,12 +22,17 @@ from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import WaitCode
 from libs.kube.events import EventRecorder, InvolvedObject
 from libs.rollout.decision import Wait
-from libs.rollout.wait_reasons import is_for_people
+from libs.rollout.wait_reasons import OF_POOLS, is_for_people, resolver_if_it_lasts
+from libs.rollout.wait_tracker import WakeQueue
 from libs.runtime.logs import logger
 
 REASON: Final = "GPUDriverUpgradeWaits"
 WINDOW: Final = 3600.0
 """Seconds in which a node has at most one Event for each code."""
+LASTS: Final = 300.0
+"""Seconds after which a wait that usually ends by itself has lasted: forecasts expect 95 % of
+images to be pulled within two minutes, and of pods to start and to stop within 20 s
+(`libs/forecast/seeded_world.py`)."""
 QUIET: Final = 120.0
 """Seconds of a leader's term in which it may find waits that began before it."""
 READ_SECONDS: Final = 10.0
@@ -91,7 +97,7 @@ class _LastWaits:
             told = {WaitCode(code): at for code, at in body.told.items()}
             code = body.code
             if code is not None and not is_for_people(code, body.who):
-                code = None
+                code = code if code in told and told[code] >= body.since else None
             self.found[event.node] = LastWait(event.node_uid, code, told)
 
     def caught_up(self) -> None:
@@ -116,34 +122,86 @@ class WaitEvents:
         self._earlier = earlier
         self._told: dict[str, dict[WaitCode, float]] = {}
         """By name of a node: when a code was last told."""
+        self._untold = WakeQueue()
+        """The nodes with a wait that may end by itself, and when it will have lasted."""
 
     def forget(self, name: str) -> None:
         self._told.pop(name, None)
+        self.ended(name)
+
+    def ended(self, name: str) -> None:
+        self._untold.put(name, None)
 
     def began(self, name: str, uid: str, wait: Wait, now: float) -> None:
-        """Record the Event of a wait that begins, unless its code was told within the hour."""
-        if not is_for_people(wait.code, wait.who) or not uid:
+        """Record the Event of a wait that begins, unless its code was told within the hour.
+
+        That of a wait that may end by itself is recorded by `tell_lasting`.
+        """
+        self.ended(name)
+        if wait.code in OF_POOLS or not uid:
             return
-        told = self._told_of(name, uid)
-        if now - told.get(wait.code, float("-inf")) < WINDOW:
+        is_found = now < self._quiet_until and self._began_earlier(name, uid, wait.code)
+        if not is_for_people(wait.code, wait.who):
+            if not is_found:
+                self._untold.put(name, _lasts_from(wait))
             return
-        if now < self._quiet_until and self._began_earlier(name, uid, wait.code):
+        if self._was_told(name, uid, wait.code, now):
+            return
+        if is_found:
             if self._earlier is None:
-                told[wait.code] = now
+                self._told_of(name, uid)[wait.code] = now
             return
-        told[wait.code] = now
+        text = f"{wait.code.value}: {wait.detail}. Can be ended by: {wait.who}"
+        self._record(name, uid, wait.code, now, text, type="Warning")
+
+    def lasting(self, now: float) -> list[str]:
+        """Return the nodes with a wait that may have lasted by now; each is returned once."""
+        return self._untold.pop_due(now)
+
+    def tell_lasting(self, name: str, uid: str, wait: Wait, now: float) -> bool:
+        """Record the Event of a wait that should have ended by itself; report whether it was."""
+        who = resolver_if_it_lasts(wait.who)
+        due = _lasts_from(wait)
+        if now < due or not who:
+            self._untold.put(name, due if now < due else now + LASTS)
+            return False
+        if self._was_told(name, uid, wait.code, now):
+            return False
+        minutes = max(1, round((now - wait.since) / 60))
+        text = f"{wait.code.value}: {wait.detail}, for {minutes} min. Can be ended by: {who}"
+        # The policy gives pods this time: nobody has to do anything before.
+        is_allowed = wait.code is WaitCode.EVICTION and wait.until is not None
+        if is_allowed:
+            text = f"{text}; the limit of the policy ends it too"
+        self._record(name, uid, wait.code, now, text, type="Normal" if is_allowed else "Warning")
+        return True
+
+    def _record(
+        self,
+        name: str,
+        uid: str,
+        code: WaitCode,
+        now: float,
+        message: str,
+        *,
+        type: Literal["Normal", "Warning"],
+    ) -> None:
+        self._told_of(name, uid)[code] = now
         self._recorder.record(
             InvolvedObject(kind="Node", name=name, uid=uid),
-            type="Warning",
+            type=type,
             reason=REASON,
-            message=f"{wait.code.value}: {wait.detail}. Can be ended by: {wait.who}",
-            group=wait.code.value,
+            message=message,
+            group=code.value,
         )
 
     def told(self, name: str, uid: str, now: float) -> dict[str, float]:
         """Return when each code of a node was told within the hour, for the next leader."""
         told = self._told_of(name, uid)
         return {code.value: at for code, at in told.items() if now - at < WINDOW}
+
+    def _was_told(self, name: str, uid: str, code: WaitCode, now: float) -> bool:
+        return now - self._told_of(name, uid).get(code, float("-inf")) < WINDOW
 
     def _told_of(self, name: str, uid: str) -> dict[WaitCode, float]:
         if name not in self._told:
@@ -152,10 +210,16 @@ class WaitEvents:
         return self._told[name]
 
     def _began_earlier(self, name: str, uid: str, code: WaitCode) -> bool:
-        """Report whether a wait that is found was a wait under another leader, as far as known."""
+        """Report whether a wait that is found was told by another leader, as far as known."""
         last = self._last(name, uid)
         return self._earlier is None or (last is not None and last.code is code)
 
     def _last(self, name: str, uid: str) -> LastWait | None:
         last = (self._earlier or {}).get(name)
         return last if last is not None and last.uid == uid else None
+
+
+def _lasts_from(wait: Wait) -> float:
+    """Return when a wait has lasted: at half of its limit at the latest, while it can be ended."""
+    lasts = wait.since + LASTS
+    return lasts if wait.until is None else min(lasts, (wait.since + wait.until) / 2)

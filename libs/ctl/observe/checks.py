@@ -21,7 +21,9 @@ def operator_checks(status: ObservedStatus, *, now: float) -> list[Check]:
             found.append(checks.ok(pool.name, done))
     found += (checks.warning(f"trap {trap.name}", trap.found, trap.remedy) for trap in status.traps)
     found += (
-        checks.unknown(source.gives, source.problem) for source in status.sources if source.problem
+        checks.unknown(source.gives, source.problem, "see the rights that docs/migrate.md names")
+        for source in status.sources
+        if source.problem
     )
     return [*found, checks.ok("Sluice", "it is not installed: see docs/migrate.md")]
 

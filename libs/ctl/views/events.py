@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
-from libs.contracts.events import NOT_WAITING, EventKind
+from libs.contracts.events import NOT_WAITING, STILL_WAITING, EventKind
 from libs.ctl.answers import EventLine
 from libs.ctl.text import clock_time, duration, printable
 from libs.ctl.views.layout import Hanging
@@ -41,7 +41,10 @@ class Changes:
         if event.kind != EventKind.WAIT:
             yield event
             return
-        before = self._waits.pop(event.node, None)
+        before = self._waits.get(event.node)
+        if before is not None and event.message.startswith(f"{event.node}: {STILL_WAITING}"):
+            return
+        self._waits.pop(event.node, None)
         if before is not None and (lasted := event.at - before.at) >= LEAST_WAIT:
             yield replace(event, message=_said(before, f"for {duration(lasted)}"))
         if not event.message.endswith(NOT_WAITING):

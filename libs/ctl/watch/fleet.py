@@ -8,7 +8,9 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.commands import TASKS
 from libs.contracts.events import CommandEvent, Event, EventKind, FactsEvent, WaitEvent
+from libs.contracts.journal import EntryPhase
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import UpgradeState
 from libs.ctl import answers
@@ -21,6 +23,7 @@ from libs.kube.views import Metadata
 KEPT_EVENTS: Final = 64
 _UNTOLD: Final = (EventKind.COMMAND, EventKind.FACTS)
 """Events that are not listed: a dozen for each node, and steps and waits cover them."""
+_PHASES: Final[Mapping[str, str]] = {EntryPhase.STARTED: "begun"}
 _DIGITS: Final = re.compile(r"(\d+)")
 
 
@@ -63,7 +66,9 @@ class WatchedNode(msgspec.Struct, frozen=True, kw_only=True):
     """When the state times out."""
     wait: Wait | None = None
     command: str = ""
-    """What an agent did last, in words."""
+    """What an agent was told last, and what became of it."""
+    agent: str = ""
+    """The agent that was told."""
     command_at: float = 0.0
     gpus: GpuUse | None = None
 
@@ -117,7 +122,8 @@ class FleetState:
         self._nodes: dict[str, WatchedNode] = {}
         self._waits: dict[str, tuple[str, Wait | None]] = {}
         """By node: the pool that the wait names, and the wait."""
-        self._commands: dict[str, tuple[str, float]] = {}
+        self._commands: dict[str, tuple[str, str, float]] = {}
+        """By node: the last command in words, its agent, and when."""
         self._gpus: Mapping[str, GpuUse] = {}
         self._order: list[str] | None = None
         self._events: deque[EventLine] = deque(maxlen=KEPT_EVENTS)
@@ -164,7 +170,7 @@ class FleetState:
             self._waits[event.node] = body.pool, _wait_of(body)
             self._refresh(event.node)
         elif isinstance(body, CommandEvent):
-            self._commands[event.node] = event.message, event.at
+            self._commands[event.node] = _command_text(body), event.writer, event.at
             self._refresh(event.node)
         if event.kind not in _UNTOLD and not isinstance(body, FactsEvent):
             self.event_listed(EventLine.of(event, self._versions))
@@ -230,7 +236,7 @@ class FleetState:
         self.is_changed = True
         row, record = answers.node_row(metadata), record_of(metadata)
         _, wait = self._waits.get(name, ("", None))
-        command, at = self._commands.get(name, ("", 0.0))
+        command, agent, at = self._commands.get(name, ("", "", 0.0))
         if wait is not None:
             detail = name_versions(wait.detail, self._versions)
             wait = msgspec.structs.replace(wait, detail=detail)
@@ -240,9 +246,17 @@ class FleetState:
             deadline=None if record is None else record.deadline,
             wait=wait,
             command=command,
+            agent=agent,
             command_at=at,
             gpus=self._gpus.get(name),
         )
+
+
+def _command_text(event: CommandEvent) -> str:
+    """Return what an agent was told to do, and how far that is."""
+    told = TASKS.get(event.command, event.command)
+    phase = _PHASES.get(event.outcome or event.phase, event.outcome or event.phase)
+    return f"{told} ({phase})"
 
 
 def _wait_of(event: WaitEvent) -> Wait | None:

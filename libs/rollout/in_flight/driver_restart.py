@@ -9,7 +9,7 @@ from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
-from libs.rollout.decision import DeleteDriverPod, NodeOutcome, PodRef, Step
+from libs.rollout.decision import DeleteDriverPod, NodeOutcome, PodRef, Step, Wait
 from libs.rollout.in_flight.division import (
     divide,
     division_command,
@@ -36,7 +36,7 @@ from libs.rollout.node_driver import waits_at_gate
 from libs.rollout.node_writes import record_for_restart
 from libs.rollout.views.machine import Component
 from libs.rollout.views.pool import Readiness
-from libs.rollout.wait_reasons import DRIVER_AGENT_LATE
+from libs.rollout.wait_reasons import DRIVER_AGENT_LATE, GATE_BLOCKED
 
 _UNLOADING_PHASES = frozenset({"old-driver", "unload"})
 """Phases of a swap in which the old driver is still loaded or running."""
@@ -122,7 +122,8 @@ def _swap(f: InFlightNode) -> NodeOutcome:
     """Send the op to the driver agent and wait for it; None: it is done."""
     driver = f.node.components.get(slots.DRIVER)
     if driver is None:
-        return state_wait(f, WaitCode.GATE, "the driver agent is no longer deployed to this node")
+        detail = "the driver agent is no longer deployed to this node"
+        return state_wait(f, WaitCode.GATE, detail, who=GATE_BLOCKED)
     command = _swap_command(f)
     result = None if command is None else slots.command_result(driver, command)
     if f.bus_is_down and result is None:
@@ -201,20 +202,26 @@ def _await_swap(f: InFlightNode, driver: Component, command: Command) -> NodeOut
     progress = slots.command_progress(driver, command)
     if progress is None:
         if driver.is_silent(f.now.at):
-            return state_wait(f, WaitCode.GATE, "the driver agent has stopped sending heartbeats")
+            detail = "the driver agent has stopped sending heartbeats"
+            return state_wait(f, WaitCode.GATE, detail, who=GATE_BLOCKED)
         refused = slots.refusal_text(driver, command)
         if refused:
-            wait = state_wait(f, WaitCode.GATE, f"the driver agent {refused}")
+            wait = state_wait(f, WaitCode.GATE, f"the driver agent {refused}", who=GATE_BLOCKED)
             return recheck_at(wait, command.deadline, f.now)
         return state_wait(f, WaitCode.UNLOAD, _progress_text(f), who=DRIVER_AGENT_LATE)
     if progress.phase not in _UNLOADING_PHASES:
         detail = _progress_text(f)
-        is_at_gate = progress.phase == "gate"
-        return state_wait(f, WaitCode.GATE, detail) if is_at_gate else start_wait(f, detail)
+        return _gate_wait(f, detail) if progress.phase == "gate" else start_wait(f, detail)
     if limits.is_past(_unloaded_by(f, command), f.now):
         return fail(f, f"busy: {progress.detail or progress.phase}")
     code = WaitCode.UNLOAD if progress.phase == "unload" else WaitCode.OLD_DRIVER
     return state_wait(f, code, _progress_text(f), until=_unload_wait_until(f, command))
+
+
+def _gate_wait(f: InFlightNode, detail: str) -> Wait:
+    """Return the wait for the new pod at the gate: a person looks at one that something blocks."""
+    is_blocked = trouble_text(f) or (f.node.gate is not None and f.node.gate.why)
+    return state_wait(f, WaitCode.GATE, detail, who=GATE_BLOCKED if is_blocked else None)
 
 
 def _finish(f: InFlightNode) -> NodeOutcome:

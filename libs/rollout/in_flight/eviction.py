@@ -22,7 +22,7 @@ from libs.rollout.in_flight.lease_end import fail, release
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.in_flight.start import start
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, first_few
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, POD_OWNERS, first_few
 
 
 class _Pods(msgspec.Struct, frozen=True):
@@ -140,9 +140,9 @@ def _wait(f: InFlightNode, pods: _Pods, until: float | None = None) -> Wait:
     if failed := [f"{name}: {each.failed}" for name, each in evictions if each.failed]:
         return state_wait(f, WaitCode.REFUSED, f"evictions fail: {first_few(failed)}", until=until)
     if pods.evicted or pods.forced or pods.stuck or pods.unknown:
-        return state_wait(
-            f, WaitCode.EVICTION, f"waiting for pods to leave: {_describe(pods)}", until=until
-        )
+        detail = f"waiting for pods to leave: {_describe(pods)}"
+        who = POD_OWNERS if pods.forced or pods.stuck else None
+        return state_wait(f, WaitCode.EVICTION, detail, who=who, until=until)
     return state_wait(
         f,
         WaitCode.OPERANDS,

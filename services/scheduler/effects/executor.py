@@ -257,9 +257,8 @@ class Executor:
         before = self._tracker.pools.get(write.pool)
         now = self._clock.now()
         stored = before.rollout.status if before is not None and before.rollout else None
-        write = replace(
-            write, status=replace(write.status, eta=self._pace.eta(write.pool, write.status, now))
-        )
+        eta = self._pace.eta(write.pool, stored, write.status, now)
+        write = replace(write, status=replace(write.status, eta=eta))
         try:
             rollout = await self._writes.write_rollout(write)
         except NotLeading:

@@ -82,16 +82,18 @@ async def quits(session: Session, key: str = "q") -> int:
     return code
 
 
-async def test_it_shows_what_kubernetes_says_and_how_old_it_is_without_nats(world: World) -> None:
+async def test_it_shows_what_kubernetes_says_and_whether_it_is_current_without_nats(
+    world: World,
+) -> None:
     async with watch(world) as session:
         text = await session.shows("node-10", "no address of NATS is given")
-        assert re.search(r"Kubernetes: (current|\d+ s old)", text)
+        assert "Kubernetes: current" in text
         assert POOL in text
         assert NEW_VERSION in text
         assert "1 of 1 allowed" in text
         rows = re.findall(r"^[> ] (node-\d+) ", text, re.MULTILINE)
         assert rows == ["node-1", "node-2", "node-10"]
-        assert re.search(r"node-2 +validation +1 min \d+ s", text)
+        assert re.search(r"node-2 +validation +1 min", text)
         assert session.screen.modes == {"?1049"}
         assert not session.echoes
         assert await quits(session) == ExitCode.DONE
@@ -238,7 +240,9 @@ async def test_figures_stay_while_the_api_server_is_away_and_say_so(world: World
         await session.shows("node-10")
         world.server.faults.add(Fault(effect=RefuseRequest(503), user=PERSON))
         world.server.faults.drop_watches()
-        text = await session.shows("Kubernetes: GET /api", "unable to handle the request", " s old")
+        text = await session.shows(
+            "Kubernetes: GET /api", "unable to handle the request", "last confirmed"
+        )
         assert "node-10" in text
         await quits(session)
 

@@ -311,6 +311,25 @@ async def test_print_leaves_out_what_only_a_screen_can_use(given: GivenPage, vis
     assert (await page.pdf()).startswith(b"%PDF")
 
 
+async def test_an_age_is_shown_where_it_is_more_than_usual(given: GivenPage, visit: Visit) -> None:
+    given.sources = (
+        Source(name="A", gives="nodes", age=4.0),
+        Source(name="B", gives="waits", age=150.0),
+        Source(name="C", gives="why", age=5.0, problem="away"),
+        Source(name="D", gives="plans", problem="away"),
+    )
+    given.add("gpu-1", Kind.DONE)
+    page = await visit()
+    await page.until(f"{NODES} === 1")
+    lines = "[...document.querySelectorAll('#sources li')].map((line) => line.textContent)"
+    assert await page.evaluate(lines) == [
+        "nodes: from A, current",
+        "waits: from B, last confirmed 2 min 30 s ago",
+        "! why: not from C, last confirmed 5 s ago: away",
+        "! plans: not from D: away",
+    ]
+
+
 async def test_dark_and_light_have_enough_contrast(given: GivenPage, visit: Visit) -> None:
     for number, kind in enumerate(Kind):
         given.add(f"gpu-{number}", kind)

@@ -20,6 +20,7 @@ from libs.ctl.checks import (
     Verdict,
     definitions_check,
     nodes_checks,
+    not_answered,
     operands_check,
     policy_checks,
     rights_check,
@@ -28,6 +29,7 @@ from libs.ctl.checks import (
     services_checks,
     worst,
 )
+from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.views.doctor import doctor_view
 from libs.kube.views import Condition, DaemonSet, DaemonSetStatus, Metadata
 
@@ -199,3 +201,21 @@ def test_a_view_has_a_line_for_each_check_and_what_to_do() -> None:
     assert "\x1b" not in second
     assert third == "         do: start it"
     assert (worst(found), worst([])) == (FAULT, OK)
+
+
+@pytest.mark.parametrize(
+    ("code", "server", "remedy"),
+    [
+        (ExitCode.NOT_FOUND, "v1.37.1+simulated", "nothing: this API server is simulated"),
+        (ExitCode.NOT_FOUND, "v1.34.2", "see whether kubectl reads it"),
+        (ExitCode.NOT_ALLOWED, "v1.34.2", "ask an administrator for the right"),
+        (ExitCode.NOT_REACHABLE, "v1.37.1+simulated", "run it again once the API server answers"),
+        (ExitCode.REFUSED, "v1.34.2", "run it again; if it lasts"),
+    ],
+)
+def test_what_could_not_be_looked_at_says_why_and_what_to_do(
+    code: ExitCode, server: str, remedy: str
+) -> None:
+    check = not_answered("services", Failure(code, "Kubernetes: no deployments"), server=server)
+    assert (check.verdict, check.found) == (UNKNOWN, "Kubernetes: no deployments")
+    assert check.remedy.startswith(remedy)

@@ -14,6 +14,7 @@ from rich.style import Style
 from libs.contracts.rollout import Counts
 from libs.ctl.answers import EventLine, NodeRow, Pool, Source
 from libs.ctl.views.frame.compose import Frame, frame, listed_room
+from libs.ctl.views.frame.nodes import short_who
 from libs.ctl.views.frame.text import Span, bar, cut, cut_middle, fit, fold, pad, text_of, width_of
 from libs.ctl.watch.fleet import GpuUse, Wait, Watched, WatchedNode, kind_of
 from libs.ctl.watch.screen import Layout, Panel, Screen, arrange
@@ -33,12 +34,15 @@ JOBS: Final = Wait(
     detail="pod team-a/train-7 of job train uses 4 GPUs of the node",
     since=NOW - 90,
     until=NOW + 600,
-    who="the owner of the job",
+    who="the owners of the jobs",
 )
 BUDGET: Final = Wait(
-    code="budget", detail="2 of 2 nodes are unavailable", since=NOW - 5, who="time alone"
+    code="budget",
+    detail="2 of at most 2 nodes (maxUnavailable) are unavailable: node-2 (in flight)",
+    since=NOW - 5,
+    who="no action needed; the author of the policy, by raising the limits",
 )
-SIZES: Final = ((80, 24), (160, 48), (40, 24))
+SIZES: Final = ((80, 24), (110, 30), (160, 48), (40, 24))
 
 
 def node(number: int, state: str, *, gpus: bool = False) -> WatchedNode:
@@ -60,7 +64,8 @@ def node(number: int, state: str, *, gpus: bool = False) -> WatchedNode:
         kind=kind_of(row),
         deadline=NOW + 300 if in_flight else None,
         wait=waits.get(state),
-        command="swap 3/2 started" if state == "validation-required" else "",
+        command="validate the driver (begun)" if state == "validation-required" else "",
+        agent="validator" if state == "validation-required" else "",
         command_at=NOW - 12,
         gpus=GpuUse(number % 9, 8, 41.0 + number) if gpus else None,
     )
@@ -177,6 +182,55 @@ def test_a_frame_fills_each_terminal_and_passes_no_edge(case: str, width: int, h
 @pytest.mark.parametrize("case", CASES)
 def test_text_of_nodes_does_not_control_the_terminal(case: str) -> None:
     assert "\x1b" not in text(drawn(case, 160, 48))
+
+
+@pytest.mark.parametrize("width", [80, 110, 160])
+@pytest.mark.parametrize("case", ["rows", "measured"])
+def test_each_row_says_who_can_end_its_wait_below_the_budget_as_a_bar(
+    case: str, width: int
+) -> None:
+    shown = text(drawn(case, width, 24)).splitlines()
+    assert "unavailable ████████░░░░ 2 of 3 allowed   waits: 4 budget, 2 jobs" in shown[2]
+    assert "ENDED BY" in shown[3]
+    assert "jobs: pod team" in shown[7]
+    assert shown[7].endswith("  owners of the jobs")
+    assert shown[8].endswith("  no action needed")
+    assert "  ended by: the owners of the jobs" in shown
+
+
+@pytest.mark.parametrize(
+    ("who", "short"),
+    [
+        ("the owner of the disruption budget", "owner of the disruption budget"),
+        ("an administrator, by spec.brake of the Rollout", "administrator"),
+        ("no action needed; if it lasts, the owners of the pods", "no action needed"),
+        (
+            "an administrator of the agent that the details name",
+            "administrator of the agent",
+        ),
+        ("", ""),
+    ],
+)
+def test_a_row_says_who_without_how(who: str, short: str) -> None:
+    assert short_who(who) == short
+
+
+@pytest.mark.parametrize(
+    ("age", "problem", "said"),
+    [
+        (4.0, "", "Kubernetes: current"),
+        (90.0, "", "Kubernetes: current"),
+        (150.0, "", "Kubernetes: last confirmed 2 min 30 s ago"),
+        (5.0, "it refuses", "Kubernetes: it refuses, last confirmed 5 s ago"),
+        (None, "", "Kubernetes: not read yet"),
+    ],
+)
+def test_an_age_is_shown_where_it_is_more_than_usual(
+    age: float | None, problem: str, said: str
+) -> None:
+    source = Source(name="Kubernetes", gives="Kubernetes", age=age, problem=problem)
+    shown = frame(watched(STATES, sources=[source]), Screen(), now=NOW, width=80, height=24)
+    assert text_of(shown.lines[-2]) == said
 
 
 def test_styles_are_the_palette_of_the_terminal_without_backgrounds() -> None:

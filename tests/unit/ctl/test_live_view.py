@@ -133,9 +133,9 @@ def test_commands_are_shown_at_their_node_and_not_listed() -> None:
     state = fleet()
     state.node_changed(None, metadata("node-1", "pod-restart-required"))
     command = CommandEvent(epoch=1, token=1, op=1, command="swap", phase="started")
-    state.event_received(event(command, message="swap 1/1 started"))
+    state.event_received(event(command))
     watched = state.watched([])
-    assert watched.nodes[0].command == "swap 1/1 started"
+    assert watched.nodes[0].command == "change the driver (begun)"
     assert watched.events == ()
 
 

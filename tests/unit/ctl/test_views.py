@@ -391,6 +391,14 @@ def test_changes_are_steps_and_the_waits_that_lasted() -> None:
     ]
 
 
+def test_a_wait_that_is_told_again_while_it_lasts_is_one_change() -> None:
+    assert changes(
+        (0.0, "wait", "waiting for pods to leave"),
+        (300.0, "wait", "still waits: waiting for pods to leave"),
+        (360.0, "wait", "no longer waiting"),
+    ) == ["n: for 6 min: waiting for pods to leave"]
+
+
 def test_the_audit_is_a_table_on_a_screen_of_80_columns() -> None:
     invariants = [
         AuditedInvariant(

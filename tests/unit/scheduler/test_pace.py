@@ -17,6 +17,11 @@ def status(done: int, *nodes: str, since: float = START, **changes: object) -> R
     return replace(result, **changes)
 
 
+def eta(pace: Pace, after: RolloutStatus, now: float) -> str:
+    """Return the end that is written with a status in which nothing else has changed."""
+    return pace.eta("p", after, after, now)
+
+
 def learned() -> Pace:
     """Return the pace of a pool whose first two nodes took ten minutes each."""
     pace = Pace()
@@ -27,9 +32,21 @@ def learned() -> Pace:
 def test_the_pace_of_the_nodes_that_ended_tells_when_the_others_have() -> None:
     now = START + 600
     # 8 nodes are left, two at a time, 10 minutes each
-    assert learned().eta("p", status(2, "c", "d", since=now), now) == "2026-11-01T11:50Z"
+    assert eta(learned(), status(2, "c", "d", since=now), now) == "2026-11-01T11:50Z"
     # half of the next two nodes' time has passed
-    assert learned().eta("p", status(2, "c", "d", since=now - 300), now) == "2026-11-01T11:45Z"
+    assert eta(learned(), status(2, "c", "d", since=now - 300), now) == "2026-11-01T11:45Z"
+
+
+def test_the_first_node_that_is_done_tells_the_end_of_those_that_start_with_the_same_write() -> (
+    None
+):
+    now = START + 600
+    before, after = status(0, "a"), status(1, "b", "c", "d", since=now)
+    # 9 nodes are left, three at a time, 10 minutes each
+    assert Pace().eta("p", before, after, now) == "2026-11-01T11:40Z"
+    assert Pace().eta("p", before, replace(after, target="u"), now) == ""
+    failed = replace(after, counts=replace(after.counts, failed=1))
+    assert Pace().eta("p", before, failed, now) == ""
 
 
 @pytest.mark.parametrize(
@@ -42,19 +59,19 @@ def test_the_pace_of_the_nodes_that_ended_tells_when_the_others_have() -> None:
     ],
 )
 def test_a_rollout_that_does_not_go_on_has_no_end(given: RolloutStatus) -> None:
-    assert learned().eta("p", given, START) == ""
+    assert eta(learned(), given, START) == ""
 
 
 def test_without_a_node_that_was_done_nothing_is_known() -> None:
     pace = Pace()
-    assert pace.eta("p", status(0, "a"), START) == ""
+    assert eta(pace, status(0, "a"), START) == ""
     pace.written("p", None, status(0, "a"), START)
     released = status(0)
     pace.written("p", status(0, "a"), released, START + 60)
-    assert pace.eta("p", status(0, "b"), START + 60) == ""
+    assert eta(pace, status(0, "b"), START + 60) == ""
 
 
 def test_another_target_has_a_pace_of_its_own() -> None:
     pace = learned()
     pace.written("p", status(2, "c"), status(2, "c", target="u"), START + 700)
-    assert pace.eta("p", status(2, "c", target="u"), START + 700) == ""
+    assert eta(pace, status(2, "c", target="u"), START + 700) == ""

@@ -15,6 +15,7 @@ from libs.rollout.wait_reasons import NO_ACTION_NEEDED, OF_POOLS, RESOLVED_BY, i
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run
 from services.scheduler.wait_events import (
+    LASTS,
     QUIET,
     REASON,
     WINDOW,
@@ -37,8 +38,21 @@ class Recorder:
         self.events.append({"about": about.name, **event})
 
 
-def wait(code: WaitCode, who: str = "") -> Wait:
-    return Wait(code=code, detail="web/frontend refuses", since=START, who=who or RESOLVED_BY[code])
+def wait(
+    code: WaitCode, who: str = "", *, since: float = START, until: float | None = None
+) -> Wait:
+    return Wait(
+        code=code,
+        detail="web/frontend refuses",
+        since=since,
+        until=until,
+        who=who or RESOLVED_BY[code],
+    )
+
+
+def tell_lasting(told: WaitEvents, current: Wait, at: float) -> bool:
+    """Tell the wait of node n1 if it has lasted by now, as the leader does in each decision."""
+    return any(told.tell_lasting(name, "u1", current, at) for name in told.lasting(at))
 
 
 @pytest.fixture
@@ -154,9 +168,80 @@ def test_a_wait_that_ended_by_itself_is_told_by_a_new_leader_if_somebody_has_to_
         assert len(recorder.events) == events
 
 
+def test_a_wait_that_usually_ends_by_itself_is_told_once_it_has_lasted(
+    told: WaitEvents, recorder: Recorder
+) -> None:
+    waits = wait(WaitCode.GATE)
+    told.began("n1", "u1", waits, START)
+    assert not tell_lasting(told, waits, START + LASTS - 1)
+    assert recorder.events == []
+    assert tell_lasting(told, waits, START + LASTS)
+    assert not tell_lasting(told, waits, START + 9 * LASTS)
+    (event,) = recorder.events
+    assert event["type"] == "Warning"
+    assert event["message"] == (
+        "gate: web/frontend refuses, for 5 min. Can be ended by: an administrator of the driver"
+        " agent, of the driver image or of NATS"
+    )
+
+
+def test_a_wait_that_ends_in_time_is_never_told(told: WaitEvents, recorder: Recorder) -> None:
+    told.began("n1", "u1", wait(WaitCode.OLD_DRIVER), START)
+    told.began("n1", "u1", wait(WaitCode.GATE, since=START + 30), START + 30)
+    told.ended("n1")
+    assert told.lasting(START + WINDOW) == []
+    assert recorder.events == []
+
+
+def test_one_that_somebody_has_to_end_is_told_at_once_although_others_of_its_code_are_not(
+    told: WaitEvents, recorder: Recorder
+) -> None:
+    told.began("n1", "u1", wait(WaitCode.GATE), START)
+    told.began("n1", "u1", wait(WaitCode.GATE, "an administrator"), START + 5)
+    assert [event["type"] for event in recorder.events] == ["Warning"]
+    assert told.lasting(START + WINDOW) == []
+
+
+def test_pods_that_leave_slowly_are_normal_while_the_policy_gives_them_time(
+    recorder: Recorder,
+) -> None:
+    for until, kind, at in ((START + 300, "Normal", 150), (None, "Warning", LASTS)):
+        recorder.events.clear()
+        told, waits = leader(recorder, {}), wait(WaitCode.EVICTION, until=until)
+        told.began("n1", "u1", waits, START)
+        assert not tell_lasting(told, waits, START + at - 1), "before half of the limit"
+        assert tell_lasting(told, waits, START + at)
+        assert [event["type"] for event in recorder.events] == [kind]
+
+
+def test_a_wait_that_needs_nobody_is_never_told_unless_that_changes(
+    told: WaitEvents, recorder: Recorder
+) -> None:
+    before = wait(WaitCode.EVICTION, NO_ACTION_NEEDED)
+    told.began("n1", "u1", before, START)
+    assert not tell_lasting(told, before, START + LASTS)
+    assert tell_lasting(told, wait(WaitCode.EVICTION), START + 2 * LASTS)
+    assert len(recorder.events) == 1
+
+
+def test_leaders_tell_a_wait_that_lasts_once(recorder: Recorder) -> None:
+    told_at = START + LASTS
+    for told, events in (({}, 1), ({"gate": told_at}, 0), ({"gate": START - 60}, 0)):
+        recorder.events.clear()
+        before = WaitEvent(
+            pool="p", code=WaitCode.GATE, since=START, who=RESOLVED_BY[WaitCode.GATE], told=told
+        )
+        earlier = run(lambda sim, before=before: last_waits(sim, before), seed=1)
+        second, found = leader(recorder, earlier, at=told_at), wait(WaitCode.GATE, since=told_at)
+        second.began("n1", "u1", found, told_at + 1)
+        tell_lasting(second, found, told_at + LASTS)
+        assert len(recorder.events) == events
+
+
 def test_waits_of_pools_and_those_that_end_by_themselves_are_not_told() -> None:
     told = {code for code, who in RESOLVED_BY.items() if is_for_people(code, who)}
     assert not told & OF_POOLS
     assert told.isdisjoint({WaitCode.BACK_OFF, WaitCode.VALIDATION, WaitCode.QUIESCE})
     assert {WaitCode.PDB, WaitCode.JOBS, WaitCode.FAILED, WaitCode.PREFLIGHT} <= told
+    assert told.isdisjoint({WaitCode.GATE, WaitCode.OLD_DRIVER, WaitCode.EVICTION})
     assert is_for_people(WaitCode.DRIVER_START, "the administrator of the machine")

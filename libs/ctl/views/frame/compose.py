@@ -37,11 +37,9 @@ _FIXED_LINES: Final = 3
 _LEAST_BODY: Final = 5
 _LEAST_WIDTH: Final = 20
 _BUDGET_BAR: Final = 12
-_CURRENT: Final = 2.0
-"""Seconds up to which a source counts as current."""
-_BEHIND: Final = 90.0
-"""Seconds without a word after which a source is marked: the API server's bookmarks come each
-minute."""
+_CURRENT: Final = 90.0
+"""Seconds without a word up to which a source counts as current: what changes is told at once, but
+the API server confirms only each minute that nothing else has."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -203,7 +201,7 @@ def _rows(watched: Watched, screen: Screen, *, now: float, width: int, room: int
     page = page_rows(len(nodes), room)
     index = selected_index(nodes, screen)
     start = index // page * page
-    lines = [head_line(chosen, width)]
+    lines = [head_line(chosen, width, is_measured=watched.is_measured)]
     for number, node in enumerate(nodes[start : start + page], start):
         lines.append(node_line(node, chosen, now=now, width=width, selected=number == index))
     if len(nodes) > page:
@@ -232,7 +230,7 @@ def _event(event: EventLine, width: int) -> Line:
 
 
 def _sources(sources: Sequence[Source], width: int) -> Line:
-    """Say how old the figures are, and of the sources that are away why."""
+    """Say whether the figures are current, and of the sources that are away why."""
     spans: list[Span] = []
     for source in sources:
         spans += [Span("  "), _source(source)] if spans else [_source(source)]
@@ -241,12 +239,13 @@ def _sources(sources: Sequence[Source], width: int) -> Line:
 
 def _source(source: Source) -> Span:
     if source.problem:
-        old = "" if source.age is None else f", {duration(source.age)} old"
-        return Span(f"{source.gives}: {source.problem}{old}", "bold yellow")
+        last = "" if source.age is None else f", last confirmed {duration(source.age)} ago"
+        return Span(f"{source.gives}: {source.problem}{last}", "bold yellow")
     if source.age is None:
         return Span(f"{source.gives}: not read yet", "bold yellow")
-    old = "current" if source.age < _CURRENT else f"{duration(source.age)} old"
-    return Span(f"{source.gives}: {old}", "bold yellow" if source.age > _BEHIND else "dim")
+    if source.age <= _CURRENT:
+        return Span(f"{source.gives}: current", "dim")
+    return Span(f"{source.gives}: last confirmed {duration(source.age)} ago", "bold yellow")
 
 
 def _footer(screen: Screen, width: int) -> Line:

@@ -45,7 +45,7 @@ def map_lines(watched: Watched, screen: Screen, *, now: float, width: int, room:
     per_cell, _ = map_shape(len(nodes), width=width, room=room)
     chosen = columns(nodes, width, is_measured=watched.is_measured)
     lines = [_legend(nodes, width), *_cells(nodes, screen, per_cell, width)]
-    lines.append(head_line(chosen, width))
+    lines.append(head_line(chosen, width, is_measured=watched.is_measured))
     lines += _listed(nodes, screen, chosen, now=now, width=width)
     return lines[:room]
 

@@ -1,5 +1,6 @@
 """Nodes as rows, and the one that is selected in full. Pure."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -16,6 +17,8 @@ MORE_COLUMNS: Final = "»"
 DETAIL_LINES: Final = 3
 NARROW: Final = 60
 """Columns below which less is shown."""
+_WIDE: Final = 100
+"""Columns from which a duration has both its units."""
 STYLES: Final[Mapping[Kind, str]] = {
     Kind.DONE: "green",
     Kind.WAITING: "",
@@ -28,6 +31,12 @@ _GAP: Final = 2
 _MARK: Final = 2
 """Cells for the mark of the selected row."""
 _BAR: Final = 8
+_FEWEST_WORDS: Final = 18
+"""Cells that the reason of a wait, and who can end it, have at least."""
+_MORE_WORDS: Final = 8
+"""Cells that are left to both before another column is shown."""
+_MOST_PEOPLE: Final = 34
+"""Cells in which all that `short_who` returns can be read."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -37,6 +46,9 @@ class Column(msgspec.Struct, frozen=True):
     width: int
     right: bool = False
 
+
+_HOW: Final = re.compile("[;,]| that ")
+_ARTICLE: Final = re.compile("^(an?|the) ")
 
 _GPU_COLUMNS: Final = (Column("GPUS", 5, right=True), Column("°C", 3, right=True))
 """Shown where telemetry is read."""
@@ -48,7 +60,7 @@ def columns(nodes: Sequence[WatchedNode], width: int, *, is_measured: bool) -> t
     """
     longest = max((len(node.row.name) for node in nodes), default=4)
     name = Column("NODE", min(max(4, longest), max(8, width // 3 - 2)))
-    state, since = (13, 6) if width < NARROW else (16, 10)
+    state, since = 13 if width < NARROW else 16, 6 if width < _WIDE else 10
     fixed = [name, Column("STATE", state), Column("SINCE", since, right=True)]
     left = (
         width
@@ -57,37 +69,38 @@ def columns(nodes: Sequence[WatchedNode], width: int, *, is_measured: bool) -> t
         - sum(column.width for column in fixed)
         - _GAP * (len(fixed) - 1)
     )
-    optional = (
-        Column("WAITS FOR", 18),
-        Column("DRIVER", 11),
-        Column("STEP", _BAR),
-        *(_GPU_COLUMNS if is_measured else ()),
-        Column("ENDED BY", 20),
-    )
-    chosen: list[Column] = []
-    for column in optional:
-        if column.width + _GAP <= left:
-            chosen.append(column)
+    sentences: list[Column] = []
+    for title in ("WAITS FOR", "ENDED BY"):
+        if left >= _FEWEST_WORDS + _GAP:
+            sentences.append(Column(title, _FEWEST_WORDS))
+            left -= _FEWEST_WORDS + _GAP
+    others: list[Column] = []
+    for column in _others(is_measured=is_measured):
+        if column.width + _GAP + (_MORE_WORDS if sentences else 0) <= left:
+            others.append(column)
             left -= column.width + _GAP
-    order = [column.title for column in optional if column.title != "WAITS FOR"]
-    order.insert(order.index("ENDED BY"), "WAITS FOR")
-    chosen.sort(key=lambda column: order.index(column.title))
-    return (*fixed, *_wider(chosen, left))
+    return (*fixed, *others, *_wider(sentences, left))
 
 
-def _wider(columns: Sequence[Column], left: int) -> Iterator[Column]:
+def _others(*, is_measured: bool) -> tuple[Column, ...]:
+    """Return the columns that are shown where sentences have room."""
+    return (Column("DRIVER", 11), Column("STEP", _BAR), *(_GPU_COLUMNS if is_measured else ()))
+
+
+def _wider(sentences: Sequence[Column], left: int) -> Iterator[Column]:
     """Give the cells that are left to the columns of sentences."""
-    who = left // 3 if any(column.title == "ENDED BY" for column in columns) else 0
+    who = min(left // 2, _MOST_PEOPLE - _FEWEST_WORDS) if len(sentences) > 1 else 0
     extra = {"WAITS FOR": left - who, "ENDED BY": who}
-    for column in columns:
-        yield msgspec.structs.replace(column, width=column.width + extra.get(column.title, 0))
+    for column in sentences:
+        yield msgspec.structs.replace(column, width=column.width + extra[column.title])
 
 
-def head_line(columns: Sequence[Column], width: int) -> Line:
+def head_line(columns: Sequence[Column], width: int, *, is_measured: bool) -> Line:
     """Return the titles, with a sign where columns are left out."""
     titles = (" " * _GAP).join(pad(each.title, each.width, right=each.right) for each in columns)
     text = f"{' ' * _MARK}{titles}"
-    if any(column.title == "ENDED BY" for column in columns):
+    wanted = {"ENDED BY", *(column.title for column in _others(is_measured=is_measured))}
+    if wanted <= {column.title for column in columns}:
         return fit([Span(text.rstrip(), "bold")], width)
     return fit([Span(pad(text, width - 1), "bold"), Span(MORE_COLUMNS, "bold")], width)
 
@@ -122,8 +135,13 @@ def _cells(node: WatchedNode, since: str, now: float) -> dict[str, tuple[str, st
         "GPUS": ("" if gpus is None else f"{gpus.busy}/{gpus.total}", ""),
         "°C": (hot, ""),
         "WAITS FOR": (_reason(node), ""),
-        "ENDED BY": ("" if node.wait is None else node.wait.who, ""),
+        "ENDED BY": ("" if node.wait is None else short_who(node.wait.who), ""),
     }
+
+
+def short_who(who: str) -> str:
+    """Return who can end a wait, without how: the selected node shows that in full."""
+    return _ARTICLE.sub("", _HOW.split(who, maxsplit=1)[0])
 
 
 def age(seconds: float, room: int) -> str:
@@ -174,11 +192,12 @@ def detail_lines(node: WatchedNode | None, *, now: float, width: int) -> list[Li
     head = f"  {row.state or 'no upgrade state'}{since}{limit}"
     first = [Span(row.name, "bold"), Span("; ".join(filter(None, (head, *facts))))]
     if wait is None:
-        done = f"last command: {node.command}, {duration(now - node.command_at)} ago"
+        ago = duration(now - node.command_at)
+        done = f"{ago} ago the {node.agent} agent was told to {node.command}"
         second, third = (done if node.command else "", "")
     else:
-        second = f"waits for {wait.code} for {duration(now - wait.since)}: {wait.detail}"
-        until = "" if wait.until is None else f"; at the latest in {duration(wait.until - now)}"
-        third = f"ended by: {wait.who or 'time alone'}{until}"
+        until = "" if wait.until is None else f", at most {duration(wait.until - now)} more"
+        second = f"waits for {wait.code} for {duration(now - wait.since)}{until}: {wait.detail}"
+        third = f"ended by: {wait.who or 'time alone'}"
     texts = ([Span(f"  {each}" if each else "")] for each in (second, third))
     return [fit(first, width), *(fit(each, width) for each in texts)]

@@ -12,6 +12,8 @@ const VIEWS = {
   fleet: fleetView, timeline: timelineView, gpus: gpusView, events: eventsView, node: nodeView,
 };
 const MOST_EVENTS = 500;
+/** Seconds without a word up to which a source is current: the API server confirms each minute. */
+const CURRENT = 90;
 
 /** What the server has said. */
 const state = {
@@ -101,14 +103,16 @@ function showSources() {
 }
 
 function told(source) {
-  const age = source.age === null || source.age === undefined ? "" : `, ${duration(source.age)} old`;
+  const isRead = source.age !== null && source.age !== undefined;
+  const last = isRead ? `last confirmed ${duration(source.age)} ago` : "not read yet";
   const behind = Object.entries(source.behind || {})
     .filter(([, seconds]) => seconds >= 30)
     .map(([name, seconds]) => `${name} ${duration(seconds)}`).join(", ");
   const late = behind ? `; its own sources were current before: ${behind}` : "";
   return source.problem
-    ? `! ${source.gives}: not from ${source.name}${age && `, last${age}`}: ${source.problem}`
-    : `${source.gives}: from ${source.name}${age}${late}`;
+    ? `! ${source.gives}: not from ${source.name}${isRead ? `, ${last}` : ""}: ${source.problem}`
+    : `${source.gives}: from ${source.name}, ${isRead && source.age <= CURRENT ? "current" : last}`
+      + late;
 }
 
 /** Show the view of the address; a new one gets the focus, so that it is read from its start. */
