@@ -72,6 +72,8 @@ class PlayRecorder:
             self._open_node(name)
             self._proof.observe_wait(name, wait, elapsed)
         for node in considered:
+            if node.name in waits:
+                self._open_node(node.name)
             is_active = node.write_pending or node.name in decision.steps or node.name in waits
             if not is_active and node.name in self._open:
                 self._finish_node(node, elapsed)

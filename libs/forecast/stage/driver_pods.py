@@ -15,6 +15,7 @@ from libs.contracts.paths import DRIVER, DRIVER_STARTED, GRACE, POD_NODE, READY,
 from libs.forecast.stage import api
 from libs.forecast.stage.objects import DriverPodPhase, KernelDriver, StageDriverPod, StageMachine
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, StageState
+from libs.forecast.world import ProcessEnd
 
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 KUBELET = "system:node"
@@ -242,6 +243,13 @@ def start_container(state: StageState, machine: StageMachine, pod: StageDriverPo
         _load(state, machine, pod)
 
 
+def continue_loading(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+    """Let a container go on that was found while it loads its modules."""
+    node = state.nodes.get(machine.name)
+    if node is None or api.value(node, SAFE_LOAD) is None:
+        _load(state, machine, pod, since=pod.status.started)
+
+
 def resume_load(state: StageState, machine: StageMachine) -> None:
     """Load the drivers that waited for the removal of the safe-load annotation."""
     for pod in machine.drivers.values():
@@ -249,9 +257,18 @@ def resume_load(state: StageState, machine: StageMachine) -> None:
             _load(state, machine, pod)
 
 
-def _load(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+def _load(
+    state: StageState, machine: StageMachine, pod: StageDriverPod, *, since: float | None = None
+) -> None:
+    """Load the modules, which began at `since`; None: now.
+
+    What lasts longer than it should ends now, and has not failed.
+    """
     pod.run += 1
     end = state.world.load(machine.name, pod.label, machine.attempt(f"load {pod.label}"))
+    if end.after is not None and since is not None:
+        left = end.after - (state.now - since)
+        end = ProcessEnd(left, end.exit_code) if left > 0 else ProcessEnd(0.0)
     if end.after is not None:
         callback = driver_crashed if end.exit_code else driver_loaded
         call_in_run(state, end.after, callback, machine, pod)

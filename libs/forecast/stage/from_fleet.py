@@ -25,7 +25,14 @@ from libs.contracts.paths import (
     STATE,
     TAINTS,
 )
-from libs.forecast.stage import agents, driver_pods, gpu_health, tenant_pods
+from libs.forecast.stage import (
+    agents,
+    driver_pods,
+    gpu_health,
+    images,
+    preflights,
+    tenant_pods,
+)
 from libs.forecast.stage.objects import (
     CORDON_TAINT,
     UNDIVIDED,
@@ -183,6 +190,8 @@ def _machine(state: StageState, view: NodeView) -> None:
         admitted=view.gate.admitted_pod_uid if view.gate is not None else "",
         host_processes=view.usage.host_processes if view.usage is not None else 0,
         images=frozenset(_images(view)),
+        wanted_image=view.image_pull.label if view.image_pull is not None else "",
+        image_trouble=view.image_pull.trouble if view.image_pull is not None else "",
     )
     if view.mig is not None and view.mig.applied:
         machine.layout = view.mig.digest
@@ -213,6 +222,9 @@ def _resume(state: StageState, name: str) -> None:
     """Resume the operations in progress."""
     machine = state.machines[name]
     driver_pods.sync_drivers(state, name)
+    preflights.resume_preflight(state, name)
+    if machine.wanted_image not in ("", *machine.images):
+        images.pull_image(state, name, machine.wanted_image)
     for agent in machine.agents.values():
         agents.read_slot(state, machine, agent)
     for tenant_pod in list(machine.tenant_pods.values()):
@@ -252,7 +264,10 @@ def _driver(state: StageState, machine: StageMachine, view: NodeView, observed: 
         pod.phase = DriverPodPhase.RUNNING
     elif observed.started is not None:
         pod.phase = DriverPodPhase.LOADING
-        driver_pods.call_in_run(state, 0.0, driver_pods.start_container, machine, pod)
+        driver_pods.call_in_run(state, 0.0, driver_pods.continue_loading, machine, pod)
+    elif observed.uid == machine.admitted and not (observed.restarts or observed.trouble):
+        wait = state.latencies.kubelet
+        driver_pods.call_in_run(state, wait, driver_pods.start_container, machine, pod)
     elif observed.uid == machine.admitted:
         pod.phase = DriverPodPhase.CRASHED
         wait = state.latencies.restart_backoff
@@ -302,5 +317,6 @@ def _agent(
         agent.proven = body.proven if isinstance(body, Idle) else None
     elif observed.progress is not None and observed.progress.order == slot.order:
         agent.current_op = slot
+        agent.found_phase = observed.progress.phase
         agent.highest_order = max(slot.order, agent.highest_order)
         agent.holds_devices = False

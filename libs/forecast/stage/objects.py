@@ -211,6 +211,8 @@ class StageAgent(msgspec.Struct, kw_only=True):
     running: bool = False
     """This process runs the current op."""
     phase: str = ""
+    found_phase: str = ""
+    """The phase in which the op was when it was found: it goes on from there."""
     since: float = 0.0
     proven: Proven | None = None
     attempt: int = 0

@@ -31,6 +31,19 @@ def start_preflight(state: StageState, name: str, leader: int, action: AskPrefli
     return True
 
 
+def resume_preflight(state: StageState, name: str) -> None:
+    """Let the driver agent answer a check that it was asked before."""
+    memory = state.memory_of(name)
+    query = memory.preflight
+    if query is None or query.awaits_pods or (query.answered_at or 0.0) >= query.asked_at:
+        return
+    check = PreflightCheck(
+        label=query.label, artefact_digest=query.artefact, removes_pods=query.removes or ()
+    )
+    arguments = (name, memory.preflight_boot, state.leader, check)
+    state.call_after(state.latencies.preflight, finish_preflight, *arguments)
+
+
 def finish_preflight(
     state: StageState, name: str, boot_id: str, leader: int, check: PreflightCheck
 ) -> None:

@@ -20,6 +20,8 @@ GPUS_STEP = "gpus"
 STEPS = (VALIDATION_STEPS[0], GPUS_STEP, *VALIDATION_STEPS[1:])
 _PLUGIN_STEP = "plugin"
 """The step that cannot pass while the plugin is quiesced."""
+_NEXT_STEPS = {name: VALIDATION_STEPS.index(name) for name in VALIDATION_STEPS} | {GPUS_STEP: 1}
+"""The step with which a chain goes on that was found in a phase."""
 _Failure = tuple[str, str]
 """The failed step and why it failed; empty: the validation passed."""
 _PASSED: _Failure = ("", "")
@@ -72,7 +74,16 @@ def _begin(state: StageState, machine: StageMachine, agent: StageAgent, body: Va
         _end(state, machine, agent, body, _not_passed(VALIDATION_STEPS[0]))
         return
     agent.holds_devices = True
-    _run_step(state, machine, agent, 0)
+    found, agent.found_phase = agent.found_phase, ""
+    _enter_step(state, machine, agent, _NEXT_STEPS.get(found, 0))
+
+
+def _enter_step(state: StageState, machine: StageMachine, agent: StageAgent, index: int) -> None:
+    """Run this step, or wait until it can run."""
+    if VALIDATION_STEPS[index] == _PLUGIN_STEP and not _plugin_holds(machine):
+        agent.phase = "waits"
+    else:
+        _run_step(state, machine, agent, index)
 
 
 def _run_step(state: StageState, machine: StageMachine, agent: StageAgent, index: int) -> None:
@@ -117,10 +128,7 @@ def validation_step_finished(
         _end(state, machine, agent, body, failure)
     else:
         agents.progress(state, machine, agent, VALIDATION_STEPS[index + 1])
-        if VALIDATION_STEPS[index + 1] == _PLUGIN_STEP and not _plugin_holds(machine):
-            agent.phase = "waits"
-        else:
-            _run_step(state, machine, agent, index + 1)
+        _enter_step(state, machine, agent, index + 1)
 
 
 def _not_passed(step: str) -> _Failure:
