@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from libs.contracts.commands import Idle, Quiesce
-from libs.contracts.node import NodeLease, NodeRecord
+from libs.contracts.node import NodeLease, NodeRecord, UpgradeState
 from libs.contracts.paths import (
     CORDON,
     DRIVER,
@@ -200,7 +200,12 @@ def _machine(state: StageState, view: NodeView) -> None:
     gpu_health.add_from_view(machine, view)
     for pod in view.driver_pods:
         _driver(state, machine, view, pod)
-    if view.loaded is not None:
+    started = _started_since_facts(view)
+    if started is not None:
+        machine.admitted = started.uid
+        if started.ready:
+            machine.loaded = driver_pods.kernel_driver(started.install_digest, state.now)
+    elif view.loaded is not None:
         machine.loaded = KernelDriver(_digest(machine, view), view.loaded)
     for part, component in view.components.items():
         _agent(state, machine, view, part, component)
@@ -209,6 +214,22 @@ def _machine(state: StageState, view: NodeView) -> None:
             loaded=view.loaded, gate=view.gate, usage=view.usage
         )
     state.call_after(0.0, _resume, view.name)
+
+
+def _started_since_facts(view: NodeView) -> DriverPod | None:
+    """Return the driver pod whose container runs already, where the agent's facts do not say so.
+
+    They are a few seconds old. A container that runs was let through the gate, and one that is
+    ready has loaded its driver.
+    """
+    if view.state != UpgradeState.POD_RESTART_REQUIRED or view.gate is None:
+        return None
+    for pod in view.driver_pods:
+        if pod.started is None or pod.deleting or pod.label != view.driver_label:
+            continue
+        if pod.uid != view.gate.admitted_pod_uid or (pod.ready and view.loaded is None):
+            return pod
+    return None
 
 
 def _images(view: NodeView) -> Iterator[str]:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
+from libs.contracts.facts import Gate
+from libs.contracts.node import UpgradeState
 from libs.forecast.play import play
 from libs.forecast.stage.stage import Stage
 from libs.rollout.decide import Decider
@@ -45,9 +47,24 @@ def with_images(pool: PoolView) -> PoolView:
     return replace(pool, builds=builds)
 
 
+def as_before_the_start(seen: Fleet) -> Fleet:
+    """Return the fleet with facts of its agents from before the containers of drivers started."""
+    nodes = {
+        node.name: replace(node, gate=Gate(), loaded=None)
+        if node.state == UpgradeState.POD_RESTART_REQUIRED
+        and any(pod.started is not None and not pod.deleting for pod in node.driver_pods)
+        else node
+        for node in seen.nodes.values()
+    }
+    return replace(seen, nodes=nodes)
+
+
 @pytest.mark.parametrize("parallel", [1, 3])
 @pytest.mark.parametrize("brings_images", [False, True])
-def test_a_play_from_any_moment_on_ends_like_the_whole(parallel: int, brings_images: bool) -> None:
+@pytest.mark.parametrize("has_old_facts", [False, True])
+def test_a_play_from_any_moment_on_ends_like_the_whole(
+    parallel: int, brings_images: bool, has_old_facts: bool
+) -> None:
     pool = pool_with_limits(parallel=parallel)
     if brings_images:
         pool = with_images(pool)
@@ -56,6 +73,8 @@ def test_a_play_from_any_moment_on_ends_like_the_whole(parallel: int, brings_ima
     assert {name for name, node in whole.nodes.items() if node.end is None} == set()
     count = 0
     for seen, now in moments(start, seconds=whole.duration - WITHIN):
+        if has_old_facts:
+            seen = as_before_the_start(seen)  # noqa: PLW2901
         rest = play(seen, now, pool=POOL, world=SteadyWorld())
         at = now.at - instant().at
         states = {node.name: node.state for node in seen.nodes.values()}
