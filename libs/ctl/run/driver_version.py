@@ -12,6 +12,7 @@ from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.run.upgrade import as_confirmed, confirm
 from libs.ctl.text import printable
+from libs.ctl.versions import check_version
 from libs.kube import views
 from libs.kube.ownership import owned_fields
 from libs.kube.resources import Resource, custom_resource
@@ -46,6 +47,7 @@ _OWNERS: Final = (
 
 def start(access: Access, version: str, *, pool: str, yes: bool) -> None:
     """Write the version to the pool's policy, after confirmation."""
+    check_version(version)
 
     async def run() -> None:
         async with open_cluster(access) as cluster:

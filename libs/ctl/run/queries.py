@@ -86,7 +86,10 @@ def show_plan(
     from libs.contracts.queries import PlanQuery
     from libs.ctl.collect.plan import gather_plan
     from libs.ctl.times import parse_finish
+    from libs.ctl.versions import check_version
 
+    if version:
+        check_version(version)
     query = PlanQuery(
         pool=pool,
         driver_version=version,

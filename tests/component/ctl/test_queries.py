@@ -64,7 +64,7 @@ class Scheduler:
         self.asked.append(query)
         if len(self.asked) <= self.busy_for:
             return QueryError(code=QueryErrorCode.NOT_READY, message="another plan is computed")
-        if query.driver_version == "bad":
+        if query.driver_version == "999.1":
             return QueryError(code=QueryErrorCode.UNREADABLE, message="no such version")
         node = PlannedNode(node="node-1", start_p50=0.0, end_p50=60.0, end_p95=90.0)
         return PlanAnswer(
@@ -138,7 +138,7 @@ async def test_plan_passes_on_what_the_scheduler_refuses(world: World) -> None:
     several = await world.run("plan")
     assert several.code == ExitCode.WRONG_ARGUMENTS
     assert f"name one of: {POOL}, other" in several.err
-    refused = await world.run("plan", POOL, "--version", "bad")
+    refused = await world.run("plan", POOL, "--version", "999.1")
     assert refused.code == ExitCode.WRONG_ARGUMENTS
     assert "the scheduler: no such version" in refused.err
 

@@ -17,7 +17,8 @@ from libs.contracts.node import (
     NodeLease,
     NodeRecord,
 )
-from libs.ctl.failures import ExitCode
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.versions import check_version
 from libs.kube.resources import NODES
 from libs.testing.apiserver.faults import Delay, Fault, RefuseRequest
 from tests.component.ctl.world import (
@@ -73,6 +74,20 @@ async def test_a_person_asks_for_a_version(world: World) -> None:
     assert await world.policy_version() == NEW_VERSION
     again = await world.run("upgrade", "start", NEW_VERSION, POOL)
     assert again.out.endswith("already; unchanged\n")
+
+
+async def test_what_cannot_be_a_version_is_refused_before_anything_is_read(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    for arguments in (("upgrade", "start", "banana", "--yes"), ("plan", "--version", "banana")):
+        ended = await world.run(*arguments)
+        assert (ended.code, ended.err.count("\n")) == (ExitCode.WRONG_ARGUMENTS, 1)
+        assert "'banana' cannot be a driver version: name one in digits and dots" in ended.err
+    assert await world.policy_version() == OLD_VERSION
+    for legal in ("580", "580.95", "580.95.05-grid", "v580.95.05", f"sha256:{'a' * 64}"):
+        check_version(legal)
+    for wrong in ("", "580.", "580 ", "580.95.05x", "latest", "R580", "-580", "580/x", "\u0665"):
+        with pytest.raises(Failure, match="cannot be a driver version"):
+            check_version(wrong)
 
 
 async def test_the_pool_of_a_version_has_to_be_clear(world: World) -> None:
