@@ -200,15 +200,22 @@ async def add_gpu(world: World, name: str, node: str, index: int, **health: Any)
 
 
 async def test_gpus_are_listed_by_node_and_index_with_what_is_wrong(world: World) -> None:
-    await add_gpu(world, "gpu-b", "node-2", 0, state="healthy")
+    await add_gpu(world, "gpu-b", "node-2", 0, state="ok")
     await add_gpu(world, "gpu-c", "node-1", 1, state="failed", message="Xid 79", remedy="reboot")
-    await add_gpu(world, "gpu-a", "node-1", 0, state="healthy")
+    await add_gpu(world, "gpu-a", "node-1", 0, state="ok")
     ended = await world.run("gpus")
-    assert [line.split()[:2] for line in ended.out.splitlines()[1:4]] == [
+    assert ended.out.startswith("3 GPUs on 2 nodes, 2 healthy\n")
+    assert [line.split()[:2] for line in ended.out.splitlines()[2:3]] == [["node-1", "1"]]
+    wide = await world.run("gpus", "-o", "wide")
+    assert [line.split()[:2] for line in wide.out.splitlines()[2:5]] == [
         ["node-1", "0"],
         ["node-1", "1"],
         ["node-2", "0"],
     ]
+    named = await world.run("gpus", "node-2")
+    assert [line.split()[:2] for line in named.out.splitlines()[2:]] == [["node-2", "0"]]
+    data = (await world.run("gpus", "-o", "json")).json
+    assert [each["uuid"] for each in data] == ["gpu-a", "gpu-c", "gpu-b"]
     assert "node-1 GPU 1 failed: Xid 79 (reboot)" in ended.out
     assert "80 GiB" in ended.out
     await world.add_node("node-3")
