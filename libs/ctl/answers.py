@@ -82,12 +82,13 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """What is done to it, or was last: an `Operation`."""
     held: HeldNode | None = None
     """The lease that a person has on it, or waits for."""
+    cordoned: bool = False
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[Pool, ...]
     nodes: tuple[NodeRow, ...]
-    """Of all pools, the nodes that are not done; of one pool, all its nodes."""
+    """Of all pools, the nodes that are not done or are cordoned; of one pool, all its nodes."""
     sources: tuple[Source, ...]
     held: tuple[HeldNode, ...] = ()
     """Nodes that people have; without the scheduler, of the nodes above only."""
@@ -302,7 +303,7 @@ def scheduler_source(answer: StatusAnswer, *, now: float) -> Source:
     )
 
 
-def node_row(metadata: views.Metadata) -> NodeRow:
+def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
     """Return a node by its labels and its record."""
     record, labels = record_of(metadata), metadata.labels
     return NodeRow(
@@ -314,6 +315,7 @@ def node_row(metadata: views.Metadata) -> NodeRow:
         attempt=record.attempt if record else 0,
         in_flight=is_in_flight(metadata),
         held=held_of(metadata),
+        cordoned=cordoned,
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",
         operation=record.operation or "" if record else "",
@@ -339,7 +341,8 @@ def held_nodes(
 
 def is_settled(node: NodeRow) -> bool:
     """Whether there is nothing to tell about a node in the overview."""
-    return node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN) and not node.in_flight
+    at_rest = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN)
+    return at_rest and not (node.in_flight or node.cordoned)
 
 
 def node_answer(
@@ -365,7 +368,7 @@ def node_answer(
         for each in node.status.conditions
     )
     return NodeAnswer(
-        node=node_row(node.metadata),
+        node=node_row(node.metadata, cordoned=node.spec.unschedulable),
         ready=None if ready is None else ready == "True",
         cordoned=node.spec.unschedulable,
         cordon_set=cordoned_by(node),

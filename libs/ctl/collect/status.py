@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
 
 _NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
+_CORDONED = "spec.unschedulable=true"
 _LAST_EVENTS = 10
 _A = TypeVar("_A", bound=Message)
 
@@ -80,10 +81,15 @@ async def _status(
     cluster: Cluster, rollouts: tuple[Rollout, ...], answer: StatusAnswer | Failure, name: str
 ) -> Status:
     versions = await cluster.versions(rollouts)
-    labels = STATE_LABEL if name else _NOT_DONE
+    listed, cordoned = await asyncio.gather(
+        cluster.list(LISTED_NODES, labels=STATE_LABEL if name else _NOT_DONE),
+        cluster.list(LISTED_NODES, labels=STATE_LABEL, fields=_CORDONED),
+    )
+    is_cordoned = {each.metadata.name for each in cordoned}
+    found = {each.metadata.name: each for each in (*listed, *cordoned)}
     rows = [
-        answers.node_row(each.known_metadata())
-        for each in await cluster.list(LISTED_NODES, labels=labels)
+        answers.node_row(each.known_metadata(), cordoned=node in is_cordoned)
+        for node, each in sorted(found.items())
     ]
     chosen = [row for row in rows if not name or row.pool == name]
     told = answer if isinstance(answer, StatusAnswer) else None

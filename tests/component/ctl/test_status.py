@@ -19,7 +19,8 @@ from libs.contracts.queries import (
     WhyQuery,
 )
 from libs.ctl.failures import ExitCode
-from libs.kube.resources import EVENTS
+from libs.kube.client import MERGE_PATCH
+from libs.kube.resources import EVENTS, NODES
 from libs.runtime.clock import SystemClock
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.ctl.world import (
@@ -81,6 +82,26 @@ async def test_status_shows_pools_the_nodes_that_are_not_done_and_no_digest(worl
     assert NEW[:8] not in ended.out
     assert "pools and nodes: from Kubernetes (http://127.0.0.1:" in ended.out
     assert "waits: not from the scheduler: no address of NATS is given" in ended.out
+
+
+async def test_status_shows_a_node_that_is_done_and_cordoned(world: World) -> None:
+    for name in ("node-1", "node-2"):
+        await world.kube.request(
+            "PATCH",
+            NODES.path(name=name),
+            body={"spec": {"unschedulable": True}},
+            content_type=MERGE_PATCH,
+        )
+    await world.add_node("node-3", state="upgrade-done")
+    out = (await world.run("status")).out
+    (row,) = (line for line in out.splitlines() if line.startswith("node-1"))
+    assert row.split() == ["node-1", "upgrade-done", "cordoned"]
+    assert "node-3" not in out
+    json = (await world.run("status", "-o", "json")).json
+    assert [(node["name"], node["cordoned"]) for node in json["nodes"]] == [
+        ("node-1", True),
+        ("node-2", True),
+    ]
 
 
 async def test_status_adds_waits_and_their_age_from_the_scheduler(world: World) -> None:
