@@ -10,6 +10,7 @@ from libs.contracts.node import (
     SKIP_LABEL,
     STATE_LABEL,
     UpgradeState,
+    WaitCode,
 )
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
@@ -116,6 +117,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[NodeFact, ...]
     events: tuple[NodeFact, ...]
     why: WhyAnswer | None
+    ended_by: str = ""
+    """The command by which an administrator ends the wait; empty: none does."""
     sources: tuple[Source, ...]
 
 
@@ -295,6 +298,21 @@ def with_versions(why: WhyAnswer, versions: Mapping[str, str]) -> WhyAnswer:
     )
 
 
+def ending_command(
+    why: WhyAnswer, spec: RolloutSpec, status: RolloutStatus, versions: Mapping[str, str]
+) -> str:
+    """Return the command by which an administrator ends a node's wait; empty: none does."""
+    code = why.wait.code if why.wait is not None else None
+    if code in (WaitCode.PAUSED, WaitCode.FROZEN) and spec.brake is not Brake.NONE:
+        return f"sluice upgrade resume {why.pool}"
+    record = status.targets.get(why.target)
+    if code is WaitCode.HALTED and record is not None:
+        version = version_name(why.target, versions)
+        failures = len(record.failed)
+        return f"sluice upgrade release {version} --failures {failures} --pool {why.pool}"
+    return ""
+
+
 def scheduler_source(answer: StatusAnswer, *, now: float) -> Source:
     """Return the scheduler as a source."""
     name = f"scheduler {answer.leader}" if answer.leader else "scheduler"
@@ -350,6 +368,7 @@ def node_answer(
     events: Sequence[NodeFact],
     *,
     why: WhyAnswer | None,
+    ended_by: str = "",
     sources: tuple[Source, ...],
 ) -> NodeAnswer:
     """Return all that is known of one node."""
@@ -376,5 +395,6 @@ def node_answer(
         conditions=conditions,
         events=tuple(_judged(each, why) for each in events),
         why=why,
+        ended_by=ended_by,
         sources=sources,
     )
