@@ -238,6 +238,24 @@ sys.exit(main())
 """
 
 
+@pytest.mark.parametrize("output", [(), ("-o", "json")])
+async def test_a_reader_that_has_enough_ends_the_command_well(
+    world: World, output: tuple[str, ...]
+) -> None:
+    await world.publish(*[step("node-1")] * 5)
+    read, write = os.pipe()
+    os.close(read)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _PROGRAM, "events", *output),
+        env={**os.environ, **world.environ, "PYTHONPATH": str(Path.cwd())},
+        stdout=write,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(write)
+    _, errors = await process.communicate()
+    assert (process.returncode, errors) == (ExitCode.DONE, b"")
+
+
 async def test_events_are_followed_until_ctrl_c(world: World) -> None:
     await world.publish(step("node-1"))
     process = await asyncio.create_subprocess_exec(
