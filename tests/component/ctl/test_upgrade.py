@@ -113,7 +113,12 @@ async def test_of_several_pools_one_has_to_be_named(world: World) -> None:
         await world.add_rollout(name, **rollout_status())
     ended = await world.run("upgrade", "pause")
     assert ended.code == ExitCode.WRONG_ARGUMENTS
-    assert f"{POOL}, {OTHER_POOL}" in ended.err
+    assert ended.err == (
+        f"sluice: there are several pools: {POOL}, {OTHER_POOL}; name one, or all with"
+        " `sluice upgrade pause --all`\n"
+    )
+    for verb in ("freeze", "resume"):
+        assert f"`sluice upgrade {verb} --all`" in (await world.run("upgrade", verb)).err
     await world.run("upgrade", "pause", OTHER_POOL)
     assert (await world.rollout())["spec"]["brake"] == "None"
     everything = await world.run("upgrade", "pause", "--all")
