@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.admin import path_of
 from libs.contracts.message import encode
 from libs.contracts.node import (
     LEASE_ANNOTATION,
@@ -19,6 +20,7 @@ from libs.contracts.node import (
 )
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.versions import check_version
+from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import NODES
 from libs.testing.apiserver.faults import Delay, Fault, RefuseRequest
 from tests.component.ctl.world import (
@@ -74,6 +76,31 @@ async def test_a_person_asks_for_a_version(world: World) -> None:
     assert await world.policy_version() == NEW_VERSION
     again = await world.run("upgrade", "start", NEW_VERSION, POOL)
     assert again.out.endswith("already; unchanged\n")
+
+
+async def test_a_start_says_that_the_pool_is_paused_and_names_no_kubectl(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    path = path_of("nvidia.com/v1", "ClusterPolicy", name="cluster-policy")
+    for manager, version in (("kubectl-edit", "570.1"), ("helm", "570.2")):
+        body = {"spec": {"driver": {"version": version}}}
+        query = {"fieldManager": manager}
+        await world.kube.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
+        started = await world.run("upgrade", "start", NEW_VERSION, "--yes")
+        kept = f"; helm wrote {version} there, and may write it again"
+        assert f"in place of {version}{kept if manager == 'helm' else ''}. " in started.out
+    await world.add_rollout(**rollout_status())
+    for verb, braked in (
+        ("pause", "the pool is paused: nothing starts until"),
+        ("freeze", "the pool is frozen: no node moves until"),
+    ):
+        await world.run("upgrade", verb)
+        told = f"; {braked} `sluice upgrade resume {POOL}`"
+        refused = await world.run("upgrade", "start", OLD_VERSION)
+        assert f"tells what it costs{told}: confirm it with --yes" in refused.err
+        again = await world.run("upgrade", "start", NEW_VERSION)
+        assert again.out.endswith(f"already; unchanged{told}\n")
+    done = await world.run("upgrade", "start", OLD_VERSION, "--yes")
+    assert f"in place of {NEW_VERSION}{told}. `sluice status` shows how far it is." in done.out
 
 
 async def test_what_cannot_be_a_version_is_refused_before_anything_is_read(world: World) -> None:
