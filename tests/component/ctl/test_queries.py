@@ -122,7 +122,7 @@ async def test_a_rollout_is_set_beside_its_plan(world: World) -> None:
     found = (await world.run("plan", "--compare", "-o", "json")).json
     assert (found["version"], found["makespan"], found["error"]) == (NEW_VERSION, 2.0, 0.5)
     shown = await world.run("plan", POOL, "--compare")
-    assert "error of the plan: 50% of the makespan" in shown.out
+    assert "error of the plan: 50% of the time it took: longer than planned" in shown.out
     page = await world.run("plan", POOL, "--compare", "--version", NEW_VERSION, "-o", "html")
     assert page.out.startswith("<!doctype html>")
     other = await world.run("plan", POOL, "--compare", "--version", "1.2.3")
