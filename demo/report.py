@@ -14,19 +14,12 @@ from demo.fleet import Fleet
 from demo.observed import Observed
 from libs.contracts.events import Event, GrantEvent, StepEvent, WaitEvent
 from libs.contracts.message import MalformedMessage
-from libs.contracts.node import UpgradeState, WaitCode
-from libs.ctl.comparison import Comparison, RolloutHistory
+from libs.contracts.node import UpgradeState
+from libs.ctl.comparison import UNPLANNED, Comparison, RolloutHistory
 from libs.ctl.text import duration
 from libs.ctl.views.comparison import comparison_view
 
 WIDTH: Final = 100
-_UNPLANNED: Final = (
-    WaitCode.JOBS,
-    WaitCode.PDB,
-    WaitCode.PAUSED,
-    WaitCode.FROZEN,
-)
-"""Waits that end when a job does, or when people act: no plan knows when."""
 _WAITS: Final = 3
 """How many of a node's waits are listed."""
 _ENDS: Final = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
@@ -79,7 +72,7 @@ def _compared(comparison: Comparison, times: Iterable[NodeTime]) -> Iterator[str
 
 def _unplanned(time: NodeTime) -> str:
     """Return what no plan could know about a node; empty: nothing."""
-    waits = {code: time.waits.get(code.value, 0.0) for code in _UNPLANNED}
+    waits = {code: time.waits.get(code.value, 0.0) for code in UNPLANNED}
     parts = [f"{code} for {duration(seconds)}" for code, seconds in waits.items() if seconds >= 1.0]
     waited = f"waited for {', '.join(parts)}" if parts else ""
     failed = "failed, and was tried again" if time.attempts > 1 else ""

@@ -10,6 +10,7 @@ from libs.contracts.node import (
     SKIP_LABEL,
     STATE_LABEL,
     UpgradeState,
+    WaitCode,
 )
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
@@ -82,12 +83,13 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """What is done to it, or was last: an `Operation`."""
     held: HeldNode | None = None
     """The lease that a person has on it, or waits for."""
+    cordoned: bool = False
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[Pool, ...]
     nodes: tuple[NodeRow, ...]
-    """Of all pools, the nodes that are not done; of one pool, all its nodes."""
+    """Of all pools, the nodes that are not done or are cordoned; of one pool, all its nodes."""
     sources: tuple[Source, ...]
     held: tuple[HeldNode, ...] = ()
     """Nodes that people have; without the scheduler, of the nodes above only."""
@@ -115,6 +117,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[NodeFact, ...]
     events: tuple[NodeFact, ...]
     why: WhyAnswer | None
+    ended_by: str = ""
+    """The command by which an administrator ends the wait; empty: none does."""
     sources: tuple[Source, ...]
 
 
@@ -294,6 +298,21 @@ def with_versions(why: WhyAnswer, versions: Mapping[str, str]) -> WhyAnswer:
     )
 
 
+def ending_command(
+    why: WhyAnswer, spec: RolloutSpec, status: RolloutStatus, versions: Mapping[str, str]
+) -> str:
+    """Return the command by which an administrator ends a node's wait; empty: none does."""
+    code = why.wait.code if why.wait is not None else None
+    if code in (WaitCode.PAUSED, WaitCode.FROZEN) and spec.brake is not Brake.NONE:
+        return f"sluice upgrade resume {why.pool}"
+    record = status.targets.get(why.target)
+    if code is WaitCode.HALTED and record is not None:
+        version = version_name(why.target, versions)
+        failures = len(record.failed)
+        return f"sluice upgrade release {version} --failures {failures} --pool {why.pool}"
+    return ""
+
+
 def scheduler_source(answer: StatusAnswer, *, now: float) -> Source:
     """Return the scheduler as a source."""
     name = f"scheduler {answer.leader}" if answer.leader else "scheduler"
@@ -302,7 +321,7 @@ def scheduler_source(answer: StatusAnswer, *, now: float) -> Source:
     )
 
 
-def node_row(metadata: views.Metadata) -> NodeRow:
+def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
     """Return a node by its labels and its record."""
     record, labels = record_of(metadata), metadata.labels
     return NodeRow(
@@ -314,6 +333,7 @@ def node_row(metadata: views.Metadata) -> NodeRow:
         attempt=record.attempt if record else 0,
         in_flight=is_in_flight(metadata),
         held=held_of(metadata),
+        cordoned=cordoned,
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",
         operation=record.operation or "" if record else "",
@@ -339,7 +359,8 @@ def held_nodes(
 
 def is_settled(node: NodeRow) -> bool:
     """Whether there is nothing to tell about a node in the overview."""
-    return node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN) and not node.in_flight
+    at_rest = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN)
+    return at_rest and not (node.in_flight or node.cordoned)
 
 
 def node_answer(
@@ -347,6 +368,7 @@ def node_answer(
     events: Sequence[NodeFact],
     *,
     why: WhyAnswer | None,
+    ended_by: str = "",
     sources: tuple[Source, ...],
 ) -> NodeAnswer:
     """Return all that is known of one node."""
@@ -365,7 +387,7 @@ def node_answer(
         for each in node.status.conditions
     )
     return NodeAnswer(
-        node=node_row(node.metadata),
+        node=node_row(node.metadata, cordoned=node.spec.unschedulable),
         ready=None if ready is None else ready == "True",
         cordoned=node.spec.unschedulable,
         cordon_set=cordoned_by(node),
@@ -373,5 +395,6 @@ def node_answer(
         conditions=conditions,
         events=tuple(_judged(each, why) for each in events),
         why=why,
+        ended_by=ended_by,
         sources=sources,
     )

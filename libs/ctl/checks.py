@@ -27,6 +27,15 @@ _NO_FAULT: Final = ("Ready", "NotReady", "Upgrading", "Disabled")
 
 _SIMULATED: Final = "+simulated"
 """Ends the version of the API server that the demo simulates."""
+_BUS_REMEDIES: Final = {
+    ExitCode.NOT_REACHABLE: (
+        "see that its pods run, and that --nats or SLUICE_NATS_URL is reachable from here"
+    ),
+    ExitCode.NOT_ALLOWED: (
+        "name credentials with --token-file or --nkey-seed-file, or ask an administrator to bind"
+        " you to the Role sluice-people"
+    ),
+}
 _REMEDIES: Final[Mapping[ExitCode, str]] = {
     ExitCode.NOT_ALLOWED: "ask an administrator for the right to read it, or to run this check",
     ExitCode.NOT_FOUND: "see whether kubectl reads it: the API server, or a proxy, lacks that part",
@@ -125,6 +134,12 @@ def not_answered(about: str, failure: Failure, *, server: str = "") -> Check:
     else:
         remedy = _REMEDIES.get(failure.code, "run it again; if it lasts, see the API server's logs")
     return unknown(about, str(failure), remedy)
+
+
+def bus_fault(failure: Failure) -> Check:
+    """Return why nobody is connected to NATS, without the name that the line begins with."""
+    remedy = _BUS_REMEDIES.get(failure.code, "correct --nats, --ca-file or --nkey-seed-file")
+    return fault("NATS", str(failure).removeprefix("NATS: "), remedy)
 
 
 def worst(checks: Iterable[Check]) -> Verdict:

@@ -3,6 +3,7 @@
 A verb's module, and what it needs, is imported when the verb runs.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -34,7 +35,10 @@ def verb(of: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable
         @wraps(function)
         def run(**given: Any) -> None:
             access = Access(**{field: given.pop(field) for field in ACCESS_OPTIONS})
-            function(access, **given)
+            try:
+                function(access, **given)
+            except BrokenPipeError:
+                _leave_output()
 
         own = list(signature(function, eval_str=True).parameters.values())[1:]
         shared = [
@@ -72,6 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         problem = f"unexpected: {describe_error(error)} (at {raised_at(error)}); please report it"
         return _fail(problem, ExitCode.UNEXPECTED)
     return ExitCode.DONE
+
+
+def _leave_output() -> None:
+    """Let nobody read what is left to write: the reader, as `head`, has what it wanted."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(problem: str, code: ExitCode) -> int:

@@ -18,12 +18,17 @@ from libs.contracts.events import (
     PlannedTime,
     RolloutEvent,
     StepEvent,
+    WaitEvent,
 )
-from libs.contracts.node import UpgradeState
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.rollout import RolloutPhase
 
 _ENDS: Final = {UpgradeState.UPGRADE_DONE: False, UpgradeState.UPGRADE_FAILED: True}
 """States in which a node's upgrade has ended, and whether it failed."""
+UNPLANNED: Final = (WaitCode.JOBS, WaitCode.PDB, WaitCode.PAUSED, WaitCode.FROZEN)
+"""Waits that end when a job does, or when people act: no plan knows when."""
+_SHORTEST: Final = 1.0
+"""Seconds; a shorter wait decides nothing."""
 
 
 class ComparedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +40,8 @@ class ComparedNode(msgspec.Struct, frozen=True, kw_only=True):
     start: float | None = None
     end: float | None = None
     failed: bool = False
+    waited: dict[str, float] = {}
+    """Seconds of the rollout in which it waited for jobs or people, by the code of the wait."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +98,8 @@ class _Rollout(msgspec.Struct, kw_only=True):
     evicted: set[str] = set()
     """UIDs of pods."""
     complete: bool = False
+    waited: dict[str, dict[str, float]] = {}
+    """Seconds by node and code of the wait."""
 
 
 class RolloutHistory:
@@ -100,6 +109,8 @@ class RolloutHistory:
         self._plans: dict[tuple[str, str], _Plan] = {}
         self._rollouts: dict[str, dict[str, _Rollout]] = {}
         """By pool and target; the last one that was granted is the last."""
+        self._waits: dict[str, tuple[str, WaitCode, float]] = {}
+        """By node: the pool, the code and the beginning of the wait that it has."""
 
     def add(self, event: Event, body: EventBody) -> None:
         match body:
@@ -108,7 +119,13 @@ class RolloutHistory:
             case GrantEvent():
                 self._granted(body, event.at)
             case StepEvent():
+                if body.after in _ENDS:
+                    self._wait_ended(event)
                 self._stepped(body, event)
+            case WaitEvent():
+                self._wait_ended(event)
+                if body.code is not None and body.code in UNPLANNED:
+                    self._waits[event.node] = body.pool, body.code, event.at
             case EvictionEvent(answer="evicted"):
                 self._evicted(body, event.node)
             case RolloutEvent(after=RolloutPhase.COMPLETE):
@@ -156,6 +173,18 @@ class RolloutHistory:
             return
         if body.before != body.after:
             rollout.ends[event.node] = event.at, _ENDS[UpgradeState(body.after)]
+
+    def _wait_ended(self, event: Event) -> None:
+        """Count the wait that a node had: in the rollout under way, and since its beginning."""
+        pool, code, since = self._waits.pop(event.node, ("", "", 0.0))
+        targets = self._rollouts.get(pool)
+        if not targets:
+            return
+        rollout = targets[next(reversed(targets))]
+        seconds = event.at - max(since, rollout.began)
+        if seconds > 0 and not rollout.complete and event.node not in rollout.ends:
+            of_node = rollout.waited.setdefault(event.node, {})
+            of_node[code] = of_node.get(code, 0.0) + seconds
 
     def _evicted(self, body: EvictionEvent, node: str) -> None:
         for targets in self._rollouts.values():
@@ -221,4 +250,9 @@ def _nodes(rollout: _Rollout) -> Iterable[ComparedNode]:
             start=None if start is None else start - rollout.began,
             end=None if end is None else end - rollout.began,
             failed=failed,
+            waited={
+                code: seconds
+                for code, seconds in rollout.waited.get(name, {}).items()
+                if seconds >= _SHORTEST
+            },
         )

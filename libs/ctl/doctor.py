@@ -183,7 +183,7 @@ async def _scheduler(access: Access) -> list[Check]:
             except Failure as failure:
                 return [_connected(access), checks.fault("scheduler", str(failure), "")]
     except Failure as failure:
-        return [checks.fault("NATS", str(failure), "")]
+        return [checks.bus_fault(failure)]
     return [_connected(access), *checks.scheduler_checks(answer, now=time.time())]
 
 

@@ -101,8 +101,12 @@ def progress(what: str) -> "Generator[Callable[[int, int], None]]":
 def print_view(view: "RenderableType") -> None:
     from rich.console import Console
 
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # `rich` would end the program as failed
+
     # Without a terminal there is no width to keep to: a table stays a table in a file.
-    Console(width=terminal_width(), highlight=False, soft_wrap=False).print(view)
+    Output(width=terminal_width(), highlight=False, soft_wrap=False).print(view)
 
 
 def terminal_width() -> int:

@@ -1,14 +1,18 @@
-"""The driver versions of digests, of which people know the versions. Pure."""
+"""Driver versions: what can be one, and those of digests, which people know by version. Pure."""
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from libs.contracts.node import DRIVER_LABEL
+from libs.ctl.failures import ExitCode, Failure
 from libs.kube import views
 
 TARGET_ANNOTATION: Final = "sluice.dev/target"
 _OS_LABEL: Final = "nvidia.com/node.os-version"
 _DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
+_VERSION: Final = re.compile(r"v?[0-9]+(\.[0-9]+)*(-[A-Za-z0-9._-]+)?|sha256:[0-9a-f]{64}")
+"""Of NVIDIA, of a branch, or with what a vendor adds (`580.95.05-grid`); or an image's digest."""
 
 
 class _Container(views.View, frozen=True, kw_only=True):
@@ -32,6 +36,16 @@ class DriverDaemonSet(views.Object, frozen=True, kw_only=True):
     """The DaemonSet of a driver, by its target and its image."""
 
     spec: _DaemonSetSpec = _DaemonSetSpec()
+
+
+def check_version(version: str) -> None:
+    """Refuse what a person cannot have meant as a driver version."""
+    if not _VERSION.fullmatch(version):
+        raise Failure(
+            ExitCode.WRONG_ARGUMENTS,
+            f"{version!r} cannot be a driver version: name one in digits and dots, like 580.95.05,"
+            " or a branch, like 580, if the policy uses precompiled drivers",
+        )
 
 
 def versions_of(

@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from libs.contracts.message import Message
-from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState, WaitCode
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
 from libs.ctl import answers
 from libs.ctl.answers import NodeAnswer, NodeFact, Source, Status
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
 
 _NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
+_CORDONED = "spec.unschedulable=true"
 _LAST_EVENTS = 10
+_OF_ROLLOUT = (WaitCode.PAUSED, WaitCode.FROZEN, WaitCode.HALTED)
 _A = TypeVar("_A", bound=Message)
 
 
@@ -80,10 +82,15 @@ async def _status(
     cluster: Cluster, rollouts: tuple[Rollout, ...], answer: StatusAnswer | Failure, name: str
 ) -> Status:
     versions = await cluster.versions(rollouts)
-    labels = STATE_LABEL if name else _NOT_DONE
+    listed, cordoned = await asyncio.gather(
+        cluster.list(LISTED_NODES, labels=STATE_LABEL if name else _NOT_DONE),
+        cluster.list(LISTED_NODES, labels=STATE_LABEL, fields=_CORDONED),
+    )
+    is_cordoned = {each.metadata.name for each in cordoned}
+    found = {each.metadata.name: each for each in (*listed, *cordoned)}
     rows = [
-        answers.node_row(each.known_metadata())
-        for each in await cluster.list(LISTED_NODES, labels=labels)
+        answers.node_row(each.known_metadata(), cordoned=node in is_cordoned)
+        for node, each in sorted(found.items())
     ]
     chosen = [row for row in rows if not name or row.pool == name]
     told = answer if isinstance(answer, StatusAnswer) else None
@@ -144,20 +151,33 @@ async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     answer = told.result()
     why = answer if isinstance(answer, WhyAnswer) else None
     facts = [event_fact(each) for each in events[-_LAST_EVENTS:]]
-    if (why is not None and answers.has_digest(why)) or any(map(_names_digest, facts)):
-        versions = await cluster.versions(await cluster.rollouts())
+    ended_by = ""
+    by_rollout = why is not None and why.wait is not None and why.wait.code in _OF_ROLLOUT
+    if by_rollout or (why and answers.has_digest(why)) or any(map(_names_digest, facts)):
+        rollouts = await cluster.rollouts()
+        versions = await cluster.versions(rollouts)
+        ended_by = _ended_by(why, rollouts, versions) if why is not None else ""
         why = why and answers.with_versions(why, versions)
         facts = [_with_versions(each, versions) for each in facts]
     return answers.node_answer(
         node,
         facts,
         why=why,
+        ended_by=ended_by,
         sources=(
             _kubernetes(cluster, "labels and conditions"),
             *lacking,
             _scheduler(answer, "why"),
         ),
     )
+
+
+def _ended_by(why: WhyAnswer, rollouts: Iterable[Rollout], versions: Mapping[str, str]) -> str:
+    found = (each for each in rollouts if each.metadata.name == why.pool)
+    rollout = next(found, None)
+    if rollout is None:
+        return ""
+    return answers.ending_command(why, rollout.spec, rollout.status, versions)
 
 
 async def _node_events(

@@ -1,17 +1,19 @@
 """`sluice upgrade start`: write another driver version to a pool's policy."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
-from libs.ctl.brakes import MANAGER
+from libs.contracts.rollout import Brake
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.run.upgrade import as_confirmed, confirm
 from libs.ctl.text import printable
+from libs.ctl.versions import check_version
 from libs.kube import views
 from libs.kube.ownership import owned_fields
 from libs.kube.resources import Resource, custom_resource
@@ -44,15 +46,25 @@ _OWNERS: Final = (
 )
 
 
+_PEOPLES: Final = "kubectl"
+"""How the field managers begin by which people write once: of kubectl, and of this command."""
+_BRAKED: Final = {
+    Brake.PAUSE: "; the pool is paused: nothing starts until `sluice upgrade resume {pool}`",
+    Brake.FREEZE: "; the pool is frozen: no node moves until `sluice upgrade resume {pool}`",
+}
+
+
 def start(access: Access, version: str, *, pool: str, yes: bool) -> None:
     """Write the version to the pool's policy, after confirmation."""
+    check_version(version)
 
     async def run() -> None:
         async with open_cluster(access) as cluster:
             owner, found = await _policy(cluster, pool)
+            brake = await _brake(cluster, pool_key(owner.kind.name, found.metadata.name))
 
             def decide(seen: DriverPolicy) -> Edit:
-                return wanted_version(seen, owner.path, version, kind=owner.kind.name)
+                return wanted_version(seen, owner.path, version, kind=owner.kind.name, brake=brake)
 
             planned = decide(found)
             confirm([planned.risk], yes=yes)
@@ -61,6 +73,15 @@ def start(access: Access, version: str, *, pool: str, yes: bool) -> None:
             print(printable(done.done))
 
     asyncio.run(run())
+
+
+async def _brake(cluster: Cluster, pool: str) -> Brake:
+    """Return the brake of a pool; none where its Rollout is not there or cannot be read."""
+    with suppress(Failure):
+        for rollout in await cluster.rollouts():
+            if rollout.metadata.name == pool:
+                return rollout.spec.brake
+    return Brake.NONE
 
 
 async def _policy(cluster: Cluster, pool: str) -> tuple[_Owner, DriverPolicy]:
@@ -90,26 +111,34 @@ def _names_driver(policy: DriverPolicy) -> bool:
     return bool(driver.get("enabled", True)) and not driver.get("useNvidiaDriverCRD", False)
 
 
-def wanted_version(policy: DriverPolicy, path: tuple[str, ...], version: str, *, kind: str) -> Edit:
+def wanted_version(
+    policy: DriverPolicy,
+    path: tuple[str, ...],
+    version: str,
+    *,
+    kind: str,
+    brake: Brake = Brake.NONE,
+) -> Edit:
     """Return the edit that makes a policy want a version."""
     about, pool = f"{kind} {policy.metadata.name}", pool_key(kind, policy.metadata.name)
     before: dict[str, Any] = policy.spec
     for part in path[1:-1]:
         before = before.get(part) or {}
     old = before.get(path[-1]) or "none"
+    braked = _BRAKED.get(brake, "").format(pool=pool)
     if old == version:
-        return Edit(done=f"{about} wants driver {version} already; unchanged")
+        return Edit(done=f"{about} wants driver {version} already; unchanged{braked}")
     patch: dict[str, Any] = {path[-1]: version}
     for part in reversed(path[:-1]):
         patch = {part: patch}
-    others = [name for name in _owners_of(policy, path) if name != MANAGER]
+    others = [name for name in _owners_of(policy, path) if not name.startswith(_PEOPLES)]
     kept = f"; {', '.join(others)} wrote {old} there, and may write it again" if others else ""
     return Edit(
-        done=f"{about} wants driver {version} in place of {old}{kept}. `sluice status` shows how"
-        " far it is.",
+        done=f"{about} wants driver {version} in place of {old}{kept}{braked}. `sluice status`"
+        " shows how far it is.",
         patch=patch,
         risk=f"the nodes of {about} are drained and upgraded from {old} to {version}, within the"
-        f" budget; `sluice plan {pool} --version {version}` tells what it costs",
+        f" budget; `sluice plan {pool} --version {version}` tells what it costs{braked}",
     )
 
 

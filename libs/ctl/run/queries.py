@@ -86,7 +86,10 @@ def show_plan(
     from libs.contracts.queries import PlanQuery
     from libs.ctl.collect.plan import gather_plan
     from libs.ctl.times import parse_finish
+    from libs.ctl.versions import check_version
 
+    if version:
+        check_version(version)
     query = PlanQuery(
         pool=pool,
         driver_version=version,
@@ -160,7 +163,11 @@ def show_gpus(access: Access, node: str, output: Format | None) -> None:
     from libs.ctl.views.gpus import gpus_view
 
     found = run_shown("reading GPUs", gather_gpus(access, node))
-    show(found, lambda width, wide: gpus_view(found, width=width, wide=wide), format=output)
+    show(
+        found,
+        lambda width, wide: gpus_view(found, width=width, every=bool(node), wide=wide),
+        format=output,
+    )
 
 
 def show_events(

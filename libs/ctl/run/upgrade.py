@@ -25,6 +25,9 @@ NODE_EDITS = {
 }
 
 
+_BRAKE_VERBS = {Brake.PAUSE: "pause", Brake.FREEZE: "freeze", Brake.NONE: "resume"}
+
+
 class Halted:
     """A target that is halted in a pool."""
 
@@ -45,7 +48,7 @@ def set_brake(access: Access, pool: str, brake: Brake, *, every: bool, yes: bool
     async def run() -> None:
         async with open_cluster(access) as cluster:
             rollouts = await cluster.rollouts()
-            names = chosen_pools(rollouts, pool, every=every)
+            names = chosen_pools(rollouts, pool, every=every, verb=_BRAKE_VERBS[brake])
             by_name = {each.metadata.name: each for each in rollouts}
             person = await cluster.user()
 
@@ -62,8 +65,13 @@ def set_brake(access: Access, pool: str, brake: Brake, *, every: bool, yes: bool
     asyncio.run(run())
 
 
-def chosen_pools(rollouts: Sequence[Rollout], pool: str, *, every: bool) -> list[str]:
-    """Return the pools that a person means; fail with their names if that is not clear."""
+def chosen_pools(
+    rollouts: Sequence[Rollout], pool: str, *, every: bool, verb: str = ""
+) -> list[str]:
+    """Return the pools that a person means; fail with their names if that is not clear.
+
+    `verb` is the one that takes all.
+    """
     names = [rollout.metadata.name for rollout in rollouts]
     known = ", ".join(names) or "none"
     if pool and pool not in names:
@@ -74,7 +82,9 @@ def chosen_pools(rollouts: Sequence[Rollout], pool: str, *, every: bool) -> list
         raise Failure(ExitCode.NOT_FOUND, "there is no Rollout: no policy selects a node with GPUs")
     if len(names) > 1 and not every:
         raise Failure(
-            ExitCode.WRONG_ARGUMENTS, f"there are several pools; name one, or use --all: {known}"
+            ExitCode.WRONG_ARGUMENTS,
+            f"there are several pools: {known}; name one, or all with"
+            f" `sluice upgrade {verb} --all`",
         )
     return names
 

@@ -172,7 +172,7 @@ def gpus(
     node: Annotated[str, typer.Argument(metavar="[NODE]", show_default=False)] = "",
     output: Output = None,
 ) -> None:
-    """Show each GPU: product, memory and health.
+    """Show how many GPUs are healthy, and those that are not; of a node, or with -o wide, all.
 
     \b
     sluice gpus

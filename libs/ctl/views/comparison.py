@@ -1,14 +1,15 @@
 """A rollout beside its plan: the error of the plan, and both times of each node. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from libs.contracts.node import WaitCode
 from libs.ctl.comparison import ComparedNode, Comparison
-from libs.ctl.text import clock_time, duration, plural
+from libs.ctl.text import clock_time, duration, plural, some
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading
 from libs.ctl.views.plan_html import page, pairs, table
@@ -17,6 +18,12 @@ from libs.ctl.views.timeline import Row, Span, Timeline
 
 _ROWS: Final = 40
 _SVG_ROWS: Final = 120
+_WAITED: Final[Mapping[str, str]] = {
+    WaitCode.JOBS: "waited for jobs",
+    WaitCode.PDB: "waited for a disruption budget",
+    WaitCode.PAUSED: "was paused",
+    WaitCode.FROZEN: "was frozen",
+}
 
 
 def comparison_view(comparison: Comparison, *, width: int, wide: bool = False) -> RenderableType:
@@ -105,9 +112,22 @@ def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield "was planned to take", f"{duration(comparison.planned_makespan)}{at_the_latest}"
     yield "planned at", f"{clock_time(comparison.planned_at)} UTC"
     error = comparison.error
-    if error is not None:
+    waits = [text for node in comparison.nodes if (text := _waited(node))]
+    if error is not None and waits:
+        because = "no plan knows when jobs end and people act"
+        yield "error of the plan", f"not judged: {because}: {some(waits)}"
+    elif error is not None:
         side = "longer" if error > 0 else "less"
-        yield "error of the plan", f"{abs(error):.0%} of the makespan: it took {side} than planned"
+        yield "error of the plan", f"{abs(error):.0%} of the time it took: {side} than planned"
+
+
+def _waited(node: ComparedNode) -> str:
+    """Return what no plan could know about a node; empty: nothing."""
+    parts = [
+        f"{_WAITED.get(code, code)} for {duration(seconds)}"
+        for code, seconds in node.waited.items()
+    ]
+    return f"{node.node} {' and '.join(parts)}" if parts else ""
 
 
 def _cells(node: ComparedNode) -> tuple[str, ...]:

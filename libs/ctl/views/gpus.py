@@ -4,7 +4,10 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
+from libs.contracts.device import UNKNOWN
+from libs.contracts.health import HealthState
 from libs.ctl.answers import Gpu
+from libs.ctl.text import plural
 from libs.ctl.views.layout import Column, fact, line, listing
 
 _COLUMNS = (
@@ -19,10 +22,13 @@ _COLUMNS = (
 )
 
 
-def gpus_view(gpus: Sequence[Gpu], *, width: int, wide: bool = False) -> RenderableType:
-    """Return a row for each GPU, and what is wrong with those that have a reason."""
+def gpus_view(
+    gpus: Sequence[Gpu], *, width: int, every: bool = False, wide: bool = False
+) -> RenderableType:
+    """Return how many are healthy, a row for each other or for every GPU, and what is wrong."""
     if not gpus:
         return line("Kubernetes shows no GPU: no discovery agent has reported one.")
+    shown = gpus if every or wide else _to_look_at(gpus)
     sick = [
         fact(
             f"{gpu.node} GPU {gpu.index} {gpu.health}",
@@ -31,7 +37,24 @@ def gpus_view(gpus: Sequence[Gpu], *, width: int, wide: bool = False) -> Rendera
         for gpu in gpus
         if gpu.because
     ]
-    return Group(listing(_COLUMNS, map(_row, gpus), width=width, wide=wide), *sick)
+    rows = listing(_COLUMNS, map(_row, shown), width=width, wide=wide)
+    return Group(line(_summary(gpus)), rows, *sick)
+
+
+def _is_judged(gpus: Sequence[Gpu]) -> bool:
+    return any(gpu.health != UNKNOWN for gpu in gpus)
+
+
+def _to_look_at(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+    """Return those that are not healthy; none where nobody judges them."""
+    return [gpu for gpu in gpus if gpu.health != HealthState.OK] if _is_judged(gpus) else ()
+
+
+def _summary(gpus: Sequence[Gpu]) -> str:
+    count = f"{plural(len(gpus), 'GPU')} on {plural(len({gpu.node for gpu in gpus}), 'node')}"
+    if not _is_judged(gpus):
+        return f"{count}; no telemetry agent has reported on their health"
+    return f"{count}, {sum(gpu.health == HealthState.OK for gpu in gpus)} healthy"
 
 
 def _row(gpu: Gpu) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """One node: why it is not done, and what Kubernetes shows of it. Pure."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -17,6 +18,11 @@ from libs.ctl.text import clock_time, duration
 from libs.ctl.views.layout import cut, fact, heading, line
 from libs.ctl.views.status import node_note, sources_view
 
+_FIELD: Final = re.compile(
+    r"by (setting )?spec\.(brake|release) of the Rollout( to None)?"
+    r"(, or by autoUpgrade of the policy)?"
+)
+"""How the scheduler says it that a brake or a halt is ended."""
 _LAST_STEPS: Final = 3
 _LAST_EVENTS: Final = 3
 """The reason has to stay on the screen: more, and whole sentences, are shown with `-o wide`."""
@@ -26,7 +32,7 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
     """Return the reason first, then the node's facts, and the sources."""
     parts: list[RenderableType] = [heading(_headline(answer))]
     if answer.why is not None:
-        parts += _why(answer.why, now)
+        parts += _why(answer.why, answer.ended_by, now)
     parts += _facts(answer, now)
     if wide:
         parts += (fact(key, value) for key, value in answer.labels.items())
@@ -57,7 +63,7 @@ def _headline(answer: NodeAnswer) -> str:
     return f"{name}: {answer.node.state or 'no upgrade state'}"
 
 
-def _why(why: WhyAnswer, now: float) -> Iterator[RenderableType]:
+def _why(why: WhyAnswer, ended_by: str, now: float) -> Iterator[RenderableType]:
     wait = why.wait
     if wait is not None:
         yield fact("because", wait.detail)
@@ -65,7 +71,7 @@ def _why(why: WhyAnswer, now: float) -> Iterator[RenderableType]:
         if wait.until is not None:
             yield fact("until", f"{clock_time(wait.until)} UTC, in {duration(wait.until - now)}")
         if wait.who:
-            yield fact("can be ended by", wait.who)
+            yield fact("can be ended by", _people(wait.who, ended_by))
     if why.no_gpus:
         yield fact("containers lack GPUs", why.no_gpus)
     if why.container_runtime:
@@ -76,6 +82,14 @@ def _why(why: WhyAnswer, now: float) -> Iterator[RenderableType]:
         yield fact(f"{'note' if each in NOTES else 'diagnosis'} {each.value}", describe(each))
     if why.pool:
         yield fact("pool", why.pool)
+
+
+def _people(who: str, command: str) -> str:
+    """Return who can end a wait, with the command to paste in place of the field that it writes."""
+    if not command:
+        return who
+    told, count = _FIELD.subn(lambda _: f"by `{command}`", who)
+    return told if count else f"{who}; `{command}`"
 
 
 def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:

@@ -128,7 +128,10 @@ def held_view(held: Sequence[HeldNode]) -> Iterator[RenderableType]:
 
 def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     since = "" if node.since is None else duration(now - node.since)
-    return (node.name, node.state or "none", since, node.driver, node_note(node), node.pool)
+    # One in flight is cordoned by its operation.
+    cordoned = "cordoned" if node.cordoned and not node.in_flight else ""
+    note = "; ".join(filter(None, (cordoned, node_note(node))))
+    return (node.name, node.state or "none", since, node.driver, note, node.pool)
 
 
 def node_note(node: NodeRow) -> str:

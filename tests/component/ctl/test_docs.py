@@ -18,7 +18,7 @@ COMMANDS = re.findall(r"\| `sluice ([^`]+)` \|", PAGE)
 
 
 async def test_each_command_of_the_page_runs(tmp_path: Path) -> None:
-    assert len(COMMANDS) == 29
+    assert len(COMMANDS) == 30
     async with make_world(tmp_path, nats=True) as world:
         await world.add_rollout(**halted("u1", "u2"))
         for name, state in (("node-2", ""), ("node-3", "upgrade-failed")):

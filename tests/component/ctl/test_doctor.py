@@ -57,3 +57,7 @@ async def test_a_cluster_and_a_bus_that_are_away_are_two_faults(tmp_path: Path) 
         ["fault", "Kubernetes"],
         ["fault", "NATS"],
     ]
+    found, remedy = ended.out[ended.out.index("NATS: ") :].splitlines()
+    assert found.startswith("NATS: no connection to NATS at nats://127.0.0.1:1 as ")
+    assert remedy.split(":")[0].strip() == "do"
+    assert "see that its pods run, and that --nats or SLUICE_NATS_URL is reachable" in remedy

@@ -64,7 +64,7 @@ class Scheduler:
         self.asked.append(query)
         if len(self.asked) <= self.busy_for:
             return QueryError(code=QueryErrorCode.NOT_READY, message="another plan is computed")
-        if query.driver_version == "bad":
+        if query.driver_version == "999.1":
             return QueryError(code=QueryErrorCode.UNREADABLE, message="no such version")
         node = PlannedNode(node="node-1", start_p50=0.0, end_p50=60.0, end_p95=90.0)
         return PlanAnswer(
@@ -122,7 +122,7 @@ async def test_a_rollout_is_set_beside_its_plan(world: World) -> None:
     found = (await world.run("plan", "--compare", "-o", "json")).json
     assert (found["version"], found["makespan"], found["error"]) == (NEW_VERSION, 2.0, 0.5)
     shown = await world.run("plan", POOL, "--compare")
-    assert "error of the plan: 50% of the makespan" in shown.out
+    assert "error of the plan: 50% of the time it took: longer than planned" in shown.out
     page = await world.run("plan", POOL, "--compare", "--version", NEW_VERSION, "-o", "html")
     assert page.out.startswith("<!doctype html>")
     other = await world.run("plan", POOL, "--compare", "--version", "1.2.3")
@@ -138,7 +138,7 @@ async def test_plan_passes_on_what_the_scheduler_refuses(world: World) -> None:
     several = await world.run("plan")
     assert several.code == ExitCode.WRONG_ARGUMENTS
     assert f"name one of: {POOL}, other" in several.err
-    refused = await world.run("plan", POOL, "--version", "bad")
+    refused = await world.run("plan", POOL, "--version", "999.1")
     assert refused.code == ExitCode.WRONG_ARGUMENTS
     assert "the scheduler: no such version" in refused.err
 
@@ -200,15 +200,22 @@ async def add_gpu(world: World, name: str, node: str, index: int, **health: Any)
 
 
 async def test_gpus_are_listed_by_node_and_index_with_what_is_wrong(world: World) -> None:
-    await add_gpu(world, "gpu-b", "node-2", 0, state="healthy")
+    await add_gpu(world, "gpu-b", "node-2", 0, state="ok")
     await add_gpu(world, "gpu-c", "node-1", 1, state="failed", message="Xid 79", remedy="reboot")
-    await add_gpu(world, "gpu-a", "node-1", 0, state="healthy")
+    await add_gpu(world, "gpu-a", "node-1", 0, state="ok")
     ended = await world.run("gpus")
-    assert [line.split()[:2] for line in ended.out.splitlines()[1:4]] == [
+    assert ended.out.startswith("3 GPUs on 2 nodes, 2 healthy\n")
+    assert [line.split()[:2] for line in ended.out.splitlines()[2:3]] == [["node-1", "1"]]
+    wide = await world.run("gpus", "-o", "wide")
+    assert [line.split()[:2] for line in wide.out.splitlines()[2:5]] == [
         ["node-1", "0"],
         ["node-1", "1"],
         ["node-2", "0"],
     ]
+    named = await world.run("gpus", "node-2")
+    assert [line.split()[:2] for line in named.out.splitlines()[2:]] == [["node-2", "0"]]
+    data = (await world.run("gpus", "-o", "json")).json
+    assert [each["uuid"] for each in data] == ["gpu-a", "gpu-c", "gpu-b"]
     assert "node-1 GPU 1 failed: Xid 79 (reboot)" in ended.out
     assert "80 GiB" in ended.out
     await world.add_node("node-3")
@@ -229,6 +236,24 @@ from libs.ctl.command import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main())
 """
+
+
+@pytest.mark.parametrize("output", [(), ("-o", "json")])
+async def test_a_reader_that_has_enough_ends_the_command_well(
+    world: World, output: tuple[str, ...]
+) -> None:
+    await world.publish(*[step("node-1")] * 5)
+    read, write = os.pipe()
+    os.close(read)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _PROGRAM, "events", *output),
+        env={**os.environ, **world.environ, "PYTHONPATH": str(Path.cwd())},
+        stdout=write,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(write)
+    _, errors = await process.communicate()
+    assert (process.returncode, errors) == (ExitCode.DONE, b"")
 
 
 async def test_events_are_followed_until_ctrl_c(world: World) -> None:

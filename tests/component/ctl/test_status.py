@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.admin import path_of
 from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
 from libs.contracts.queries import (
@@ -19,7 +20,9 @@ from libs.contracts.queries import (
     WhyQuery,
 )
 from libs.ctl.failures import ExitCode
-from libs.kube.resources import EVENTS
+from libs.kube.client import MERGE_PATCH
+from libs.kube.resources import EVENTS, NODES
+from libs.rollout.wait_reasons import RESOLVED_BY
 from libs.runtime.clock import SystemClock
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.ctl.world import (
@@ -28,6 +31,7 @@ from tests.component.ctl.world import (
     PERSON,
     POOL,
     World,
+    halted,
     make_world,
     rollout_status,
 )
@@ -83,6 +87,26 @@ async def test_status_shows_pools_the_nodes_that_are_not_done_and_no_digest(worl
     assert "waits: not from the scheduler: no address of NATS is given" in ended.out
 
 
+async def test_status_shows_a_node_that_is_done_and_cordoned(world: World) -> None:
+    for name in ("node-1", "node-2"):
+        await world.kube.request(
+            "PATCH",
+            NODES.path(name=name),
+            body={"spec": {"unschedulable": True}},
+            content_type=MERGE_PATCH,
+        )
+    await world.add_node("node-3", state="upgrade-done")
+    out = (await world.run("status")).out
+    (row,) = (line for line in out.splitlines() if line.startswith("node-1"))
+    assert row.split() == ["node-1", "upgrade-done", "cordoned"]
+    assert "node-3" not in out
+    json = (await world.run("status", "-o", "json")).json
+    assert [(node["name"], node["cordoned"]) for node in json["nodes"]] == [
+        ("node-1", True),
+        ("node-2", True),
+    ]
+
+
 async def test_status_adds_waits_and_their_age_from_the_scheduler(world: World) -> None:
     await answered(world)
     ended = await world.run("status")
@@ -116,6 +140,43 @@ async def test_why_tells_the_wait_and_who_can_end_it(world: World) -> None:
     assert f"because: pod train of target {NEW_VERSION} uses the GPUs" in ended.out
     assert "can be ended by: its owner" in ended.out
     assert "\x1b" not in ended.out
+
+
+@pytest.mark.parametrize(
+    ("code", "brake", "told"),
+    [
+        (WaitCode.PAUSED, "Pause", f"an administrator, by `sluice upgrade resume {POOL}`"),
+        (WaitCode.FROZEN, "Freeze", f"an administrator, by `sluice upgrade resume {POOL}`"),
+        (WaitCode.PAUSED, "None", RESOLVED_BY[WaitCode.PAUSED]),
+        (
+            WaitCode.HALTED,
+            "None",
+            (
+                f"an administrator, by `sluice upgrade release {NEW_VERSION} --failures 2 --pool"
+                f" {POOL}`; the author of the policy, by another driver"
+            ),
+        ),
+    ],
+)
+async def test_why_has_the_command_that_ends_a_brake_or_a_halt(
+    world: World, code: WaitCode, brake: str, told: str
+) -> None:
+    await world.start_nats()
+    path = path_of("sluice.dev/v1alpha1", "Rollout", name=POOL)
+    body = {"spec": {"brake": brake}}
+    await world.kube.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+    status = {"status": halted("u1", "u2")}
+    await world.kube.request("PATCH", f"{path}/status", body=status, content_type=MERGE_PATCH)
+
+    async def why(query: WhyQuery) -> WhyAnswer:
+        reason = WaitReason(code=code, detail="as told", since=1.0, who=RESOLVED_BY[code])
+        return WhyAnswer(node=query.node, pool=POOL, target=NEW, wait=reason)
+
+    await world.answer({QueryVerb.WHY: why})
+    ended = await world.run("why", "node-2")
+    assert f"  can be ended by: {told}\n" in ended.out
+    data = (await world.run("why", "node-2", "-o", "json")).json
+    assert data["why"]["wait"]["who"] == RESOLVED_BY[code]
 
 
 async def test_why_without_nats_shows_what_kubernetes_has(world: World) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.admin import path_of
 from libs.contracts.message import encode
 from libs.contracts.node import (
     LEASE_ANNOTATION,
@@ -17,7 +18,9 @@ from libs.contracts.node import (
     NodeLease,
     NodeRecord,
 )
-from libs.ctl.failures import ExitCode
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.versions import check_version
+from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import NODES
 from libs.testing.apiserver.faults import Delay, Fault, RefuseRequest
 from tests.component.ctl.world import (
@@ -75,6 +78,45 @@ async def test_a_person_asks_for_a_version(world: World) -> None:
     assert again.out.endswith("already; unchanged\n")
 
 
+async def test_a_start_says_that_the_pool_is_paused_and_names_no_kubectl(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    path = path_of("nvidia.com/v1", "ClusterPolicy", name="cluster-policy")
+    for manager, version in (("kubectl-edit", "570.1"), ("helm", "570.2")):
+        body = {"spec": {"driver": {"version": version}}}
+        query = {"fieldManager": manager}
+        await world.kube.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
+        started = await world.run("upgrade", "start", NEW_VERSION, "--yes")
+        kept = f"; helm wrote {version} there, and may write it again"
+        assert f"in place of {version}{kept if manager == 'helm' else ''}. " in started.out
+    await world.add_rollout(**rollout_status())
+    for verb, braked in (
+        ("pause", "the pool is paused: nothing starts until"),
+        ("freeze", "the pool is frozen: no node moves until"),
+    ):
+        await world.run("upgrade", verb)
+        told = f"; {braked} `sluice upgrade resume {POOL}`"
+        refused = await world.run("upgrade", "start", OLD_VERSION)
+        assert f"tells what it costs{told}: confirm it with --yes" in refused.err
+        again = await world.run("upgrade", "start", NEW_VERSION)
+        assert again.out.endswith(f"already; unchanged{told}\n")
+    done = await world.run("upgrade", "start", OLD_VERSION, "--yes")
+    assert f"in place of {NEW_VERSION}{told}. `sluice status` shows how far it is." in done.out
+
+
+async def test_what_cannot_be_a_version_is_refused_before_anything_is_read(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    for arguments in (("upgrade", "start", "banana", "--yes"), ("plan", "--version", "banana")):
+        ended = await world.run(*arguments)
+        assert (ended.code, ended.err.count("\n")) == (ExitCode.WRONG_ARGUMENTS, 1)
+        assert "'banana' cannot be a driver version: name one in digits and dots" in ended.err
+    assert await world.policy_version() == OLD_VERSION
+    for legal in ("580", "580.95", "580.95.05-grid", "v580.95.05", f"sha256:{'a' * 64}"):
+        check_version(legal)
+    for wrong in ("", "580.", "580 ", "580.95.05x", "latest", "R580", "-580", "580/x", "\u0665"):
+        with pytest.raises(Failure, match="cannot be a driver version"):
+            check_version(wrong)
+
+
 async def test_the_pool_of_a_version_has_to_be_clear(world: World) -> None:
     none = await world.run("upgrade", "start", NEW_VERSION)
     assert (none.code, none.err.endswith("those with a driver: none\n")) == (2, True)
@@ -98,7 +140,12 @@ async def test_of_several_pools_one_has_to_be_named(world: World) -> None:
         await world.add_rollout(name, **rollout_status())
     ended = await world.run("upgrade", "pause")
     assert ended.code == ExitCode.WRONG_ARGUMENTS
-    assert f"{POOL}, {OTHER_POOL}" in ended.err
+    assert ended.err == (
+        f"sluice: there are several pools: {POOL}, {OTHER_POOL}; name one, or all with"
+        " `sluice upgrade pause --all`\n"
+    )
+    for verb in ("freeze", "resume"):
+        assert f"`sluice upgrade {verb} --all`" in (await world.run("upgrade", verb)).err
     await world.run("upgrade", "pause", OTHER_POOL)
     assert (await world.rollout())["spec"]["brake"] == "None"
     everything = await world.run("upgrade", "pause", "--all")

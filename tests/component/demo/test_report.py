@@ -77,7 +77,7 @@ def test_the_report_sets_a_plan_beside_what_happened() -> None:
     assert f"{POOL} to 580.95.05: plan and rollout" in lines
     assert "  was planned to take: 50 s" in lines
     assert "  took: 48 s" in lines
-    assert "  error of the plan: 4% of the makespan: it took less than planned" in lines
+    assert "  error of the plan: 4% of the time it took: less than planned" in lines
 
 
 def test_what_disturbs_one_pool_is_not_told_of_another() -> None:

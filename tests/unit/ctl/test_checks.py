@@ -18,6 +18,7 @@ from libs.ctl.checks import (
     PolicyStatus,
     Right,
     Verdict,
+    bus_fault,
     definitions_check,
     nodes_checks,
     not_answered,
@@ -219,3 +220,14 @@ def test_what_could_not_be_looked_at_says_why_and_what_to_do(
     check = not_answered("services", Failure(code, "Kubernetes: no deployments"), server=server)
     assert (check.verdict, check.found) == (UNKNOWN, "Kubernetes: no deployments")
     assert check.remedy.startswith(remedy)
+
+
+def test_a_fault_of_nats_names_it_once_and_says_what_to_do() -> None:
+    for code, remedy in (
+        (ExitCode.NOT_REACHABLE, "see that its pods run"),
+        (ExitCode.NOT_ALLOWED, "name credentials with --token-file"),
+        (ExitCode.WRONG_ARGUMENTS, "correct --nats"),
+    ):
+        check = bus_fault(Failure(code, "NATS: refused"))
+        assert (check.about, check.found) == ("NATS", "refused")
+        assert check.remedy.startswith(remedy)

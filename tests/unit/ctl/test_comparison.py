@@ -16,8 +16,10 @@ from libs.contracts.events import (
     PlannedTime,
     RolloutEvent,
     StepEvent,
+    WaitEvent,
 )
 from libs.contracts.identities import Writer
+from libs.contracts.node import WaitCode
 from libs.ctl.comparison import Comparison, RolloutHistory
 from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
 from tests.unit.ctl.test_plan_html import HOSTILE, Elements, rectangles
@@ -63,6 +65,9 @@ class Stream:
 
     def evict(self, at: float, node: str, uid: str, answer: str) -> None:
         self.add(at, EvictionEvent(namespace="ns", pod=uid, pod_uid=uid, answer=answer), node)
+
+    def wait(self, at: float, node: str, code: WaitCode | None) -> None:
+        self.add(at, WaitEvent(pool=POOL, code=code), node)
 
     def complete(self, at: float, target: str = NEW) -> None:
         self.add(at, RolloutEvent(pool=POOL, target=target, before="Proven", after="Complete"))
@@ -129,6 +134,36 @@ def test_the_cost_is_the_time_without_nodes_and_the_pods_that_were_evicted() -> 
     assert "  cost: 5 min without a node, in all; 2 pods evicted" in text(found, 80)
 
 
+def test_where_jobs_and_people_were_waited_for_no_share_is_told() -> None:
+    stream = Stream()
+    stream.plan(-900.0, planned("n-1", 0.0, 300.0), planned("n-2", 300.0, 600.0))
+    stream.wait(-500.0, "n-2", WaitCode.PAUSED)
+    stream.grant(0.0, "n-1")
+    stream.wait(10.0, "n-1", WaitCode.JOBS)
+    stream.wait(60.0, "n-2", None)
+    stream.wait(250.0, "n-1", WaitCode.DRIVER_START)
+    stream.done(350.0, "n-1")
+    stream.grant(360.0, "n-2")
+    stream.wait(361.0, "n-2", WaitCode.PDB)
+    stream.done(481.0, "n-2")
+    stream.wait(482.0, "n-2", WaitCode.JOBS)
+    stream.complete(483.0)
+    stream.wait(900.0, "n-2", None)
+    found = stream.compared()
+    assert [node.waited for node in found.nodes] == [
+        {"jobs": 240.0},
+        {"paused": 60.0, "pdb": 120.0},
+    ]
+    lines = text(found, 200).splitlines()
+    assert (
+        "  error of the plan: not judged: no plan knows when jobs end and people act: n-1 waited"
+        " for jobs for 4 min, n-2 was paused for 1 min and waited for a disruption budget for 2 min"
+    ) in lines
+    short = rollout()
+    short.wait(100.0, "n-1", WaitCode.JOBS)
+    assert "20% of the time it took: longer than planned" in text(short.compared(), 80)
+
+
 def test_only_a_plan_from_before_the_rollout_counts_and_the_last_of_those() -> None:
     stream = Stream()
     stream.plan(-900.0, planned("n-1", 0.0, 10.0), name="first", took=10.0)
@@ -186,7 +221,7 @@ def test_the_picture_has_a_line_for_the_plan_and_one_for_what_happened() -> None
     lines = text(replace(rollout().compared(), version="580.1"), 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0] == "gpus to 580.1: plan and rollout"
-    assert "  error of the plan: 20% of the makespan: it took longer than planned" in lines
+    assert "  error of the plan: 20% of the time it took: longer than planned" in lines
     first = next(number for number, line in enumerate(lines) if line.startswith("n-1"))
     plan, happened, second = lines[first : first + 3]
     assert plan.count("▒") < happened.count("█")

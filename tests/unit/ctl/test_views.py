@@ -340,14 +340,26 @@ def gpu(index: int, health: str, because: str = "", remedy: str = "") -> Gpu:
     )
 
 
-def test_gpus_are_rows_and_the_sick_have_a_reason() -> None:
-    gpus = [gpu(0, "healthy"), gpu(1, "failed", "Xid 79", "reboot the node")]
+def test_gpus_are_counted_and_the_sick_are_rows_with_a_reason() -> None:
+    gpus = [gpu(0, "ok"), gpu(1, "failed", "Xid 79", "reboot the node"), gpu(2, "unknown")]
     assert text(gpus_view(gpus, width=80), 80) == (
         """\
+3 GPUs on 1 node, 1 healthy
 NODE    GPU  PRODUCT      MEMORY  HEALTH
-node-1    0  NVIDIA H100  80 GiB  healthy
 node-1    1  NVIDIA H100  80 GiB  failed
+node-1    2  NVIDIA H100  80 GiB  unknown
   node-1 GPU 1 failed: Xid 79 (reboot the node)"""
+    )
+    for all_rows in (gpus_view(gpus, width=80, every=True), gpus_view(gpus, width=200, wide=True)):
+        assert "\nnode-1    0  NVIDIA H100  80 GiB  ok" in text(all_rows, 200)
+
+
+def test_healthy_gpus_and_those_that_nobody_judges_are_one_line() -> None:
+    healthy = [gpu(index, "ok") for index in range(8)]
+    assert text(gpus_view(healthy, width=80), 80) == "8 GPUs on 1 node, 8 healthy"
+    unknown = [gpu(index, "unknown") for index in range(8)]
+    assert text(gpus_view(unknown, width=80), 80) == (
+        "8 GPUs on 1 node; no telemetry agent has reported on their health"
     )
 
 
