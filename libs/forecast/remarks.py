@@ -11,6 +11,7 @@ from libs.forecast.pods import PodEffects
 from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, Lognormal
 from libs.rollout.decision import Wait
+from libs.rollout.durations import format_duration
 from libs.rollout.limits import stale_source
 from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import left_out_reason
@@ -18,7 +19,6 @@ from libs.rollout.pool import contribution
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.pool import PoolView
 
-_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _MEDIAN, _LATE = 0.5, 0.95
 _OPEN = {
     RolloutPhase.PROVING: "is under way",
@@ -259,20 +259,6 @@ def _labelled(profile: FleetProfile, history: History) -> tuple[tuple[str, Logno
 
 def _is(number: int) -> str:
     return "is" if number == 1 else "are"
-
-
-def format_duration(seconds: float | None) -> str:
-    """Format a duration; None: unknown."""
-    if seconds is None:
-        return "an unknown time"
-    if seconds < _MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < _HOUR:
-        return f"{seconds / _MINUTE:.0f} min"
-    if seconds < 2 * _DAY:
-        hours, rest = divmod(round(seconds / _MINUTE), 60)
-        return f"{hours} h {rest:02d} min"
-    return f"{seconds / _DAY:.1f} days"
 
 
 def _span(median: float, late: float) -> str:
