@@ -61,7 +61,8 @@ class PoolStatus(Data, frozen=True, kw_only=True):
     brake: str = ""
     counts: Counts = Counts()
     waits: dict[str, Count] = {}
-    """The number of waiting nodes by wait code."""
+    """The number of nodes by what they wait for, in flight or not; without skipped ones, which
+    `counts` has."""
     without_gpus: Count = 0
     """The number of nodes that have a driver, and a GPU that no container can have:
     `WhyAnswer.no_gpus` says why."""

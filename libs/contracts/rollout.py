@@ -148,7 +148,7 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     """When the rollout ends at its pace so far; empty: not known, or it does not go on by itself.
     It does not change a decision, and is written with other changes only."""
     because: str = ""
-    """Why nothing starts; empty: nodes may start."""
+    """Why nothing starts, or how many nodes a complete rollout left out; otherwise empty."""
     epoch: Epoch = 0
     base: Count = 0
     """The pool's number of nodes at the first grant, to which percentages refer."""

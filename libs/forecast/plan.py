@@ -13,7 +13,7 @@ from libs.forecast.options import PlanOptions, apply_options
 from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult
 from libs.forecast.pods import PodEffects
-from libs.forecast.remarks import format_duration, remarks
+from libs.forecast.remarks import remarks
 from libs.forecast.rollout_plan import (
     NodeForecast,
     RequiredLimits,
@@ -22,6 +22,7 @@ from libs.forecast.rollout_plan import (
     upper_median,
 )
 from libs.forecast.world import WorldModel
+from libs.rollout.durations import format_duration
 from libs.rollout.views.fleet import Fleet, Instant
 
 _MAX_PLAYS, _MIN_PLAYS = 99, 2

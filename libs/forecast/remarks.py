@@ -4,19 +4,21 @@ from collections.abc import Sequence
 from math import inf
 
 from libs.contracts.node import WaitCode
-from libs.contracts.rollout import RolloutPhase, RolloutStatus
+from libs.contracts.rollout import Brake, RolloutPhase, RolloutStatus
 from libs.forecast.history import NOTHING, History
 from libs.forecast.options import pause_reason
 from libs.forecast.pods import PodEffects
-from libs.forecast.rollout_plan import Percentiles, RolloutPlan
+from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, Lognormal
 from libs.rollout.decision import Wait
+from libs.rollout.durations import format_duration
 from libs.rollout.limits import stale_source
 from libs.rollout.node_writes import current_record
+from libs.rollout.persons_lease import left_out_reason
 from libs.rollout.pool import contribution
 from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.pool import PoolView
 
-_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _MEDIAN, _LATE = 0.5, 0.95
 _OPEN = {
     RolloutPhase.PROVING: "is under way",
@@ -38,8 +40,7 @@ def remarks(
 ) -> tuple[str, ...]:
     """Return all remarks, the most important first."""
     lines = [*_starts(plan, played_fleet), *_under_way(plan, fleet)]
-    if reason := pause_reason(fleet.pools[plan.pool]):
-        lines.append(f"The pool is paused ({reason}): times count from the end of the pause.")
+    lines += _paused(fleet.pools[plan.pool])
     lines += _unknown_ends(plan)
     lines += _proof(plan)
     lines += _failures(plan)
@@ -57,14 +58,52 @@ def remarks(
 
 
 def _starts(plan: RolloutPlan, fleet: Fleet) -> list[str]:
-    if not plan.nodes:
-        return ["Every node is up to date already."]
-    if fleet.pools[plan.pool].upgrade.max_unavailable not in (0, "0", "0%"):
+    left_out = _left_out(plan, fleet)
+    names = [f"{name} ({why})" for name, why in left_out.items()]
+    many, verb = format_count(len(names), "node"), _is(len(names))
+    told = f"{many} {verb} left out: {format_names(names)}."
+    if {node.node for node in plan.nodes} <= left_out.keys():
+        return [f"Nothing to do; {told}" if names else "Every node is up to date already."]
+    lines = [told] if names else []
+    if fleet.pools[plan.pool].upgrade.max_unavailable in (0, "0", "0%"):
+        moving = format_count(sum(map(_moves, plan.nodes)), "node")
+        text = "maxUnavailable is 0: no available node is started."
+        lines.append(f"{text} Already unavailable nodes ({moving}) can still start.")
+    return lines
+
+
+def _moves(node: NodeForecast) -> bool:
+    return node.start.p50 is not None or node.end.p50 is not None
+
+
+def _left_out(plan: RolloutPlan, fleet: Fleet) -> dict[str, str]:
+    """Return each node without the driver that people keep out of the rollout, with the reason."""
+    pool = fleet.pools[plan.pool]
+    forecasts = {node.node: node for node in plan.nodes}
+    left_out: dict[str, str] = {}
+    for name, node in sorted(fleet.nodes.items()):
+        forecast = forecasts.get(name)
+        build = pool.build(pool.target, node.variant)
+        is_done = forecast is None and build is not None and node.driver_label == build.label
+        if node.pool != plan.pool or is_done or (forecast is not None and _moves(forecast)):
+            continue
+        skipped = forecast is not None and _is_skipped(forecast.wait)
+        if reason := left_out_reason(node) or ("skipped" if skipped else ""):
+            left_out[name] = reason
+    return left_out
+
+
+def _is_skipped(wait: Wait | None) -> bool:
+    return wait is not None and wait.code is WaitCode.SKIPPED
+
+
+def _paused(pool: PoolView) -> list[str]:
+    reason, rollout = pause_reason(pool), pool.rollout
+    if not reason:
         return []
-    moving = sum(node.start.p50 is not None or node.end.p50 is not None for node in plan.nodes)
-    text = "maxUnavailable is 0: no available node is started."
-    nodes = format_count(moving, "node")
-    return [f"{text} Already unavailable nodes ({nodes}) can still start."]
+    frozen = rollout is not None and rollout.spec.brake == Brake.FREEZE
+    word, end = ("frozen", "freeze") if frozen else ("paused", "pause")
+    return [f"The pool is {word} ({reason}): times count from the end of the {end}."]
 
 
 def _under_way(plan: RolloutPlan, fleet: Fleet) -> list[str]:
@@ -220,20 +259,6 @@ def _labelled(profile: FleetProfile, history: History) -> tuple[tuple[str, Logno
 
 def _is(number: int) -> str:
     return "is" if number == 1 else "are"
-
-
-def format_duration(seconds: float | None) -> str:
-    """Format a duration; None: unknown."""
-    if seconds is None:
-        return "an unknown time"
-    if seconds < _MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < _HOUR:
-        return f"{seconds / _MINUTE:.0f} min"
-    if seconds < 2 * _DAY:
-        hours, rest = divmod(round(seconds / _MINUTE), 60)
-        return f"{hours} h {rest:02d} min"
-    return f"{seconds / _DAY:.1f} days"
 
 
 def _span(median: float, late: float) -> str:

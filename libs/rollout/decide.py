@@ -15,6 +15,7 @@ from libs.rollout.node_index import NodeIndex
 from libs.rollout.outcomes import NodePools, OutcomeTracker
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.pool.pool_decider import PoolDecider
+from libs.rollout.step import NodePhase
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -51,6 +52,11 @@ class Decider:
     def waits(self) -> Mapping[str, Wait]:
         """Every node that is not where its policy wants it and has no step."""
         return self._outcomes.waits
+
+    def is_skipped(self, name: str) -> bool:
+        """Whether its pool counts the node as skipped."""
+        pools = self._node_pools.get(name)
+        return pools is not None and pools.phase is NodePhase.SKIPPED
 
     @property
     def nodes(self) -> Mapping[str, NodeView]:

@@ -31,6 +31,16 @@ def person(lease: NodeLease) -> str:
     return printable(lease.who, _MAX_TEXT) or "a person"
 
 
+def left_out_reason(node: NodeView) -> str:
+    """Return how people keep the node out of rollouts, in a few words; empty: they do not."""
+    if node.excluded:
+        return "excluded"
+    lease = node.claim if isinstance(node.claim, NodeLease) else current_lease(node)
+    if lease is not None and lease.owner is LeaseOwner.HUMAN:
+        return f"{person(lease)} has it"
+    return "skipped" if node.skip else ""
+
+
 def describe_lease(node: NodeView) -> str:
     """Return who has the node, and why."""
     if isinstance(node.lease, MalformedAnnotation):

@@ -29,6 +29,7 @@ from libs.contracts.queries import (
     QueryError,
     QueryErrorCode,
 )
+from libs.rollout.durations import format_duration
 from libs.rollout.views.node import NodeView
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
@@ -133,7 +134,7 @@ class JournalCollector:
     def _unanswerable(self, node: NodeView, component: str, beat: LastBeat | None) -> str:
         """Return why a check would not be answered; empty where it may be."""
         if self._heartbeats.is_silent(node.name, component):
-            since = "" if beat is None else f", for {beat.age:.0f} s"
+            since = "" if beat is None else f", for {format_duration(beat.age)}"
             return f"the agent is silent{since}"
         if beat is not None and CheckKind.JOURNAL.value not in beat.beat.knows:
             release = beat.beat.release or "an earlier release"

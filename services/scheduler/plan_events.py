@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from libs.contracts.events import PlanEvent, PlannedTime
 from libs.contracts.queries import PlanAnswer
+from libs.rollout.durations import format_duration
 
 NODES_PER_EVENT: Final = 40
 """So that no event is too large for the stream, however long the names are."""
@@ -27,7 +28,7 @@ def plan_events(answer: PlanAnswer, plan: str, *, version: str = "") -> Iterator
         for node in answer.nodes
         if node.start_p50 is not None
     ][:MOST_NODES]
-    took = "no end" if answer.makespan_p50 is None else f"{answer.makespan_p50:.0f} s"
+    took = "no end" if answer.makespan_p50 is None else format_duration(answer.makespan_p50)
     wanted = version or answer.target
     message = f"{answer.pool}: a plan was asked for, to {wanted}: it says {took}"
     for start in range(0, max(1, len(moving)), NODES_PER_EVENT):

@@ -64,6 +64,7 @@ class SchedulerQueries:
         *,
         tracker: SnapshotTracker,
         waits: Callable[[], Mapping[str, Wait]],
+        is_skipped: Callable[[str], bool],
         history: Mapping[str, list[str]],
         rollout_errors: Mapping[str, str],
         instant: Callable[[], Instant],
@@ -74,6 +75,7 @@ class SchedulerQueries:
     ) -> None:
         self._tracker = tracker
         self._waits = waits
+        self._is_skipped = is_skipped
         self._history = history
         self._rollout_errors = rollout_errors
         self._instant = instant
@@ -102,7 +104,8 @@ class SchedulerQueries:
             if (held := held_node(node)) is not None and node.pool in held_by_pool:
                 held_by_pool[node.pool].append(held)
             wait = waits.get(node.name, node.last_wait)
-            if wait is not None and node.pool in waits_by_pool:
+            is_counted = node.pool in waits_by_pool and not self._is_skipped(node.name)
+            if wait is not None and is_counted:
                 waits_by_pool[node.pool][wait.code.value] += 1
                 if wait.code is WaitCode.BUDGET:
                     budgets[node.pool][wait.detail] += 1

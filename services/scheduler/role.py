@@ -126,6 +126,7 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
         queries = SchedulerQueries(
             tracker=tracker,
             waits=lambda: loop.decider.waits,
+            is_skipped=loop.decider.is_skipped,
             history=events.history,
             rollout_errors=node_states.rollout_errors,
             instant=lambda: inputs.instant(epoch),

@@ -33,7 +33,9 @@ _DESCRIPTIONS: FieldDescriptions = {
         "phase": About("The phase of the rollout.", stored=True),
         "progress": About("How many nodes are done of how many, such as 3/12.", stored=True),
         "eta": About("When the rollout ends at its pace so far; empty: not known.", stored=True),
-        "because": About("Why nothing starts; empty: nodes may start.", stored=True),
+        "because": About(
+            "Why nothing starts, or how many nodes a complete rollout left out.", stored=True
+        ),
         "epoch": About("The epoch of the scheduler that wrote last."),
         "base": About("The number of nodes at the first grant, to which percentages refer."),
         "last_good": About("The most recently proven target that is not halted."),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from libs.contracts.commands import CommandKind, Idle
 from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
+    KEEP_CORDONED_LABEL,
     MigState,
     NodeRecord,
     Operation,
@@ -42,6 +43,7 @@ from libs.rollout.mig_at_rest import mig_state_at_rest
 from libs.rollout.node_driver import current_run
 from libs.rollout.node_writes import (
     cordon_at_release,
+    is_only_our_cordon,
     taints_without,
     unchanged_cordon,
     updated_record,
@@ -82,11 +84,22 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     return _release_node(
         f,
         reduced,
-        "validated; uncordoned",
+        f"validated; {_cordon_afterwards(f)}",
         proven=True,
         taints=_without_startup_taint(f),
         before=before,
     )
+
+
+def _cordon_afterwards(f: InFlightNode) -> str:
+    """Tell what becomes of the node's cordon once its driver is proven."""
+    if not f.node.cordoned:
+        return "back in service"
+    if f.node.keep_cordoned:
+        return f"still cordoned, as its label {KEEP_CORDONED_LABEL} wants"
+    if cordon_at_release(f.node, f.record, proven=True) is False or is_only_our_cordon(f.node):
+        return "back in service"
+    return "still cordoned by a person"
 
 
 def _without_startup_taint(f: InFlightNode) -> tuple[NodeTaint, ...] | None:

@@ -105,7 +105,7 @@ def rollout_status(
         short_target=target[:SHORT_TARGET],
         phase=phase,
         progress=f"{counts.done}/{counts.total}",
-        because=halted or pause_detail(pool, evaluation.pause),
+        because=halted or pause_detail(pool, evaluation.pause) or _left_out(phase, counts),
         epoch=now.epoch,
         base=_base(tally, evaluation, in_flight, phase),
         last_good=last_good,
@@ -117,6 +117,15 @@ def rollout_status(
         conditions=rollout_conditions(pool, evaluation.pause, phase, halted, now),
         observed_generation=pool.rollout.generation if pool.rollout is not None else 0,
     )
+
+
+def _left_out(phase: RolloutPhase, counts: Counts) -> str:
+    """Tell why a complete rollout has not reached all nodes; empty: it has, or is not complete."""
+    if phase is not RolloutPhase.COMPLETE:
+        return ""
+    others = ((counts.skipped, "skipped"), (counts.excluded, "excluded"))
+    parts = [f"{count} {word}" for count, word in others if count]
+    return f"left out: {', '.join(parts)}" if parts else ""
 
 
 def is_worth_writing(status: RolloutStatus, stored: RolloutStatus) -> bool:

@@ -17,7 +17,7 @@ FROZEN_AT, SEEN_AT = 230.0, 330.0
 STOPPED = 20.0
 """Seconds from the end of the validation to the next decision."""
 START = 1_000_000.0
-RELEASED = "n1: validated; uncordoned"
+RELEASED = "n1: validated; back in service"
 
 
 @pytest.mark.parametrize("end", ["crash", "delete", "force"])

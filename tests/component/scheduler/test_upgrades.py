@@ -4,7 +4,7 @@ from collections import Counter
 
 from libs.contracts.events import EventKind, RolloutEvent
 from libs.contracts.message import decode
-from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, NodeRecord
+from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, SKIP_LABEL, NodeRecord
 from libs.contracts.queries import PlanQuery
 from services.driver.node.agent import INTERVAL
 from services.scheduler import resources
@@ -97,6 +97,18 @@ async def test_status_names_the_nodes_that_reach_the_limit(world: World) -> None
     (name,) = [node.metadata.name for node in nodes if node.spec.unschedulable]
     words = "1 of at most 1 nodes (maxUnavailable) are unavailable"
     assert status.budget == f"{words}: {name} (in an upgrade)"
+
+
+@in_world
+async def test_a_skipped_node_is_not_counted_as_waiting(world: World) -> None:
+    await world.complete_first_rollout("a", "b", "c")
+    await world.patch(resources.NODES, "c", {"metadata": {"labels": {SKIP_LABEL: "true"}}})
+    for brake, waits in (("Freeze", {"frozen": 2}), ("Pause", {"paused": 2})):
+        await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": brake}})
+        await world.apply_policy(NEW)
+        await world.sleep(30)
+        status = await world.pool_status()
+        assert (status.waits, status.counts.skipped) == (waits, 1)
 
 
 @in_world

@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
 from libs.contracts.gpus import GpuIdentity
-from libs.contracts.node import WaitCode
+from libs.contracts.node import LeaseOwner, WaitCode
 from libs.contracts.reports import Finding, Preflight
 from libs.contracts.rollout import Brake, RolloutSpec
 from libs.forecast.plan import plan
@@ -40,7 +40,11 @@ from tests.unit.rollout.builders import (
     fleet,
     instant,
     label_of,
+    lease,
     without_driver,
+)
+from tests.unit.rollout.builders import (
+    node as new_node,
 )
 
 
@@ -218,6 +222,24 @@ def test_a_node_that_cannot_start_does_not_delay_the_others() -> None:
     remark_with(planned, "1 node is unavailable already")
 
 
+def test_nodes_that_people_keep_out_are_named() -> None:
+    held = lease("node-2", owner=LeaseOwner.HUMAN, who="jane")
+    nodes = [
+        done("node-1", skip=True),
+        old_node("node-2", lease=held),
+        new_node("node-3", excluded=True),
+        old_node("node-4", skip=True),
+        old_node("node-5", skip=True),
+    ]
+    told = "4 nodes are left out: node-2 (jane has it), node-3 (excluded), node-4 (skipped)"
+    planned = forecast_for(pool_with_limits(), nodes)
+    remark_with(planned, f"Nothing to do; {told} and 1 more.")
+    planned = forecast_for(pool_with_limits(), [*nodes[:-1], old_node("node-6")])
+    assert planned.remarks[0] == f"{told.replace('4', '3', 1)}."
+    planned = forecast_for(pool_with_limits(), [done("node-1"), nodes[2]])
+    assert planned.remarks[0] == "Nothing to do; 1 node is left out: node-3 (excluded)."
+
+
 def test_preflight_findings_persist_in_the_forecast() -> None:
     finding = Finding(code="nouveau", message="nouveau is loaded", remedy="blacklist it")
     answer = Preflight(check="c", label=label_of(NEW), findings=(finding,))
@@ -292,7 +314,10 @@ def test_a_pause_is_reported_and_does_not_change_the_times() -> None:
     paused = replace(pool, rollout=replace(pool.rollout, spec=RolloutSpec(brake=Brake.PAUSE)))
     planned = forecast_for(paused, idle_nodes(2))
     assert planned.makespan == forecast_for(pool, idle_nodes(2)).makespan
-    remark_with(planned, "the brake is Pause", "from the end of the pause")
+    remark_with(planned, "The pool is paused (the brake is Pause)", "from the end of the pause")
+    frozen = replace(pool, rollout=replace(pool.rollout, spec=RolloutSpec(brake=Brake.FREEZE)))
+    planned = forecast_for(frozen, idle_nodes(2))
+    remark_with(planned, "The pool is frozen (the brake is Freeze)", "from the end of the freeze")
 
 
 # Failed nodes and refused evictions.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Counts, RolloutPhase
 from libs.forecast.play_result import CapacityLoss, ProofDelay
-from libs.forecast.remarks import format_count, format_duration, format_names, remarks
+from libs.forecast.remarks import format_count, format_names, remarks
 from libs.forecast.rollout_plan import (
     NodeForecast,
     Percentiles,
@@ -18,6 +18,7 @@ from libs.forecast.rollout_plan import (
     RolloutPlan,
 )
 from libs.rollout.decision import Wait
+from libs.rollout.durations import format_duration
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView

@@ -43,3 +43,9 @@ def test_a_plan_without_nodes_is_kept_too() -> None:
         (),
         "p: a plan was asked for, to 580.1: it says no end",
     )
+
+
+def test_how_long_a_plan_takes_is_told_in_words() -> None:
+    plan = PlanAnswer(pool="p", target="t", makespan_p50=7835.0)
+    (part,) = plan_events(plan, "plan/x/1", version="580.1")
+    assert part.message == "p: a plan was asked for, to 580.1: it says 2 h 11 min"

@@ -99,7 +99,16 @@ def test_which_cordon_stays_at_a_release(
     write = node_write(step).applied
     assert (write.unschedulable, write.initially_cordoned) == (applied, False)
     assert run_step(node, step).cordoned == after
+    kept = "as its label sluice.dev/keep-cordoned wants"
+    who = f", {kept}" if node.keep_cordoned else " by a person"
+    told = f"still cordoned{who}" if after else "back in service"
+    assert step.because == f"validated; {told}"
     assert cordon_at_release(node, stored, proven=True) == applied
+
+
+def test_a_node_that_nobody_cordoned_is_said_to_be_back_in_service() -> None:
+    node = replace(proven(), cordoned=False)
+    assert step_of(outcome_of(node)).because == "validated; back in service"
 
 
 def test_a_foreign_cordon_is_not_made_ours() -> None:

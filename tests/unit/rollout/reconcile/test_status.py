@@ -80,6 +80,16 @@ def test_a_rollout_with_a_node_in_flight_is_not_complete() -> None:
     )
 
 
+def test_a_complete_rollout_tells_how_many_nodes_it_left_out() -> None:
+    pool = open_pool(record=of_target())
+    counts = Counts(total=8, done=5, skipped=2, excluded=1)
+    status = due(pool, done(), counts=counts)
+    assert (status.progress, status.because) == ("5/8", "left out: 2 skipped, 1 excluded")
+    assert status.phase is RolloutPhase.COMPLETE
+    assert due(pool, done(), counts=replace(counts, total=9)).because == ""
+    assert due(pool, done(), counts=ALL_DONE).because == ""
+
+
 @pytest.mark.parametrize(
     ("proven", "counts", "expected"),
     [(True, ALL_DONE, True), (False, ALL_DONE, False), (True, None, False)],
