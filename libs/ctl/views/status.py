@@ -96,7 +96,8 @@ def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
     others = (("skipped", pool.counts["skipped"]), ("excluded", pool.counts["excluded"]))
     if any(count for _, count in others):
         text = ", ".join(f"{count} {word}" for word, count in others if count)
-        yield fact(f"{pool.name} left out", text)
+        if pool.because != f"left out: {text}":
+            yield fact(f"{pool.name} left out", text)
 
 
 def _above_limit(pool: Pool, nodes: Iterable[NodeRow]) -> Iterator[RenderableType]:
