@@ -26,11 +26,12 @@ def claims_end(
 ) -> bool:
     """Report whether the plugin stays until pods have given back what they have by claims.
 
-    `claimed_nodes` are those with GPUs by claims; None: that is not known.
+    `claimed_nodes` are those with GPUs by claims; None: that is not known. They are followed only
+    where Sluice served claims before, so a plugin that was deleted meanwhile comes back.
     """
-    if cluster is None or operands_of(cluster).dra or DRA_DAEMON_SET not in daemon_sets:
+    if cluster is None or operands_of(cluster).dra:
         return False
-    return claimed_nodes is None or bool(claimed_nodes)
+    return DRA_DAEMON_SET in daemon_sets if claimed_nodes is None else bool(claimed_nodes)
 
 
 def with_remaining_claims(
