@@ -26,6 +26,8 @@ from libs.policy.render.rendered import DEVICE_PLUGIN_APP, DRA_APP, RenderSettin
 from libs.policy.wanted import Operands, host_root, install_dir, kubelet_root
 
 HOST: Final = "/host"
+ENDS: Final = "SLUICE_ENDS"
+"""The variable of the plugin for claims that only takes back what pods have."""
 """Where agents mount the host's root."""
 
 METRICS_PORT: Final = 9400
@@ -220,7 +222,7 @@ def dra(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> 
             "SLUICE_PLUGINS": PLUGINS,
             "SLUICE_PLUGIN_REGISTRY": PLUGIN_REGISTRY,
             "SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock",
-            **({"SLUICE_ENDS": "true"} if ends else {}),
+            **({ENDS: "true"} if ends else {}),
         },
         volumes=(
             *_host(policy),

@@ -182,3 +182,25 @@ async def test_a_plugin_that_a_person_deletes_comes_back_while_claims_end(world:
     await world.sleep(10)
     await assert_ends(world)
     assert CLAIMS_REMAIN in await world.conditions()
+
+
+@in_world
+async def test_claims_that_are_switched_on_again_do_not_wait_for_a_rolling_update(
+    world: World,
+) -> None:
+    """With OnDelete, or beside a node that is down, pods that give nothing would stay."""
+    await world.install_policy(**CLAIMS_ON, daemonsets={"updateStrategy": "OnDelete"})
+    await world.lead()
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    await allocate(world, "one", "a")
+    await world.sleep(10)
+    given = (await world.daemon_sets())[DRA]
+    await world.change_policy(**CLAIMS_OFF)
+    await world.sleep(10)
+    ends = (await world.daemon_sets())[DRA]
+    assert ends.metadata.uid == given.metadata.uid
+    await world.change_policy(**CLAIMS_ON)
+    await world.sleep(10)
+    again = (await world.daemon_sets())[DRA]
+    assert again.metadata.uid != ends.metadata.uid
+    assert again.spec == given.spec
