@@ -204,3 +204,15 @@ async def test_claims_that_are_switched_on_again_do_not_wait_for_a_rolling_updat
     again = (await world.daemon_sets())[DRA]
     assert again.metadata.uid != ends.metadata.uid
     assert again.spec == given.spec
+
+
+@in_world
+async def test_without_a_device_plugin_nothing_is_said_to_be_offered(world: World) -> None:
+    await world.install_policy(**CLAIMS_ON)
+    await world.lead()
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    await allocate(world, "one", "a")
+    await world.sleep(10)
+    await world.change_policy(dra={"enabled": False})
+    await world.sleep(10)
+    assert (await world.conditions())[CLAIMS_REMAIN]["message"].endswith("stays as long")
