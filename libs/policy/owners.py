@@ -31,6 +31,8 @@ DEPLOY_DRIVER: Final = f"{DEPLOY_PREFIX}driver"
 """`false` on a node that gets no driver; `pre-installed` where the machine came with one."""
 DEPLOY_PLUGIN: Final = f"{DEPLOY_PREFIX}device-plugin"
 DEPLOY_DRA: Final = f"{DEPLOY_PREFIX}dra-driver"
+PAUSED: Final = "paused-for-driver-upgrade"
+"""The value of such a label, instead of `true`, while the driver of the node is upgraded."""
 
 POOL_LABELS: Final = frozenset({PRESENT_LABEL, OWNER_LABEL, WORKLOAD_LABEL, DEPLOY_DRIVER})
 """The labels that decide on the pool of a node, besides those by which NVIDIADrivers select."""

@@ -20,6 +20,10 @@ _SERVICE: Final = "k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin"
 _REGISTRATION: Final = "pluginregistration.Registration"
 _TYPE: Final = "DRAPlugin"
 _MAX_DETAIL: Final = 200
+_LAST_ANSWERS: Final = 5.0
+"""Seconds for answers that are due when the driver stops: a kubelet that never hears that a claim
+is prepared does not name it to the device plugin, which may come next.
+"""
 
 _log = logger()
 
@@ -56,7 +60,7 @@ class DraServer:
     async def stop(self) -> None:
         self.is_registered = False
         while self._servers:
-            await self._servers.pop().stop(grace=None)
+            await self._servers.pop().stop(grace=_LAST_ANSWERS)
 
     async def _serve(self, path: str, services: Mapping[str, Mapping[str, "_Answer"]]) -> None:
         server = grpc.aio.server()

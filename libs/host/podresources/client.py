@@ -37,8 +37,12 @@ class KubeletUnavailable(Exception):
 class PodResources:
     """The kubelet's pod-resources API. Calls block, for a limited time; one thread at a time."""
 
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: str, *, of: str = "") -> None:
+        """`of` is the namespace of this pod: a kubelet that has just started, and lists none of it,
+        does not know its pods yet. Empty: whatever it lists is an answer.
+        """
         self._socket = socket
+        self._namespace = of
         self._channel: grpc.Channel | None = None
 
     def list(self) -> DeviceList:
@@ -49,11 +53,15 @@ class PodResources:
         from libs.host.podresources.api_pb2 import ListPodResourcesResponse
 
         try:
-            return device_list(ListPodResourcesResponse.FromString(data))
+            response = ListPodResourcesResponse.FromString(data)
         except DecodeError:
             raise KubeletUnavailable(
                 f"the answer on {self._socket} is not a list of pods"
             ) from None
+        namespace = self._namespace
+        if namespace and all(pod.namespace != namespace for pod in response.pod_resources):
+            raise KubeletUnavailable("the kubelet has started, and does not know its pods yet")
+        return device_list(response)
 
     def allocatable(self) -> Allocatable:
         """Return the healthy devices of NVIDIA's resources, or raise `KubeletUnavailable`."""

@@ -22,10 +22,12 @@ from libs.policy.render.pod_fields import (
     host_volume,
     volume_mount,
 )
-from libs.policy.render.rendered import DEVICE_PLUGIN_APP, RenderSettings
+from libs.policy.render.rendered import DEVICE_PLUGIN_APP, DRA_APP, RenderSettings
 from libs.policy.wanted import Operands, host_root, install_dir, kubelet_root
 
 HOST: Final = "/host"
+ENDS: Final = "SLUICE_ENDS"
+"""The variable of the plugin for claims that only takes back what pods have."""
 """Where agents mount the host's root."""
 
 METRICS_PORT: Final = 9400
@@ -97,8 +99,8 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the pod runs on nodes with any taint."""
     startup_taints: tuple[str, ...] = ()
     """The keys of the taints that it tolerates because new nodes come with them."""
-    never_beside: str = ""
-    """The label `app` of pods that may not be on a node at the same time, not even for a moment."""
+    never_beside: tuple[str, ...] = ()
+    """The labels `app` of pods that may not be on a node at the same time, be it for a moment."""
     ends: bool = False
     """Whether it only takes back what pods have, until they end."""
 
@@ -220,7 +222,7 @@ def dra(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> 
             "SLUICE_PLUGINS": PLUGINS,
             "SLUICE_PLUGIN_REGISTRY": PLUGIN_REGISTRY,
             "SLUICE_POD_RESOURCES": f"{POD_RESOURCES}/kubelet.sock",
-            **({"SLUICE_ENDS": "true"} if ends else {}),
+            **({ENDS: "true"} if ends else {}),
         },
         volumes=(
             *_host(policy),
@@ -229,7 +231,8 @@ def dra(policy: ClusterPolicy, operands: Operands, settings: RenderSettings) -> 
             _of_kubelet(policy, "pod-resources", POD_RESOURCES),
         ),
         asks_api_server=True,
-        never_beside="" if ends else DEVICE_PLUGIN_APP,
+        # Two processes would overwrite what the other has noted as prepared.
+        never_beside=(DRA_APP,) if ends else (DEVICE_PLUGIN_APP, DRA_APP),
         ends=ends,
     )
 

@@ -17,7 +17,7 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import EnvVar, ResourceRequirements
 from libs.policy.kinds.daemonsets import Daemonsets, UpdateStrategy
 from libs.policy.normal_form import merge_env, user_annotations, user_labels, user_tolerations
-from libs.policy.owners import DEPLOY_DRA, DEPLOY_PLUGIN
+from libs.policy.owners import DEPLOY_DRA, DEPLOY_PLUGIN, PAUSED
 from libs.policy.render import agent_pods
 from libs.policy.render.pod_fields import (
     JsonObject,
@@ -220,22 +220,22 @@ def _pod(
 def _placement(agent: AgentDaemonSet, parts: agent_pods.AgentPod) -> JsonObject:
     """Return on which nodes the pod runs, and beside which pods it does not."""
     key, value = agent.selector
+    affinity: JsonObject = {}
     if parts.ends:
-        # An upgrade changes the value of the label, and pods with claims end during upgrades.
-        terms = [{"matchExpressions": [{"key": key, "operator": "Exists"}]}]
+        # Pods with claims end during upgrades too.
+        selected = {"key": key, "operator": "In", "values": [value, PAUSED]}
+        terms = [{"matchExpressions": [selected]}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        return {"affinity": {"nodeAffinity": required}}
-    placement: JsonObject = {"nodeSelector": {key: value}}
+        affinity["nodeAffinity"] = required
     if parts.never_beside:
         # Kubernetes also keeps pods of the other kind away, even while one of these still ends.
+        apps = {"key": "app", "operator": "In", "values": list(parts.never_beside)}
         term = {
-            "labelSelector": {"matchLabels": {"app": parts.never_beside}},
+            "labelSelector": {"matchExpressions": [apps]},
             "topologyKey": "kubernetes.io/hostname",
         }
-        placement["affinity"] = {
-            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-        }
-    return placement
+        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return {"nodeSelector": None if parts.ends else {key: value}, "affinity": affinity or None}
 
 
 def _container(

@@ -13,7 +13,7 @@ from typing import Final
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
-from libs.policy.owners import DEPLOY_DRA, DEPLOY_OPERANDS, DEPLOY_PREFIX, WORKLOAD_LABEL
+from libs.policy.owners import DEPLOY_DRA, DEPLOY_OPERANDS, DEPLOY_PREFIX, PAUSED, WORKLOAD_LABEL
 from libs.policy.render.pauses import absent_agents, never_paused_labels
 from libs.policy.validation import PRESENT_LABEL
 from libs.policy.wanted import operands_of
@@ -23,7 +23,6 @@ MIG_MANAGER: Final = f"{DEPLOY_PREFIX}mig-manager"
 
 YES: Final = "true"
 NO: Final = "false"
-PAUSED: Final = "paused-for-driver-upgrade"
 
 _CONTAINER: Final = (
     "driver",

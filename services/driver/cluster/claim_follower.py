@@ -11,11 +11,18 @@ from libs.kube.informer import Informer
 from libs.kube.resources import PODS
 from libs.policy.render.rendered import DRA_APP
 from libs.runtime.env import Env
-from services.driver.cluster.claim_notices import CLAIMS, Notice, notices
+from services.driver.cluster.claim_notices import (
+    CLAIMS,
+    Notice,
+    ResourceClaim,
+    notices,
+)
 from services.driver.cluster.resources import Node
 
 CHECK_EVERY: Final = 2.0
 """Seconds between two looks: an Event is there within ten."""
+SETTLES_IN: Final = 30.0
+"""Seconds after the switch in which GPUs may still be claimed: the nodes' slices are emptied."""
 REASON: Final = "ClaimWaits"
 
 
@@ -43,8 +50,10 @@ class ClaimFollower:
         self._env = env
         self._said: dict[str, str] = {}
         """What was said last, by uid of the claim."""
+        self._ends_since: float | None = None
+        """When claims were first seen to end; None: they do not."""
         self.claimed_nodes: frozenset[str] | None = None
-        """The nodes with GPUs by claims; None: not known."""
+        """The nodes with GPUs by claims; None: not known. Empty: none, and none comes any more."""
 
     async def run(self) -> None:
         while True:
@@ -62,7 +71,7 @@ class ClaimFollower:
         try:
             while self._serves():
                 if not (claims.why_not_synced or plugins.why_not_synced):
-                    self.claimed_nodes = frozenset(each.node for each in claims if each.node)
+                    self.claimed_nodes = await self._claimed(claims)
                     states = {
                         node.metadata.name: node.metadata.labels.get(STATE_LABEL, "")
                         for node in self._nodes
@@ -70,10 +79,26 @@ class ClaimFollower:
                     self._say(notices(claims, plugins=plugins, states=states, ends=self._ends()))
                 await self._env.clock.sleep(CHECK_EVERY)
         finally:
-            self.claimed_nodes = None
+            self.claimed_nodes, self._ends_since = None, None
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _claimed(self, claims: Informer[ResourceClaim]) -> frozenset[str] | None:
+        """Return the nodes with GPUs by claims; None: a claim may be missing, or be about to come.
+
+        The plugin leaves by an empty answer, and nothing brings it back.
+        """
+        now = self._env.clock.monotonic()
+        if not self._ends():
+            self._ends_since = None
+        elif self._ends_since is None:
+            self._ends_since = now
+        found = _nodes_of(claims)
+        if not found and self._ends_since is not None and now - self._ends_since >= SETTLES_IN:
+            is_current = not await claims.verify_current()
+            return _nodes_of(claims) or (frozenset() if is_current else None)
+        return found or None
 
     def _say(self, found: Iterable[Notice]) -> None:
         """Record an Event where the reason is a new one."""
@@ -86,3 +111,7 @@ class ClaimFollower:
             for about in notice.about():
                 self._events.record(about, type="Warning", reason=REASON, message=notice.why)
         self._said = said
+
+
+def _nodes_of(claims: Iterable[ResourceClaim]) -> frozenset[str]:
+    return frozenset(each.node for each in claims if each.node)

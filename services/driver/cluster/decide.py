@@ -28,6 +28,8 @@ from libs.kube.views import Object
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
+from libs.policy.render.agent_pods import ENDS
+from libs.policy.render.agents import DRA_DAEMON_SET
 from libs.policy.render.driver import daemon_set_name
 from libs.policy.render.rendered import POOL_ANNOTATION, TARGET_ANNOTATION, RenderedObject
 from libs.policy.render.rendered import RUNTIME_CLASSES as DELETABLE_RUNTIME_CLASSES
@@ -85,11 +87,27 @@ def decide_operand(wanted: RenderedObject, live: Object | None) -> OperandAction
             " spec.operator.runtimeClass"
         )
     if is_ours(live):
+        if wanted.name == DRA_DAEMON_SET and _ends(live) and not _ends(wanted.object):
+            # A rolling update may wait: for a node that is down, for a plugin without a free GPU,
+            # or for a person (OnDelete). Pods of a new DaemonSet start as soon as the old ones end.
+            return delete_operand(live, because="its pods give no GPUs, and now they have to")
         path = difference(wanted.object, live)
         return ApplyOperand(wanted, f"{path} differs") if path else None
     return RefuseOperand(
         f"{wanted.kind} {wanted.name} exists and was not created by Sluice: delete it, and Sluice"
         " creates its own"
+    )
+
+
+def _ends(daemon_set: Object | Mapping[str, Any]) -> bool:
+    """Report whether the pods of the plugin for claims only take back what pods have."""
+    if isinstance(daemon_set, DaemonSet):
+        spec: Any = daemon_set.spec
+    else:
+        spec = cast(Mapping[str, Any], daemon_set)["spec"]
+    containers: list[dict[str, Any]] = spec["template"]["spec"]["containers"]
+    return any(
+        each["name"] == ENDS for container in containers for each in container.get("env", ())
     )
 
 

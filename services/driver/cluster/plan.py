@@ -148,7 +148,8 @@ def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPla
         status = with_missing_definition(status, pools, missing=bool(monitors))
         status = with_plugin_configs(status, pools, snapshot, namespace=settings.namespace)
         if ends and _is_of_cluster(status, pools):
-            status = with_remaining_claims(status, snapshot.claimed_nodes)
+            offers = operands_of(pools.cluster).device_plugin
+            status = with_remaining_claims(status, snapshot.claimed_nodes, offers=offers)
         status = with_diagnoses(status, pools, diagnoses)
         statuses.append(with_next_kernels(status, pools, problems))
     return OperandPlan(

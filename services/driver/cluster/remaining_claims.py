@@ -26,26 +26,31 @@ def claims_end(
 ) -> bool:
     """Report whether the plugin stays until pods have given back what they have by claims.
 
-    `claimed_nodes` are those with GPUs by claims; None: that is not known.
+    `claimed_nodes` are those with GPUs by claims; None: that is not known. They are followed only
+    where Sluice served claims before, so a plugin that was deleted meanwhile comes back.
     """
-    if cluster is None or operands_of(cluster).dra or DRA_DAEMON_SET not in daemon_sets:
+    if cluster is None or operands_of(cluster).dra:
         return False
-    return claimed_nodes is None or bool(claimed_nodes)
+    return DRA_DAEMON_SET in daemon_sets if claimed_nodes is None else bool(claimed_nodes)
 
 
 def with_remaining_claims(
-    status: PolicyStatus, claimed_nodes: Collection[str] | None
+    status: PolicyStatus, claimed_nodes: Collection[str] | None, *, offers: bool
 ) -> PolicyStatus:
-    """Name the nodes whose claims have to end, in the status of the cluster-wide policy."""
+    """Name the nodes whose claims have to end, in the status of the cluster-wide policy.
+
+    `offers`: the policy has the device plugin, which gives the other GPUs to pods.
+    """
     if claimed_nodes is None:
         message = "spec.dra.enabled is false; whether pods have GPUs by claims is not known yet"
     else:
         nodes = some_nodes(sorted(claimed_nodes))
         message = (
             f"spec.dra.enabled is false, and pods have GPUs by claims on {nodes}: they keep them"
-            " until they end, and the plugin for claims stays as long; the other GPUs are offered"
-            " as nvidia.com/gpu"
+            " until they end, and the plugin for claims stays as long"
         )
+        if offers:
+            message += "; the device plugin offers the other GPUs"
     condition = StatusCondition(
         type=CLAIMS_REMAIN, status=True, reason="SwitchedOff", message=message
     )

@@ -91,7 +91,9 @@ async def run(
 def _uses(settings: PluginSettings, host: Machine) -> Callable[[], DeviceList] | None:
     """Return how the kubelet is asked what pods have; None where there are no sockets of one."""
     has_sockets = host.devices is None and settings.device_plugins and settings.pod_resources
-    return PodResources(settings.pod_resources).list if has_sockets else None
+    if not has_sockets:
+        return None
+    return PodResources(settings.pod_resources, of=settings.namespace).list
 
 
 def _last_chosen(begun: BegunOp | None) -> str:

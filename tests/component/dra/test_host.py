@@ -1,5 +1,6 @@
 """A driver is found by its sockets, answers for claims in both versions, and is served again."""
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -23,8 +24,13 @@ BAD = Claim(namespace="ml", name="bad", uid="2")
 class Claims:
     def __init__(self) -> None:
         self.forgotten: list[Claim] = []
+        self.begun = asyncio.Event()
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
 
     async def prepare(self, claim: Claim) -> Sequence[PreparedDevice]:
+        self.begun.set()
+        await self.goes_on.wait()
         if claim == BAD:
             raise ClaimFailed("the GPU is away")
         return (GIVEN,)
@@ -89,6 +95,21 @@ async def test_claims_are_answered_one_by_one(
     errors = await kubelet.unprepare(endpoint, GOOD, BAD, version=version)
     assert errors == {"1": "", "2": "the disk is full"}
     assert claims.forgotten == [GOOD]
+
+
+async def test_what_is_asked_is_answered_before_the_driver_stops(
+    kubelet: Kubelet, host: DraHost, claims: Claims
+) -> None:
+    """Otherwise the claim is prepared, and the kubelet does not know."""
+    endpoint = (await kubelet.register(DRIVER)).endpoint
+    claims.goes_on.clear()
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(kubelet.prepare(endpoint, GOOD))
+        await claims.begun.wait()
+        group.create_task(host.__aexit__())
+        await asyncio.sleep(0.1)
+        claims.goes_on.set()
+    assert not asked.result()["1"].error
 
 
 @pytest.mark.parametrize("lost", ["registry", "plugins"])

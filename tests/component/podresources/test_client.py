@@ -51,6 +51,18 @@ def test_a_restarted_kubelet_is_asked_at_once(kubelet: Kubelet, resources: PodRe
         kubelet.start()
 
 
+def test_a_kubelet_that_does_not_know_its_pods_yet_has_not_answered(kubelet: Kubelet) -> None:
+    """It has started while the API server is away: its list is empty, and its pods run on."""
+    own = PodResources(str(kubelet.socket), of="team-a")
+    static = pod("proxy")
+    static.namespace = "kube-system"
+    for early in ([], [static]):
+        kubelet.answer = answer_with(*early)
+        assert reason(own) == "the kubelet has started, and does not know its pods yet"
+    kubelet.answer = answer_with(static, pod("web", "GPU-1"))
+    assert own.list().uses == (WEB,)
+
+
 def test_a_list_of_a_large_node_is_received(kubelet: Kubelet, resources: PodResources) -> None:
     """A list of 8 MiB: gRPC's own limit is 4 MiB."""
     many = [pod(f"web-{number}", "x" * 16_000, resource="nic") for number in range(500)]

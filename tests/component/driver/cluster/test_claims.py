@@ -7,6 +7,7 @@ import msgspec
 from libs.contracts.node import STATE_LABEL
 from libs.kube.resources import NAMESPACES
 from services.driver.cluster import resources
+from services.driver.cluster.claim_follower import SETTLES_IN
 from services.driver.cluster.claim_notices import CLAIMS, SWITCHED_OFF
 from services.driver.cluster.remaining_claims import CLAIMS_REMAIN
 from tests.component.driver.cluster.world import World, in_world
@@ -71,7 +72,7 @@ async def test_the_switch_replaces_the_device_plugin_and_back(world: World) -> N
     await world.sleep(120)
     assert len(world.revisions()) == before
     await world.change_policy(**CLAIMS_OFF)
-    await world.sleep(30)
+    await world.sleep(SETTLES_IN + 10)
     assert await there(world) == {PLUGIN}
 
 
@@ -148,3 +149,70 @@ async def test_another_leader_keeps_the_plugin_until_it_knows_the_claims(world: 
     assert await there(world) == {PLUGIN, DRA}
     assert not [each for each in world.revisions("DaemonSet") if each.verb == "delete"]
     await assert_ends(world)
+
+
+@in_world
+async def test_a_claim_that_is_allocated_with_the_switch_keeps_the_plugin(world: World) -> None:
+    """The last look found none: without the plugin its pod would never end."""
+    await world.install_policy(**CLAIMS_ON)
+    await world.lead()
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    await world.sleep(10)
+    await world.change_policy(**CLAIMS_OFF)
+    await world.sleep(1)
+    await allocate(world, "one", "a")
+    await world.sleep(600)
+    assert await there(world) == {PLUGIN, DRA}
+    assert not [each for each in world.revisions("DaemonSet") if each.verb == "delete"]
+
+
+@in_world
+async def test_a_plugin_that_a_person_deletes_comes_back_while_claims_end(world: World) -> None:
+    await world.install_policy(**CLAIMS_ON)
+    await world.lead()
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    await allocate(world, "one", "a")
+    await world.sleep(10)
+    await world.change_policy(**CLAIMS_OFF)
+    await world.sleep(10)
+    found = (await world.daemon_sets())[DRA]
+    await world.kube.delete(
+        resources.DAEMON_SETS, DRA, uid=found.metadata.uid, namespace=found.metadata.namespace
+    )
+    await world.sleep(10)
+    await assert_ends(world)
+    assert CLAIMS_REMAIN in await world.conditions()
+
+
+@in_world
+async def test_claims_that_are_switched_on_again_do_not_wait_for_a_rolling_update(
+    world: World,
+) -> None:
+    """With OnDelete, or beside a node that is down, pods that give nothing would stay."""
+    await world.install_policy(**CLAIMS_ON, daemonsets={"updateStrategy": "OnDelete"})
+    await world.lead()
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    await allocate(world, "one", "a")
+    await world.sleep(10)
+    given = (await world.daemon_sets())[DRA]
+    await world.change_policy(**CLAIMS_OFF)
+    await world.sleep(10)
+    ends = (await world.daemon_sets())[DRA]
+    assert ends.metadata.uid == given.metadata.uid
+    await world.change_policy(**CLAIMS_ON)
+    await world.sleep(10)
+    again = (await world.daemon_sets())[DRA]
+    assert again.metadata.uid != ends.metadata.uid
+    assert again.spec == given.spec
+
+
+@in_world
+async def test_without_a_device_plugin_nothing_is_said_to_be_offered(world: World) -> None:
+    await world.install_policy(**CLAIMS_ON)
+    await world.lead()
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    await allocate(world, "one", "a")
+    await world.sleep(10)
+    await world.change_policy(dra={"enabled": False})
+    await world.sleep(10)
+    assert (await world.conditions())[CLAIMS_REMAIN]["message"].endswith("stays as long")
