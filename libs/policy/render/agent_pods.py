@@ -26,9 +26,9 @@ from libs.policy.render.rendered import DEVICE_PLUGIN_APP, DRA_APP, RenderSettin
 from libs.policy.wanted import Operands, host_root, install_dir, kubelet_root
 
 HOST: Final = "/host"
+"""Where agents mount the host's root."""
 ENDS: Final = "SLUICE_ENDS"
 """The variable of the plugin for claims that only takes back what pods have."""
-"""Where agents mount the host's root."""
 
 METRICS_PORT: Final = 9400
 NODE_STATUS_PORT: Final = 8000
