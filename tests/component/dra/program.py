@@ -60,6 +60,7 @@ async def dra_on(
             "plugins": str(kubelet / "plugins"),
             "plugin_registry": str(kubelet / "plugins_registry"),
             "pod_resources": str(kubelet / "pod-resources/kubelet.sock"),
+            "namespace": "",  # it is no pod, so the kubelet lists none of its namespace
         }
         plugin = DraPlugin(programs, bench, {**folders, **settings})
         await plugin.start()
