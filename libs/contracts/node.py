@@ -189,6 +189,10 @@ class ValidationPod(Message, frozen=True, kw_only=True):
         return (self.node_uid, self.order) == (node_uid, str(order))
 
 
+WAITS_REASON = "GPUDriverUpgradeWaits"
+"""The reason of Kubernetes Events about waits, whose messages begin with the code of the wait."""
+
+
 class WaitCode(OpenEnum):
     """Why a node is not in its wanted state; docs/states.md says who can end each wait."""
 

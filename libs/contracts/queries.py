@@ -67,7 +67,7 @@ class PoolStatus(Data, frozen=True, kw_only=True):
     """The number of nodes that have a driver, and a GPU that no container can have:
     `WhyAnswer.no_gpus` says why."""
     budget: str = ""
-    """The limit that most of those wait for that wait for the budget, and which nodes reach it."""
+    """The limit that keeps most nodes from starting, and the nodes that use it up."""
     held: tuple[HeldNode, ...] = ()
     """Nodes that people have, or wait for; the first 100 by name."""
 

@@ -102,6 +102,13 @@ class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel
     limit: Count = 0
 
 
+def left_out(*, skipped: int, excluded: int) -> str:
+    """Return how many nodes a rollout leaves out, and why; empty: none."""
+    counts = ((skipped, "skipped"), (excluded, "excluded"))
+    parts = [f"{count} {word}" for count, word in counts if count]
+    return f"left out: {', '.join(parts)}" if parts else ""
+
+
 class ConditionType(OpenEnum):
     """The conditions of a Rollout."""
 

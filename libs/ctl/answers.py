@@ -9,6 +9,7 @@ from libs.contracts.node import (
     DRIVER_LABEL,
     SKIP_LABEL,
     STATE_LABEL,
+    WAITS_REASON,
     UpgradeState,
     WaitCode,
 )
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from libs.contracts.events import Event
 
 VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
-WAITS_REASON = "GPUDriverUpgradeWaits"
-"""The reason of the Events about waits, whose messages begin with the code of the wait."""
 _STARTED_BY = ("requested by ", "adopted ", "driver label edited by ")
 """How causes begin that say why an attempt was started."""
 
@@ -59,7 +58,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     waits: dict[str, int] | None = None
     """Waiting nodes by wait code; None: the scheduler did not answer."""
     budget: str = ""
-    """Which limit no more nodes start within, and which nodes reach it, as the scheduler says."""
+    """The limit that keeps nodes from starting, and the nodes that use it up, as the scheduler
+    says."""
     without_gpus: int = 0
     """The number of nodes with a driver and a GPU that no container can have, as the scheduler
     says."""

@@ -19,14 +19,13 @@ from libs.contracts import subjects
 from libs.contracts.events import Event, EventKind, WaitEvent
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage, decode
-from libs.contracts.node import WaitCode
+from libs.contracts.node import WAITS_REASON, WaitCode
 from libs.kube.events import EventRecorder, InvolvedObject
 from libs.rollout.decision import Wait
 from libs.rollout.wait_reasons import OF_POOLS, is_for_people, resolver_if_it_lasts
 from libs.rollout.wait_tracker import WakeQueue
 from libs.runtime.logs import logger
 
-REASON: Final = "GPUDriverUpgradeWaits"
 WINDOW: Final = 3600.0
 """Seconds in which a node has at most one Event for each code."""
 LASTS: Final = 300.0
@@ -190,7 +189,7 @@ class WaitEvents:
         self._recorder.record(
             InvolvedObject(kind="Node", name=name, uid=uid),
             type=type,
-            reason=REASON,
+            reason=WAITS_REASON,
             message=message,
             group=code.value,
         )

@@ -70,7 +70,7 @@ def chosen_pools(
 ) -> list[str]:
     """Return the pools that a person means; fail with their names if that is not clear.
 
-    `verb` is the one that takes all.
+    `verb` is the one of `sluice upgrade` that also takes all; empty: there is none.
     """
     names = [rollout.metadata.name for rollout in rollouts]
     known = ", ".join(names) or "none"
@@ -83,8 +83,8 @@ def chosen_pools(
     if len(names) > 1 and not every:
         raise Failure(
             ExitCode.WRONG_ARGUMENTS,
-            f"there are several pools: {known}; name one, or all with"
-            f" `sluice upgrade {verb} --all`",
+            f"there are several pools: {known}; name one"
+            + (f", or all with `sluice upgrade {verb} --all`" if verb else ""),
         )
     return names
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
-from libs.contracts.rollout import Brake
+from libs.contracts.rollout import Brake, left_out
 from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
@@ -93,11 +93,10 @@ def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
     if count := pool.without_gpus:
         nodes = "1 node has" if count == 1 else f"{count} nodes have"
         yield fact(f"{pool.name} GPUs", f"{nodes} a GPU that no container can have")
-    others = (("skipped", pool.counts["skipped"]), ("excluded", pool.counts["excluded"]))
-    if any(count for _, count in others):
-        text = ", ".join(f"{count} {word}" for word, count in others if count)
-        if pool.because != f"left out: {text}":
-            yield fact(f"{pool.name} left out", text)
+    text = left_out(skipped=pool.counts["skipped"], excluded=pool.counts["excluded"])
+    if text and text != pool.because:
+        about, _, nodes = text.partition(": ")
+        yield fact(f"{pool.name} {about}", nodes)
 
 
 def _above_limit(pool: Pool, nodes: Iterable[NodeRow]) -> Iterator[RenderableType]:

@@ -37,12 +37,12 @@ class KubeletUnavailable(Exception):
 class PodResources:
     """The kubelet's pod-resources API. Calls block, for a limited time; one thread at a time."""
 
-    def __init__(self, socket: str, *, of: str = "") -> None:
-        """`of` is the namespace of this pod: a kubelet that has just started, and lists none of it,
-        does not know its pods yet. Empty: whatever it lists is an answer.
+    def __init__(self, socket: str, *, own_namespace: str = "") -> None:
+        """Know the namespace of this pod: a kubelet that lists no pod of it has just started, and
+        does not know its pods yet. Without one, whatever the kubelet lists is an answer.
         """
         self._socket = socket
-        self._namespace = of
+        self._own_namespace = own_namespace
         self._channel: grpc.Channel | None = None
 
     def list(self) -> DeviceList:
@@ -58,7 +58,7 @@ class PodResources:
             raise KubeletUnavailable(
                 f"the answer on {self._socket} is not a list of pods"
             ) from None
-        namespace = self._namespace
+        namespace = self._own_namespace
         if namespace and all(pod.namespace != namespace for pod in response.pod_resources):
             raise KubeletUnavailable("the kubelet has started, and does not know its pods yet")
         return device_list(response)

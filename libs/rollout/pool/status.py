@@ -12,6 +12,7 @@ from libs.contracts.rollout import (
     RolloutPhase,
     RolloutStatus,
     TargetRecord,
+    left_out,
 )
 from libs.rollout.decision import WriteRollout
 from libs.rollout.limits import stale_source
@@ -121,11 +122,8 @@ def rollout_status(
 
 def _left_out(phase: RolloutPhase, counts: Counts) -> str:
     """Tell why a complete rollout has not reached all nodes; empty: it has, or is not complete."""
-    if phase is not RolloutPhase.COMPLETE:
-        return ""
-    others = ((counts.skipped, "skipped"), (counts.excluded, "excluded"))
-    parts = [f"{count} {word}" for count, word in others if count]
-    return f"left out: {', '.join(parts)}" if parts else ""
+    is_complete = phase is RolloutPhase.COMPLETE
+    return left_out(skipped=counts.skipped, excluded=counts.excluded) if is_complete else ""
 
 
 def is_worth_writing(status: RolloutStatus, stored: RolloutStatus) -> bool:

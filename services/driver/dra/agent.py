@@ -168,4 +168,6 @@ async def _kubelet(
     )
     await service.enter("kubelet", dra)
     service.run_forever("registration", dra.run())
-    return _LocalKubelet(dra, PodResources(settings.pod_resources, of=settings.namespace))
+    return _LocalKubelet(
+        dra, PodResources(settings.pod_resources, own_namespace=settings.namespace)
+    )

@@ -93,7 +93,7 @@ def _uses(settings: PluginSettings, host: Machine) -> Callable[[], DeviceList] |
     has_sockets = host.devices is None and settings.device_plugins and settings.pod_resources
     if not has_sockets:
         return None
-    return PodResources(settings.pod_resources, of=settings.namespace).list
+    return PodResources(settings.pod_resources, own_namespace=settings.namespace).list
 
 
 def _last_chosen(begun: BegunOp | None) -> str:

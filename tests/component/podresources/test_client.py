@@ -53,7 +53,7 @@ def test_a_restarted_kubelet_is_asked_at_once(kubelet: Kubelet, resources: PodRe
 
 def test_a_kubelet_that_does_not_know_its_pods_yet_has_not_answered(kubelet: Kubelet) -> None:
     """It has started while the API server is away: its list is empty, and its pods run on."""
-    own = PodResources(str(kubelet.socket), of="team-a")
+    own = PodResources(str(kubelet.socket), own_namespace="team-a")
     static = pod("proxy")
     static.namespace = "kube-system"
     for early in ([], [static]):

@@ -2,10 +2,10 @@
 
 from libs.contracts.events import EventKind, EvictionEvent
 from libs.contracts.journal import Revision
-from libs.contracts.node import WaitCode
+from libs.contracts.node import WAITS_REASON, WaitCode
 from libs.testing.cluster.views import BUDGETS
 from services.scheduler import resources
-from services.scheduler.wait_events import QUIET, REASON
+from services.scheduler.wait_events import QUIET
 from tests.component.scheduler.world import NEW, World, in_world
 
 BUDGET = {
@@ -61,7 +61,7 @@ async def test_a_wait_is_told_in_one_event_whoever_leads(world: World) -> None:
     assert world.sim.clock.monotonic() < QUIET, "the wait begins early in the term"
     await world.until_state("a", "pod-deletion-required")
     await world.sleep(30)
-    told = [each["message"] for each in await world.events_of(REASON)]
+    told = [each["message"] for each in await world.events_of(WAITS_REASON)]
     assert [each.startswith("pdb: ") for each in told].count(True) == 1
     for _ in range(2):
         await leader.kill()
@@ -70,4 +70,4 @@ async def test_a_wait_is_told_in_one_event_whoever_leads(world: World) -> None:
         why = await world.why("a")
         assert why.wait is not None
         assert why.wait.code is WaitCode.PDB
-    assert [each["message"] for each in await world.events_of(REASON)] == told
+    assert [each["message"] for each in await world.events_of(WAITS_REASON)] == told

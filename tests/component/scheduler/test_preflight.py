@@ -3,9 +3,9 @@
 import pytest
 
 from libs.contracts.events import GrantEvent
+from libs.contracts.node import WAITS_REASON
 from services.driver.node.agent import INTERVAL
 from services.scheduler import pod_cache
-from services.scheduler.wait_events import REASON
 from tests.component.scheduler.world import NEW, World, in_world, play
 
 FLEET = ("a", "b", "c")
@@ -21,7 +21,7 @@ async def findings(world: World) -> dict[str, str]:
     """Return the message of the Event about a preflight check, by node."""
     return {
         event["involvedObject"]["name"]: event["message"]
-        for event in await world.events_of(REASON)
+        for event in await world.events_of(WAITS_REASON)
         if event["message"].startswith("preflight: ")
     }
 

@@ -3,10 +3,10 @@
 import re
 
 from libs.contracts.events import EventKind, WaitEvent
-from libs.contracts.node import WaitCode
+from libs.contracts.node import WAITS_REASON, WaitCode
 from libs.kube.client import MERGE_PATCH
 from services.scheduler import resources
-from services.scheduler.wait_events import LASTS, REASON
+from services.scheduler.wait_events import LASTS
 from tests.component.scheduler.world import NEW, World, in_world
 
 
@@ -21,7 +21,7 @@ async def test_bring_up_and_an_upgrade_that_evicts_pods_record_no_event_of_a_wai
     bodies = [each.open() for each in await world.bus_events() if each.kind is EventKind.WAIT]
     codes = {body.code for body in bodies if isinstance(body, WaitEvent)}
     assert {WaitCode.EVICTION, WaitCode.OLD_DRIVER, WaitCode.GATE} <= codes
-    assert await world.events_of(REASON) == []
+    assert await world.events_of(WAITS_REASON) == []
 
 
 @in_world
@@ -56,9 +56,9 @@ async def test_a_pod_that_does_not_leave_is_told_once_it_lasts_and_by_one_leader
     await world.apply_policy(NEW, podDeletion={"timeoutSeconds": 0})
     await world.until_state("a", "pod-deletion-required")
     await world.sleep(LASTS - 60)
-    assert await world.events_of(REASON) == []
+    assert await world.events_of(WAITS_REASON) == []
     await world.sleep(120)
-    (event,) = await world.events_of(REASON)
+    (event,) = await world.events_of(WAITS_REASON)
     assert event["type"] == "Warning"
     assert event["message"] == (
         f"eviction: waiting for pods to leave: default/{name} (terminating), for 5 min. Can be"
@@ -67,4 +67,4 @@ async def test_a_pod_that_does_not_leave_is_told_once_it_lasts_and_by_one_leader
     await leader.kill()
     await world.lead()
     await world.sleep(2 * LASTS)
-    assert len(await world.events_of(REASON)) == 1
+    assert len(await world.events_of(WAITS_REASON)) == 1

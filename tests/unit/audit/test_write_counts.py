@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from libs.contracts.journal import Revision, Verb
-from libs.contracts.node import MANAGER, MIG_STATE_LABEL
-from services.scheduler.wait_events import REASON
+from libs.contracts.node import MANAGER, MIG_STATE_LABEL, WAITS_REASON
 from tests.unit.audit.builders import JournalBuilder, cases, labelled, messages, violations_of
 
 TOO_MANY = "n1: the scheduler wrote to it more than 8 times in attempt"
@@ -215,7 +214,7 @@ def record_wait(builder: JournalBuilder, message: str) -> None:
 
     def change(event: dict[str, Any]) -> None:
         event["involvedObject"] = {"kind": "Node", "name": "n1"}
-        event["reason"], event["message"] = REASON, message
+        event["reason"], event["message"] = WAITS_REASON, message
 
     builder.write(
         kind="Event", name=f"event-{len(builder.revisions)}", change=change, manager=MANAGER,

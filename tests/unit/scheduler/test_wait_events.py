@@ -9,7 +9,7 @@ from libs.contracts import subjects
 from libs.contracts.events import Event, EventKind, WaitEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
-from libs.contracts.node import WaitCode
+from libs.contracts.node import WAITS_REASON, WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED, OF_POOLS, RESOLVED_BY, is_for_people
 from libs.testing.bus import LocalServer
@@ -17,7 +17,6 @@ from libs.testing.simulation import Sim, run
 from services.scheduler.wait_events import (
     LASTS,
     QUIET,
-    REASON,
     WINDOW,
     LastWait,
     WaitEvents,
@@ -83,7 +82,7 @@ def test_an_event_names_the_code_the_cause_and_who_can_end_it(
     told.began("n1", "u1", wait(WaitCode.PDB), LATER)
     (event,) = recorder.events
     assert event["about"] == "n1"
-    assert event["reason"] == REASON
+    assert event["reason"] == WAITS_REASON
     assert event["message"] == (
         "pdb: web/frontend refuses. Can be ended by: the owner of the disruption budget"
     )
