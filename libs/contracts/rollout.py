@@ -37,8 +37,14 @@ class RolloutPhase(OpenEnum):
     PROVEN = "Proven"
     HALTED = "Halted"
     COMPLETE = "Complete"
+    NO_NODES = "NoNodes"
+    """The policy selects no node with GPUs: there is nothing to do, and nothing is done yet."""
     POLICY_DELETED = "PolicyDeleted"
     """There is no policy any more: nothing starts, and nodes in flight finish."""
+
+
+IDLE_PHASES = frozenset({RolloutPhase.COMPLETE, RolloutPhase.NO_NODES})
+"""There is nothing to start."""
 
 
 class Release(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -113,7 +119,7 @@ class ConditionType(OpenEnum):
     """The conditions of a Rollout."""
 
     COMPLETE = "Complete"
-    """Every node has the driver that its policy wants, or is skipped or excluded."""
+    """There are nodes, and each has the driver that its policy wants, or is skipped or excluded."""
     HALTED = "Halted"
     """The target failed as often as is allowed."""
     PAUSED = "Paused"

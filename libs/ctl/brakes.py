@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.rollout import Brake, RolloutPhase, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutSpec, RolloutStatus
 from libs.ctl.edits import Edit
 from libs.kube.ownership import owned_fields
 from libs.kube.views import ManagedFields, Metadata, parse_time
@@ -36,7 +36,7 @@ def set_brake(
     if spec.brake is brake:
         return Edit(done=f"{pool} {_BRAKES[brake].replace('is ', 'is already ', 1)}; unchanged")
     risk = ""
-    if brake is Brake.NONE and status.phase is not RolloutPhase.COMPLETE:
+    if brake is Brake.NONE and status.phase not in IDLE_PHASES:
         risk = f"nodes of {pool} that are not done are drained and upgraded, within the budget"
     setter = None if brake is Brake.NONE else person
     patch: dict[str, Any] = {

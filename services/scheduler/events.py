@@ -375,6 +375,8 @@ def _is_change(before: Wait | None, wait: Wait | None) -> bool:
 
 
 def _phase_text(change: RolloutEvent) -> str:
+    if change.after == RolloutPhase.NO_NODES:
+        return change.because
     if not change.target:
         return "no driver is wanted on the nodes"
     texts = {

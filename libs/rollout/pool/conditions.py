@@ -48,10 +48,12 @@ class Pause(NamedTuple):
 _EMPTY: Final = RolloutStatus()
 """The status of a Rollout that was created, and not written since."""
 
+NO_NODES: Final = "the policy selects no node with GPUs"
 _PHASES: Final[Mapping[RolloutPhase, str]] = {
     RolloutPhase.PROVING: "the driver must be validated on a few nodes before the others start",
     RolloutPhase.PROVEN: "the driver is proven, and not all nodes have it",
     RolloutPhase.HALTED: "the driver is halted, and not all nodes have it",
+    RolloutPhase.NO_NODES: NO_NODES,
     RolloutPhase.POLICY_DELETED: "the policy was deleted; the nodes keep the driver that they have",
     RolloutPhase.COMPLETE: "all nodes have the driver, or are skipped or excluded",
 }

@@ -10,9 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.contracts.rollout import (
+    IDLE_PHASES,
     Brake,
     InFlight,
-    RolloutPhase,
     RolloutSpec,
     RolloutStatus,
     TargetRecord,
@@ -81,7 +81,7 @@ def evaluate_pool(
 ) -> PoolEvaluation:
     """Evaluate the pool; `before` allows to reuse sets that did not change."""
     stored, spec = stored_status(pool), spec_of(pool)
-    base = 0 if stored.phase is RolloutPhase.COMPLETE else stored.base
+    base = 0 if stored.phase in IDLE_PHASES else stored.base
     counted = len(tally.contributions)
     limit = unavailable_limit(pool.upgrade, base=base, present=tally.present, counted=counted)
     records = _records(pool, spec, tally, base or tally.present, now)

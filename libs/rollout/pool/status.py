@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from libs.contracts.rollout import (
+    IDLE_PHASES,
     SHORT_TARGET,
     Brake,
     Counts,
@@ -18,7 +19,7 @@ from libs.rollout.decision import WriteRollout
 from libs.rollout.limits import stale_source
 from libs.rollout.pool import harm
 from libs.rollout.pool.allocation import Allocation
-from libs.rollout.pool.conditions import is_rebuilt, pause_detail, rollout_conditions
+from libs.rollout.pool.conditions import NO_NODES, is_rebuilt, pause_detail, rollout_conditions
 from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
@@ -96,7 +97,7 @@ def rollout_status(
     )
     target = evaluation.target
     complete = not in_flight and counts.done + counts.skipped + counts.excluded == counts.total
-    phase = _phase(pool, records.get(target), complete=complete)
+    phase = _phase(pool, records.get(target), complete=complete, total=counts.total)
     last_good = evaluation.constraints.last_good
     halted = records[target].halted_because if phase is RolloutPhase.HALTED else ""
     since, seconds = _frozen(evaluation, now.at)
@@ -106,7 +107,7 @@ def rollout_status(
         short_target=target[:SHORT_TARGET],
         phase=phase,
         progress=f"{counts.done}/{counts.total}",
-        because=halted or pause_detail(pool, evaluation.pause) or _left_out(phase, counts),
+        because=halted or pause_detail(pool, evaluation.pause) or _remark(phase, counts),
         epoch=now.epoch,
         base=_base(tally, evaluation, in_flight, phase),
         last_good=last_good,
@@ -120,8 +121,10 @@ def rollout_status(
     )
 
 
-def _left_out(phase: RolloutPhase, counts: Counts) -> str:
-    """Tell why a complete rollout has not reached all nodes; empty: it has, or is not complete."""
+def _remark(phase: RolloutPhase, counts: Counts) -> str:
+    """Tell which nodes a rollout with nothing to do lacks; empty: none, or it is under way."""
+    if phase is RolloutPhase.NO_NODES:
+        return NO_NODES
     is_complete = phase is RolloutPhase.COMPLETE
     return left_out(skipped=counts.skipped, excluded=counts.excluded) if is_complete else ""
 
@@ -136,7 +139,7 @@ def is_worth_writing(status: RolloutStatus, stored: RolloutStatus) -> bool:
 
 def is_open(pool: PoolView, status: RolloutStatus) -> bool:
     """Whether deleting the object would lose information."""
-    if pool.gone or status.phase is RolloutPhase.COMPLETE:
+    if pool.gone or status.phase in IDLE_PHASES:
         return bool(status.in_flight)
     return bool(status.in_flight or status.targets)
 
@@ -168,11 +171,13 @@ def _records(
     }
 
 
-def _phase(pool: PoolView, record: TargetRecord | None, *, complete: bool) -> RolloutPhase:
+def _phase(
+    pool: PoolView, record: TargetRecord | None, *, complete: bool, total: int
+) -> RolloutPhase:
     if pool.gone:
         return RolloutPhase.POLICY_DELETED
     if complete:
-        return RolloutPhase.COMPLETE
+        return RolloutPhase.COMPLETE if total else RolloutPhase.NO_NODES
     if record is None:
         return RolloutPhase.PROVING
     if record.halted_because:
@@ -187,7 +192,7 @@ def _base(
     phase: RolloutPhase,
 ) -> int:
     """Set the base with the first grant; a joined node counts once it was done."""
-    if phase is RolloutPhase.COMPLETE:
+    if phase in IDLE_PHASES:
         return evaluation.stored.base
     if evaluation.base:
         return max(evaluation.base, tally.base_count)

@@ -6,7 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
-from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus, TargetRecord
+from libs.contracts.rollout import (
+    ConditionStatus,
+    ConditionType,
+    Counts,
+    InFlight,
+    RolloutPhase,
+    RolloutStatus,
+    TargetRecord,
+)
 from libs.rollout.pool.contribution import contribution_of
 from libs.rollout.pool.evaluation import evaluate_pool, was_enabled
 from libs.rollout.pool.status import is_open, is_worth_writing, rollout_status
@@ -80,6 +88,14 @@ def test_a_rollout_with_a_node_in_flight_is_not_complete() -> None:
     )
 
 
+def test_a_rollout_without_nodes_is_not_complete() -> None:
+    empty = due(open_pool(record=of_target()), counts=Counts())
+    assert (empty.phase, empty.progress) == (RolloutPhase.NO_NODES, "0/0")
+    assert empty.because == "the policy selects no node with GPUs"
+    complete = next(each for each in empty.conditions if each.type is ConditionType.COMPLETE)
+    assert (complete.status, complete.reason) == (ConditionStatus.FALSE, "NoNodes")
+
+
 def test_a_complete_rollout_tells_how_many_nodes_it_left_out() -> None:
     pool = open_pool(record=of_target())
     counts = Counts(total=8, done=5, skipped=2, excluded=1)
@@ -148,6 +164,7 @@ def test_which_status_changes_are_written(changes: dict[str, Any], *, expected: 
         ({"targets": {NEW: HALTED}}, False, True),
         ({"targets": {NEW: HALTED}}, True, False),
         ({"targets": {NEW: HALTED}, "phase": RolloutPhase.COMPLETE}, False, False),
+        ({"targets": {NEW: HALTED}, "phase": RolloutPhase.NO_NODES}, False, False),
         ({"in_flight": FLIGHT}, True, True),
     ],
 )
