@@ -14,6 +14,10 @@ VERSION = "v1alpha1"
 KIND = "Rollout"
 PLURAL = "rollouts"
 FINALIZER = "sluice.dev/open-rollout"
+BRAKE_SET_BY, BRAKE_REASON = "sluice.dev/brake-set-by", "sluice.dev/brake-reason"
+"""The annotations with the user who wrote the brake by `sluice`, and why."""
+RELEASE_SET_BY, RELEASE_REASON = "sluice.dev/release-set-by", "sluice.dev/release-reason"
+"""The same of a release."""
 SHORT_TARGET = 8
 """How many digits of a target are shown to people."""
 
@@ -106,6 +110,16 @@ class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel
     unavailable: Count = 0
     """Against the limit; nodes that were granted a start count before they begin."""
     limit: Count = 0
+
+
+_BRAKED = {Brake.PAUSE: "paused", Brake.FREEZE: "frozen"}
+
+
+def braked(pool: str, brake: Brake, *, by: str = "", reason: str = "") -> str:
+    """Return which brake holds a pool, who set it, and why, as far as known."""
+    who, why = f" by {by}" if by else "", f": {reason}" if reason else ""
+    state = _BRAKED.get(brake, "held")
+    return f"Rollout {pool} is {state}{who} (spec.brake: {brake.value}){why}"
 
 
 def left_out(*, skipped: int, excluded: int) -> str:

@@ -15,12 +15,12 @@ from libs.contracts.node import (
 )
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
-from libs.ctl.brakes import BrakeSetter, brake_setter
-from libs.ctl.cordons import Cordoner, cordoned_by
+from libs.ctl.cordons import cordoned_by
 from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.ctl.text import name_versions, version_name
 from libs.kube import views
+from libs.kube.authors import Author, brake_author
 
 if TYPE_CHECKING:
     from libs.contracts.events import Event
@@ -51,8 +51,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     because: str
     brake: str
-    brake_set: BrakeSetter | None = None
-    """None: there is no brake, or Kubernetes was not asked."""
+    brake_set: Author | None = None
+    """None: there is no brake, or Kubernetes was not asked or does not record it."""
     counts: dict[str, int]
     """The pool's nodes by what they do; `limit` may be unavailable."""
     waits: dict[str, int] | None = None
@@ -111,7 +111,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeRow
     ready: bool | None
     cordoned: bool
-    cordon_set: Cordoner | None = None
+    cordon_set: Author | None = None
     """None: it is not cordoned, or nothing records by whom."""
     labels: dict[str, str]
     conditions: tuple[NodeFact, ...]
@@ -230,7 +230,7 @@ def pool_of(
         phase=status.phase.value,
         because=name_versions(status.because, versions),
         brake=spec.brake.value,
-        brake_set=brake_setter(metadata, spec),
+        brake_set=brake_author(metadata) if spec.brake is not Brake.NONE else None,
         counts=msgspec.structs.asdict(status.counts),
     )
 

@@ -1,18 +1,15 @@
-"""The brake of a pool: how it is set, and which user or program has set it. Pure."""
+"""The brake of a pool and the release of a halt, written with the user who did it. Pure."""
 
 from typing import Any, Final
 
 import msgspec
 
+from libs.contracts import rollout
 from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutSpec, RolloutStatus
 from libs.ctl.edits import Edit
-from libs.kube.ownership import owned_fields
-from libs.kube.views import ManagedFields, Metadata, parse_time
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.text import plain, plural
 
-MANAGER: Final = "kubectl-sluice"
-"""The field manager of people's writes. Those of our services begin with `sluice-`."""
-SETTER: Final = "sluice.dev/brake-set-by"
-"""The annotation with the user who set the brake by this command."""
 _BRAKES: Final = {
     Brake.NONE: "goes on: nodes start again within the budget",
     Brake.PAUSE: "is paused: no node starts, nodes in flight finish",
@@ -20,17 +17,19 @@ _BRAKES: Final = {
 }
 
 
-class BrakeSetter(msgspec.Struct, frozen=True, kw_only=True):
-    """The user or program that set a brake, and the time."""
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
+    """The user who writes, and why."""
 
-    name: str
-    """Of the user, or of the program if the user is not known."""
-    at: float | None = None
-    """Unix seconds."""
+    user: str
+    reason: str = ""
+
+    def annotations(self, user_key: str, reason_key: str) -> dict[str, Any]:
+        """Return the metadata that tells others; an earlier reason goes."""
+        return {"annotations": {user_key: plain(self.user), reason_key: plain(self.reason) or None}}
 
 
 def set_brake(
-    pool: str, spec: RolloutSpec, status: RolloutStatus, brake: Brake, *, person: str
+    pool: str, spec: RolloutSpec, status: RolloutStatus, brake: Brake, *, by: Signature
 ) -> Edit:
     """Set the brake of a pool; to resume can drain nodes."""
     if spec.brake is brake:
@@ -38,31 +37,42 @@ def set_brake(
     risk = ""
     if brake is Brake.NONE and status.phase not in IDLE_PHASES:
         risk = f"nodes of {pool} that are not done are drained and upgraded, within the budget"
-    setter = None if brake is Brake.NONE else person
-    patch: dict[str, Any] = {
-        "metadata": {"annotations": {SETTER: setter}},
-        "spec": {"brake": brake.value},
-    }
+    metadata = by.annotations(rollout.BRAKE_SET_BY, rollout.BRAKE_REASON)
+    patch = {"metadata": metadata, "spec": {"brake": brake.value}}
     return Edit(done=f"{pool} {_BRAKES[brake]}", patch=patch, risk=risk)
 
 
-def brake_setter(metadata: Metadata, spec: RolloutSpec) -> BrakeSetter | None:
-    """Return the setter, as far as the API server's records show it; None: there is no brake.
-
-    The annotation counts only while this command wrote the brake last.
-    """
-    if spec.brake is Brake.NONE:
-        return None
-    owner = next(filter(_owns_brake, metadata.managed_fields), None)
-    if owner is None:
-        return None
-    person = metadata.annotations.get(SETTER, "") if owner.manager == MANAGER else ""
-    at = parse_time(owner.time) if owner.time else None
-    return BrakeSetter(name=person or owner.manager, at=at)
-
-
-def _owns_brake(entry: ManagedFields) -> bool:
-    try:
-        return not entry.subresource and "f:brake" in owned_fields(entry).spec
-    except ValueError:
-        return False
+def release(
+    pool: str,
+    status: RolloutStatus,
+    target: str,
+    version: str,
+    failures: int,
+    *,
+    by: Signature,
+) -> Edit:
+    """Accept failures of a target, which ends its halt; refuse a number that would not."""
+    record = status.targets.get(target)
+    if record is None or len(record.failed) < record.accepted + record.threshold:
+        raise Failure(
+            ExitCode.REFUSED, f"{version} is not halted in {pool}: there is nothing to release"
+        )
+    needed = len(record.failed) - record.threshold + 1
+    if failures < needed:
+        raise Failure(
+            ExitCode.REFUSED,
+            f"{pool} would stay halted: {plural(len(record.failed), 'node')} failed on {version},"
+            f" and the limit would be {failures + record.threshold}; accept"
+            f" {plural(needed, 'failure')} at least",
+        )
+    more = failures + record.threshold - len(record.failed)
+    nodes = "1 more node" if more == 1 else f"up to {more} more nodes"
+    accepted = f"{plural(failures, 'failure')} of {version} {'is' if failures == 1 else 'are'}"
+    return Edit(
+        done=f"{pool} is released: {accepted} accepted",
+        patch={
+            "metadata": by.annotations(rollout.RELEASE_SET_BY, rollout.RELEASE_REASON),
+            "spec": {"release": {"target": target, "failures": failures}},
+        },
+        risk=f"{nodes} of {pool} may fail on {version} before it halts again",
+    )

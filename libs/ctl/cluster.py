@@ -1,6 +1,7 @@
 """Kubernetes with the user's credentials: what the command reads, and its guarded writes."""
 
 import os
+import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
@@ -9,7 +10,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from libs.contracts import device, rollout
-from libs.ctl.brakes import MANAGER
 from libs.ctl.checks import Right
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure, kube_failure
@@ -17,6 +17,7 @@ from libs.ctl.kubeconfig import kubeconfig_path, read_plain
 from libs.ctl.options import Access
 from libs.ctl.versions import DriverDaemonSet, versions_of
 from libs.kube import views
+from libs.kube.authors import COMMAND
 from libs.kube.client import Kube
 from libs.kube.connect import AuthLoader, open_transport
 from libs.kube.errors import Conflict, KubeError, NotFound, UnknownKind
@@ -178,13 +179,13 @@ class Cluster:
         return True
 
     async def user(self) -> str:
-        """Return the user's name as the API server knows it, otherwise as the shell does."""
+        """Return the user's name as the API server knows it, otherwise as this machine does."""
         try:
             answer = await self._kube.request("POST", _SELF_REVIEWS, body=_SELF_REVIEW)
             name = msgspec.json.decode(answer, type=_SelfAnswer).status.user_info.username
         except (KubeError, msgspec.DecodeError):  # a server before 1.28 does not say
             name = ""
-        return name or os.environ.get("USER") or "a person"
+        return name or f"{os.environ.get('USER') or 'somebody'}@{socket.gethostname()}"
 
     async def serves_group(self, group: str) -> bool:
         """Report whether the API server knows a group; whoever is signed in may ask that."""
@@ -332,7 +333,7 @@ async def open_cluster(access: Access) -> AsyncGenerator[Cluster]:
     except KubeError as error:
         raise kube_failure(error) from error
     async with transport:
-        kube = Kube(transport, manager=MANAGER, clock=SystemClock())
+        kube = Kube(transport, manager=COMMAND, clock=SystemClock())
         yield Cluster(kube, url=transport.url, namespace=access.namespace)
 
 

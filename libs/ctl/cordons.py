@@ -2,41 +2,25 @@
 
 from typing import Final
 
-import msgspec
-
 from libs.contracts.node import MANAGER
-from libs.kube.ownership import owned_fields
-from libs.kube.views import ManagedFields, Node, parse_time
+from libs.kube.authors import Author, last_owner, user_of
+from libs.kube.ownership import OwnedFields
+from libs.kube.views import Node, parse_time
 
-SLUICE: Final = "Sluice"
-
-
-class Cordoner(msgspec.Struct, frozen=True, kw_only=True):
-    """The program that cordoned a node: the user is not recorded."""
-
-    name: str
-    """Its field manager; of the scheduler, `Sluice`."""
-    before: float | None = None
-    """When a field of its was last written, in Unix seconds: the cordon is at least as old. None:
-    not known, or Sluice, which writes with each step."""
+SLUICE: Final = Author(name="Sluice")
+"""Without a time: the scheduler writes with each step."""
 
 
-def cordoned_by(node: Node) -> Cordoner | None:
+def cordoned_by(node: Node) -> Author | None:
     """Return the last program but Sluice that cordoned the node, or Sluice; None: not known."""
     if not node.spec.unschedulable:
         return None
-    owners = sorted(filter(_owns_cordon, node.metadata.managed_fields), key=lambda each: each.time)
-    others = [each for each in owners if each.manager != MANAGER]
-    owner = next(reversed(others or owners), None)
-    if owner is None:
-        return None
-    if owner.manager == MANAGER:
-        return Cordoner(name=SLUICE)
-    return Cordoner(name=owner.manager, before=parse_time(owner.time) if owner.time else None)
+    entries = node.metadata.managed_fields
+    other = last_owner((each for each in entries if each.manager != MANAGER), _has_cordon)
+    if other is None:
+        return SLUICE if last_owner(entries, _has_cordon) is not None else None
+    return Author(name=user_of(other.manager), at=parse_time(other.time) if other.time else None)
 
 
-def _owns_cordon(entry: ManagedFields) -> bool:
-    try:
-        return not entry.subresource and "f:unschedulable" in owned_fields(entry).spec
-    except ValueError:
-        return False
+def _has_cordon(owned: OwnedFields) -> bool:
+    return "f:unschedulable" in owned.spec

@@ -17,7 +17,6 @@ from libs.contracts.node import (
     NodeRequest,
     UpgradeState,
 )
-from libs.contracts.rollout import RolloutStatus
 from libs.ctl.failures import ExitCode, Failure
 from libs.kube.views import Metadata
 
@@ -34,29 +33,6 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: the object is as wanted."""
     risk: str = ""
     """What happens to nodes; empty if nothing is changed on them."""
-
-
-def release(pool: str, status: RolloutStatus, target: str, version: str, failures: int) -> Edit:
-    """Accept failures of a target, which ends its halt; refuse a number that would not."""
-    record = status.targets.get(target)
-    if record is None or len(record.failed) < record.accepted + record.threshold:
-        raise Failure(
-            ExitCode.REFUSED, f"{version} is not halted in {pool}: there is nothing to release"
-        )
-    needed = len(record.failed) - record.threshold + 1
-    if failures < needed:
-        raise Failure(
-            ExitCode.REFUSED,
-            f"{pool} would stay halted: {len(record.failed)} nodes failed on {version} and"
-            f" {record.threshold} more halt it again; accept {needed} failures at least",
-        )
-    more = failures + record.threshold - len(record.failed)
-    nodes = "1 more node" if more == 1 else f"up to {more} more nodes"
-    return Edit(
-        done=f"{pool} is released: {failures} failures of {version} are accepted",
-        patch={"spec": {"release": {"target": target, "failures": failures}}},
-        risk=f"{nodes} of {pool} may fail on {version} before it halts again",
-    )
 
 
 def retry(metadata: Metadata) -> Edit:

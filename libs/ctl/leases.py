@@ -12,11 +12,9 @@ from libs.contracts.node import (
 from libs.contracts.queries import HeldNode
 from libs.ctl.edits import Edit, record_of
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.text import clock_time
+from libs.ctl.text import clock_time, plain
 from libs.kube.views import Metadata
 
-_LONGEST = 200
-"""Characters of a name or a reason that are written."""
 _LATEST = 1e11
 """A time that can still be shown; people may write any number."""
 _UNREADABLE = "cannot be read"
@@ -71,7 +69,7 @@ def take(metadata: Metadata, *, who: str, reason: str, at: float) -> Edit:
             f" `sluice lease return {name}`",
         )
     held = held_of(metadata)
-    if held is not None and held.who != _plain(who):
+    if held is not None and held.who != plain(who):
         raise Failure(ExitCode.REFUSED, f"{name} is not free: {describe(held)}")
     if held is not None:
         return Edit(done=f"unchanged: {describe(held)}")
@@ -81,8 +79,8 @@ def take(metadata: Metadata, *, who: str, reason: str, at: float) -> Edit:
         owner=LeaseOwner.HUMAN,
         token=record.token if record is not None else 0,
         since=at,
-        who=_plain(who),
-        reason=_plain(reason),
+        who=plain(who),
+        reason=plain(reason),
     )
     if lease is None:
         return Edit(
@@ -95,12 +93,6 @@ def take(metadata: Metadata, *, who: str, reason: str, at: float) -> Edit:
         f" `sluice why {name}` shows when",
         patch=_annotations({LEASE_CLAIM_ANNOTATION: encode(taken).decode()}),
     )
-
-
-def _plain(text: str) -> str:
-    """Return text that needs no escapes in JSON, by which the API server checks the owner."""
-    plain = text.replace("\\", "/").replace('"', "'")
-    return "".join(each if each.isprintable() else " " for each in plain)[:_LONGEST].strip()
 
 
 def give_back(metadata: Metadata, *, who: str) -> Edit:
@@ -121,7 +113,7 @@ def give_back(metadata: Metadata, *, who: str) -> Edit:
     risk = f"{name} is drained and upgraded if its pool wants another driver"
     if held is None:
         risk = f"the lease of {name} cannot be read, so nobody knows who has the node; {risk}"
-    elif held.who != _plain(who):
+    elif held.who != plain(who):
         risk = f"{describe(held)}, and may be at work on it; {risk}"
     elif held.waits:
         risk = ""

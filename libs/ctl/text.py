@@ -8,6 +8,8 @@ from typing import Final
 from libs.contracts.rollout import SHORT_TARGET
 
 _DIGEST: Final = re.compile(r"\b[0-9a-f]{32}\b")
+_LONGEST: Final = 200
+"""Characters of a name or a reason that are written."""
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SUFFIXES: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)")
@@ -16,6 +18,14 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)")
 def printable(text: str) -> str:
     """Replace what would control the terminal: parts of the text come from nodes."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def plain(text: str) -> str:
+    """Return what a person wrote, cut, and as text that needs no escapes in JSON: by that the API
+    server checks the owner of a lease.
+    """
+    unescaped = text.replace("\\", "/").replace('"', "'")
+    return "".join(each if each.isprintable() else " " for each in unescaped)[:_LONGEST].strip()
 
 
 def duration(seconds: float | None) -> str:

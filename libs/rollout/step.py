@@ -81,8 +81,7 @@ def constrain(
     """Replace the outcome by a wait if the pool does not allow it now."""
     constraints = evaluation.constraints
     if constraints.frozen:
-        detail = "the Rollout is frozen (spec.brake: Freeze), or was a moment ago"
-        return wait(WaitCode.FROZEN, detail, now)
+        return wait(WaitCode.FROZEN, constraints.frozen, now)
     if node.uid in evaluation.withdrawn:
         return withdrawn_entry_wait(evaluation, now)
     if node.uid in evaluation.kept and evaluation.blocked_by is not None:

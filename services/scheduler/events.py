@@ -23,7 +23,6 @@ from libs.contracts.events import (
 )
 from libs.contracts.node import MigState, NodeRecord, WaitCode
 from libs.contracts.queries import PlanAnswer
-from libs.contracts.rollout import RolloutPhase
 from libs.kube.events import InvolvedObject
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import Notice, Step, Wait, WriteNode, WriteRollout
@@ -36,6 +35,7 @@ from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
 from services.scheduler.plan_events import plan_events
 from services.scheduler.resources import ROLLOUTS, Rollout
+from services.scheduler.rollout_texts import brake_text, phase_text, release_text, released
 from services.scheduler.wait_events import LastWait, WaitEvents
 
 REASON: Final = "GPUDriverUpgrade"
@@ -304,7 +304,7 @@ class UpgradeEvents:
             total=status.counts.total,
         )
         created = "Rollout created; its status shows the progress"
-        text = created if old is None else _phase_text(change)
+        text = created if old is None else phase_text(change)
         self._publisher.publish(
             change,
             id=f"rollout/{write.pool}/{revision}",
@@ -315,10 +315,14 @@ class UpgradeEvents:
         """Report a brake that was set, and a halt that was released."""
         if before is None or after is None or before.metadata.uid != after.metadata.uid:
             return
-        self._spec_changed(after, "brake", before.spec.brake.value, after.spec.brake.value)
-        self._spec_changed(after, "release", _release_text(before), _release_text(after))
+        self._spec_changed(
+            after, "brake", before.spec.brake.value, after.spec.brake.value, brake_text(after)
+        )
+        self._spec_changed(after, "release", released(before), released(after), release_text(after))
 
-    def _spec_changed(self, rollout: Rollout, field: str, before: str, after: str) -> None:
+    def _spec_changed(
+        self, rollout: Rollout, field: str, before: str, after: str, text: str
+    ) -> None:
         if before == after:
             return
         metadata, status = rollout.metadata, rollout.status
@@ -335,9 +339,7 @@ class UpgradeEvents:
         self._publisher.publish(
             change,
             id=f"{field}/{metadata.uid}/{metadata.generation}",
-            message=self._named(f"{metadata.name}: spec.{field} was set to {after}")
-            if after
-            else f"{metadata.name}: spec.{field} was removed",
+            message=self._named(f"{metadata.name}: {text}"),
         )
 
     def _publish(
@@ -372,26 +374,6 @@ def _is_change(before: Wait | None, wait: Wait | None) -> bool:
     if before is None or wait is None or before.code != wait.code:
         return before is not wait
     return is_for_people(wait.code, wait.who) and not is_for_people(before.code, before.who)
-
-
-def _phase_text(change: RolloutEvent) -> str:
-    if change.after == RolloutPhase.NO_NODES:
-        return change.because
-    if not change.target:
-        return "no driver is wanted on the nodes"
-    texts = {
-        RolloutPhase.PROVING: "must be validated on a few nodes before the others may start",
-        RolloutPhase.PROVEN: "is proven; the others may start within the limits of the policy",
-        RolloutPhase.POLICY_DELETED: "stays on its nodes, because the policy was deleted",
-        RolloutPhase.COMPLETE: f"is complete: on {change.done} of {change.total} nodes",
-        RolloutPhase.HALTED: f"is halted until spec.release is set: {change.because}",
-    }
-    return f"{change.target} {texts.get(RolloutPhase(change.after), change.after)}"
-
-
-def _release_text(rollout: Rollout) -> str:
-    release = rollout.spec.release
-    return "" if release is None else f"{release.failures} failures of {release.target}"
 
 
 def _node_reference(name: str, uid: str) -> InvolvedObject:

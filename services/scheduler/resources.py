@@ -14,6 +14,7 @@ from libs.contracts import rollout
 from libs.contracts.message import MalformedMessage, Message, decode
 from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod
 from libs.kube import views
+from libs.kube.authors import Author, brake_author, release_author
 from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
 from libs.policy import artefacts
@@ -300,6 +301,17 @@ class ConfigMap(views.Object, frozen=True, kw_only=True):
 class Rollout(Unmanaged, frozen=True, kw_only=True):
     spec: rollout.RolloutSpec = rollout.RolloutSpec()
     status: rollout.RolloutStatus = rollout.RolloutStatus()
+    brake_author: Author | None = None
+    """None: no program is recorded, also where the field was removed."""
+    release_author: Author | None = None
+
+    def __post_init__(self) -> None:
+        for name, author in (
+            ("brake_author", brake_author(self.metadata)),
+            ("release_author", release_author(self.metadata)),
+        ):
+            msgspec.structs.force_setattr(self, name, author)
+        super().__post_init__()
 
 
 NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from libs.contracts.rollout import SHORT_TARGET, Brake, TargetRecord
 from libs.ctl import brakes, edits
+from libs.ctl.brakes import Signature
 from libs.ctl.cluster import LABELLED_NODES, ROLLOUTS, Cluster, Rollout, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
@@ -42,7 +43,9 @@ class Halted:
         return f"{self.pool} --target {self.target[:SHORT_TARGET]} ({failed} failed)"
 
 
-def set_brake(access: Access, pool: str, brake: Brake, *, every: bool, yes: bool) -> None:
+def set_brake(
+    access: Access, pool: str, brake: Brake, *, reason: str, every: bool, yes: bool
+) -> None:
     """Set the brake of a pool, of the only one, or of all."""
 
     async def run() -> None:
@@ -50,11 +53,11 @@ def set_brake(access: Access, pool: str, brake: Brake, *, every: bool, yes: bool
             rollouts = await cluster.rollouts()
             names = chosen_pools(rollouts, pool, every=every, verb=_BRAKE_VERBS[brake])
             by_name = {each.metadata.name: each for each in rollouts}
-            person = await cluster.user()
+            by = Signature(user=await cluster.user(), reason=reason)
 
             def decide(seen: Rollout) -> Edit:
                 name = seen.metadata.name
-                return brakes.set_brake(name, seen.spec, seen.status, brake, person=person)
+                return brakes.set_brake(name, seen.spec, seen.status, brake, by=by)
 
             planned = [(name, decide(by_name[name])) for name in names]
             confirm([edit.risk for _, edit in planned], yes=yes)
@@ -90,7 +93,14 @@ def chosen_pools(
 
 
 def release(
-    access: Access, version: str, *, failures: int | None, pool: str, target: str, yes: bool
+    access: Access,
+    version: str,
+    *,
+    failures: int | None,
+    pool: str,
+    target: str,
+    reason: str,
+    yes: bool,
 ) -> None:
     """Accept failures of a version, which ends its halt."""
 
@@ -105,10 +115,11 @@ def release(
                 target=target,
             )
             accepted = len(halted.record.failed) if failures is None else failures
+            by = Signature(user=await cluster.user(), reason=reason)
 
             def decide(seen: Rollout) -> Edit:
-                return edits.release(
-                    halted.pool, seen.status, halted.target, halted.version, accepted
+                return brakes.release(
+                    halted.pool, seen.status, halted.target, halted.version, accepted, by=by
                 )
 
             (rollout,) = (each for each in rollouts if each.metadata.name == halted.pool)

@@ -10,6 +10,7 @@ from libs.ctl.options import Access
 Pool = Annotated[str, typer.Argument(metavar="[POOL]", help="By default the only one.")]
 Every = Annotated[bool, typer.Option("--all", help="All pools.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask what happens to nodes.")]
+Reason = Annotated[str, typer.Option(help="Why, for others to read.")]
 Nodes = Annotated[list[str], typer.Argument(metavar="NODE…", help="Full names of Nodes.")]
 
 
@@ -57,19 +58,21 @@ def start(
     driver_version.start(access, version, pool=pool, yes=yes)
 
 
-def pause(access: Access, pool: Pool = "", every: Every = False) -> None:
+def pause(access: Access, pool: Pool = "", every: Every = False, reason: Reason = "") -> None:
     """Start no more nodes; nodes in flight finish.
 
     \b
-    sluice upgrade pause
+    sluice upgrade pause --reason "GPUs fall off the bus"
     """
     from libs.contracts.rollout import Brake
     from libs.ctl.run.upgrade import set_brake
 
-    set_brake(access, pool, Brake.PAUSE, every=every, yes=True)
+    set_brake(access, pool, Brake.PAUSE, reason=reason, every=every, yes=True)
 
 
-def resume(access: Access, pool: Pool = "", every: Every = False, yes: Yes = False) -> None:
+def resume(
+    access: Access, pool: Pool = "", every: Every = False, reason: Reason = "", yes: Yes = False
+) -> None:
     """End a pause or a freeze: nodes start again within the budget.
 
     \b
@@ -78,19 +81,19 @@ def resume(access: Access, pool: Pool = "", every: Every = False, yes: Yes = Fal
     from libs.contracts.rollout import Brake
     from libs.ctl.run.upgrade import set_brake
 
-    set_brake(access, pool, Brake.NONE, every=every, yes=yes)
+    set_brake(access, pool, Brake.NONE, reason=reason, every=every, yes=yes)
 
 
-def freeze(access: Access, pool: Pool = "", every: Every = False) -> None:
+def freeze(access: Access, pool: Pool = "", every: Every = False, reason: Reason = "") -> None:
     """Let no node move, not even those in flight; timeouts stop.
 
     \b
-    sluice upgrade freeze
+    sluice upgrade freeze --reason "the storage is down"
     """
     from libs.contracts.rollout import Brake
     from libs.ctl.run.upgrade import set_brake
 
-    set_brake(access, pool, Brake.FREEZE, every=every, yes=True)
+    set_brake(access, pool, Brake.FREEZE, reason=reason, every=every, yes=True)
 
 
 def release(
@@ -105,6 +108,7 @@ def release(
     *,
     pool: Annotated[str, typer.Option(help="Where several pools have the version.")] = "",
     target: Annotated[str, typer.Option(help="Where the version is several targets.")] = "",
+    reason: Reason = "",
     yes: Yes = False,
 ) -> None:
     """End the halt of a driver version by accepting its failures.
@@ -114,7 +118,15 @@ def release(
     """
     from libs.ctl.run import upgrade
 
-    upgrade.release(access, version, failures=failures, pool=pool, target=target, yes=yes)
+    upgrade.release(
+        access,
+        version,
+        failures=failures,
+        pool=pool,
+        target=target,
+        reason=reason,
+        yes=yes,
+    )
 
 
 def retry(access: Access, nodes: Nodes, yes: Yes = False) -> None:

@@ -12,11 +12,11 @@ from rich.text import Text
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import WhyAnswer
 from libs.ctl.answers import NodeAnswer, NodeFact
-from libs.ctl.cordons import Cordoner
 from libs.ctl.leases import describe as describe_lease
 from libs.ctl.text import clock_time, duration
 from libs.ctl.views.layout import cut, fact, heading, line
 from libs.ctl.views.status import node_note, sources_view
+from libs.kube.authors import Author
 
 _FIELD: Final = re.compile(
     r"by (setting )?spec\.(brake|release) of the Rollout( to None)?"
@@ -110,13 +110,12 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
         yield fact("note", note)
 
 
-def _cordon(cordoner: Cordoner | None, now: float) -> str:
+def _cordon(author: Author | None, now: float) -> str:
     means = "no new pods are scheduled on the node"
-    if cordoner is None:
+    if author is None:
         return means
-    before = cordoner.before
-    ago = "" if before is None else f" at least {duration(now - before)} ago"
-    return f"{means}; set by {cordoner.name}{ago}"
+    ago = "" if author.at is None else f", at least {duration(now - author.at)} ago"
+    return f"{means}; set by {author.name}{ago}"
 
 
 def _shown_conditions(answer: NodeAnswer, wide: bool) -> tuple[NodeFact, ...]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
-from libs.contracts.rollout import Brake, left_out
+from libs.contracts.rollout import Brake, braked, left_out
 from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
@@ -83,7 +83,7 @@ def _pool_row(pool: Pool) -> tuple[str, ...]:
 def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
     if pool.brake != Brake.NONE:
         yield fact(f"{pool.name} brake", _brake(pool, now))
-    if pool.because:
+    if pool.because and not _is_told_by_brake(pool):
         yield fact(f"{pool.name} {pool.phase}", pool.because)
     if pool.waits:
         waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
@@ -111,11 +111,21 @@ def _above_limit(pool: Pool, nodes: Iterable[NodeRow]) -> Iterator[RenderableTyp
         yield fact(f"{pool.name} in flight", f"more than maxUnavailable ({limit}): {why}")
 
 
+def _is_told_by_brake(pool: Pool) -> bool:
+    """Whether a pool's reason is its brake, with who set it."""
+    brake, author = Brake(pool.brake), pool.brake_set
+    if author is None:
+        return pool.because == braked(pool.name, brake)
+    return pool.because == braked(pool.name, brake, by=author.name, reason=author.reason)
+
+
 def _brake(pool: Pool, now: float) -> str:
-    if (setter := pool.brake_set) is None:
-        return pool.brake
-    ago = "" if setter.at is None else f" {duration(now - setter.at)} ago"
-    return f"{pool.brake}, set by {setter.name}{ago}"
+    ends = f"`sluice upgrade resume {pool.name}` ends it"
+    if (author := pool.brake_set) is None:
+        return f"{pool.brake}; {ends}"
+    ago = "" if author.at is None else f" {duration(now - author.at)} ago"
+    reason = f": {author.reason}" if author.reason else ""
+    return f"{pool.brake}, set by {author.name}{ago}{reason}; {ends}"
 
 
 def held_view(held: Sequence[HeldNode]) -> Iterator[RenderableType]:

@@ -7,8 +7,9 @@ import msgspec
 from rich.console import Console
 
 from libs.contracts.rollout import Brake
-from libs.ctl import brakes, edits
+from libs.ctl import brakes
 from libs.ctl.answers import NodeAnswer
+from libs.ctl.brakes import Signature
 from libs.ctl.cluster import ROLLOUTS, Cluster, Rollout
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
@@ -35,7 +36,9 @@ def planned_write(
     """Return what a key writes; fail with the reason why it cannot be written."""
     pool = _chosen_pool(watched, screen)
     rollout = state.rollouts[pool]
-    decide = _release(rollout, state) if action is Action.RELEASE else _brake(pool, action, person)
+    by = Signature(user=person)
+    is_release = action is Action.RELEASE
+    decide = _release(rollout, state, by) if is_release else _brake(pool, action, by)
     return Write(pool=pool, decide=decide, planned=decide(rollout))
 
 
@@ -54,16 +57,16 @@ def _chosen_pool(watched: Watched, screen: Screen) -> str:
     return pool
 
 
-def _brake(pool: str, action: Action, person: str) -> Callable[[Rollout], Edit]:
+def _brake(pool: str, action: Action, by: Signature) -> Callable[[Rollout], Edit]:
     brake = Brake.PAUSE if action is Action.PAUSE else Brake.NONE
 
     def decide(seen: Rollout) -> Edit:
-        return brakes.set_brake(pool, seen.spec, seen.status, brake, person=person)
+        return brakes.set_brake(pool, seen.spec, seen.status, brake, by=by)
 
     return decide
 
 
-def _release(rollout: Rollout, state: FleetState) -> Callable[[Rollout], Edit]:
+def _release(rollout: Rollout, state: FleetState, by: Signature) -> Callable[[Rollout], Edit]:
     halted = halted_targets([rollout], lambda target: version_name(target, state.versions))
     wanted = [each for each in halted if each.target == rollout.status.target] or halted
     pool = rollout.metadata.name
@@ -77,7 +80,7 @@ def _release(rollout: Rollout, state: FleetState) -> Callable[[Rollout], Edit]:
 
     def decide(seen: Rollout) -> Edit:
         failures = len(chosen.record.failed)
-        return edits.release(pool, seen.status, chosen.target, chosen.version, failures)
+        return brakes.release(pool, seen.status, chosen.target, chosen.version, failures, by=by)
 
     return decide
 

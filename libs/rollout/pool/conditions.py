@@ -20,6 +20,7 @@ from libs.contracts.rollout import (
     RolloutPhase,
     RolloutSpec,
     RolloutStatus,
+    braked,
 )
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
@@ -76,8 +77,7 @@ def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
         who = "an administrator, by setting spec.brake of the Rollout to None"
         return Pause(PauseReason.REBUILT, BlockReason(WaitCode.PAUSED, detail, who))
     if spec_of(pool).brake is Brake.PAUSE:
-        detail = f"Rollout {key} is paused (spec.brake: Pause)"
-        return Pause(PauseReason.BRAKE, BlockReason(WaitCode.PAUSED, detail))
+        return Pause(PauseReason.BRAKE, BlockReason(WaitCode.PAUSED, _brake_detail(pool)))
     if pool.errors:
         who = "the author of the policy or of its RolloutStrategy"
         block = BlockReason(WaitCode.PAUSED, "; ".join(pool.errors), who)
@@ -98,8 +98,22 @@ def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
 def pause_detail(pool: PoolView, pause: Pause | None) -> str:
     """Return why nothing starts, as far as the target is not halted; empty: nodes may start."""
     if spec_of(pool).brake is Brake.FREEZE:
-        return f"Rollout {pool.key} is frozen (spec.brake: Freeze)"
+        return _brake_detail(pool)
     return "" if pause is None else pause.block.detail
+
+
+def frozen_detail(pool: PoolView) -> str:
+    """Return why no node moves; the time of a freeze is recorded just after its end."""
+    if spec_of(pool).brake is Brake.FREEZE:
+        return _brake_detail(pool)
+    return f"Rollout {pool.key} was frozen until a moment ago"
+
+
+def _brake_detail(pool: PoolView) -> str:
+    rollout, brake = pool.rollout, spec_of(pool).brake
+    if rollout is None:
+        return braked(pool.key, brake)
+    return braked(pool.key, brake, by=rollout.brake_set_by, reason=rollout.brake_reason)
 
 
 def is_rebuilt(pool: PoolView, tally: PoolTally) -> bool:

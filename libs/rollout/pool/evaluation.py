@@ -21,7 +21,7 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.shapes import scaled_value
 from libs.rollout.limits import stale_source
 from libs.rollout.pool import harm
-from libs.rollout.pool.conditions import Pause, PauseReason, pool_pause, spec_of
+from libs.rollout.pool.conditions import Pause, PauseReason, frozen_detail, pool_pause, spec_of
 from libs.rollout.pool.contribution import NodeContribution
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.fleet import Instant
@@ -109,7 +109,7 @@ def evaluate_pool(
             may_mark_required=is_enabled
             and not (pool.gone or pool.errors or now.visibility.foreign_operator),
             paused="" if pause is None else pause.block.detail,
-            frozen=frozen,
+            frozen=frozen_detail(pool) if frozen else "",
             frozen_seconds=_frozen_seconds(stored, now.at),
             in_flight=stored.in_flight,
             halted=halted,

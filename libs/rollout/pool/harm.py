@@ -83,7 +83,10 @@ def _validated(record: TargetRecord, validated: Iterable[str], now: float) -> Ta
 def halted_reason(record: TargetRecord) -> str:
     if not is_halted(record):
         return ""
-    return f"{len(record.failed)} of {allowance(record)} allowed failures"
+    count, limit = len(record.failed), allowance(record)
+    accepted = f" {record.threshold}, {record.accepted} accepted" if record.accepted else ""
+    nodes = "1 node" if count == 1 else f"{count} nodes"
+    return f"by Sluice, as {nodes} failed and the limit is {limit} (failureThreshold{accepted})"
 
 
 def last_good(targets: dict[str, TargetRecord]) -> str:

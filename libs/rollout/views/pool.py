@@ -18,8 +18,8 @@ class PoolConstraints(msgspec.Struct, frozen=True, kw_only=True):
     """Needed upgrades are written as `upgrade-required`; False where no node was ever upgraded."""
     paused: str = ""
     """Why nothing starts, for a person; empty: nodes may start."""
-    frozen: bool = False
-    """No node changes its state, and deadlines are extended."""
+    frozen: str = ""
+    """Why no node changes its state, and deadlines are extended, for a person; empty: they do."""
     frozen_seconds: float = 0.0
     """How long the pool was frozen in total: deadlines move by what was added after they were set.
     """
@@ -69,6 +69,9 @@ class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     revision: str
     spec: RolloutSpec = RolloutSpec()
+    brake_set_by: str = ""
+    """Who set the brake, as far as known, and why: for people only."""
+    brake_reason: str = ""
     generation: int = 0
     status: RolloutStatus = RolloutStatus()
     has_finalizer: bool = False

@@ -227,11 +227,13 @@ def _evictions(state: NodeState, pods: Iterable[Pod] | None) -> tuple[PodEvictio
 
 
 def rollout_view(rollout: Rollout, *, writing: bool) -> RolloutView:
-    metadata = rollout.metadata
+    metadata, author = rollout.metadata, rollout.brake_author
     return RolloutView(
         uid=metadata.uid,
         revision=metadata.resource_version,
         spec=rollout.spec,
+        brake_set_by="" if author is None else author.name,
+        brake_reason="" if author is None else author.reason,
         generation=metadata.generation,
         status=rollout.status,
         has_finalizer=FINALIZER in metadata.finalizers,

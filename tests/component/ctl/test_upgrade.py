@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
@@ -49,14 +50,17 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_a_person_stops_and_continues_a_rollout_without_nats(world: World) -> None:
     await world.add_rollout(**rollout_status())
     for verb, brake in (("pause", "Pause"), ("freeze", "Freeze"), ("resume", "None")):
-        confirmed = ["--yes"] if verb == "resume" else []
-        ended = await world.run("upgrade", verb, *confirmed, USER="alice")
+        options = ["--yes"] if verb == "resume" else ["--reason", "bad driver"]
+        ended = await world.run("upgrade", verb, *options, USER="alice")
         assert (ended.code, ended.err) == (ExitCode.DONE, "")
         assert ended.out.startswith(f"{POOL} ")
         assert (await world.rollout())["spec"]["brake"] == brake
         out = (await world.run("status")).out
-        told = f"  {POOL} brake: {brake}, set by alice " in out
+        told = f"  {POOL} brake: {brake}, set by alice@{gethostname()} " in " ".join(
+            out.split("\n")
+        )
         assert told is (verb != "resume"), out
+        assert ("bad driver" in out) is (verb != "resume"), out
     revision = (await world.rollout())["metadata"]["resourceVersion"]
     again = await world.run("upgrade", "resume", "--yes")
     assert again.out.endswith("; unchanged\n")

@@ -241,14 +241,15 @@ async def test_a_set_brake_and_a_released_halt_are_published(world: World) -> No
         {"release": {"target": target, "failures": 2}},
         {"brake": "None", "release": None},
     ):
-        await world.patch(resources.ROLLOUTS, POOL, {"spec": spec})
+        await world.patch(resources.ROLLOUTS, POOL, {"spec": spec}, manager="kubectl-edit")
         await world.sleep(5)
-    bodies = [event.open() for event in await world.bus_events()]
-    changes = [
-        (body.because, body.before, body.after)
-        for body in bodies
-        if isinstance(body, RolloutEvent) and body.because in ("brake", "release")
+    events = [
+        (event.message, body)
+        for event in await world.bus_events()
+        if isinstance(body := event.open(), RolloutEvent) and body.because in ("brake", "release")
     ]
+    assert events[0][0] == f"{POOL}: paused by somebody with kubectl (spec.brake: Pause)"
+    changes = [(body.because, body.before, body.after) for _, body in events]
     accepted = f"2 failures of {target}"
     assert changes == [
         ("brake", "None", "Pause"),

@@ -1,32 +1,28 @@
-"""The brake of a pool: what sets it, and who is said to have set it."""
+"""The brake of a pool, and the release of a halt: what is written, and with whose name."""
 
-import msgspec
 import pytest
 
-from libs.contracts.rollout import Brake, RolloutPhase, RolloutSpec, RolloutStatus
-from libs.ctl.brakes import SETTER, BrakeSetter, brake_setter, set_brake
+from libs.contracts.rollout import (
+    BRAKE_REASON,
+    BRAKE_SET_BY,
+    RELEASE_REASON,
+    RELEASE_SET_BY,
+    Brake,
+    RolloutPhase,
+    RolloutSpec,
+    RolloutStatus,
+    TargetRecord,
+)
+from libs.ctl.brakes import Signature, release, set_brake
 from libs.ctl.edits import Edit
-from libs.kube.views import ManagedFields, Metadata
+from libs.ctl.failures import ExitCode, Failure
 
-PAUSED = RolloutSpec(brake=Brake.PAUSE)
-AT, NOON = "2027-01-15T12:00:00Z", 1_800_014_400.0
+ALICE = Signature(user="alice", reason="bad \x1b driver")
+TARGET = "a" * 32
 
 
 def edit(spec: RolloutSpec, brake: Brake, phase: RolloutPhase = RolloutPhase.PROVING) -> Edit:
-    return set_brake("gpus", spec, RolloutStatus(phase=phase), brake, person="alice")
-
-
-def entry(manager: str, fields: str, **changes: str) -> ManagedFields:
-    raw = msgspec.Raw(fields.encode())
-    return ManagedFields(manager=manager, time=AT, fields_v1=raw, **changes)
-
-
-def setter(manager: str, spec: RolloutSpec = PAUSED) -> BrakeSetter | None:
-    """Return who set the brake that this manager wrote last, after alice had set one."""
-    scheduler = entry("sluice-scheduler", '{"f:spec":{"f:brake":{}}}', subresource="status")
-    fields = (scheduler, entry("other", "[]"), entry(manager, '{"f:spec":{"f:brake":{}}}'))
-    metadata = Metadata(name="gpus", annotations={SETTER: "alice"}, managed_fields=fields)
-    return brake_setter(metadata, spec)
+    return set_brake("gpus", spec, RolloutStatus(phase=phase), brake, by=ALICE)
 
 
 def test_only_to_resume_needs_a_confirmation() -> None:
@@ -35,25 +31,51 @@ def test_only_to_resume_needs_a_confirmation() -> None:
     frozen = RolloutSpec(brake=Brake.FREEZE)
     assert edit(frozen, Brake.NONE).risk
     assert not edit(frozen, Brake.NONE, RolloutPhase.COMPLETE).risk
+    assert not edit(frozen, Brake.NONE, RolloutPhase.NO_NODES).risk
     same = edit(frozen, Brake.FREEZE)
     assert same.patch == {}
     assert same.done == "gpus is already frozen: no node moves, and timeouts stop; unchanged"
 
 
-def test_a_brake_is_written_with_who_set_it_and_its_end_without() -> None:
-    assert edit(RolloutSpec(), Brake.PAUSE).patch["metadata"] == {"annotations": {SETTER: "alice"}}
-    assert edit(PAUSED, Brake.NONE).patch["metadata"] == {"annotations": {SETTER: None}}
-
-
 @pytest.mark.parametrize(
-    ("manager", "who"), [("kubectl-sluice", "alice"), ("kubectl-edit", "kubectl-edit")]
+    ("spec", "brake"),
+    [(RolloutSpec(), Brake.PAUSE), (RolloutSpec(brake=Brake.PAUSE), Brake.NONE)],
 )
-def test_a_person_is_named_only_while_this_command_wrote_the_brake_last(
-    manager: str, who: str
+def test_a_brake_and_its_end_are_written_with_the_user_and_the_reason(
+    spec: RolloutSpec, brake: Brake
 ) -> None:
-    assert setter(manager) == BrakeSetter(name=who, at=NOON)
+    annotations = edit(spec, brake).patch["metadata"]["annotations"]
+    assert annotations == {BRAKE_SET_BY: "alice", BRAKE_REASON: "bad   driver"}
 
 
-def test_without_a_brake_or_a_record_of_it_there_is_nobody_to_name() -> None:
-    assert setter("kubectl-sluice", RolloutSpec()) is None
-    assert brake_setter(Metadata(name="gpus", annotations={SETTER: "alice"}), PAUSED) is None
+def test_a_brake_without_a_reason_removes_that_of_the_one_before() -> None:
+    by = Signature(user="bob")
+    patch = set_brake("gpus", RolloutSpec(), RolloutStatus(), Brake.PAUSE, by=by).patch
+    assert patch["metadata"]["annotations"] == {BRAKE_SET_BY: "bob", BRAKE_REASON: None}
+
+
+def refused(status: RolloutStatus, failures: int) -> str:
+    with pytest.raises(Failure) as failure:
+        release("gpus", status, TARGET, "580", failures, by=ALICE)
+    assert failure.value.code is ExitCode.REFUSED
+    return str(failure.value)
+
+
+@pytest.mark.parametrize(("threshold", "failed", "least"), [(1, 1, 1), (1, 3, 3), (3, 3, 1)])
+def test_a_release_accepts_as_many_failures_as_end_the_halt(
+    threshold: int, failed: int, least: int
+) -> None:
+    record = TargetRecord(threshold=threshold, failed=tuple(f"u{each}" for each in range(failed)))
+    status = RolloutStatus(targets={TARGET: record})
+    assert f"accept {least} failure" in refused(status, least - 1)
+    released = release("gpus", status, TARGET, "580", least, by=ALICE)
+    assert released.patch["spec"] == {"release": {"target": TARGET, "failures": least}}
+    annotations = released.patch["metadata"]["annotations"]
+    assert annotations == {RELEASE_SET_BY: "alice", RELEASE_REASON: "bad   driver"}
+    assert f"{least + threshold - failed} more node" in released.risk
+
+
+def test_a_target_that_is_not_halted_is_not_released() -> None:
+    status = RolloutStatus(targets={TARGET: TargetRecord(threshold=2, failed=("u1",))})
+    assert "is not halted" in refused(status, 5)
+    assert "is not halted" in refused(RolloutStatus(), 5)

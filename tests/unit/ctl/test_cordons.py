@@ -3,11 +3,13 @@
 import msgspec
 import pytest
 
-from libs.ctl.cordons import Cordoner, cordoned_by
+from libs.ctl.cordons import cordoned_by
+from libs.kube.authors import Author
 from libs.kube.views import ManagedFields, Metadata, Node, NodeSpec
 
 FIRST, LATER = "2027-01-15T12:00:00Z", "2027-01-15T13:00:00Z"
 NOON, ONE = 1_800_014_400.0, 1_800_018_000.0
+BY_KUBECTL = "somebody with kubectl"
 CORDON = '{"f:spec":{"f:unschedulable":{}}}'
 
 
@@ -16,7 +18,7 @@ def entry(manager: str, time: str, fields: str = CORDON, **changes: str) -> Mana
     return ManagedFields(manager=manager, time=time, fields_v1=raw, **changes)
 
 
-def by(*entries: ManagedFields, unschedulable: bool = True) -> Cordoner | None:
+def by(*entries: ManagedFields, unschedulable: bool = True) -> Author | None:
     metadata = Metadata(name="node-1", managed_fields=entries)
     return cordoned_by(Node(metadata=metadata, spec=NodeSpec(unschedulable=unschedulable)))
 
@@ -24,16 +26,14 @@ def by(*entries: ManagedFields, unschedulable: bool = True) -> Cordoner | None:
 @pytest.mark.parametrize(
     ("managers", "who"),
     [
-        ({"kubectl": FIRST}, Cordoner(name="kubectl", before=NOON)),
-        ({"kubectl": FIRST, "sluice-scheduler": LATER}, Cordoner(name="kubectl", before=NOON)),
-        ({"sluice-scheduler": LATER}, Cordoner(name="Sluice")),
-        ({"autoscaler": LATER, "kubectl": FIRST}, Cordoner(name="autoscaler", before=ONE)),
-        ({"kubectl": ""}, Cordoner(name="kubectl")),
+        ({"kubectl": FIRST}, Author(name=BY_KUBECTL, at=NOON)),
+        ({"kubectl": FIRST, "sluice-scheduler": LATER}, Author(name=BY_KUBECTL, at=NOON)),
+        ({"sluice-scheduler": LATER}, Author(name="Sluice")),
+        ({"autoscaler": LATER, "kubectl": FIRST}, Author(name="somebody with autoscaler", at=ONE)),
+        ({"kubectl": ""}, Author(name=BY_KUBECTL)),
     ],
 )
-def test_the_last_other_program_comes_before_sluice(
-    managers: dict[str, str], who: Cordoner
-) -> None:
+def test_the_last_other_program_comes_before_sluice(managers: dict[str, str], who: Author) -> None:
     assert by(*(entry(name, at) for name, at in managers.items())) == who
 
 

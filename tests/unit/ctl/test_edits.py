@@ -16,18 +16,12 @@ from libs.contracts.node import (
     NodeLease,
     NodeRecord,
 )
-from libs.contracts.rollout import (
-    RolloutStatus,
-    TargetRecord,
-)
 from libs.ctl import edits
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.versions import TARGET_ANNOTATION
 from libs.kube.views import Metadata
 from libs.policy.render import rendered
-
-TARGET = "a" * 32
 
 
 def node(state: str = "", *, record: bool = False, lease: LeaseOwner | None = None) -> Metadata:
@@ -47,26 +41,6 @@ def refused(decide: Callable[..., Edit], *arguments: Any) -> str:
         decide(*arguments)
     assert failure.value.code is ExitCode.REFUSED
     return str(failure.value)
-
-
-@pytest.mark.parametrize(("threshold", "failed", "least"), [(1, 1, 1), (1, 3, 3), (3, 3, 1)])
-def test_a_release_accepts_as_many_failures_as_end_the_halt(
-    threshold: int, failed: int, least: int
-) -> None:
-    record = TargetRecord(threshold=threshold, failed=tuple(f"u{each}" for each in range(failed)))
-    status = RolloutStatus(targets={TARGET: record})
-    problem = refused(edits.release, "gpus", status, TARGET, "580", least - 1)
-    assert f"accept {least} failures at least" in problem
-    edit = edits.release("gpus", status, TARGET, "580", least)
-    assert edit.patch == {"spec": {"release": {"target": TARGET, "failures": least}}}
-    more = least + threshold - failed
-    assert f"{more} more node" in edit.risk
-
-
-def test_a_target_that_is_not_halted_is_not_released() -> None:
-    status = RolloutStatus(targets={TARGET: TargetRecord(threshold=2, failed=("u1",))})
-    assert "is not halted" in refused(edits.release, "gpus", status, TARGET, "580", 5)
-    assert "is not halted" in refused(edits.release, "gpus", RolloutStatus(), TARGET, "580", 5)
 
 
 @pytest.mark.parametrize("state", ["upgrade-done", "upgrade-failed"])

@@ -3,7 +3,7 @@
 import io
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from rich.console import Console, RenderableType
 
 from libs.audit import TITLES
@@ -26,13 +26,13 @@ from libs.ctl.answers import (
     Status,
     node_answer,
 )
-from libs.ctl.cordons import Cordoner
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import Changes, event_line
 from libs.ctl.views.gpus import gpus_view
 from libs.ctl.views.node import node_view
 from libs.ctl.views.status import node_note, status_view
 from libs.kube import views
+from libs.kube.authors import Author
 
 NOW = 1_800_000_000.0
 KUBERNETES = Source(name="Kubernetes (https://api)", gives="pools and nodes", age=0.0)
@@ -68,6 +68,7 @@ STATUS = Status(
             phase="Halted",
             because="two nodes failed validation on node-1 and on node-2 \x1b[31m",
             brake="Pause",
+            brake_set=Author(name="alice", at=NOW - 300, reason="bad driver"),
             counts=asdict(Counts(total=12, done=3, in_flight=1, failed=2, skipped=1)),
             waits={"budget": 2, "halted": 4},
             budget="2 of at most 2 nodes are unavailable: node-2, node-3",
@@ -84,7 +85,8 @@ STATUS = Status(
 STATUS_80 = """\
 POOL  DRIVER     PHASE   DONE  IN FLIGHT  FAILED
 gpus  580.95.05  Halted  3/12          1       2
-  gpus brake: Pause
+  gpus brake: Pause, set by alice 5 min ago: bad driver; `sluice upgrade resume
+  gpus` ends it
   gpus Halted: two nodes failed validation on node-1 and on node-2 �[31m
   gpus waits: 4 halted, 2 budget
   gpus budget: 2 of at most 2 nodes are unavailable: node-2, node-3
@@ -107,7 +109,9 @@ gpus
   done: 3/12
   in flight: 1
   failed: 2
-  gpus brake: Pause
+  gpus brake: Pause, set by alice 5 min
+  ago: bad driver; `sluice upgrade
+  resume gpus` ends it
   gpus Halted: two nodes failed
   validation on node-1 and on node-2
   �[31m
@@ -279,13 +283,32 @@ def test_events_of_waits_that_are_over_are_said_to_be_earlier() -> None:
     assert "earlier: " not in told(None)
 
 
+def test_a_brake_is_told_once_with_who_set_it_and_what_ends_it() -> None:
+    def told(author: Author | None, because: str) -> str:
+        (pool,) = STATUS.pools
+        braked = replace(pool, phase="Proven", because=because, brake_set=author)
+        status = replace(STATUS, pools=(braked,), nodes=())
+        return text(status_view(status, now=NOW, width=200), 200)
+
+    alice = Author(name="alice", at=NOW - 300, reason="bad driver")
+    because = "Rollout gpus is paused by alice (spec.brake: Pause): bad driver"
+    ends = "`sluice upgrade resume gpus` ends it"
+    brake = f"  gpus brake: Pause, set by alice 5 min ago: bad driver; {ends}\n"
+    assert brake in told(alice, because)
+    assert "gpus Proven" not in told(alice, because)
+    assert "  gpus Proven: Rollout gpus was lost" in told(alice, "Rollout gpus was lost")
+    unknown = told(None, "Rollout gpus is paused (spec.brake: Pause)")
+    assert f"  gpus brake: Pause; {ends}\n" in unknown
+    assert "gpus Proven" not in unknown
+
+
 def test_who_cordoned_a_node_is_said_as_far_as_it_is_known() -> None:
-    def told(cordoner: Cordoner | None) -> str:
+    def told(author: Author | None) -> str:
         answer = NodeAnswer(
             node=node("node-2"),
             ready=True,
             cordoned=True,
-            cordon_set=cordoner,
+            cordon_set=author,
             labels={},
             conditions=(),
             events=(),
@@ -296,9 +319,9 @@ def test_who_cordoned_a_node_is_said_as_far_as_it_is_known() -> None:
 
     means = "  cordon: no new pods are scheduled on the node"
     assert f"{means}\n" in told(None)
-    assert f"{means}; set by kubectl\n" in told(Cordoner(name="kubectl"))
-    by_kubectl = Cordoner(name="kubectl", before=NOW - 300)
-    assert f"{means}; set by kubectl at least 5 min\n  ago\n" in told(by_kubectl)
+    assert f"{means}; set by Sluice\n" in told(Author(name="Sluice"))
+    by_helm = Author(name="somebody with x", at=NOW - 300)
+    assert f"{means}; set by somebody with x, at\n  least 5 min ago\n" in told(by_helm)
 
 
 def test_the_reason_stays_on_the_screen_whatever_has_happened() -> None:

@@ -114,7 +114,7 @@ FLIGHT = InFlight(node=NODE.name, token=1, target=NEW, since=NOW)
 ALL: tuple[Step | Wait | Candidate, ...] = (ACTS, WAITS, STARTS)
 
 
-def evaluation(*, leading: bool = True, frozen: bool = False, **changes: Any) -> PoolEvaluation:
+def evaluation(*, leading: bool = True, frozen: str = "", **changes: Any) -> PoolEvaluation:
     result = evaluate_pool(open_pool(), PoolTally(), instant(), leading=True)
     constraints = replace(result.constraints, leading=leading, frozen=frozen)
     return replace(result, constraints=constraints, **changes)
@@ -134,7 +134,7 @@ def test_outcomes_are_kept_in_an_open_pool() -> None:
 
 
 def test_a_freeze_holds_every_outcome() -> None:
-    frozen = evaluation(frozen=True, withdrawn=frozenset({NODE.uid}))
+    frozen = evaluation(frozen="it is frozen", withdrawn=frozenset({NODE.uid}))
     assert codes(frozen) == [WaitCode.FROZEN] * 3
 
 

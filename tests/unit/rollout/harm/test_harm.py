@@ -61,9 +61,16 @@ def test_when_a_target_is_halted(
     record = TargetRecord(threshold=threshold, accepted=accepted, failed=uids(failed))
     assert harm.is_halted(record) is expected
     assert harm.is_halted(replace(record, proven=True)) is expected
-    because = f"{failed} of {threshold + accepted} " if expected else ""
-    assert harm.halted_reason(record).startswith(because)
     assert bool(harm.halted_reason(record)) is expected
+
+
+def test_a_halt_is_told_with_its_author_its_failures_and_its_limit() -> None:
+    record = TargetRecord(threshold=1, failed=("a",))
+    text = "by Sluice, as 1 node failed and the limit is 1 (failureThreshold)"
+    assert harm.halted_reason(record) == text
+    accepted = TargetRecord(threshold=2, accepted=1, failed=("a", "b", "c"))
+    text = "by Sluice, as 3 nodes failed and the limit is 3 (failureThreshold 2, 1 accepted)"
+    assert harm.halted_reason(accepted) == text
 
 
 @pytest.mark.parametrize(
@@ -140,7 +147,7 @@ def test_a_changed_release_restarts_the_proof() -> None:
     assert updated(reopened, released(1), validated=("c",)).proven
     taken_back = updated(reopened, NONE)
     assert taken_back.accepted == 0
-    assert taken_back.halted_because.startswith("1 of 1 ")
+    assert taken_back.halted_because.startswith("by Sluice, as 1 node failed ")
 
 
 def test_the_last_good_target_is_the_newest_proven_one_without_a_halt() -> None:

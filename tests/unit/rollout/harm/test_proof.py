@@ -129,7 +129,7 @@ def test_a_halt_is_detected_before_anything_else() -> None:
     decision = decided(pool, broken, *candidates(3))
     status = written(decision)
     assert status.phase is RolloutPhase.HALTED
-    assert status.because.startswith("1 of 1 ")
+    assert status.because.startswith("by Sluice, as 1 node failed ")
     assert status.targets[NEW].failed == ("uid-broken",)
     assert {decision.waits[f"node-0{n}"].code for n in range(3)} == {WaitCode.HALTED}
 

@@ -17,7 +17,17 @@ from libs.contracts.rollout import (
 )
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.builders import candidate, decided, of_target, open_pool, written
-from tests.unit.rollout.builders import EPOCH, NEW, NOW, done, failed, instant, node, with_rollout
+from tests.unit.rollout.builders import (
+    EPOCH,
+    NEW,
+    NOW,
+    POOL,
+    done,
+    failed,
+    instant,
+    node,
+    with_rollout,
+)
 
 COMPLETE, HALTED, PAUSED = ConditionType.COMPLETE, ConditionType.HALTED, ConditionType.PAUSED
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
@@ -90,6 +100,22 @@ def test_the_condition_paused_names_what_holds_the_pool(
     paused = condition(status, PAUSED)
     assert (paused.status, paused.reason, paused.observed_generation) == (TRUE, reason, 2)
     assert paused.message
+
+
+@pytest.mark.parametrize(
+    ("brake", "state", "code"),
+    [(Brake.PAUSE, "paused", WaitCode.PAUSED), (Brake.FREEZE, "frozen", WaitCode.FROZEN)],
+)
+def test_status_and_waits_name_who_set_the_brake_and_why(
+    brake: Brake, state: str, code: WaitCode
+) -> None:
+    pool = settled(open_pool(record=of_target(), base=9), done(), candidate("n"))
+    pool = with_spec(pool, brake, brake_set_by="alice", brake_reason="bad driver")
+    decision = decided(pool, done(), candidate("n"))
+    text = f"Rollout {POOL} is {state} by alice (spec.brake: {brake.value}): bad driver"
+    assert written(decision).because == text
+    assert condition(written(decision), PAUSED).message == text
+    assert (decision.waits["n"].code, decision.waits["n"].detail) == (code, text)
 
 
 def test_a_policy_without_auto_upgrade_is_paused() -> None:

@@ -1,0 +1,58 @@
+"""What events say of a Rollout: a change of its phase, and what people set. Pure."""
+
+from typing import Final
+
+from libs.contracts.events import RolloutEvent
+from libs.contracts.rollout import Brake, RolloutPhase
+from libs.kube.authors import Author
+from services.scheduler.resources import Rollout
+
+_NOT_RECORDED: Final = "somebody, who is not recorded"
+"""The author of a removal: it leaves no trace in the object."""
+_BRAKES: Final = {Brake.NONE: "resumed", Brake.PAUSE: "paused", Brake.FREEZE: "frozen"}
+
+
+def phase_text(change: RolloutEvent) -> str:
+    """Return what a new phase or target means."""
+    if change.after == RolloutPhase.NO_NODES:
+        return change.because
+    if not change.target:
+        return "no driver is wanted on the nodes"
+    texts = {
+        RolloutPhase.PROVING: "must be validated on a few nodes before the others may start",
+        RolloutPhase.PROVEN: "is proven; the others may start within the limits of the policy",
+        RolloutPhase.POLICY_DELETED: "stays on its nodes, because the policy was deleted",
+        RolloutPhase.COMPLETE: f"is complete: on {change.done} of {change.total} nodes",
+        RolloutPhase.HALTED: f"is halted until spec.release is set: {change.because}",
+    }
+    return f"{change.target} {texts.get(RolloutPhase(change.after), change.after)}"
+
+
+def brake_text(rollout: Rollout) -> str:
+    """Return what the brake is now, who set it, and why."""
+    brake = rollout.spec.brake
+    done = _BRAKES.get(brake, "braked")
+    return _signed(f"{done} by", f"(spec.brake: {brake.value})", rollout.brake_author)
+
+
+def release_text(rollout: Rollout) -> str:
+    """Return which failures are accepted now, by whom, and why."""
+    accepted = released(rollout)
+    if not accepted:
+        return "spec.release was removed: no failure is accepted any more"
+    return _signed(f"{accepted} accepted by", "(spec.release)", rollout.release_author)
+
+
+def released(rollout: Rollout) -> str:
+    """Return which failures a person has accepted; empty: none."""
+    release = rollout.spec.release
+    if release is None:
+        return ""
+    failures = "1 failure" if release.failures == 1 else f"{release.failures} failures"
+    return f"{failures} of {release.target}"
+
+
+def _signed(done: str, field: str, author: Author | None) -> str:
+    name = _NOT_RECORDED if author is None else author.name
+    reason = f": {author.reason}" if author is not None and author.reason else ""
+    return f"{done} {name} {field}{reason}"

@@ -1,0 +1,73 @@
+"""What events say of a Rollout, and who set what, read from the object as a server returns it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.contracts.events import RolloutEvent
+from libs.contracts.rollout import (
+    BRAKE_REASON,
+    BRAKE_SET_BY,
+    RELEASE_REASON,
+    RELEASE_SET_BY,
+)
+from services.scheduler.resources import Rollout
+from services.scheduler.rollout_texts import brake_text, phase_text, release_text
+from services.scheduler.snapshot.node_view import rollout_view
+
+SIGNED = {
+    BRAKE_SET_BY: "alice",
+    BRAKE_REASON: "bad driver",
+    RELEASE_SET_BY: "bob",
+    RELEASE_REASON: "repaired",
+}
+
+
+def rollout(manager: str, spec: dict[str, Any]) -> Rollout:
+    """Return a Rollout whose spec this manager wrote, after people had used `sluice`."""
+    owned = {"f:spec": {f"f:{name}": {} for name in spec}}
+    entry = {"manager": manager, "time": "2027-01-15T08:00:00Z", "fieldsV1": owned}
+    metadata = {"name": "gpus", "uid": "u", "annotations": SIGNED, "managedFields": [entry]}
+    body = {"metadata": metadata, "spec": spec}
+    return msgspec.json.decode(msgspec.json.encode(body), type=Rollout)
+
+
+@pytest.mark.parametrize(
+    ("manager", "brake", "text"),
+    [
+        ("kubectl-sluice", "Pause", "paused by alice (spec.brake: Pause): bad driver"),
+        ("kubectl-sluice", "Freeze", "frozen by alice (spec.brake: Freeze): bad driver"),
+        ("kubectl-sluice", "None", "resumed by alice (spec.brake: None): bad driver"),
+        ("kubectl-edit", "Pause", "paused by somebody with kubectl (spec.brake: Pause)"),
+        ("sluice-scheduler", "Pause", "paused by Sluice (spec.brake: Pause)"),
+    ],
+)
+def test_a_brake_is_told_with_its_author(manager: str, brake: str, text: str) -> None:
+    assert brake_text(rollout(manager, {"brake": brake})) == text
+
+
+def test_what_was_removed_has_no_author() -> None:
+    removed = rollout("kubectl-edit", {})
+    assert brake_text(removed) == "resumed by somebody, who is not recorded (spec.brake: None)"
+    assert release_text(removed) == "spec.release was removed: no failure is accepted any more"
+
+
+def test_accepted_failures_are_told_with_their_author() -> None:
+    one = rollout("kubectl-sluice", {"release": {"target": "580", "failures": 1}})
+    assert release_text(one) == "1 failure of 580 accepted by bob (spec.release): repaired"
+    two = rollout("kubectl-patch", {"release": {"target": "580", "failures": 2}})
+    text = "2 failures of 580 accepted by somebody with kubectl (spec.release)"
+    assert release_text(two) == text
+
+
+def test_the_view_names_who_set_the_brake_and_keeps_no_managed_fields() -> None:
+    paused = rollout("kubectl-sluice", {"brake": "Pause"})
+    view = rollout_view(paused, writing=False)
+    assert (view.brake_set_by, view.brake_reason) == ("alice", "bad driver")
+    assert paused.metadata.managed_fields == ()
+
+
+def test_a_pool_without_nodes_is_told_without_a_driver_that_is_on_them() -> None:
+    change = RolloutEvent(pool="gpus", target="580", before="", after="NoNodes", because="no node")
+    assert phase_text(change) == "no node"
