@@ -30,6 +30,7 @@ from libs.rollout.mig_at_rest import describe_mig_state
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY, is_for_people
+from services.scheduler.cordons import Cordons
 from services.scheduler.drained import drained_seconds
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
@@ -71,6 +72,7 @@ class UpgradeEvents:
         self._wait_events = WaitEvents(
             inputs.kube_events, started_at=inputs.env.clock.now(), earlier=earlier_waits
         )
+        self._cordons = Cordons()
         self._uids: dict[str, str] = {}
         self._pools: dict[str, str] = {}
         self._versions: dict[str, str] = {}
@@ -92,6 +94,8 @@ class UpgradeEvents:
             recorded = record.pool if isinstance(record, NodeRecord) else ""
             self._uids[node.name] = node.uid
             self._pools[node.name] = recorded or node.pool
+            if change := self._cordons.change_of(node):
+                self._edited(node.name, change, change.done)
 
     def pools_changed(self, pools: Iterable[PoolView]) -> None:
         for pool in pools:
@@ -107,6 +111,7 @@ class UpgradeEvents:
     def _forget(self, name: str) -> None:
         self._metrics.set_wait(name, None)
         self._wait_events.forget(name)
+        self._cordons.forget(name)
         for by_name in (self._uids, self._pools, self.history):
             by_name.pop(name, None)
 
@@ -259,8 +264,11 @@ class UpgradeEvents:
             after=note.after,
             done=note.message,
         )
-        self._add_to_history(name, note.message)
-        self._publish(name, event, note.message, id=self._next_id("edit"))
+        self._edited(name, event, note.message)
+
+    def _edited(self, name: str, event: EditEvent, message: str) -> None:
+        self._add_to_history(name, message)
+        self._publish(name, event, message, id=self._next_id("edit"))
 
     def eviction_answered(self, name: str, message: str, event: EvictionEvent) -> None:
         event_id = f"eviction/{event.pod_uid}/{event.answer}"

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from libs.contracts.events import EventKind, RolloutEvent
+from libs.contracts.events import EditEvent, EventKind, RolloutEvent
 from libs.contracts.message import decode
 from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, SKIP_LABEL, NodeRecord
-from libs.contracts.queries import PlanQuery
+from libs.contracts.queries import PlanQuery, WhyQuery
 from services.driver.node.agent import INTERVAL
 from services.scheduler import resources
 from tests.component.scheduler.world import (
@@ -231,6 +231,30 @@ async def test_a_policy_that_is_deleted_and_created_again_moves_no_node(world: W
         assert node_after.metadata.labels == node_before.metadata.labels
         assert not node_after.spec.unschedulable
     assert [world.swaps(name) for name in ("a", "b")] == [1, 1]
+
+
+@in_world
+async def test_cordons_of_people_are_published_and_those_of_an_upgrade_are_not(
+    world: World,
+) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.patch(resources.NODES, "a", {"spec": {"unschedulable": True}})
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a", before=target)
+    await world.patch(resources.NODES, "a", {"spec": {"unschedulable": None}})
+    await world.sleep(5)
+    target = (await world.rollout()).status.target
+    await world.apply_policy(OLD)
+    await world.wait_until_done("a", before=target)
+    told = [
+        f"{event.node}: {event.message}"
+        for event in await world.bus_events()
+        if isinstance(event.open(), EditEvent)
+    ]
+    by, unknown = "a: cordoned by somebody with kubectl", "somebody, who is not recorded"
+    assert told == [by, f"a: uncordoned by {unknown}"]
+    why = await world.ask(WhyQuery(node="a"))
+    assert f"uncordoned by {unknown}" in why.history
 
 
 @in_world
