@@ -111,6 +111,8 @@ class WhyAnswer(Message, frozen=True, kw_only=True):
     """Whether the node is in its wanted state; then there is no wait."""
     wait: WaitReason | None = None
     history: tuple[str, ...] = ()
+    history_at: tuple[float, ...] = ()
+    """When each of `history` happened, in Unix seconds."""
     no_gpus: str = ""
     """Why containers can have none of the node's GPUs or not all, as its driver agent says."""
     container_runtime: str = ""

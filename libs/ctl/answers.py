@@ -1,21 +1,17 @@
 """What the verbs answer, as data for programs and views. Times are Unix seconds. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from libs.contracts.node import (
-    DRIVER_LABEL,
     SKIP_LABEL,
     STATE_LABEL,
-    WAITS_REASON,
     UpgradeState,
-    WaitCode,
 )
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
-from libs.ctl.cordons import cordoned_by
 from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.ctl.text import name_versions, version_name
@@ -274,45 +270,6 @@ def with_waits(
     return (*known, *(pool_from_scheduler(each) for each in answer.pools if each.pool not in names))
 
 
-def _judged(event: NodeFact, why: WhyAnswer | None) -> NodeFact:
-    """Return the Event; it is over if it tells of a wait with another code than the present one."""
-    if why is None or event.name != WAITS_REASON:
-        return event
-    now = why.wait.code.value if why.wait is not None else ""
-    return msgspec.structs.replace(event, is_over=event.text.partition(":")[0] != now)
-
-
-def has_digest(why: WhyAnswer) -> bool:
-    """Whether the sentences of an answer name a target, which people know by its version."""
-    return with_versions(why, {}) != why
-
-
-def with_versions(why: WhyAnswer, versions: Mapping[str, str]) -> WhyAnswer:
-    """Replace targets by versions in the sentences of an answer."""
-    replace = msgspec.structs.replace
-    wait = why.wait
-    return replace(
-        why,
-        wait=wait and replace(wait, detail=name_versions(wait.detail, versions)),
-        history=tuple(name_versions(step, versions) for step in why.history),
-    )
-
-
-def ending_command(
-    why: WhyAnswer, spec: RolloutSpec, status: RolloutStatus, versions: Mapping[str, str]
-) -> str:
-    """Return the command by which an administrator ends a node's wait; empty: none does."""
-    code = why.wait.code if why.wait is not None else None
-    if code in (WaitCode.PAUSED, WaitCode.FROZEN) and spec.brake is not Brake.NONE:
-        return f"sluice upgrade resume {why.pool}"
-    record = status.targets.get(why.target)
-    if code is WaitCode.HALTED and record is not None:
-        version = version_name(why.target, versions)
-        failures = len(record.failed)
-        return f"sluice upgrade release {version} --failures {failures} --pool {why.pool}"
-    return ""
-
-
 def scheduler_source(answer: StatusAnswer, *, now: float) -> Source:
     """Return the scheduler as a source."""
     name = f"scheduler {answer.leader}" if answer.leader else "scheduler"
@@ -361,40 +318,3 @@ def is_settled(node: NodeRow) -> bool:
     """Whether there is nothing to tell about a node in the overview."""
     at_rest = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN)
     return at_rest and not (node.in_flight or node.cordoned)
-
-
-def node_answer(
-    node: views.Node,
-    events: Sequence[NodeFact],
-    *,
-    why: WhyAnswer | None,
-    ended_by: str = "",
-    sources: tuple[Source, ...],
-) -> NodeAnswer:
-    """Return all that is known of one node."""
-    ready = {each.type: each.status for each in node.status.conditions}.get("Ready")
-    shown = {
-        key: value
-        for key, value in sorted(node.metadata.labels.items())
-        if key in (STATE_LABEL, DRIVER_LABEL, SKIP_LABEL) or key.startswith("nvidia.com/gpu.health")
-    }
-    conditions = tuple(
-        NodeFact(
-            name=f"{each.type}={each.status}",
-            text=": ".join(filter(None, (each.reason, each.message))),
-            at=each.last_transition_time or "",
-        )
-        for each in node.status.conditions
-    )
-    return NodeAnswer(
-        node=node_row(node.metadata, cordoned=node.spec.unschedulable),
-        ready=None if ready is None else ready == "True",
-        cordoned=node.spec.unschedulable,
-        cordon_set=cordoned_by(node),
-        labels=shown,
-        conditions=conditions,
-        events=tuple(_judged(each, why) for each in events),
-        why=why,
-        ended_by=ended_by,
-        sources=sources,
-    )

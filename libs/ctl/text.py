@@ -65,6 +65,12 @@ def clock_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def moment(at: float, now: float) -> str:
+    """Return a time in UTC, without its date if that is today's: `15:36:15Z`."""
+    date, _, clock = clock_time(at).partition(" ")
+    return f"{clock}Z" if clock_time(now).startswith(date) else f"{date} {clock}Z"
+
+
 def name_versions(text: str, versions: Mapping[str, str]) -> str:
     """Replace the digests of targets by versions, and shorten unknown ones."""
     return _DIGEST.sub(lambda found: versions.get(found[0], found[0][:SHORT_TARGET]), text)

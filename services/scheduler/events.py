@@ -6,7 +6,7 @@ waits that somebody has to end, or that last (`wait_events.py`). Texts name driv
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -50,6 +50,13 @@ _DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
 """
 
 
+class PastStep(NamedTuple):
+    """What happened to a node."""
+
+    at: float
+    text: str
+
+
 class UpgradeEvents:
     """The reports of one leader."""
 
@@ -77,7 +84,7 @@ class UpgradeEvents:
         self._pools: dict[str, str] = {}
         self._versions: dict[str, str] = {}
         """Driver versions by target and by label, also of targets that were wanted before."""
-        self.history: dict[str, list[str]] = {}
+        self.history: dict[str, list[PastStep]] = {}
 
     def leader_started(self, holder: str) -> None:
         message = f"{holder} is the leader (epoch {self._epoch})"
@@ -368,7 +375,7 @@ class UpgradeEvents:
 
     def _add_to_history(self, name: str, text: str) -> None:
         history = self.history.setdefault(name, [])
-        history.append(text)
+        history.append(PastStep(self._clock.now(), text))
         del history[:-HISTORY_LENGTH]
 
     def _next_id(self, prefix: str) -> str:

@@ -38,6 +38,7 @@ from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, Readiness
 from libs.runtime.logs import logger
+from services.scheduler.events import PastStep
 from services.scheduler.plan_pods import TooManyPods
 from services.scheduler.plan_process import PlanFailed, PlanRequest, PlanRunner
 from services.scheduler.snapshot.pools import hypothetical_builds
@@ -65,7 +66,7 @@ class SchedulerQueries:
         tracker: SnapshotTracker,
         waits: Callable[[], Mapping[str, Wait]],
         is_skipped: Callable[[str], bool],
-        history: Mapping[str, list[str]],
+        history: Mapping[str, Sequence[PastStep]],
         rollout_errors: Mapping[str, str],
         instant: Callable[[], Instant],
         holder: str,
@@ -138,7 +139,7 @@ class SchedulerQueries:
                 message = f"Node {query.node!r} cannot be read, and is left as it is: {problem}"
             return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
         wait, record = self._waits().get(query.node, node.last_wait), current_record(node)
-        pool = self._tracker.pools.get(node.pool)
+        pool, history = self._tracker.pools.get(node.pool), self._history.get(node.name, ())
         return WhyAnswer(
             node=node.name,
             node_uid=node.uid,
@@ -147,7 +148,8 @@ class SchedulerQueries:
             target=record.target if record is not None else pool.target if pool else "",
             in_place=wait is None and is_free(node) and not node.write_pending,
             wait=None if wait is None else _wait_reason(wait),
-            history=tuple(self._history.get(node.name, ())),
+            history=tuple(step.text for step in history),
+            history_at=tuple(step.at for step in history),
             no_gpus=node.no_gpus,
             container_runtime=node.runtime_problem,
             next_kernel=self._next_kernel(node, pool),

@@ -11,7 +11,7 @@ import msgspec
 from libs.contracts.message import Message
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState, WaitCode
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
-from libs.ctl import answers
+from libs.ctl import answers, node_answers
 from libs.ctl.answers import NodeAnswer, NodeFact, Source, Status
 from libs.ctl.cluster import Cluster, NodeEvent, Rollout, open_cluster
 from libs.ctl.failures import ExitCode, Failure
@@ -153,13 +153,13 @@ async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     facts = [event_fact(each) for each in events[-_LAST_EVENTS:]]
     ended_by = ""
     by_rollout = why is not None and why.wait is not None and why.wait.code in _OF_ROLLOUT
-    if by_rollout or (why and answers.has_digest(why)) or any(map(_names_digest, facts)):
+    if by_rollout or (why and node_answers.has_digest(why)) or any(map(_names_digest, facts)):
         rollouts = await cluster.rollouts()
         versions = await cluster.versions(rollouts)
         ended_by = _ended_by(why, rollouts, versions) if why is not None else ""
-        why = why and answers.with_versions(why, versions)
+        why = why and node_answers.with_versions(why, versions)
         facts = [_with_versions(each, versions) for each in facts]
-    return answers.node_answer(
+    return node_answers.node_answer(
         node,
         facts,
         why=why,
@@ -177,7 +177,7 @@ def _ended_by(why: WhyAnswer, rollouts: Iterable[Rollout], versions: Mapping[str
     rollout = next(found, None)
     if rollout is None:
         return ""
-    return answers.ending_command(why, rollout.spec, rollout.status, versions)
+    return node_answers.ending_command(why, rollout.spec, rollout.status, versions)
 
 
 async def _node_events(

@@ -20,7 +20,7 @@ _OF_AGENTS: Final = (EventKind.COMMAND, EventKind.FACTS)
 def event_line(event: EventLine) -> RenderableType:
     """Return one event: when, where, by which service, and what happened."""
     node = event.node if event.node not in event.message else ""
-    head = Text.assemble((clock_time(event.at), "dim"), f"  {printable(event.writer)}")
+    head = Text.assemble((f"{clock_time(event.at)}Z", "dim"), f"  {printable(event.writer)}")
     return Hanging(head, ": ".join(filter(None, (node, event.message))))
 
 

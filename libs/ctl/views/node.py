@@ -13,7 +13,7 @@ from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import WhyAnswer
 from libs.ctl.answers import NodeAnswer, NodeFact
 from libs.ctl.leases import describe as describe_lease
-from libs.ctl.text import clock_time, duration
+from libs.ctl.text import clock_time, duration, moment, parse_time
 from libs.ctl.views.layout import cut, fact, heading, line
 from libs.ctl.views.status import node_note, sources_view
 from libs.kube.authors import Author
@@ -23,6 +23,8 @@ _FIELD: Final = re.compile(
     r"(, or by autoUpgrade of the policy)?"
 )
 """How the scheduler says it that a brake or a halt is ended."""
+_NEW_STATE: Final = "Successfully updated node state label to "
+"""Begins the Event of a new state, in the words of the GPU Operator."""
 _LAST_STEPS: Final = 3
 _LAST_EVENTS: Final = 3
 """The reason has to stay on the screen: more, and whole sentences, are shown with `-o wide`."""
@@ -37,19 +39,38 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
     if wide:
         parts += (fact(key, value) for key, value in answer.labels.items())
     if answer.why is not None:
-        parts += _last("history", answer.why.history, 0 if wide else _LAST_STEPS)
-    parts += _listed("conditions", _shown_conditions(answer, wide))
+        parts += _last("history", _history(answer.why, now), 0 if wide else _LAST_STEPS)
+    parts += _listed("conditions", _shown_conditions(answer, wide), now)
     if wide:
         told = (msgspec.structs.replace(each, text=_told(each)) for each in answer.events)
-        parts += _listed("Events", tuple(told))
+        parts += _listed("Events", tuple(told), now)
     else:
-        events = [f"{each.at} {_told(each)}".lstrip() for each in answer.events]
+        events = [f"{_at(each, now)} {_brief(each)}".lstrip() for each in answer.events]
         parts += _last("Events", events, _LAST_EVENTS)
     return Group(*parts, Text(""), *sources_view(answer.sources))
 
 
+def _history(why: WhyAnswer, now: float) -> list[str]:
+    """Return what happened to the node, each with its time, as far as the scheduler says it."""
+    if len(why.history_at) != len(why.history):
+        return list(why.history)
+    steps = zip(why.history_at, why.history, strict=True)
+    return [f"{moment(at, now)} {text}" for at, text in steps]
+
+
 def _told(event: NodeFact) -> str:
     return f"earlier: {event.text}" if event.is_over else event.text
+
+
+def _brief(event: NodeFact) -> str:
+    """Return the text of an Event; of one about a new state, what a narrow line has room for."""
+    _, found, state = event.text.partition(_NEW_STATE)
+    return f"state {state}" if found else _told(event)
+
+
+def _at(each: NodeFact, now: float) -> str:
+    at = parse_time(each.at)
+    return each.at if at is None else moment(at, now)
 
 
 def _headline(answer: NodeAnswer) -> str:
@@ -69,7 +90,8 @@ def _why(why: WhyAnswer, ended_by: str, now: float) -> Iterator[RenderableType]:
         yield fact("because", wait.detail)
         yield fact("since", f"{duration(now - wait.since)} ago ({clock_time(wait.since)} UTC)")
         if wait.until is not None:
-            yield fact("until", f"{clock_time(wait.until)} UTC, in {duration(wait.until - now)}")
+            ends = f"in {duration(wait.until - now)} ({clock_time(wait.until)} UTC)"
+            yield fact("ends at the latest", ends)
         if wait.who:
             yield fact("can be ended by", _people(wait.who, ended_by))
     if why.no_gpus:
@@ -125,12 +147,12 @@ def _shown_conditions(answer: NodeAnswer, wide: bool) -> tuple[NodeFact, ...]:
     return tuple(each for each in answer.conditions if wide or each.name not in healthy)
 
 
-def _listed(title: str, facts: tuple[NodeFact, ...]) -> Iterator[RenderableType]:
+def _listed(title: str, facts: tuple[NodeFact, ...], now: float) -> Iterator[RenderableType]:
     if facts:
         yield Text("")
         yield line(f"{title}:")
     for each in facts:
-        yield fact(_name_of(each), each.text)
+        yield fact(" ".join(filter(None, (_at(each, now), each.name))), each.text)
 
 
 def _last(title: str, texts: Sequence[str], most: int) -> Iterator[RenderableType]:
@@ -145,7 +167,3 @@ def _last(title: str, texts: Sequence[str], most: int) -> Iterator[RenderableTyp
 
 def _whole(text: str) -> RenderableType:
     return Padding(line(text), (0, 0, 0, 2), expand=False)
-
-
-def _name_of(each: NodeFact) -> str:
-    return " ".join(filter(None, (each.at, each.name)))

@@ -8,7 +8,7 @@ import msgspec
 
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
-from libs.ctl import answers
+from libs.ctl import answers, node_answers
 from libs.ctl.answers import EventLine, Gpu, NodeAnswer, NodeFact, Source
 from libs.ctl.bus import Scheduler
 from libs.ctl.cluster import DEVICES, Cluster, Device
@@ -105,7 +105,7 @@ def story_of(
     happened: Sequence[EventLine],
 ) -> Story:
     """Return the story of a node, of what each source says. Pure."""
-    why = answers.with_versions(told, versions) if isinstance(told, WhyAnswer) else None
+    why = node_answers.with_versions(told, versions) if isinstance(told, WhyAnswer) else None
     problem = str(told) if isinstance(told, Failure) else ""
     kubernetes = Source(
         name=f"Kubernetes ({address})", gives="labels, conditions and Events", age=0.0
@@ -114,7 +114,7 @@ def story_of(
         name="the scheduler", gives="why", age=None if problem else 0.0, problem=problem
     )
     replace = msgspec.structs.replace
-    shown = answers.node_answer(node, events, why=why, sources=(kubernetes, scheduler))
+    shown = node_answers.node_answer(node, events, why=why, sources=(kubernetes, scheduler))
     return Story(
         at=now,
         node=replace(shown, node=replace(shown.node, cause=answers.told_cause(shown.node))),

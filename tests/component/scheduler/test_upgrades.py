@@ -255,6 +255,8 @@ async def test_cordons_of_people_are_published_and_those_of_an_upgrade_are_not(
     assert told == [by, f"a: uncordoned by {unknown}"]
     why = await world.ask(WhyQuery(node="a"))
     assert f"uncordoned by {unknown}" in why.history
+    assert len(why.history_at) == len(why.history)
+    assert list(why.history_at) == sorted(why.history_at)
 
 
 @in_world

@@ -6,6 +6,7 @@ import pytest
 from libs.ctl.text import (
     clock_time,
     duration,
+    moment,
     name_versions,
     parse_duration,
     parse_time,
@@ -50,6 +51,12 @@ def test_times_are_iso_8601() -> None:
     assert parse_time("2027-01-15T08:00:00+00:00") == 1_800_000_000.0
     assert parse_time("tomorrow") is None
     assert clock_time(1_800_000_000.0) == "2027-01-15 08:00:00"
+
+
+def test_the_date_of_today_is_left_out() -> None:
+    morning = 1_800_000_000.0
+    assert moment(morning, morning + 3_600) == "08:00:00Z"
+    assert moment(morning, morning + 86_400) == "2027-01-15 08:00:00Z"
 
 
 def test_a_driver_is_named_by_its_target_and_by_its_build() -> None:

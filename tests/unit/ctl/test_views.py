@@ -9,11 +9,10 @@ from rich.console import Console, RenderableType
 from libs.audit import TITLES
 from libs.audit.write_counts import WAITS
 from libs.contracts.diagnoses import Diagnosis
-from libs.contracts.node import WaitCode
+from libs.contracts.node import WAITS_REASON, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
 from libs.ctl.answers import (
-    WAITS_REASON,
     Audit,
     AuditedInvariant,
     EventLine,
@@ -24,8 +23,8 @@ from libs.ctl.answers import (
     Pool,
     Source,
     Status,
-    node_answer,
 )
+from libs.ctl.node_answers import node_answer
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import Changes, event_line
 from libs.ctl.views.gpus import gpus_view
@@ -209,14 +208,23 @@ def test_a_node_begins_with_the_reason_and_ends_with_the_sources() -> None:
         ready=False,
         cordoned=True,
         labels={},
-        conditions=(NodeFact(name="Ready=False", text="KubeletNotReady", at="2027-01-15"),),
-        events=(NodeFact(name="Upgrade", text="drain begins", at="2027-01-15"),),
+        conditions=(
+            NodeFact(name="Ready=False", text="KubeletNotReady", at="2027-01-14T23:00:00Z"),
+        ),
+        events=(
+            NodeFact(
+                name="GPUDriverUpgrade",
+                text="Successfully updated node state label to drain-required",
+                at="2027-01-15T07:00:00Z",
+            ),
+        ),
         why=WhyAnswer(
             node="node-2",
             pool="gpus",
             state="drain-required",
             wait=wait,
-            history=("upgrade begins",),
+            history=("cordoned by somebody with kubectl", "upgrade begins"),
+            history_at=(NOW - 86_400, NOW - 3_700),
             no_gpus="no NVIDIA driver is loaded",
             container_runtime="containerd does not know the handlers nvidia",
             next_kernel="the next boot runs kernel 6.8.0-50-generic",
@@ -229,7 +237,7 @@ def test_a_node_begins_with_the_reason_and_ends_with_the_sources() -> None:
 node-2 waits: pdb
   because: the disruption budget web allows no eviction
   since: 1 h 1 min ago (2027-01-15 06:58:20 UTC)
-  until: 2027-01-15 08:10:00 UTC, in 10 min
+  ends at the latest: in 10 min (2027-01-15 08:10:00 UTC)
   can be ended by: the owner of the disruption budget
   containers lack GPUs: no NVIDIA driver is loaded
   container runtime: containerd does not know the handlers nvidia
@@ -246,13 +254,14 @@ node-2 waits: pdb
   note: attempt 2
 
 history:
-  upgrade begins
+  2027-01-14 08:00:00Z cordoned by somebody with kubectl
+  06:58:20Z upgrade begins
 
 conditions:
-  2027-01-15 Ready=False: KubeletNotReady
+  2027-01-14 23:00:00Z Ready=False: KubeletNotReady
 
 Events:
-  2027-01-15 drain begins
+  07:00:00Z state drain-required
 
 pools and nodes: from Kubernetes (https://api), 0 s old"""
     )
@@ -281,6 +290,27 @@ def test_events_of_waits_that_are_over_are_said_to_be_earlier() -> None:
     assert told(waiting(WaitCode.PDB)).count("earlier: ") == 2
     assert told(WhyAnswer(node="node-2", in_place=True)).count("earlier: ") == 2
     assert "earlier: " not in told(None)
+
+
+def test_an_event_of_an_earlier_wait_with_the_same_code_is_said_to_be_earlier() -> None:
+    def is_over(told_at: str, changed_at: float | None, *, other: str = "") -> bool:
+        """Return it of an Event; the present wait began at 08:00."""
+        event = NodeFact(name=WAITS_REASON, text="jobs: waiting for jobs", at=told_at)
+        step = NodeFact(name="GPUDriverUpgrade", text="state changed", at=other)
+        wait = WaitReason(code=WaitCode.JOBS, detail="it", since=NOW)
+        changes = () if changed_at is None else (changed_at,)
+        why = WhyAnswer(node="node-2", wait=wait, history=("x",) * len(changes), history_at=changes)
+        facts = (event, *([step] if other else []))
+        plain = views.Node(metadata=views.Metadata(name="node-2"))
+        return node_answer(plain, facts, why=why, sources=()).events[0].is_over
+
+    assert is_over("2027-01-15T07:30:00Z", NOW - 60)
+    assert is_over("2027-01-15T07:30:00Z", None, other="2027-01-15T07:40:00Z")
+    # Another leader told of the present wait; nothing has happened to the node since.
+    assert not is_over("2027-01-15T07:30:00Z", None)
+    assert not is_over("2027-01-15T07:30:00Z", NOW - 3_600)
+    assert not is_over("2027-01-15T08:00:00Z", NOW - 60)
+    assert not is_over("2027-01-15T08:05:00Z", NOW + 60)
 
 
 def test_a_brake_is_told_once_with_who_set_it_and_what_ends_it() -> None:
@@ -450,6 +480,6 @@ def test_an_event_is_one_line_that_names_its_node_once() -> None:
     event = EventLine(
         at=NOW, writer="scheduler", node="node-1", kind="step", message="drain begins"
     )
-    assert text(event_line(event), 80) == "2027-01-15 08:00:00  scheduler  node-1: drain begins"
+    assert text(event_line(event), 80) == "2027-01-15 08:00:00Z  scheduler  node-1: drain begins"
     named = EventLine(at=NOW, writer="scheduler", node="node-1", kind="x", message="node-1 is done")
-    assert text(event_line(named), 80) == "2027-01-15 08:00:00  scheduler  node-1 is done"
+    assert text(event_line(named), 80) == "2027-01-15 08:00:00Z  scheduler  node-1 is done"

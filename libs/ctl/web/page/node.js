@@ -70,7 +70,7 @@ function parts(story, at) {
       story.gpus.map((gpu) => [String(gpu.index), gpu.product,
         gpu.memory_mib ? `${Math.round(gpu.memory_mib / 1024)} GiB` : "?", gpu.health, gpu.because,
         gpu.remedy, gpu.mig])),
-    ...history(answer.why?.history || []),
+    ...history(answer.why?.history || [], answer.why?.history_at || []),
     ...listing("Last events of Sluice", ["Time", "By", "What happened"], story.happened.slice()
       .reverse().map((event) => [dateTime(event.at), event.writer, event.message])),
     ...listing("Events of Kubernetes", ["Time", "Reason", "Message"], answer.events.slice()
@@ -96,7 +96,7 @@ function whyFacts(why, at) {
   const waits = wait ? [
     ["Because", wait.detail],
     ["Since", `${dateTime(wait.since)}, ${duration(at - wait.since)} ago`],
-    ["Until", wait.until ? `${dateTime(wait.until)}, in ${duration(wait.until - at)}`
+    ["Ends at the latest", wait.until ? `${dateTime(wait.until)}, in ${duration(wait.until - at)}`
       : "without limit"],
     ["Can be ended by", wait.who || "nobody has to: it ends by itself"],
   ] : [];
@@ -135,10 +135,11 @@ function proof(found) {
     "Checks of the validation")];
 }
 
-function history(steps) {
+function history(steps, times) {
   if (!steps.length) return [];
   return [el("h2", { text: "History" }),
-    el("ol", { class: "history" }, steps.map((step) => el("li", { text: step })))];
+    el("ol", { class: "history" }, steps.map((step, index) =>
+      el("li", { text: times[index] ? `${dateTime(times[index])} ${step}` : step })))];
 }
 
 /** Return a heading and a table of the columns that have text; nothing where there are no rows. */

@@ -1,0 +1,102 @@
+"""What is known of one node: what Kubernetes shows, what the scheduler says, what is over. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, WAITS_REASON, WaitCode
+from libs.contracts.queries import WhyAnswer
+from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
+from libs.ctl.answers import NodeAnswer, NodeFact, Source, node_row
+from libs.ctl.cordons import cordoned_by
+from libs.ctl.text import name_versions, parse_time, version_name
+from libs.kube import views
+
+
+def node_answer(
+    node: views.Node,
+    events: Sequence[NodeFact],
+    *,
+    why: WhyAnswer | None,
+    ended_by: str = "",
+    sources: tuple[Source, ...],
+) -> NodeAnswer:
+    """Return all that is known of one node."""
+    ready = {each.type: each.status for each in node.status.conditions}.get("Ready")
+    shown = {
+        key: value
+        for key, value in sorted(node.metadata.labels.items())
+        if key in (STATE_LABEL, DRIVER_LABEL, SKIP_LABEL) or key.startswith("nvidia.com/gpu.health")
+    }
+    conditions = tuple(
+        NodeFact(
+            name=f"{each.type}={each.status}",
+            text=": ".join(filter(None, (each.reason, each.message))),
+            at=each.last_transition_time or "",
+        )
+        for each in node.status.conditions
+    )
+    return NodeAnswer(
+        node=node_row(node.metadata, cordoned=node.spec.unschedulable),
+        ready=None if ready is None else ready == "True",
+        cordoned=node.spec.unschedulable,
+        cordon_set=cordoned_by(node),
+        labels=shown,
+        conditions=conditions,
+        events=tuple(_judged(events, why)),
+        why=why,
+        ended_by=ended_by,
+        sources=sources,
+    )
+
+
+def _judged(events: Sequence[NodeFact], why: WhyAnswer | None) -> Iterator[NodeFact]:
+    """Yield the Events; those about waits that are over are marked.
+
+    Over is a wait with another code than the present one, and one that began before it if the node
+    changed in between: without a change, another leader may have told of the present one.
+    """
+    changes = [at for event in events if (at := parse_time(event.at)) is not None]
+    changes += why.history_at if why is not None else ()
+    for event in events:
+        is_over = why is not None and event.name == WAITS_REASON and _is_over(event, why, changes)
+        yield msgspec.structs.replace(event, is_over=is_over)
+
+
+def _is_over(event: NodeFact, why: WhyAnswer, changes: Iterable[float]) -> bool:
+    wait, at = why.wait, parse_time(event.at)
+    if wait is None or event.text.partition(":")[0] != wait.code.value:
+        return True
+    # The time of an Event is one of whole seconds.
+    return at is not None and any(at + 1 <= change <= wait.since for change in changes)
+
+
+def has_digest(why: WhyAnswer) -> bool:
+    """Whether the sentences of an answer name a target, which people know by its version."""
+    return with_versions(why, {}) != why
+
+
+def with_versions(why: WhyAnswer, versions: Mapping[str, str]) -> WhyAnswer:
+    """Replace targets by versions in the sentences of an answer."""
+    replace = msgspec.structs.replace
+    wait = why.wait
+    return replace(
+        why,
+        wait=wait and replace(wait, detail=name_versions(wait.detail, versions)),
+        history=tuple(name_versions(step, versions) for step in why.history),
+    )
+
+
+def ending_command(
+    why: WhyAnswer, spec: RolloutSpec, status: RolloutStatus, versions: Mapping[str, str]
+) -> str:
+    """Return the command by which an administrator ends a node's wait; empty: none does."""
+    code = why.wait.code if why.wait is not None else None
+    if code in (WaitCode.PAUSED, WaitCode.FROZEN) and spec.brake is not Brake.NONE:
+        return f"sluice upgrade resume {why.pool}"
+    record = status.targets.get(why.target)
+    if code is WaitCode.HALTED and record is not None:
+        version = version_name(why.target, versions)
+        failures = len(record.failed)
+        return f"sluice upgrade release {version} --failures {failures} --pool {why.pool}"
+    return ""
