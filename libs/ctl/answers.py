@@ -34,6 +34,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     age: float | None = None
     """Seconds; None: not asked or not answered."""
     problem: str = ""
+    remedy: str = ""
+    """What to do about the problem."""
     behind: dict[str, float] = {}
     """Seconds since each of the source's own sources was up to date."""
 

@@ -30,6 +30,12 @@ _SOURCES: Final = {
     "events": "events of the bus (--nats)",
     "a run without injected faults": "a run without faults",
 }
+_PAGE: Final = "docs/invariants.md#audit-log"
+_GET_LOG: Final = (
+    "let the API server write one (its flags --audit-policy-file and --audit-log-path) and give the"
+    f" file as --audit-log FILE; {_PAGE} has the policy, and says where managed clusters have their"
+    " log"
+)
 _SETTLING: Final = 60.0
 """Seconds at the end of the log within which an event may name a write that is not logged yet."""
 _SHOWN: Final = 100
@@ -76,7 +82,7 @@ def read_logs(logs: Sequence[Path]) -> tuple[Revision, ...]:
         raise Failure(
             ExitCode.WRONG_ARGUMENTS,
             f"{', '.join(map(str, logs))}: no write is logged; the audit policy has to log writes"
-            " to Nodes, Pods, Events, Rollouts and policies at level RequestResponse",
+            f" to Nodes, Pods, Events, Rollouts and policies at level RequestResponse: {_PAGE}",
         )
     return tuple(revisions)
 
@@ -155,8 +161,8 @@ class AuditSources:
         if revisions is None and events is None:
             raise Failure(
                 ExitCode.WRONG_ARGUMENTS,
-                "there is nothing to judge: give --audit-log FILE, or NATS for the events"
-                f" ({events_problem})",
+                f"there is nothing to judge: give --audit-log FILE ({_PAGE} says how to get it), or"
+                f" NATS for the events ({events_problem})",
             )
         self._revisions, self._logs, self._events_problem = revisions, logs, events_problem
         self._events = _comparable(events, revisions)
@@ -199,17 +205,22 @@ class AuditSources:
 
     def _sources(self, journals: JournalsRead) -> tuple[Source, ...]:
         log = Source(
-            name=", ".join(self._logs) or "the audit log",
-            gives=f"{len(self._revisions or ())} writes",
+            name=", ".join(self._logs) or "the API server's audit log",
+            gives="writes" if self._revisions is None else f"{len(self._revisions)} writes",
             problem="" if self._logs else "no --audit-log was given",
+            remedy="" if self._logs else _GET_LOG,
         )
         bus = Source(
-            name="NATS", gives=f"{len(self._events or ())} events", problem=self._events_problem
+            name="NATS",
+            gives="events" if self._events is None else f"{len(self._events)} events",
+            problem=self._events_problem,
         )
         agents = Source(
             name="their agents",
             gives=f"{journals.entries} entries in {plural(journals.journals, 'journal')}"
-            f" of {plural(journals.nodes, 'node')}",
+            f" of {plural(journals.nodes, 'node')}"
+            if journals.journals or not journals.problem
+            else "journals",
             problem=journals.problem,
         )
         return log, bus, agents

@@ -159,6 +159,8 @@ def sources_view(sources: Iterable[Source]) -> Iterator[RenderableType]:
     for source in sources:
         if source.problem:
             yield line(f"{source.gives}: not from {source.name}: {source.problem}", "yellow")
+            if source.remedy:
+                yield fact("do", source.remedy)
             continue
         age = "" if source.age is None else f", {duration(source.age)} old"
         yield line(f"{source.gives}: from {source.name}{age}", "dim")

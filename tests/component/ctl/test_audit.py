@@ -1,10 +1,14 @@
 """`sluice audit`: verdicts from an audit log file, what it cannot judge, and its exit codes."""
 
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from rich.console import Console
 
 from libs.contracts.message import encode
 from libs.contracts.node import (
@@ -15,7 +19,11 @@ from libs.contracts.node import (
     NodeLease,
     NodeRecord,
 )
+from libs.ctl.collect.audit import judged
 from libs.ctl.failures import ExitCode
+from libs.ctl.views.audit import audit_view
+from libs.policy.kinds import KINDS
+from libs.policy.kinds.device import DEVICE
 from tests.component.ctl.world import run_command
 from tests.unit.kube.auditlog.audit_lines import START, UID, audit_line, response_object
 
@@ -106,3 +114,44 @@ def test_without_any_source_it_says_what_to_give() -> None:
     ended = run_command("audit")
     assert ended.code == ExitCode.WRONG_ARGUMENTS
     assert "--audit-log FILE" in ended.err
+
+
+def test_without_a_log_it_says_how_to_get_one() -> None:
+    verdict = judged(None, (), logs=(), events_problem="")
+    told = io.StringIO()
+    Console(file=told, width=500, color_system=None).print(audit_view(verdict, width=500))
+    *_, log, remedy, events, journals = told.getvalue().splitlines()
+    assert log == "writes: not from the API server's audit log: no --audit-log was given"
+    assert "--audit-policy-file and --audit-log-path" in remedy
+    assert "docs/invariants.md#audit-log" in remedy
+    assert (events, journals[:10]) == ("0 events: from NATS", "journals: ")
+
+
+def test_the_policy_on_the_page_logs_what_is_judged() -> None:
+    page = Path("docs/invariants.md").read_text()
+    policy = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
+
+    def level(verb: str, group: str, resource: str) -> str:
+        """Return the level of the first rule that matches, as an API server does."""
+        for rule in policy["rules"]:
+            resources = [
+                each.get("resources", [resource])
+                for each in rule.get("resources", [{"group": group}])
+                if each["group"] == group
+            ]
+            named = (resource, f"{resource.partition('/')[0]}/*")
+            if verb in rule.get("verbs", [verb]) and any(set(named) & set(r) for r in resources):
+                return rule["level"]
+        return "None"
+
+    judged_writes = [
+        *(("", name) for name in ("nodes", "nodes/status", "pods", "pods/eviction", "events")),
+        ("events.k8s.io", "events"),
+        ("sluice.dev", "rollouts/status"),
+        *((kind.group, kind.plural) for kind in KINDS.values()),
+    ]
+    for group, resource in judged_writes:
+        assert level("patch", group, resource) == "RequestResponse", resource
+        assert level("get", group, resource) == "None", resource
+    for group, resource in (("", "secrets"), (DEVICE.group, DEVICE.plural)):
+        assert level("patch", group, resource) == "None"
