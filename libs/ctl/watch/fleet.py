@@ -12,7 +12,7 @@ from libs.contracts.commands import TASKS
 from libs.contracts.events import CommandEvent, Event, EventKind, FactsEvent, WaitEvent
 from libs.contracts.journal import EntryPhase
 from libs.contracts.message import MalformedMessage
-from libs.contracts.node import UpgradeState
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.ctl import answers
 from libs.ctl.answers import EventLine, NodeRow, Pool, Source
 from libs.ctl.cluster import Rollout
@@ -87,8 +87,8 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """Whether telemetry is read, which fills two columns once it answers."""
 
 
-def kind_of(row: NodeRow) -> Kind:
-    """Return what a node does."""
+def kind_of(row: NodeRow, wait: Wait | None = None) -> Kind:
+    """Return what a node does. One that waits to be let in again is skipped, not to upgrade."""
     if row.state == UpgradeState.UPGRADE_FAILED:
         return Kind.FAILED
     if row.state == UpgradeState.UPGRADE_DONE:
@@ -96,7 +96,7 @@ def kind_of(row: NodeRow) -> Kind:
     if row.state in (UpgradeState.UNKNOWN, UpgradeState.UPGRADE_REQUIRED):
         if row.in_flight:
             return Kind.IN_FLIGHT
-        if row.skipped:
+        if row.skipped or (wait is not None and wait.code == WaitCode.SKIPPED):
             return Kind.SKIPPED
         return Kind.WAITING if row.state else Kind.NONE
     return Kind.IN_FLIGHT
@@ -209,7 +209,7 @@ class FleetState:
             nodes = [node for node in nodes if self._pool_of(node) == self._pool]
         waits: dict[str, Counter[str]] = {}
         for node in nodes:
-            if node.wait is not None:
+            if node.wait is not None and node.kind is not Kind.SKIPPED:
                 waits.setdefault(self._pool_of(node), Counter())[node.wait.code] += 1
         pools = [self._pool_view(name, waits.get(name, {})) for name in self.pools]
         return Watched(
@@ -242,7 +242,7 @@ class FleetState:
             wait = msgspec.structs.replace(wait, detail=detail)
         self._nodes[name] = WatchedNode(
             row=row,
-            kind=kind_of(row),
+            kind=kind_of(row, wait),
             deadline=None if record is None else record.deadline,
             wait=wait,
             command=command,

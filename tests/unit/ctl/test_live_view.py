@@ -22,6 +22,8 @@ from libs.contracts.telemetry import GpuSample
 from libs.ctl.answers import EventLine
 from libs.ctl.cluster import Rollout
 from libs.ctl.failures import Failure
+from libs.ctl.views.frame.compose import frame
+from libs.ctl.views.frame.text import text_of
 from libs.ctl.watch.actions import planned_write
 from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
 from libs.ctl.watch.keys import Action, keys_of, press
@@ -52,6 +54,10 @@ def metadata(
         ),
         **changes,
     )
+
+
+def with_counts(counts: Counts) -> Rollout:
+    return replace(rollout(), status=replace(rollout().status, counts=counts))
 
 
 def rollout(name: str = "gpus", **status: Any) -> Rollout:
@@ -127,6 +133,31 @@ def test_a_wait_is_known_until_it_ends_whether_it_or_the_node_is_heard_of_first(
     watched = state.watched([])
     assert watched.nodes[0].wait is None
     assert watched.pools[0].waits == {}
+
+
+def test_skipped_nodes_are_counted_apart_from_those_that_wait() -> None:
+    def skipped(node: str) -> Event:
+        wait = WaitEvent(
+            pool="gpus", code=WaitCode.SKIPPED, detail="it is cordoned", since=NOW, who="alice"
+        )
+        return event(wait, node)
+
+    state = fleet()
+    labels = {SKIP_LABEL: "true", STATE_LABEL: "upgrade-required"}
+    state.node_changed(None, metadata("labelled", labels=labels))
+    state.node_changed(None, metadata("cordoned", "upgrade-required"))
+    state.node_changed(None, metadata("node-1", "wait-for-jobs-required"))
+    for message in (skipped("labelled"), skipped("cordoned"), event(JOBS)):
+        state.event_received(message)
+    counts = Counts(total=3, limit=1, skipped=2, excluded=1)
+    state.rollout_changed(None, with_counts(counts))
+    watched = state.watched([])
+    kinds = {node.row.name: node.kind for node in watched.nodes}
+    in_flight = {"node-1": Kind.IN_FLIGHT}
+    assert kinds == {"labelled": Kind.SKIPPED, "cordoned": Kind.SKIPPED, **in_flight}
+    assert watched.pools[0].waits == {"jobs": 1}
+    lines = [text_of(line) for line in frame(watched, Screen(), now=NOW, **SIZE).lines]
+    assert any("waits: 1 jobs; left out: 2 skipped" in line for line in lines), lines
 
 
 def test_commands_are_shown_at_their_node_and_not_listed() -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.rollout import Brake, RolloutPhase
+from libs.contracts.rollout import Brake, RolloutPhase, left_out
 from libs.ctl.answers import EventLine, Pool, Source
 from libs.ctl.text import clock_time, duration, plural
 from libs.ctl.views.frame.heat import map_lines, map_shape, places_below
@@ -173,11 +173,15 @@ def _budget(pool: Pool, *, has_bar: bool) -> list[Span]:
 
 
 def _remark(pool: Pool) -> str:
-    """Return why the pool is in its phase, otherwise how many of its nodes wait for what."""
-    if pool.because or not pool.waits:
-        return pool.because
-    waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
-    return f"waits: {', '.join(f'{count} {code}' for code, count in waits)}"
+    """Return why the pool is in its phase, otherwise how many of its nodes wait for what, and how
+    many are left out.
+    """
+    remark = pool.because
+    if not remark and pool.waits:
+        waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
+        remark = f"waits: {', '.join(f'{count} {code}' for code, count in waits)}"
+    out = left_out(skipped=pool.counts["skipped"], excluded=pool.counts["excluded"])
+    return "; ".join(filter(None, (remark, "" if out == remark else out)))
 
 
 def _phase(pool: Pool) -> Span:
