@@ -20,7 +20,7 @@ from libs.bus.heartbeats import Heartbeat
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
-from libs.contracts.commands import TASKS, CheckKind, CommandKind
+from libs.contracts.commands import CheckKind, CommandKind, describe
 from libs.contracts.events import CommandEvent, EventBody
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.reports import Beat
@@ -179,7 +179,7 @@ def _refusal_code(entry: Entry) -> str:
 
 
 def _describe(entry: Entry) -> str:
-    told = f"told to {TASKS.get(entry.command, entry.command)} ({entry.command} {entry.order})"
+    told = f"told to {describe(entry.command, entry.order)}"
     if entry.phase is EntryPhase.STARTED:
         return f"{told}: begun"
     if entry.result is None:

@@ -113,7 +113,7 @@ def find_refusal(
 def make_refusal(command: Command, code: RefusalCode, message: str) -> Refusal:
     return Refusal(
         code=code,
-        message=f"{command.kind} {command.order} of epoch {command.epoch}: {message}",
+        message=f"command {command.kind} {command.order} of epoch {command.epoch}: {message}",
         epoch=command.epoch,
         token=command.token,
         op=command.op,

@@ -47,6 +47,11 @@ TASKS: Final[Mapping[str, str]] = {
 """What an agent is told to do, for people."""
 
 
+def describe(kind: str, order: Order) -> str:
+    """Return what an agent is told to do, and the command that its journal names."""
+    return f"{TASKS.get(kind, kind)} (command {kind} {order})"
+
+
 class Proven(Data, frozen=True, kw_only=True):
     """A validated driver, for which the driver agent may open its gate outside an op."""
 

@@ -11,7 +11,15 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Proven
+from libs.contracts.commands import (
+    Command,
+    CommandBody,
+    CommandKind,
+    Idle,
+    Order,
+    Proven,
+    describe,
+)
 from libs.contracts.identities import Writer
 from libs.contracts.message import raw
 from libs.contracts.node import NodeRecord
@@ -153,7 +161,7 @@ def refusal_text(component: Component, command: Command | None) -> str:
     refusal = component.refusal
     if command is None or refusal is None or not is_same_op(refusal, command):
         return ""
-    return f"refused {command.kind.value} {command.order}: {refusal.message}"
+    return f"refused to {describe(command.kind, command.order)}: {refusal.message}"
 
 
 def proven_by(evidence: Evidence) -> Proven:

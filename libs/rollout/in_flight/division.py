@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from libs.contracts.commands import REBOOT_REQUIRED, Command, CommandKind, Idle, Mig
+from libs.contracts.commands import REBOOT_REQUIRED, Command, CommandKind, Idle, Mig, describe
 from libs.contracts.node import MigState, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
 from libs.contracts.reports import RefusalCode, Result
@@ -83,7 +83,8 @@ def _send(f: InFlightNode, wanted: WantedMig) -> NodeOutcome:
         f.node, slots.DRIVER, body, f.now, token=f.record.token, deadline=deadline
     )
     detail = f"waiting for the driver agent to begin to divide the GPUs as {wanted.config}"
-    because = f"send mig {sent.command.order} to the driver agent: {wanted.config}"
+    task = describe(sent.command.kind, sent.command.order)
+    because = f"tell the driver agent to {task}: {wanted.config}"
     return Step(
         actions=(sent,),
         because=because,
@@ -209,4 +210,4 @@ def _progress_text(f: InFlightNode, command: Command) -> str:
     refused = slots.refusal_text(driver, command)
     if refused:
         return f"the driver agent {refused}"
-    return f"the driver agent has not begun mig {command.order}"
+    return f"the driver agent has not begun to {describe(command.kind, command.order)}"

@@ -4,7 +4,7 @@ All of it in the state `pod-restart-required`, and on the machine in one op of t
 (docs/states.md#gate).
 """
 
-from libs.contracts.commands import Command, CommandKind, Install, Swap
+from libs.contracts.commands import TASKS, Command, CommandKind, Install, Swap, describe
 from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Outcome as Ended
 from libs.policy.wanted import InstallMethod
@@ -162,11 +162,11 @@ def _send_swap(f: InFlightNode) -> NodeOutcome:
     sent = slots.new_command(
         f.node, slots.DRIVER, body, f.now, token=f.record.token, deadline=deadline
     )
-    kind = sent.command.kind.value
-    detail = f"waiting for the driver agent to begin {kind}"
+    kind = sent.command.kind
+    detail = f"waiting for the driver agent to begin to {TASKS[kind]}"
     until = _unload_wait_until(f, sent.command)
     wait = state_wait(f, WaitCode.UNLOAD, detail, who=DRIVER_AGENT_LATE, until=until)
-    because = f"send {kind} {sent.command.order} to the driver agent"
+    because = f"tell the driver agent to {describe(kind, sent.command.order)}"
     return Step(actions=(sent,), because=because, wait=wait)
 
 
@@ -275,7 +275,7 @@ def _progress_text(f: InFlightNode) -> str:
 def _agent_progress_text(f: InFlightNode, driver: Component, command: Command) -> str:
     progress = slots.command_progress(driver, command)
     if progress is None:
-        return f"the driver agent has not begun {command.kind.value} {command.order}"
+        return f"the driver agent has not begun to {describe(command.kind, command.order)}"
     detail = progress.detail or progress.phase
     if progress.phase == "gate" and f.node.gate is not None and f.node.gate.why:
         detail = f"{detail}: {f.node.gate.why}"

@@ -52,8 +52,8 @@ def check_plugin(probe: Probe, found: Allocatable, strategy: MigStrategy) -> Pro
     more = len(missing) - 1
     return unproven(
         probe,
-        f"the kubelet can give {min(missing)}{f' and {more} more' if more else ''} to no pod"
-        f" (it has {text}): see the log of the device plugin for the reason",
+        f"pods cannot have {min(missing)}{f' and {more} more' if more else ''}: the device plugin"
+        f" has offered {text} to the kubelet; its log says why",
     )
 
 

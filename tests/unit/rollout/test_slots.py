@@ -151,7 +151,7 @@ def test_a_slot_result_belongs_to_one_op() -> None:
 
 def test_a_refusal_is_quoted_for_its_own_op_only() -> None:
     part = component(QUIESCE, refusal=refused(RefusalCode.JOURNAL))
-    assert slots.refusal_text(part, QUIESCE).endswith("refused quiesce 8.2: too late")
+    assert slots.refusal_text(part, QUIESCE).endswith("(command quiesce 8.2): too late")
     assert slots.refusal_text(part, command(Quiesce(), order=(8, 3))) == ""
     assert slots.refusal_text(part, None) == ""
 

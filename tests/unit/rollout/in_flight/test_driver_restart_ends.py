@@ -195,7 +195,7 @@ def test_the_start_limit_reports_an_unsent_swap() -> None:
 def test_the_start_limit_reports_a_swap_that_has_not_begun() -> None:
     text = cause_at_limit(swapping(WAITS_AT_GATE))
     assert text.startswith("driver-start: ")
-    assert text.endswith(" swap 8.1")
+    assert text.endswith(" to change the driver (command swap 8.1)")
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,10 @@ def test_a_refusal_is_quoted() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     refusal = Refusal(code=RefusalCode.UNKNOWN_KIND, message="too old", token=TOKEN, op=1)
     view = with_component(view, "telemetry", replace(view.components["telemetry"], refusal=refusal))
-    assert "refused quiesce 8.1: too old" in wait_of(outcome_of(view)).detail
+    assert (
+        "refused to close the GPU devices (command quiesce 8.1): too old"
+        in wait_of(outcome_of(view)).detail
+    )
 
 
 def test_the_quiesce_limit_releases_with_a_back_off() -> None:

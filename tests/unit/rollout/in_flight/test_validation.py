@@ -197,7 +197,7 @@ def test_a_node_is_released_with_allocatable_devices() -> None:
 
 
 def test_a_plugin_that_never_offers_fails_the_validation_by_name() -> None:
-    problem = "the kubelet can give GPU-0 to no pod: see the log of the device plugin"
+    problem = "pods cannot have GPU-0: the device plugin has offered no GPU to the kubelet"
     view = with_beats(at_phase(resumed(), "validator", "plugin", problem), END)
     assert failing_with(outcome_of(view, END), view, END).cause == f"validation: plugin: {problem}"
 

@@ -651,7 +651,7 @@ async def test_each_command_publishes_its_events_once(world: World, works: bool)
     assert {(event.node, event.node_uid, event.writer) for event in world.events} == {
         (NODE, UID, Writer.VALIDATOR)
     }
-    assert world.events[0].message == "told to validate the driver (validate 1.1): begun"
+    assert world.events[0].message == "told to validate the driver (command validate 1.1): begun"
     message = f"driver {VERSION} is proven" if works else "the driver is not proven: "
     assert world.events[2].message.startswith(message)
 

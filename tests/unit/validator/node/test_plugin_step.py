@@ -91,15 +91,14 @@ def test_each_device_is_to_be_allocatable(offered: Allocatable, counts: dict[str
 @pytest.mark.parametrize(
     ("offered", "text"),
     [
-        ({}, "GPU-0 and 1 more to no pod (it has no GPU)"),
-        (names("GPU-9"), "GPU-0 and 1 more to no pod (it has no GPU)"),
-        (names("GPU-0"), "GPU-1 to no pod (it has 1 nvidia.com/gpu)"),
+        ({}, "GPU-0 and 1 more: the device plugin has offered no GPU"),
+        (names("GPU-9"), "GPU-0 and 1 more: the device plugin has offered no GPU"),
+        (names("GPU-0"), "GPU-1: the device plugin has offered 1 nvidia.com/gpu"),
     ],
 )
 def test_a_device_that_is_not_allocatable_is_named(offered: Allocatable, text: str) -> None:
     found = outcome(offered, "GPU-0", "GPU-1")
-    remedy = "see the log of the device plugin for the reason"
-    assert found.problem == f"the kubelet can give {text}: {remedy}"
+    assert found.problem == f"pods cannot have {text} to the kubelet; its log says why"
     assert found.allocatable == ()
 
 
