@@ -7,10 +7,13 @@ from typing import Final
 import msgspec
 
 from libs.contracts.queries import StatusAnswer
+from libs.contracts.rollout import Brake, RolloutPhase, RolloutSpec, RolloutStatus
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import duration, some
 from libs.kube import views
 
+DRIVER_APP: Final = "nvidia-driver-daemonset"
+"""The label `app` of the DaemonSets of drivers."""
 OLDEST: Final = (1, 29)
 """The oldest Kubernetes that has all that the chart installs."""
 OLDEST_CONTAINERD: Final = (1, 7)
@@ -95,6 +98,28 @@ class Policy(views.Object, frozen=True, kw_only=True):
 class PolicyStatus(views.View, frozen=True, kw_only=True):
     state: str = ""
     conditions: tuple[views.Condition, ...] = ()
+
+
+class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the rollouts of all pools are."""
+
+    in_flight: int = 0
+    waiting: int = 0
+    failed: int = 0
+    is_held: bool = False
+    """A rollout with nodes that wait is halted, or people braked it."""
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.in_flight + self.waiting > 0
+
+    @property
+    def goes_well(self) -> bool:
+        """Whether it explains that drivers are not ready yet, and needs nobody."""
+        return self.is_under_way and not (self.failed or self.is_held)
+
+    def __str__(self) -> str:
+        return f"an upgrade is under way: {self.in_flight} in flight, {self.waiting} to follow"
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,44 +211,56 @@ def services_checks(deployments: Sequence[Deployment], namespace: str) -> list[C
     return checks
 
 
-def operands_check(daemon_sets: Sequence[views.DaemonSet], namespace: str) -> Check:
-    """Judge the pods of agents and drivers."""
-    late = [
-        f"{each.metadata.name} {each.status.number_ready}/{each.status.desired_number_scheduled}"
-        for each in daemon_sets
-        if each.status.number_ready < each.status.desired_number_scheduled
-    ]
+def operands_check(
+    daemon_sets: Sequence[views.DaemonSet], namespace: str, upgrade: Upgrade
+) -> Check:
+    """Judge the pods of agents and drivers. Drivers of nodes in flight are not ready meanwhile."""
+    late = [each for each in daemon_sets if _missing(each)]
     about = "agents and drivers"
     if not daemon_sets:
         return warning(about, "there are none", "create a ClusterPolicy: see docs/install.md")
+    drivers = [each for each in late if each.metadata.labels.get("app") == DRIVER_APP]
+    if late == drivers and sum(map(_missing, drivers)) <= upgrade.in_flight and upgrade.goes_well:
+        late = []
     if late:
+        names = (f"{each.metadata.name} {_ready(each)}" for each in late)
         remedy = f"see kubectl --namespace {namespace} get pods"
-        return warning(about, f"not all are ready: {some(late)}", remedy)
-    return ok(about, f"the pods of {len(daemon_sets)} DaemonSets are ready")
+        return warning(about, f"not all are ready: {some(names)}", remedy)
+    found = f"the pods of {len(daemon_sets)} DaemonSets are ready"
+    return ok(about, f"{found}, but for drivers of nodes in flight" if drivers else found)
 
 
-def policy_checks(policies: Mapping[str, Policy], *, in_flight: int = 0) -> list[Check]:
+def _missing(daemon_set: views.DaemonSet) -> int:
+    status = daemon_set.status
+    return max(0, status.desired_number_scheduled - status.number_ready)
+
+
+def _ready(daemon_set: views.DaemonSet) -> str:
+    status = daemon_set.status
+    return f"{status.number_ready}/{status.desired_number_scheduled}"
+
+
+def policy_checks(policies: Mapping[str, Policy], upgrade: Upgrade) -> list[Check]:
     """Judge the status of policies for the whole cluster, by kind and name.
 
-    While nodes of any pool are in flight, that something is not ready is no fault.
+    While an upgrade is under way, that something is not ready is no fault; and it is to be
+    expected while the upgrade goes well.
     """
     if not policies:
         remedy = "create one: see docs/install.md"
         return [warning("policy", "there is no ClusterPolicy", remedy)]
     return [
-        check
-        for about, each in policies.items()
-        for check in _policy_checks(about, each, in_flight)
+        check for about, each in policies.items() for check in _policy_checks(about, each, upgrade)
     ]
 
 
-def _policy_checks(about: str, policy: Policy, in_flight: int) -> list[Check]:
+def _policy_checks(about: str, policy: Policy, upgrade: Upgrade) -> list[Check]:
     status = policy.status or PolicyStatus()
     if not status.state:
         return [
             fault(about, "it has no status", "see the logs of the Deployment sluice-driver-cluster")
         ]
-    upgrading = in_flight > 0 or any(
+    upgrading = upgrade.is_under_way or any(
         each.type == "Upgrading" and each.status == "True" for each in status.conditions
     )
     problems = [
@@ -234,9 +271,11 @@ def _policy_checks(about: str, policy: Policy, in_flight: int) -> list[Check]:
         )
         for each in status.conditions
         if each.type not in _NO_FAULT
+        and not (each.type == "Error" and upgrade.goes_well)
         and each.status == ("False" if each.type == _POSITIVE else "True")
     ]
-    return problems or [ok(about, status.state)]
+    explained = f", as {upgrade}" if status.state != "ready" and upgrade.is_under_way else ""
+    return problems or [ok(about, f"{status.state}{explained}")]
 
 
 def nodes_checks(nodes: Sequence[CheckedNode]) -> list[Check]:
@@ -277,6 +316,22 @@ def _has_cdi(node: CheckedNode) -> bool:
     runtime, _, text = node.status.node_info.container_runtime_version.partition("://")
     number = _version(text)
     return runtime != "containerd" or number is None or number >= OLDEST_CONTAINERD
+
+
+def upgrade_of(rollouts: Iterable[tuple[RolloutSpec, RolloutStatus]]) -> Upgrade:
+    """Return how far the rollouts of all pools are, together."""
+    listed = list(rollouts)
+    counts = [status.counts for _, status in listed]
+    return Upgrade(
+        in_flight=sum(len(status.in_flight) for _, status in listed),
+        waiting=sum(each.waiting for each in counts),
+        failed=sum(each.failed for each in counts),
+        is_held=any(
+            status.counts.waiting
+            and (status.phase is RolloutPhase.HALTED or spec.brake is not Brake.NONE)
+            for spec, status in listed
+        ),
+    )
 
 
 def rights_check(denied: Sequence[Right]) -> Check:

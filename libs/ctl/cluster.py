@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from libs.contracts import device, rollout
-from libs.ctl.checks import Right
+from libs.ctl.checks import DRIVER_APP, Right
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure, kube_failure
 from libs.ctl.kubeconfig import kubeconfig_path, read_plain
@@ -254,7 +254,7 @@ class Cluster:
         """Return the driver versions of targets, also of those that are not wanted any more."""
         try:
             listed = await self._kube.list_all(
-                _DRIVERS, namespace=await self.namespace(), labels="app=nvidia-driver-daemonset"
+                _DRIVERS, namespace=await self.namespace(), labels=f"app={DRIVER_APP}"
             )
             daemon_sets = listed.items
         except KubeError:

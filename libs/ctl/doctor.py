@@ -7,7 +7,7 @@ from typing import Final
 
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl import checks
-from libs.ctl.checks import Check, CheckedNode, Deployment, Policy, Right
+from libs.ctl.checks import Check, CheckedNode, Deployment, Policy, Right, Upgrade
 from libs.ctl.cluster import DEVICES, ROLLOUTS, Cluster, open_cluster
 from libs.ctl.failures import Failure
 from libs.ctl.options import Access
@@ -59,10 +59,10 @@ _TOKEN: Final = Right(
 
 async def examine(access: Access) -> list[Check]:
     """Return what was found, in the order in which people would repair it."""
-    asked = asyncio.create_task(_scheduler(access))
+    asked, is_observed = asyncio.create_task(_scheduler(access)), False
     try:
         async with open_cluster(access) as cluster:
-            of_cluster = await _cluster(cluster, access)
+            of_cluster, is_observed = await _cluster(cluster, access)
     except Failure as failure:
         of_cluster = [
             checks.fault(
@@ -71,24 +71,27 @@ async def examine(access: Access) -> list[Check]:
         ]
     finally:
         await asyncio.wait({asked})
-    return [*of_cluster, *asked.result()]
+    # Where Sluice is not installed there is no NATS of it, unless somebody names one.
+    has_bus = bool(access.nats) or not is_observed
+    return [*of_cluster, *(asked.result() if has_bus else ())]
 
 
-async def _cluster(cluster: Cluster, access: Access) -> list[Check]:
+async def _cluster(cluster: Cluster, access: Access) -> tuple[list[Check], bool]:
+    """Return what was found, and whether that is a GPU Operator's fleet without Sluice."""
     try:
         version = await cluster.server_version()
     except Failure as failure:
-        return [
-            checks.fault("Kubernetes", _of_kubernetes(failure), "is this the right kubeconfig?")
-        ]
+        remedy = "is this the right kubeconfig?"
+        return [checks.fault("Kubernetes", _of_kubernetes(failure), remedy)], False
     if observed := await _observed(cluster):
-        return [checks.server_check(cluster.address, version), *observed]
+        return [checks.server_check(cluster.address, version), *observed], True
     namespace = await cluster.namespace()
+    upgrade = await _upgrade(cluster)
     looks = {
         "definitions": partial(_definitions, cluster),
         "services": partial(_services, cluster, namespace),
-        "agents and drivers": partial(_operands, cluster, namespace),
-        "policy": partial(_policies, cluster),
+        "agents and drivers": partial(_operands, cluster, namespace, upgrade),
+        "policy": partial(_policies, cluster, upgrade),
         "GPU Operator": partial(_foreign_operator, cluster),
         "nodes with GPUs": partial(_nodes, cluster),
         "your rights": partial(_rights, cluster, namespace, access),
@@ -99,7 +102,7 @@ async def _cluster(cluster: Cluster, access: Access) -> list[Check]:
             found += await look()
         except Failure as failure:
             found.append(checks.not_answered(about, failure, server=version))
-    return found
+    return found, False
 
 
 async def _observed(cluster: Cluster) -> list[Check]:
@@ -134,12 +137,12 @@ async def _services(cluster: Cluster, namespace: str) -> list[Check]:
     return checks.services_checks(found, namespace)
 
 
-async def _operands(cluster: Cluster, namespace: str) -> list[Check]:
+async def _operands(cluster: Cluster, namespace: str, upgrade: Upgrade) -> list[Check]:
     found = await cluster.list(DAEMON_SETS, labels=_MANAGED, namespace=namespace)
-    return [checks.operands_check(found, namespace)]
+    return [checks.operands_check(found, namespace, upgrade)]
 
 
-async def _policies(cluster: Cluster) -> list[Check]:
+async def _policies(cluster: Cluster, upgrade: Upgrade) -> list[Check]:
     if not await cluster.serves(_POLICIES):
         return []
     found = {
@@ -148,15 +151,16 @@ async def _policies(cluster: Cluster) -> list[Check]:
         if await cluster.serves(kind)
         for each in await cluster.list(kind)
     }
-    return checks.policy_checks(found, in_flight=await _in_flight(cluster))
+    return checks.policy_checks(found, upgrade)
 
 
-async def _in_flight(cluster: Cluster) -> int:
-    """Return how many nodes are in flight; none where the Rollouts cannot be read."""
+async def _upgrade(cluster: Cluster) -> Upgrade:
+    """Return how far the rollouts are; there are none where they cannot be read."""
     try:
-        return sum(len(each.status.in_flight) for each in await cluster.rollouts())
+        rollouts = await cluster.rollouts()
     except Failure:
-        return 0
+        return Upgrade()
+    return checks.upgrade_of((each.spec, each.status) for each in rollouts)
 
 
 async def _nodes(cluster: Cluster) -> list[Check]:

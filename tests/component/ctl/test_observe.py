@@ -140,6 +140,9 @@ async def test_doctor_looks_at_the_operator_and_its_traps(fleet: OperatorFleet) 
     assert "GPU Operator: gpu-operator-1 leads in namespace gpu-operator" in ended.out
     assert "trap failed-nodes-hold-places" in ended.out
     assert "Sluice: it is not installed" in ended.out
+    assert "NATS" not in ended.out
+    named = await fleet.run("doctor", "--nats", "nats://127.0.0.1:1")
+    assert "fault    NATS: no connection" in named.out
 
 
 async def test_doctor_names_an_operator_beside_sluice(fleet: OperatorFleet) -> None:

@@ -1,12 +1,23 @@
 """What `sluice doctor` says of what it found."""
 
 import io
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from libs.contracts.queries import PoolStatus, StatusAnswer
+from libs.contracts.rollout import (
+    Brake,
+    Counts,
+    InFlight,
+    RolloutPhase,
+    RolloutSpec,
+    RolloutStatus,
+)
 from libs.ctl.checks import (
+    DRIVER_APP,
     Check,
     CheckedNode,
     Deployment,
@@ -17,6 +28,7 @@ from libs.ctl.checks import (
     Policy,
     PolicyStatus,
     Right,
+    Upgrade,
     Verdict,
     bus_fault,
     definitions_check,
@@ -28,6 +40,7 @@ from libs.ctl.checks import (
     scheduler_checks,
     server_check,
     services_checks,
+    upgrade_of,
     worst,
 )
 from libs.ctl.failures import ExitCode, Failure
@@ -36,6 +49,7 @@ from libs.kube.views import Condition, DaemonSet, DaemonSetStatus, Metadata
 
 NOW = 1_800_000_000.0
 OK, UNKNOWN, WARNING, FAULT = Verdict
+NONE = Upgrade()
 
 
 def deployment(name: str, *, wanted: int, available: int) -> Deployment:
@@ -100,11 +114,11 @@ def test_services_are_judged_by_their_replicas() -> None:
 
 def test_operands_that_are_not_ready_are_named() -> None:
     late = [daemon_set(f"agent-{number}", wanted=3, ready=1) for number in range(5)]
-    found = operands_check([*late, daemon_set("whole", wanted=3, ready=3)], "sluice")
+    found = operands_check([*late, daemon_set("whole", wanted=3, ready=3)], "sluice", NONE)
     assert found.verdict is WARNING
     assert found.found == "not all are ready: agent-0 1/3, agent-1 1/3, agent-2 1/3 and 2 more"
-    assert operands_check([daemon_set("whole", wanted=3, ready=3)], "sluice").verdict is OK
-    assert operands_check([], "sluice").verdict is WARNING
+    assert operands_check([daemon_set("whole", wanted=3, ready=3)], "sluice", NONE).verdict is OK
+    assert operands_check([], "sluice", NONE).verdict is WARNING
 
 
 def test_a_policy_tells_its_problems_once() -> None:
@@ -115,30 +129,70 @@ def test_a_policy_tells_its_problems_once() -> None:
         Condition(type="NotReady", status="True"),
         Condition(type="MissingOperands", status="True", message="spec.dcgm has no effect"),
     )
-    found = policy_checks({"ClusterPolicy gpus": policy("notReady", *conditions)})
+    found = policy_checks({"ClusterPolicy gpus": policy("notReady", *conditions)}, NONE)
     assert [check.found for check in found] == [
         "Error is True: 2 of 3 nodes have no driver",
         "MissingOperands is True: spec.dcgm has no effect",
     ]
     ready_policy = policy("ready", Condition(type="Ready", status="True"))
-    (ready,) = policy_checks({"ClusterPolicy gpus": ready_policy})
+    (ready,) = policy_checks({"ClusterPolicy gpus": ready_policy}, NONE)
     assert (ready.verdict, ready.found) == (OK, "ready")
-    assert [check.verdict for check in policy_checks({})] == [WARNING]
-    (new,) = policy_checks({"ClusterPolicy new": Policy(metadata=Metadata(name="new"))})
+    assert [check.verdict for check in policy_checks({}, NONE)] == [WARNING]
+    (new,) = policy_checks({"ClusterPolicy new": Policy(metadata=Metadata(name="new"))}, NONE)
     assert new.verdict is FAULT
 
 
-def test_an_upgrade_is_no_fault() -> None:
-    conditions = (
-        Condition(type="Error", status="True", message="1 of 3 nodes are done"),
-        Condition(type="Upgrading", status="True", message="1 of 3 nodes are done"),
-    )
-    policies = {"ClusterPolicy gpus": policy("notReady", *conditions)}
-    assert [check.verdict for check in policy_checks(policies)] == [WARNING]
-    of_nvidia_driver = {"ClusterPolicy gpus": policy("notReady", conditions[0])}
-    for in_flight, verdict in ((1, WARNING), (0, FAULT)):
-        (found,) = policy_checks(of_nvidia_driver, in_flight=in_flight)
-        assert found.verdict is verdict
+def test_an_upgrade_that_goes_well_is_ok_and_one_that_needs_somebody_is_no_fault() -> None:
+    not_ready = Condition(type="Error", status="True", message="1 of 3 nodes are done")
+    upgrading = Condition(type="Upgrading", status="True", message="1 of 3 nodes are done")
+    policies = {"ClusterPolicy gpus": policy("notReady", not_ready)}
+
+    def verdict(upgrade: Upgrade) -> Verdict:
+        (found,) = policy_checks(policies, upgrade)
+        return found.verdict
+
+    (good,) = policy_checks(policies, Upgrade(in_flight=1, waiting=2))
+    assert good.verdict is OK
+    assert good.found == "notReady, as an upgrade is under way: 1 in flight, 2 to follow"
+    assert verdict(Upgrade(in_flight=1, failed=1)) is WARNING
+    assert verdict(Upgrade(waiting=2, is_held=True)) is WARNING
+    assert verdict(NONE) is FAULT
+    policies = {"ClusterPolicy gpus": policy("notReady", not_ready, upgrading)}
+    assert verdict(NONE) is WARNING
+
+
+def test_an_upgrade_explains_no_other_condition_of_a_policy() -> None:
+    refused = Condition(type="Accepted", status="False", message="it is wrong")
+    error = Condition(type="Error", status="True", message="1 of 3 nodes are done")
+    policies = {"ClusterPolicy gpus": policy("notReady", refused, error)}
+    (found,) = policy_checks(policies, Upgrade(in_flight=1))
+    assert (found.verdict, found.found) == (FAULT, "Accepted is False: it is wrong")
+
+
+def test_drivers_of_nodes_in_flight_are_expected_to_be_away_and_agents_are_not() -> None:
+    driver = daemon_set("driver", wanted=3, ready=1)
+    driver = replace(driver, metadata=Metadata(name="driver", labels={"app": DRIVER_APP}))
+    agent = daemon_set("agent", wanted=3, ready=2)
+
+    def verdict(*late: DaemonSet, **upgrade: Any) -> Verdict:
+        return operands_check(late, "sluice", Upgrade(**upgrade)).verdict
+
+    assert verdict(driver, in_flight=2) is OK
+    assert verdict(driver, in_flight=1) is WARNING
+    assert verdict(driver, in_flight=2, failed=1) is WARNING
+    assert verdict(driver, agent, in_flight=3) is WARNING
+
+
+def test_the_upgrade_is_that_of_all_pools() -> None:
+    flight = {"u": InFlight(node="n", token=1, target="t", since=NOW)}
+    going = RolloutStatus(in_flight=flight, counts=Counts(total=3, waiting=2))
+    halted = RolloutStatus(phase=RolloutPhase.HALTED, counts=Counts(total=2, waiting=1, failed=1))
+    free, braked = RolloutSpec(), RolloutSpec(brake=Brake.PAUSE)
+    assert upgrade_of([(free, going)]) == Upgrade(in_flight=1, waiting=2)
+    both = Upgrade(in_flight=1, waiting=3, failed=1, is_held=True)
+    assert upgrade_of([(free, going), (free, halted)]) == both
+    assert upgrade_of([(braked, going)]).is_held
+    assert not upgrade_of([(braked, RolloutStatus(phase=RolloutPhase.COMPLETE))]).is_held
 
 
 def test_nodes_with_a_problem_are_named() -> None:
