@@ -32,6 +32,8 @@ def set_brake(
     pool: str, spec: RolloutSpec, status: RolloutStatus, brake: Brake, *, by: Signature
 ) -> Edit:
     """Set the brake of a pool; to resume can drain nodes."""
+    if spec.brake is brake is Brake.NONE:
+        return Edit(done=f"{pool} is neither paused nor frozen; unchanged")
     if spec.brake is brake:
         return Edit(done=f"{pool} {_BRAKES[brake].replace('is ', 'is already ', 1)}; unchanged")
     risk = ""

@@ -20,8 +20,9 @@ OLDEST_CONTAINERD: Final = (1, 7)
 """The oldest containerd that gives devices by CDI."""
 CLOCKS_DIFFER: Final = 30.0
 """Seconds of difference from which tokens and leases begin to be refused."""
-BEHIND: Final = 60.0
-"""Seconds from which a source of the scheduler is out of date, rather than quiet."""
+BEHIND: Final = 90.0
+"""Seconds from which a source of the scheduler is out of date, rather than quiet: a quiet one is
+confirmed each minute. Nothing starts on older ones."""
 _POSITIVE: Final = "Accepted"
 """The condition that is a fault when it is false. Others are one when they are true."""
 _NO_FAULT: Final = ("Ready", "NotReady", "Upgrading", "Disabled")
@@ -104,14 +105,14 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     """How far the rollouts of all pools are."""
 
     in_flight: int = 0
-    waiting: int = 0
+    to_follow: int = 0
     failed: int = 0
     is_held: bool = False
     """A rollout with nodes that wait is halted, or people braked it."""
 
     @property
     def is_under_way(self) -> bool:
-        return self.in_flight + self.waiting > 0
+        return self.in_flight + self.to_follow > 0
 
     @property
     def goes_well(self) -> bool:
@@ -119,7 +120,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_under_way and not (self.failed or self.is_held)
 
     def __str__(self) -> str:
-        return f"an upgrade is under way: {self.in_flight} in flight, {self.waiting} to follow"
+        return f"an upgrade is under way: {self.in_flight} in flight, {self.to_follow} to follow"
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
@@ -320,18 +321,23 @@ def _has_cdi(node: CheckedNode) -> bool:
 
 def upgrade_of(rollouts: Iterable[tuple[RolloutSpec, RolloutStatus]]) -> Upgrade:
     """Return how far the rollouts of all pools are, together."""
-    listed = list(rollouts)
-    counts = [status.counts for _, status in listed]
+    listed = [(spec, status, _to_follow(status)) for spec, status in rollouts]
     return Upgrade(
-        in_flight=sum(len(status.in_flight) for _, status in listed),
-        waiting=sum(each.waiting for each in counts),
-        failed=sum(each.failed for each in counts),
+        in_flight=sum(len(status.in_flight) for _, status, _ in listed),
+        to_follow=sum(to_follow for _, _, to_follow in listed),
+        failed=sum(status.counts.failed for _, status, _ in listed),
         is_held=any(
-            status.counts.waiting
-            and (status.phase is RolloutPhase.HALTED or spec.brake is not Brake.NONE)
-            for spec, status in listed
+            to_follow and (status.phase is RolloutPhase.HALTED or spec.brake is not Brake.NONE)
+            for spec, status, to_follow in listed
         ),
     )
+
+
+def _to_follow(status: RolloutStatus) -> int:
+    """Return how many nodes wait for their start. `waiting` is as old as the last write."""
+    counts = status.counts
+    settled = counts.done + counts.failed + counts.skipped + counts.excluded
+    return max(0, counts.total - settled - len(status.in_flight))
 
 
 def rights_check(denied: Sequence[Right]) -> Check:

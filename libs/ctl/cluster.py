@@ -1,5 +1,6 @@
 """Kubernetes with the user's credentials: what the command reads, and its guarded writes."""
 
+import getpass
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -185,7 +186,7 @@ class Cluster:
             name = msgspec.json.decode(answer, type=_SelfAnswer).status.user_info.username
         except (KubeError, msgspec.DecodeError):  # a server before 1.28 does not say
             name = ""
-        return name or f"{os.environ.get('USER') or 'somebody'}@{socket.gethostname()}"
+        return name or f"{_local_user()}@{socket.gethostname()}"
 
     async def serves_group(self, group: str) -> bool:
         """Report whether the API server knows a group; whoever is signed in may ask that."""
@@ -308,6 +309,13 @@ class Cluster:
             f"{resource.kind} {name} changed each of {_TRIES} times while it was written; nothing"
             " was changed: try again",
         )
+
+
+def _local_user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container whose user has no name
+        return "somebody"
 
 
 def _readable(page: Page[V], resource: Resource[V]) -> tuple[V, ...]:

@@ -14,6 +14,8 @@ from libs.ctl.views.layout import Hanging
 
 LEAST_WAIT: Final = 10.0
 """Seconds that a wait has to last to be told: each step of an upgrade has several short ones."""
+_WAITING: Final = "waiting for "
+"""Begins most reasons."""
 _OF_AGENTS: Final = (EventKind.COMMAND, EventKind.FACTS)
 
 
@@ -46,15 +48,17 @@ class Changes:
             return
         self._waits.pop(event.node, None)
         if before is not None and (lasted := event.at - before.at) >= LEAST_WAIT:
-            yield replace(event, message=_said(before, f"for {duration(lasted)}"))
+            yield replace(event, message=_said(before, f"waited {duration(lasted)}"))
         if not event.message.endswith(NOT_WAITING):
             self._waits[event.node] = event
 
     def rest(self) -> Iterator[EventLine]:
         """Yield the waits that have not ended."""
         for each in self._waits.values():
-            yield replace(each, message=_said(each, "since then"))
+            yield replace(each, message=_said(each, "still waits"))
 
 
-def _said(wait: EventLine, how_long: str) -> str:
-    return f"{wait.node}: {how_long}: {wait.message.removeprefix(f'{wait.node}: ')}"
+def _said(wait: EventLine, waits: str) -> str:
+    reason = wait.message.removeprefix(f"{wait.node}: ")
+    cause = reason.removeprefix(_WAITING)
+    return f"{wait.node}: {waits}{' for ' if cause != reason else ': '}{cause}"

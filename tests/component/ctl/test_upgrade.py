@@ -51,7 +51,7 @@ async def test_a_person_stops_and_continues_a_rollout_without_nats(world: World)
     await world.add_rollout(**rollout_status())
     for verb, brake in (("pause", "Pause"), ("freeze", "Freeze"), ("resume", "None")):
         options = ["--yes"] if verb == "resume" else ["--reason", "bad driver"]
-        ended = await world.run("upgrade", verb, *options, USER="alice")
+        ended = await world.run("upgrade", verb, *options, LOGNAME="alice")
         assert (ended.code, ended.err) == (ExitCode.DONE, "")
         assert ended.out.startswith(f"{POOL} ")
         assert (await world.rollout())["spec"]["brake"] == brake

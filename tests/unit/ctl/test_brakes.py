@@ -35,6 +35,8 @@ def test_only_to_resume_needs_a_confirmation() -> None:
     same = edit(frozen, Brake.FREEZE)
     assert same.patch == {}
     assert same.done == "gpus is already frozen: no node moves, and timeouts stop; unchanged"
+    free = edit(RolloutSpec(), Brake.NONE)
+    assert (free.patch, free.done) == ({}, "gpus is neither paused nor frozen; unchanged")
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,11 @@ def test_an_upgrade_that_goes_well_is_ok_and_one_that_needs_somebody_is_no_fault
         (found,) = policy_checks(policies, upgrade)
         return found.verdict
 
-    (good,) = policy_checks(policies, Upgrade(in_flight=1, waiting=2))
+    (good,) = policy_checks(policies, Upgrade(in_flight=1, to_follow=2))
     assert good.verdict is OK
     assert good.found == "notReady, as an upgrade is under way: 1 in flight, 2 to follow"
     assert verdict(Upgrade(in_flight=1, failed=1)) is WARNING
-    assert verdict(Upgrade(waiting=2, is_held=True)) is WARNING
+    assert verdict(Upgrade(to_follow=2, is_held=True)) is WARNING
     assert verdict(NONE) is FAULT
     policies = {"ClusterPolicy gpus": policy("notReady", not_ready, upgrading)}
     assert verdict(NONE) is WARNING
@@ -185,11 +185,11 @@ def test_drivers_of_nodes_in_flight_are_expected_to_be_away_and_agents_are_not()
 
 def test_the_upgrade_is_that_of_all_pools() -> None:
     flight = {"u": InFlight(node="n", token=1, target="t", since=NOW)}
-    going = RolloutStatus(in_flight=flight, counts=Counts(total=3, waiting=2))
-    halted = RolloutStatus(phase=RolloutPhase.HALTED, counts=Counts(total=2, waiting=1, failed=1))
+    going = RolloutStatus(in_flight=flight, counts=Counts(total=3, waiting=3))
+    halted = RolloutStatus(phase=RolloutPhase.HALTED, counts=Counts(total=2, failed=1))
     free, braked = RolloutSpec(), RolloutSpec(brake=Brake.PAUSE)
-    assert upgrade_of([(free, going)]) == Upgrade(in_flight=1, waiting=2)
-    both = Upgrade(in_flight=1, waiting=3, failed=1, is_held=True)
+    assert upgrade_of([(free, going)]) == Upgrade(in_flight=1, to_follow=2)
+    both = Upgrade(in_flight=1, to_follow=3, failed=1, is_held=True)
     assert upgrade_of([(free, going), (free, halted)]) == both
     assert upgrade_of([(braked, going)]).is_held
     assert not upgrade_of([(braked, RolloutStatus(phase=RolloutPhase.COMPLETE))]).is_held

@@ -77,7 +77,7 @@ STATUS = Status(
     nodes=(node("node-2"), node("node-3", state="upgrade-failed", cause="the driver did not load")),
     sources=(
         KUBERNETES,
-        Source(name="scheduler s-1", gives="waits", age=2.0, behind={"nodes": 0.4, "bus": 61.0}),
+        Source(name="scheduler s-1", gives="waits", age=2.0, behind={"nodes": 0.4, "bus": 91.0}),
     ),
 )
 
@@ -99,7 +99,7 @@ node-3  upgrade-failed       1 min 30 s  580.95.05  the driver did not load;
 
 pools and nodes: from Kubernetes (https://api), 0 s old
 waits: from scheduler s-1, 2 s old
-  its own sources are behind: bus by 1 min 1 s"""
+  its own sources are behind: bus by 1 min 31 s"""
 
 STATUS_40 = """\
 gpus
@@ -450,9 +450,9 @@ def test_changes_are_steps_and_the_waits_that_lasted() -> None:
         (90.0, "wait", "the node is held"),
     ) == [
         "n: upgrade begins",
-        "n: for 1 min: waiting for jobs",
+        "n: waited 1 min for jobs",
         "n: driver 580 is proven",
-        "n: since then: the node is held",
+        "n: still waits: the node is held",
     ]
 
 
@@ -461,7 +461,7 @@ def test_a_wait_that_is_told_again_while_it_lasts_is_one_change() -> None:
         (0.0, "wait", "waiting for pods to leave"),
         (300.0, "wait", "still waits: waiting for pods to leave"),
         (360.0, "wait", "no longer waiting"),
-    ) == ["n: for 6 min: waiting for pods to leave"]
+    ) == ["n: waited 6 min for pods to leave"]
 
 
 def test_the_audit_is_a_table_on_a_screen_of_80_columns() -> None:
