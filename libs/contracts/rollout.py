@@ -96,6 +96,11 @@ class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename=
     """Whether the target was proven and complete when last wanted; kept only while last-good."""
     halted_because: str = ""
 
+    @property
+    def is_halted(self) -> bool:
+        """Whether it failed as often as is allowed."""
+        return len(self.failed) >= self.accepted + self.threshold
+
 
 class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Counts of the pool's nodes by state."""

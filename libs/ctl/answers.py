@@ -14,7 +14,7 @@ from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswe
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
-from libs.ctl.text import name_versions, version_name
+from libs.ctl.text import name_versions, natural_order, version_name
 from libs.kube import views
 from libs.kube.authors import Author, brake_author
 
@@ -313,7 +313,7 @@ def held_nodes(
     told = answer.pools if answer is not None else ()
     found = {held.node: held for each in told if pool in ("", each.pool) for held in each.held}
     found |= {row.name: row.held for row in rows if row.held is not None}
-    return tuple(found[name] for name in sorted(found))
+    return tuple(found[name] for name in sorted(found, key=natural_order))
 
 
 def is_settled(node: NodeRow) -> bool:

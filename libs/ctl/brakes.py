@@ -55,7 +55,7 @@ def release(
 ) -> Edit:
     """Accept failures of a target, which ends its halt; refuse a number that would not."""
     record = status.targets.get(target)
-    if record is None or len(record.failed) < record.accepted + record.threshold:
+    if record is None or not record.is_halted:
         raise Failure(
             ExitCode.REFUSED, f"{version} is not halted in {pool}: there is nothing to release"
         )

@@ -94,9 +94,22 @@ def ending_command(
     code = why.wait.code if why.wait is not None else None
     if code in (WaitCode.PAUSED, WaitCode.FROZEN) and spec.brake is not Brake.NONE:
         return f"sluice upgrade resume {why.pool}"
-    record = status.targets.get(why.target)
-    if code is WaitCode.HALTED and record is not None:
-        version = version_name(why.target, versions)
-        failures = len(record.failed)
+    if code not in (WaitCode.HALTED, WaitCode.FAILED):
+        return ""
+    if target := _halted_target(why, status):
+        version, failures = version_name(target, versions), len(status.targets[target].failed)
         return f"sluice upgrade release {version} --failures {failures} --pool {why.pool}"
-    return ""
+    return f"sluice upgrade retry {why.node}" if code is WaitCode.FAILED else ""
+
+
+def _halted_target(why: WhyAnswer, status: RolloutStatus) -> str:
+    """Return the halted target that a node waits for, or failed on; empty: none is halted.
+
+    The target of the answer is that of the node's last attempt.
+    """
+    halted = [target for target, record in status.targets.items() if record.is_halted]
+    if why.wait is None or why.wait.code is WaitCode.FAILED:
+        return why.target if why.target in halted else ""
+    named = [target for target in halted if target in why.wait.detail]
+    wanted = [status.target] if status.target in halted else []
+    return next(iter(named or wanted), "")

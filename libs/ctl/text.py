@@ -12,6 +12,7 @@ _LONGEST: Final = 200
 """Characters of a name or a reason that are written."""
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SUFFIXES: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+_DIGITS: Final = re.compile(r"(\d+)")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)")
 
 
@@ -69,6 +70,12 @@ def moment(at: float, now: float) -> str:
     """Return a time in UTC, without its date if that is today's: `15:36:15Z`."""
     date, _, clock = clock_time(at).partition(" ")
     return f"{clock}Z" if clock_time(now).startswith(date) else f"{date} {clock}Z"
+
+
+def natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Return a sort key by which node-2 is before node-10."""
+    parts = _DIGITS.split(name)
+    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
 
 
 def name_versions(text: str, versions: Mapping[str, str]) -> str:

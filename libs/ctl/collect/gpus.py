@@ -4,6 +4,7 @@ from libs.contracts.device import UNKNOWN
 from libs.ctl.answers import Gpu
 from libs.ctl.cluster import DEVICES, Device, open_cluster
 from libs.ctl.options import Access
+from libs.ctl.text import natural_order
 
 
 async def gather_gpus(access: Access, node: str) -> tuple[Gpu, ...]:
@@ -13,7 +14,7 @@ async def gather_gpus(access: Access, node: str) -> tuple[Gpu, ...]:
         if node and not any(each.spec.node == node for each in devices):
             await cluster.node(node)
     found = (gpu_of(each) for each in devices if node in ("", each.spec.node))
-    return tuple(sorted(found, key=lambda gpu: (gpu.node, gpu.index)))
+    return tuple(sorted(found, key=lambda gpu: (natural_order(gpu.node), gpu.index)))
 
 
 def gpu_of(device: Device) -> Gpu:

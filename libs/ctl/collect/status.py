@@ -17,7 +17,7 @@ from libs.ctl.cluster import Cluster, NodeEvent, Rollout, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES
 from libs.ctl.options import Access
-from libs.ctl.text import name_versions
+from libs.ctl.text import name_versions, natural_order
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
 _CORDONED = "spec.unschedulable=true"
 _LAST_EVENTS = 10
-_OF_ROLLOUT = (WaitCode.PAUSED, WaitCode.FROZEN, WaitCode.HALTED)
+_OF_ROLLOUT = (WaitCode.PAUSED, WaitCode.FROZEN, WaitCode.HALTED, WaitCode.FAILED)
 _A = TypeVar("_A", bound=Message)
 
 
@@ -89,8 +89,8 @@ async def _status(
     is_cordoned = {each.metadata.name for each in cordoned}
     found = {each.metadata.name: each for each in (*listed, *cordoned)}
     rows = [
-        answers.node_row(each.known_metadata(), cordoned=node in is_cordoned)
-        for node, each in sorted(found.items())
+        answers.node_row(found[node].known_metadata(), cordoned=node in is_cordoned)
+        for node in sorted(found, key=natural_order)
     ]
     chosen = [row for row in rows if not name or row.pool == name]
     told = answer if isinstance(answer, StatusAnswer) else None

@@ -137,7 +137,7 @@ def halted_targets(rollouts: Sequence[Rollout], name: Callable[[str], str]) -> l
         Halted(rollout.metadata.name, target, name(target), record)
         for rollout in rollouts
         for target, record in sorted(rollout.status.targets.items())
-        if len(record.failed) >= record.accepted + record.threshold
+        if record.is_halted
     ]
 
 

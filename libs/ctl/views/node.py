@@ -23,6 +23,7 @@ _FIELD: Final = re.compile(
     r"(, or by autoUpgrade of the policy)?"
 )
 """How the scheduler says it that a brake or a halt is ended."""
+_RETRY: Final = "by a retry"
 _NEW_STATE: Final = "Successfully updated node state label to "
 """Begins the Event of a new state, in the words of the GPU Operator."""
 _LAST_STEPS: Final = 3
@@ -111,7 +112,12 @@ def _people(who: str, command: str) -> str:
     if not command:
         return who
     told, count = _FIELD.subn(lambda _: f"by `{command}`", who)
-    return told if count else f"{who}; `{command}`"
+    if count:
+        return told
+    if _RETRY in who:
+        own = f"by `{command}`"
+        return who.replace(_RETRY, own if "retry" in command else f"{own} and then {_RETRY[3:]}", 1)
+    return f"{who}; `{command}`"
 
 
 def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
-from libs.contracts.rollout import Brake, braked, left_out
+from libs.contracts.rollout import Brake, RolloutPhase, braked, left_out
 from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
@@ -84,7 +84,7 @@ def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
     if pool.brake != Brake.NONE:
         yield fact(f"{pool.name} brake", _brake(pool, now))
     if pool.because and not _is_told_by_brake(pool):
-        yield fact(f"{pool.name} {pool.phase}", pool.because)
+        yield fact(f"{pool.name} {pool.phase}", f"{pool.because}{_release(pool)}")
     if pool.waits:
         waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
         yield fact(f"{pool.name} waits", ", ".join(f"{count} {code}" for code, count in waits))
@@ -109,6 +109,12 @@ def _above_limit(pool: Pool, nodes: Iterable[NodeRow]) -> Iterator[RenderableTyp
     if brought_up and pool.counts["in_flight"] > limit:
         why = "nodes without a driver have no capacity to lose"
         yield fact(f"{pool.name} in flight", f"more than maxUnavailable ({limit}): {why}")
+
+
+def _release(pool: Pool) -> str:
+    if pool.phase != RolloutPhase.HALTED or not pool.version:
+        return ""
+    return f"; `sluice upgrade release {pool.version} --pool {pool.name}` accepts that"
 
 
 def _is_told_by_brake(pool: Pool) -> bool:

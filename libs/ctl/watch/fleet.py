@@ -1,6 +1,5 @@
 """What is known of the fleet, kept up to date change by change. Pure."""
 
-import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -17,14 +16,13 @@ from libs.ctl import answers
 from libs.ctl.answers import EventLine, NodeRow, Pool, Source
 from libs.ctl.cluster import Rollout
 from libs.ctl.edits import record_of
-from libs.ctl.text import name_versions
+from libs.ctl.text import name_versions, natural_order
 from libs.kube.views import Metadata
 
 KEPT_EVENTS: Final = 64
 _UNTOLD: Final = (EventKind.COMMAND, EventKind.FACTS)
 """Events that are not listed: a dozen for each node, and steps and waits cover them."""
 _PHASES: Final[Mapping[str, str]] = {EntryPhase.STARTED: "begun"}
-_DIGITS: Final = re.compile(r"(\d+)")
 
 
 class Kind(StrEnum):
@@ -100,12 +98,6 @@ def kind_of(row: NodeRow, wait: Wait | None = None) -> Kind:
             return Kind.SKIPPED
         return Kind.WAITING if row.state else Kind.NONE
     return Kind.IN_FLIGHT
-
-
-def natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
-    """Return a sort key by which node-2 is before node-10."""
-    parts = _DIGITS.split(name)
-    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
 
 
 class FleetState:

@@ -36,7 +36,7 @@ def allowance(record: TargetRecord) -> int:
 
 
 def is_halted(record: TargetRecord) -> bool:
-    return len(record.failed) >= allowance(record)
+    return record.is_halted
 
 
 def starts_left(record: TargetRecord, in_flight: set[str]) -> int | None:

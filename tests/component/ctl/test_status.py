@@ -156,6 +156,14 @@ async def test_why_tells_the_wait_and_who_can_end_it(world: World) -> None:
                 f" {POOL}`; the author of the policy, by another driver"
             ),
         ),
+        (
+            WaitCode.FAILED,
+            "None",
+            (
+                f"an administrator, by `sluice upgrade release {NEW_VERSION} --failures 2 --pool"
+                f" {POOL}` and then a retry; the author of the policy, by another driver"
+            ),
+        ),
     ],
 )
 async def test_why_has_the_command_that_ends_a_brake_or_a_halt(
@@ -170,7 +178,8 @@ async def test_why_has_the_command_that_ends_a_brake_or_a_halt(
 
     async def why(query: WhyQuery) -> WhyAnswer:
         reason = WaitReason(code=code, detail="as told", since=1.0, who=RESOLVED_BY[code])
-        return WhyAnswer(node=query.node, pool=POOL, target=NEW, wait=reason)
+        last = NEW if code is WaitCode.FAILED else "1" * 32
+        return WhyAnswer(node=query.node, pool=POOL, target=last, wait=reason)
 
     await world.answer({QueryVerb.WHY: why})
     ended = await world.run("why", "node-2")

@@ -86,7 +86,8 @@ POOL  DRIVER     PHASE   DONE  IN FLIGHT  FAILED
 gpus  580.95.05  Halted  3/12          1       2
   gpus brake: Pause, set by alice 5 min ago: bad driver; `sluice upgrade resume
   gpus` ends it
-  gpus Halted: two nodes failed validation on node-1 and on node-2 �[31m
+  gpus Halted: two nodes failed validation on node-1 and on node-2 �[31m;
+  `sluice upgrade release 580.95.05 --pool gpus` accepts that
   gpus waits: 4 halted, 2 budget
   gpus budget: 2 of at most 2 nodes are unavailable: node-2, node-3
   gpus GPUs: 1 node has a GPU that no container can have
@@ -113,7 +114,8 @@ gpus
   resume gpus` ends it
   gpus Halted: two nodes failed
   validation on node-1 and on node-2
-  �[31m
+  �[31m; `sluice upgrade release
+  580.95.05 --pool gpus` accepts that
   gpus waits: 4 halted, 2 budget
   gpus budget: 2 of at most 2 nodes are
   unavailable: node-2, node-3
@@ -137,7 +139,7 @@ pools and nodes: from Kubernetes
 (https://api), 0 s old
 waits: from scheduler s-1, 2 s old
   its own sources are behind: bus by 1
-  min 1 s"""
+  min 31 s"""
 
 
 def test_status_is_a_table_or_blocks_of_lines_and_harms_no_terminal() -> None:

@@ -1,0 +1,54 @@
+"""By which command an administrator ends a node's wait."""
+
+import pytest
+
+from libs.contracts.node import WaitCode
+from libs.contracts.queries import WaitReason, WhyAnswer
+from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus, TargetRecord
+from libs.ctl.node_answers import ending_command
+
+OLD, NEW, OTHER = "1" * 32, "2" * 32, "3" * 32
+VERSIONS = {OLD: "570", NEW: "580", OTHER: "590"}
+HALTED = TargetRecord(threshold=1, failed=("u1", "u2"))
+PROVEN = TargetRecord(threshold=1, proven=True)
+
+
+def command(
+    code: WaitCode,
+    status: RolloutStatus,
+    *,
+    detail: str = "",
+    last: str = OLD,
+    brake: Brake = Brake.NONE,
+) -> str:
+    wait = WaitReason(code=code, detail=detail, since=0.0)
+    why = WhyAnswer(node="node-1", pool="gpus", target=last, wait=wait)
+    return ending_command(why, RolloutSpec(brake=brake), status, VERSIONS)
+
+
+WANTED = RolloutStatus(target=NEW, targets={OLD: PROVEN, NEW: HALTED})
+
+
+@pytest.mark.parametrize("last", [OLD, NEW, ""])
+def test_a_halt_is_ended_for_the_driver_that_is_halted_whatever_the_node_had_last(
+    last: str,
+) -> None:
+    release = "sluice upgrade release 580 --failures 2 --pool gpus"
+    assert command(WaitCode.HALTED, WANTED, last=last) == release
+    two = RolloutStatus(target=OTHER, targets={NEW: HALTED, OTHER: HALTED})
+    assert command(WaitCode.HALTED, two, detail=f"target {NEW} is halted", last=last) == release
+    assert command(WaitCode.HALTED, RolloutStatus(target=NEW), last=last) == ""
+
+
+def test_a_failed_node_is_retried_unless_its_driver_is_halted() -> None:
+    retry = "sluice upgrade retry node-1"
+    assert command(WaitCode.FAILED, WANTED, last=OLD) == retry
+    assert command(WaitCode.FAILED, WANTED, last=NEW).startswith("sluice upgrade release 580 ")
+
+
+def test_a_brake_is_ended_and_other_waits_have_no_command() -> None:
+    resume = "sluice upgrade resume gpus"
+    assert command(WaitCode.PAUSED, WANTED, brake=Brake.PAUSE) == resume
+    assert command(WaitCode.FROZEN, WANTED, brake=Brake.FREEZE) == resume
+    assert command(WaitCode.PAUSED, WANTED) == ""
+    assert command(WaitCode.JOBS, WANTED) == ""
