@@ -83,7 +83,7 @@ def _pool_row(pool: Pool) -> tuple[str, ...]:
 def _remarks(pool: Pool, now: float) -> Iterator[RenderableType]:
     if pool.brake != Brake.NONE:
         yield fact(f"{pool.name} brake", _brake(pool, now))
-    if pool.because and not _is_told_by_brake(pool):
+    if pool.because and not is_told_by_brake(pool):
         yield fact(f"{pool.name} {pool.phase}", f"{pool.because}{_release(pool)}")
     if pool.waits:
         waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
@@ -117,7 +117,7 @@ def _release(pool: Pool) -> str:
     return f"; `sluice upgrade release {pool.version} --pool {pool.name}` accepts that"
 
 
-def _is_told_by_brake(pool: Pool) -> bool:
+def is_told_by_brake(pool: Pool) -> bool:
     """Whether a pool's reason is its brake, with who set it."""
     brake, author = Brake(pool.brake), pool.brake_set
     if author is None:

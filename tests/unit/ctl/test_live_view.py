@@ -29,6 +29,7 @@ from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
 from libs.ctl.watch.keys import Action, keys_of, press
 from libs.ctl.watch.screen import Layout, Panel, Screen
 from libs.ctl.watch.telemetry import PageReader, require_address
+from libs.kube.authors import Author
 from libs.kube.views import Metadata
 from services.telemetry.cluster.page import fleet_page
 from services.telemetry.exposition import NodeSamples
@@ -158,6 +159,18 @@ def test_skipped_nodes_are_counted_apart_from_those_that_wait() -> None:
     assert watched.pools[0].waits == {"jobs": 1}
     lines = [text_of(line) for line in frame(watched, Screen(), now=NOW, **SIZE).lines]
     assert any("waits: 1 jobs; left out: 2 skipped" in line for line in lines), lines
+
+
+def test_who_stopped_a_pool_has_room_beside_its_budget() -> None:
+    because = "Rollout gpus is paused by alice (spec.brake: Pause): bad driver"
+    author = Author(name="alice", reason="bad driver")
+    paused = replace(
+        TWELVE.pools[0], name="gpus", brake="Pause", because=because, brake_set=author, waits={}
+    )
+    shown = frame(replace(TWELVE, pools=[paused]), Screen(), now=NOW, **SIZE)
+    first, second = [text_of(line).rstrip() for line in shown.lines[1:3]]
+    assert "  Proving  Pause" in first
+    assert second.endswith("allowed   set by alice: bad driver")
 
 
 def test_commands_are_shown_at_their_node_and_not_listed() -> None:

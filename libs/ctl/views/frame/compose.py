@@ -19,6 +19,7 @@ from libs.ctl.views.frame.nodes import (
 )
 from libs.ctl.views.frame.panel import panel_lines
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, sides, width_of
+from libs.ctl.views.status import is_told_by_brake
 from libs.ctl.watch.fleet import Watched
 from libs.ctl.watch.screen import Layout, Screen, selected_index
 
@@ -176,12 +177,20 @@ def _remark(pool: Pool) -> str:
     """Return why the pool is in its phase, otherwise how many of its nodes wait for what, and how
     many are left out.
     """
-    remark = pool.because
+    remark = _stopped_by(pool) if is_told_by_brake(pool) else pool.because
     if not remark and pool.waits:
         waits = sorted(pool.waits.items(), key=lambda each: (-each[1], each[0]))
         remark = f"waits: {', '.join(f'{count} {code}' for code, count in waits)}"
     out = left_out(skipped=pool.counts["skipped"], excluded=pool.counts["excluded"])
     return "; ".join(filter(None, (remark, "" if out == remark else out)))
+
+
+def _stopped_by(pool: Pool) -> str:
+    """Return who set the brake, which is shown beside the phase, and why."""
+    author = pool.brake_set
+    if author is None:
+        return ""
+    return f"set by {author.name}{f': {author.reason}' if author.reason else ''}"
 
 
 def _phase(pool: Pool) -> Span:
