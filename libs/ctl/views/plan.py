@@ -153,8 +153,8 @@ def file_facts(file: PlannedFile | None, *, most: int) -> Iterator[tuple[str, st
     if file.driver_changes:
         changes = "; ".join(_listed(file.driver_changes, most))
         yield "every node is upgraded, as the driver changes", changes
-    if moves or file.not_planned:
-        yield "not in this plan", "; ".join([*moves, *_listed(file.not_planned, most)])
+    for text in (*moves, *_listed(file.not_planned, most)):
+        yield "not in this plan", text
     if file.left_out:
         yield "left out of the file", _some(file.left_out, most)
 
