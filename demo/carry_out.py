@@ -26,8 +26,8 @@ from libs.ctl.answers import PlanView
 from libs.ctl.collect.plan import gather_plan
 from libs.ctl.failures import Failure
 from libs.ctl.options import Access
-from libs.ctl.text import duration
 from libs.ctl.views.plan import obstacles
+from libs.forecast.plan_time import plan_time
 
 if TYPE_CHECKING:
     from demo.people import Setting
@@ -154,7 +154,9 @@ def _planned(found: object) -> str:
     """Return how long a plan takes, or why that is unknown."""
     if not isinstance(found, PlanView):
         return "the end is unknown"
-    if (took := found.plan.makespan_p50) is not None:
-        return f"likely {duration(took)}"
+    plan = found.plan
+    if plan.makespan_p50 is not None:
+        starts = (node.start_p50 for node in plan.nodes)
+        return f"it says {plan_time(plan.makespan_p50, plan.makespan_p95, starts)}"
     obstacle = next((f"{name}: {text}" for name, text in obstacles(found, most=3)), "")
     return obstacle or " ".join(found.plan.remarks[:1])

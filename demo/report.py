@@ -15,9 +15,9 @@ from demo.observed import Observed
 from libs.contracts.events import Event, GrantEvent, StepEvent, WaitEvent
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import UpgradeState
-from libs.ctl.comparison import UNPLANNED, Comparison, RolloutHistory
+from libs.ctl.comparison import Comparison, RolloutHistory
 from libs.ctl.text import duration
-from libs.ctl.views.comparison import comparison_view
+from libs.ctl.views.comparison import comparison_view, unplanned
 
 WIDTH: Final = 100
 _WAITS: Final = 3
@@ -50,7 +50,7 @@ def report_lines(
             comparison = history.comparison(pool.key, target)
             named = replace(comparison, version=versions.get(target, ""))
             yield ""
-            yield from _compared(named, node_times(events, {target}, pool=pool.key))
+            yield from _compared(named)
     times = node_times(events, targets)
     if times:
         yield ""
@@ -59,31 +59,19 @@ def report_lines(
     yield from _left_lines(seen)
 
 
-def _compared(comparison: Comparison, times: Iterable[NodeTime]) -> Iterator[str]:
+def _compared(comparison: Comparison) -> Iterator[str]:
     """Yield a plan beside what happened, or why no plan could know that."""
-    why = [text for time in times if (text := _unplanned(time))]
+    why = list(unplanned(comparison))
     if not why or comparison.planned_at is None:
         yield from _rendered(comparison_view(comparison, width=WIDTH))
         return
     yield f"{comparison.pool} to {comparison.version or comparison.target}"
-    yield f"  took {duration(comparison.makespan)}. No plan knows when jobs end and people act:"
+    yield f"  took {duration(comparison.makespan)}. What no plan could know:"
     yield from (f"  {text}" for text in why)
 
 
-def _unplanned(time: NodeTime) -> str:
-    """Return what no plan could know about a node; empty: nothing."""
-    waits = {code: time.waits.get(code.value, 0.0) for code in UNPLANNED}
-    parts = [f"{code} for {duration(seconds)}" for code, seconds in waits.items() if seconds >= 1.0]
-    waited = f"waited for {', '.join(parts)}" if parts else ""
-    failed = "failed, and was tried again" if time.attempts > 1 else ""
-    told = "; ".join(filter(None, (failed, waited)))
-    return f"{time.node} {told}" if told else ""
-
-
-def node_times(events: Iterable[Event], targets: set[str], *, pool: str = "") -> list[NodeTime]:
-    """Return the times of nodes in upgrades to these targets, the longest first; of one pool, or
-    of all.
-    """
+def node_times(events: Iterable[Event], targets: set[str]) -> list[NodeTime]:
+    """Return the times of nodes in upgrades to these targets, the longest first."""
     began: dict[str, float] = {}
     took: defaultdict[str, float] = defaultdict(float)
     attempts: defaultdict[str, int] = defaultdict(int)
@@ -101,7 +89,7 @@ def node_times(events: Iterable[Event], targets: set[str], *, pool: str = "") ->
         except MalformedMessage:
             continue
         match body:
-            case GrantEvent(target=target) if target in targets and pool in ("", body.pool):
+            case GrantEvent(target=target) if target in targets:
                 began |= {node: event.at for node in body.nodes if node not in began}
                 for node in body.nodes:  # what it waited for until now is no part of its time
                     current.pop(node, None)

@@ -1,6 +1,6 @@
 """A policy of a file as `kubectl apply` would leave it, and the fields that differ then. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -21,10 +21,28 @@ _SCALAR: Final = (bool, int, str, type(None))
 class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
     """A field of a policy that differs once the file is applied."""
 
-    path: str
-    field: Field
+    way: tuple[Field, ...]
+    """The field, after the sections that it is in."""
     before: Any
     after: Any
+
+    @property
+    def field(self) -> Field:
+        return self.way[-1]
+
+    @property
+    def path(self) -> str:
+        return ".".join(("spec", *(each.name for each in self.way)))
+
+    @property
+    def no_effect_because(self) -> str:
+        """Return why it has no effect in Sluice; empty: it has one."""
+        reasons = (each.about.no_effect_because for each in reversed(self.way))
+        return next(filter(None, reasons), "")
+
+    def undone(self, spec: Any) -> Any:
+        """Return a spec with the value that the field had before."""
+        return _with_value(spec, self.way, self.before)
 
     def __str__(self) -> str:
         if not (isinstance(self.before, _SCALAR) and isinstance(self.after, _SCALAR)):
@@ -91,17 +109,25 @@ def _last_applied(live: CustomObject) -> JsonObject:
         return {}
 
 
-def changed_fields(shape: Shape, before: Any, after: Any, path: str) -> Iterator[FieldChange]:
-    """Yield the fields that differ between two structs of this shape."""
+def changed_fields(
+    shape: Shape, before: Any, after: Any, way: tuple[Field, ...] = ()
+) -> Iterator[FieldChange]:
+    """Yield the fields that differ between two specs of this shape, or sections at `way`."""
     for field in shape.fields:
         old, new = (getattr(each, field.attribute) for each in (before, after))
-        field_path = f"{path}.{field.name}"
         if old == new:
             continue
         if field.shape.type is JsonType.OBJECT and old is not None and new is not None:
-            yield from changed_fields(field.shape, old, new, field_path)
+            yield from changed_fields(field.shape, old, new, (*way, field))
         else:
-            yield FieldChange(path=field_path, field=field, before=old, after=new)
+            yield FieldChange(way=(*way, field), before=old, after=new)
+
+
+def _with_value(struct: Any, way: Sequence[Field], value: Any) -> Any:
+    name, below = way[0].attribute, way[1:]
+    if below:
+        value = _with_value(getattr(struct, name), below, value)
+    return msgspec.structs.replace(struct, **{name: value})
 
 
 def broken_rules(changes: Iterable[FieldChange]) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
 """A rollout beside its plan, from the events of both. Pure.
 
-The plan is the last one that was asked for before the rollout began. Times are seconds from the
-beginning: of the rollout its first grant, of the plan its first start.
+The plan is the last one that was asked for before the rollout began, and since the one before it
+began. Times are seconds from the beginning: of the rollout its first grant, of the plan its first
+start.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,11 +23,22 @@ from libs.contracts.events import (
 )
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.rollout import RolloutPhase
+from libs.forecast.plan_time import PlanTime, first_start, plan_time
 
 _ENDS: Final = {UpgradeState.UPGRADE_DONE: False, UpgradeState.UPGRADE_FAILED: True}
 """States in which a node's upgrade has ended, and whether it failed."""
-UNPLANNED: Final = (WaitCode.JOBS, WaitCode.PDB, WaitCode.PAUSED, WaitCode.FROZEN)
+UNPLANNED: Final = (
+    WaitCode.JOBS,
+    WaitCode.PDB,
+    WaitCode.PAUSED,
+    WaitCode.FROZEN,
+    WaitCode.HALTED,
+    WaitCode.SKIPPED,
+    WaitCode.NOT_READY,
+)
 """Waits that end when a job does, or when people act: no plan knows when."""
+LEAST_JUDGED: Final = 10.0
+"""Seconds; of a shorter plan, a second more or less is too large a share."""
 _SHORTEST: Final = 1.0
 """Seconds; a shorter wait decides nothing."""
 
@@ -42,6 +54,8 @@ class ComparedNode(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool = False
     waited: dict[str, float] = {}
     """Seconds of the rollout in which it waited for jobs or people, by the code of the wait."""
+    retries: int = 0
+    """How often it was tried again after a failure."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,11 +88,20 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def was_disturbed(self) -> bool:
+        """Whether anything happened that no plan could know."""
+        return any(node.waited or node.retries for node in self.nodes)
+
+    @property
     def error(self) -> float | None:
-        """Return how much later than planned the rollout ended, as a share of what it took."""
-        if not self.complete or self.planned_makespan is None or not self.makespan:
+        """Return how much longer than planned the rollout took, as a share of what was planned.
+
+        None where that says nothing about the plan.
+        """
+        planned = self.planned_makespan
+        if planned is None or planned < LEAST_JUDGED or not self.complete or self.was_disturbed:
             return None
-        return (self.makespan - self.planned_makespan) / self.makespan
+        return (self.makespan - planned) / planned
 
 
 class _Plan(msgspec.Struct, kw_only=True):
@@ -95,6 +118,7 @@ class _Rollout(msgspec.Struct, kw_only=True):
     plan: _Plan | None
     starts: dict[str, float] = {}
     ends: dict[str, tuple[float, bool]] = {}
+    retries: dict[str, int] = {}
     evicted: set[str] = set()
     """UIDs of pods."""
     complete: bool = False
@@ -154,6 +178,8 @@ class RolloutHistory:
         last = next(reversed(of_pool), None)
         if last != body.target:  # another target was granted since: this is a rollout of its own
             plan = self._plans.get((body.pool, body.target))
+            if plan is not None and last is not None and plan.at < of_pool[last].began:
+                plan = None  # nodes have moved to the other target since
             of_pool.pop(body.target, None)
             of_pool[body.target] = _Rollout(target=body.target, began=at, plan=plan)
         rollout = of_pool[body.target]
@@ -161,6 +187,10 @@ class RolloutHistory:
             return
         for node in body.nodes:
             rollout.starts.setdefault(node, at)
+            _, has_failed = rollout.ends.get(node, (at, False))
+            if has_failed:
+                del rollout.ends[node]
+                rollout.retries[node] = rollout.retries.get(node, 0) + 1
 
     def _stepped(self, body: StepEvent, event: Event) -> None:
         rollout = self._rollouts.get(body.pool, {}).get(body.target)
@@ -203,6 +233,9 @@ class RolloutHistory:
         rollout = self._rollouts[pool][target]
         ends = [end for end, _ in rollout.ends.values()]
         plan = rollout.plan
+        planned = PlanTime(None, None)
+        if plan is not None:
+            planned = plan_time(plan.makespan, plan.late, (each.start for each in plan.nodes))
         return Comparison(
             pool=pool,
             target=target,
@@ -212,8 +245,8 @@ class RolloutHistory:
             makespan=max(ends, default=rollout.began) - rollout.began,
             evicted=len(rollout.evicted),
             planned_at=None if plan is None else plan.at,
-            planned_makespan=None if plan is None else _from_first(plan, plan.makespan),
-            planned_makespan_p95=None if plan is None else _from_first(plan, plan.late),
+            planned_makespan=planned.p50,
+            planned_makespan_p95=planned.p95,
         )
 
 
@@ -223,20 +256,11 @@ def _is_over(rollout: _Rollout) -> bool:
     return bool(planned) and not (planned | rollout.starts.keys()) - rollout.ends.keys()
 
 
-def _from_first(plan: _Plan, seconds: float | None) -> float | None:
-    """Return seconds of a plan from its first start on."""
-    return None if seconds is None else seconds - _first_start(plan)
-
-
-def _first_start(plan: _Plan) -> float:
-    return min((each.start for each in plan.nodes), default=0.0)
-
-
 def _nodes(rollout: _Rollout) -> Iterable[ComparedNode]:
     planned: Mapping[str, PlannedTime] = (
         {} if rollout.plan is None else {each.node: each for each in rollout.plan.nodes}
     )
-    first = 0.0 if rollout.plan is None else _first_start(rollout.plan)
+    first = first_start(each.start for each in planned.values())
     for name in sorted(
         planned.keys() | rollout.starts.keys(),
         key=lambda name: (rollout.starts.get(name, float("inf")), name),
@@ -250,6 +274,7 @@ def _nodes(rollout: _Rollout) -> Iterable[ComparedNode]:
             start=None if start is None else start - rollout.began,
             end=None if end is None else end - rollout.began,
             failed=failed,
+            retries=rollout.retries.get(name, 0),
             waited={
                 code: seconds
                 for code, seconds in rollout.waited.get(name, {}).items()

@@ -23,18 +23,11 @@ from libs.kube.resources import CustomObject
 from libs.policy.digest import target_digest
 from libs.policy.findings import Finding, PolicyVerdict, Severity
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
-from libs.policy.kinds.common import Image
 from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
 from libs.policy.pool import Pool, pool_key
 from libs.policy.pools import assemble_pools
-from libs.policy.wanted import (
-    InstallMethod,
-    PodOverrides,
-    WantedDriver,
-    version_of,
-    with_version,
-)
+from libs.policy.wanted import InstallMethod, version_of, with_version
 
 _SELECTION: Final = frozenset({"nodeSelector", "nodeAffinity", "default"})
 """Fields of an NVIDIADriver whose effect is which nodes it has."""
@@ -43,15 +36,8 @@ _QUERIED: Final = frozenset(
 )
 """The fields of a driver that the query `plan` carries."""
 
-_DRIVER_FIELDS: Final = frozenset(
-    name
-    for struct in (WantedDriver, Image, PodOverrides)
-    for name in struct.__struct_encode_fields__
-)
-"""The fields of a driver that its pods are made of, by their names in a policy."""
-
-_PARTS: Final = frozenset({"gds", "gdrcopy"})
-"""Those that a ClusterPolicy has beside its driver."""
+_COURSE: Final = ("upgradePolicy", "manager")
+"""The sections of a driver that say how nodes are upgraded."""
 
 LivePolicies = Mapping[str, Sequence[CustomObject]]
 """The policies in the cluster, by kind."""
@@ -67,6 +53,10 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
     before: Pool
     after: Pool
     fields: tuple[FieldChange, ...]
+    driver_fields: tuple[FieldChange, ...]
+    """Those of them that make another driver, with other pods."""
+    others: Mapping[str, tuple[FieldChange, ...]]
+    """By title of the file's other policies: their fields that make this driver another one."""
     warnings: tuple[Finding, ...]
     """Those that the file adds."""
 
@@ -97,8 +87,12 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
         """
         before, after = set(self.before.nodes), set(self.after.nodes)
         version = query.driver_version or version_of(self.after.driver)
-        of_driver = self._driver_paths() if query.driver else ()
-        others = (each.title for each in self.file.policies if each is not self.policy)
+        of_driver = self._driver_changes() if query.driver else ()
+        others = (
+            f"{each.title} (its other fields)" if each.title in self.others else each.title
+            for each in self.file.policies
+            if each is not self.policy
+        )
         return PlannedFile(
             file=self.file.name,
             policy=self.policy.title,
@@ -109,29 +103,33 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
             nodes=self.after.nodes,
             joining=tuple(sorted(after - before)),
             leaving=tuple(sorted(before - after)),
-            driver_changes=of_driver,
-            not_planned=tuple(self._not_planned(more | _QUERIED | _SELECTION, of_driver)),
+            driver_changes=tuple(of_driver),
+            not_planned=tuple(self._not_planned(more | _QUERIED | _SELECTION)),
             left_out=(*others, *self.file.left_out),
         )
 
-    def _driver_paths(self) -> tuple[str, ...]:
-        """Return the fields of the driver that change, besides its version."""
-        return tuple(
-            str(each)
-            for each in self.fields
-            if each.path != f"{self._section}version" and self._is_of_driver(each.path)
-        )
+    def _driver_changes(self) -> Iterator[str]:
+        """Yield the fields that make another driver, besides its version."""
+        version = f"{self._section}version"
+        yield from (str(each) for each in self.driver_fields if each.path != version)
+        for title, fields in self.others.items():
+            yield from (f"{title}: {each}" for each in fields)
 
-    def _is_of_driver(self, path: str) -> bool:
-        section = self._section if path.startswith(self._section) else "spec."
-        name = path.removeprefix(section).partition(".")[0]
-        return name in (_DRIVER_FIELDS if section == self._section else _PARTS)
-
-    def _not_planned(self, known: frozenset[str], of_driver: Sequence[str]) -> Iterator[str]:
+    def _not_planned(self, known: frozenset[str]) -> Iterator[str]:
+        """Yield each other field that changes, and what follows from that."""
         paths = {f"{self._section}{name}" for name in known}
-        others = (str(each) for each in self.fields if each.path not in paths)
-        yield from (each for each in others if each not in of_driver)
+        for each in self.fields:
+            if each.path not in paths and each not in self.driver_fields:
+                yield f"{each}: {self._instead(each)}"
         yield from map(str, self.warnings)
+
+    def _instead(self, change: FieldChange) -> str:
+        """Return what a field does that is not planned."""
+        if because := change.no_effect_because:
+            return f"it has no effect in Sluice, because {because}"
+        if change.path.startswith(tuple(f"{self._section}{name}." for name in _COURSE)):
+            return "the plan goes by the value of now"
+        return "Sluice upgrades no node for it"
 
     @property
     def _section(self) -> str:
@@ -175,13 +173,21 @@ def policy_change(
         _refuse_errors(file, each, before, after)
     policy = _chosen(file, after, pool, name_of)
     pool_before, pool_after = _pools(file, policy, before, after)
+    fields = _changes(policy, before, after)
     return PolicyChange(
         file=file,
         policy=policy,
         has_pod_deletion=_has_pod_deletion(policy, in_cluster.get(policy.key)),
         before=pool_before,
         after=pool_after,
-        fields=_changes(policy, before, after),
+        fields=fields,
+        driver_fields=_driver_fields(policy, policy, fields, after),
+        others={
+            other.title: found
+            for other in file.policies
+            if other is not policy
+            and (found := _driver_fields(other, policy, _changes(other, before, after), after))
+        },
         warnings=_new_warnings(policy, before, after),
     )
 
@@ -210,7 +216,29 @@ def _changes(policy: FilePolicy, before: _Cluster, after: _Cluster) -> tuple[Fie
     if old is None or new is None or old.policy is None or new.policy is None:
         return ()
     shape = policy.kind.spec_shape
-    return tuple(changed_fields(shape, old.policy.spec, new.policy.spec, "spec"))
+    return tuple(changed_fields(shape, old.policy.spec, new.policy.spec))
+
+
+def _driver_fields(
+    policy: FilePolicy, of: FilePolicy, fields: Iterable[FieldChange], after: _Cluster
+) -> tuple[FieldChange, ...]:
+    """Return the fields of a policy without whose change the driver `of` another one differs.
+
+    What a driver is made of is decided where drivers are told apart, by their digests.
+    """
+    parsed, pool = after.policies.get(policy.key), after.pools[of.key]
+    if parsed is None or parsed.policy is None:
+        return ()
+    wanted = target_digest(pool.driver)
+    found: list[FieldChange] = []
+    for each in fields:
+        spec = each.undone(parsed.policy.spec)
+        undone = replace(parsed, policy=replace(parsed.policy, spec=spec))
+        pools = _cluster({**after.policies, policy.key: undone}, ()).pools
+        other = pools.get(of.key)
+        if other is not None and target_digest(other.driver) != wanted:
+            found.append(each)
+    return tuple(found)
 
 
 def _new_warnings(policy: FilePolicy, before: _Cluster, after: _Cluster) -> tuple[Finding, ...]:

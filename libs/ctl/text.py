@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.contracts.rollout import SHORT_TARGET
+from libs.rollout.durations import format_duration
 
+duration: Final = format_duration
 _DIGEST: Final = re.compile(r"\b[0-9a-f]{32}\b")
 _LONGEST: Final = 200
 """Characters of a name or a reason that are written."""
-_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SUFFIXES: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DIGITS: Final = re.compile(r"(\d+)")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)")
@@ -27,21 +28,6 @@ def plain(text: str) -> str:
     """
     unescaped = text.replace("\\", "/").replace('"', "'")
     return "".join(each if each.isprintable() else " " for each in unescaped)[:_LONGEST].strip()
-
-
-def duration(seconds: float | None) -> str:
-    """Return `45 s`, `12 min`, `2 h 5 min`: two units at most."""
-    if seconds is None:
-        return "unknown"
-    left = max(0, round(seconds))
-    parts: list[str] = []
-    for unit, size in _UNITS:
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count} {unit}")
-        elif parts:
-            break
-    return " ".join(parts[:2]) or "0 s"
 
 
 def parse_duration(text: str) -> float | None:

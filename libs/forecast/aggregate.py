@@ -67,13 +67,19 @@ def unmoved(results: Sequence[PlayResult]) -> list[str]:
 
 
 def makespan(results: Sequence[PlayResult]) -> Percentiles:
-    """Return the time until the last node that can move is upgraded or has failed."""
+    """Return the time until the last node that can move is upgraded or has failed.
+
+    None: no node moves, or the end of one that does is unknown.
+    """
     left_out = {
         name
         for name in unmoved(results)
         if all(_is_own_wait(node.wait) for node in node_results(results, name))
     }
     names = set(node_names(results))
+    for name in names:
+        if all(map(_is_kept_out, node_results(results, name))):
+            left_out.add(name)
     if names and names == left_out:
         return Percentiles()
     return predicted_percentiles((_done_at(result, left_out) for result in results), len(results))
@@ -138,8 +144,17 @@ def _is_own_wait(wait: Wait | None) -> bool:
     return wait is not None and wait.code in OWN_WAITS
 
 
+def _is_kept_out(node: NodeResult) -> bool:
+    """Return whether people keep the node out in the end, even after its start was granted."""
+    return node.over_at is None and node.wait is not None and node.wait.code is WaitCode.SKIPPED
+
+
 def _done_at(result: PlayResult, left_out: set[str]) -> float | None:
-    ends = (node.over_at for name, node in result.nodes.items() if name not in left_out)
+    ends = (
+        node.over_at
+        for name, node in result.nodes.items()
+        if name not in left_out and not _is_kept_out(node)
+    )
     last = max((inf if end is None else end for end in ends), default=0.0)
     return None if last == inf else last
 

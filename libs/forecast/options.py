@@ -17,6 +17,8 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options to change; None or empty: unchanged."""
 
     target: str = ""
+    version: str = ""
+    """Of the driver that is the target, for people."""
     builds: Mapping[str, Build] = {}
     """Builds of the target by variant, if the pool does not have them yet."""
     max_unavailable: IntOrString | None = None
@@ -68,10 +70,11 @@ def _apply(pool: PoolView, options: PlanOptions) -> PoolView:
     if options.max_parallel is not None:
         upgrade = replace(upgrade, max_parallel_upgrades=options.max_parallel)
     target = options.target or pool.target
+    version = options.version if options.target else pool.version
     builds = pool.builds
     if options.builds:
         builds = {**builds, target: {**builds.get(target, {}), **options.builds}}
-    return replace(pool, upgrade=upgrade, target=target, builds=builds)
+    return replace(pool, upgrade=upgrade, target=target, version=version, builds=builds)
 
 
 def _is_concerned(node: NodeView, pool: str) -> bool:

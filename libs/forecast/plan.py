@@ -196,14 +196,14 @@ def find_required_limits(
     widest = makespan_of(nodes, None)
     if widest is not None and widest <= seconds:
         found = _smallest(lambda number: makespan_of(number, None), nodes, seconds, least)
-        why = f"with {found} at a time it takes {format_duration(makespan_of(found, None))}"
+        why = f"with maxUnavailable {found} it ends within {_late(makespan_of(found, None))}"
         return RequiredLimits(max_unavailable=found, why=why)
     unlimited = makespan_of(nodes, 0) if parallel else widest
     if unlimited is not None and unlimited <= seconds:
         found = _smallest(lambda number: makespan_of(number, 0), nodes, seconds, least)
         why = (
-            f"only with maxParallelUpgrades (now {parallel}) set to 0 or at least as much:"
-            f" it then takes {format_duration(makespan_of(found, 0))}"
+            f"only if maxParallelUpgrades (now {parallel}) is 0, or at least {found} too:"
+            f" it then ends within {_late(makespan_of(found, 0))}"
         )
         return RequiredLimits(max_unavailable=found, max_parallel=0, why=why)
     return RequiredLimits(max_unavailable=None, why=_why_never(unlimited))
@@ -211,8 +211,12 @@ def find_required_limits(
 
 def _why_never(unlimited: float | None) -> str:
     if unlimited is None:
-        return "the end of the last node is unknown whatever the limits are"
-    return f"even with all nodes at a time it takes {format_duration(unlimited)}"
+        return "the end of the last node is unknown, whatever the limits are"
+    return f"even with all nodes at once it ends only after {_late(unlimited)}"
+
+
+def _late(makespan: float | None) -> str:
+    return f"{format_duration(makespan)} (p95)"
 
 
 def _smallest(

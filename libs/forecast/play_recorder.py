@@ -1,8 +1,10 @@
 """Record the result of a play from its changed views and decisions."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache, partial
 
 from libs.contracts.node import UpgradeState, WaitCode
+from libs.forecast.planned_waits import PlayEnd, planned_wait, versions_of
 from libs.forecast.play_result import CapacityTracker, NodeResult, PlayResult, ProofTracker
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import EvictPods, Step, Wait
@@ -40,6 +42,9 @@ class PlayRecorder:
             self._capacity.observe(node, 0.0, first=True)
             self._observe_flight(node, 0.0)
         self._capacity.update(0.0)
+        self._view = fleet.pools[pool]
+        self._versions = versions_of(fleet)
+        self._was_halted = bool(self._proof.halted)
 
     # Observations.
 
@@ -85,7 +90,7 @@ class PlayRecorder:
         elapsed = now - self._started_at
         self._start_node(name, elapsed)
         self._add_evicted(name, leaving)
-        self._capacity.node_lost(name, self._gpus[name], elapsed)
+        self._capacity.node_lost(name, self._gpus[name], elapsed, "in an upgrade")
         self._capacity.update(elapsed)
 
     # The end of the play.
@@ -103,9 +108,11 @@ class PlayRecorder:
         return not timed
 
     def result(self, waits: Mapping[str, Wait], steps: Mapping[str, Step]) -> PlayResult:
+        in_words = cache(partial(planned_wait, end=self._end()))
         for name in self._open:
             step = steps.get(name)
-            self._results[name].wait = waits.get(name) or (step.wait if step else None)
+            wait = waits.get(name) or (step.wait if step else None)
+            self._results[name].wait = None if wait is None else in_words(wait)
         duration = max((node.over_at or 0.0 for node in self._results.values()), default=0.0)
         return PlayResult(
             nodes=self._results,
@@ -115,6 +122,19 @@ class PlayRecorder:
             gpu_seconds=self._capacity.gpu_seconds(duration),
             proof=self._proof.result(),
             halted_because=self._proof.halted,
+        )
+
+    def _end(self) -> PlayEnd:
+        return PlayEnd(
+            target=self._view.target,
+            versions=self._versions,
+            record=self._proof.record,
+            was_halted=self._was_halted,
+            in_flight=tuple(sorted(self._proof.in_flight)),
+            max_unavailable=self._view.upgrade.max_unavailable,
+            limit=self._proof.limit,
+            unavailable=self._capacity.reasons,
+            were_unavailable=self._capacity.from_beginning,
         )
 
     # One node.

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from math import inf
+from typing import NamedTuple
 
 import msgspec
 
 from libs.contracts.node import WaitCode
-from libs.contracts.rollout import RolloutStatus
+from libs.contracts.rollout import RolloutStatus, TargetRecord
 from libs.rollout.decision import Wait
 from libs.rollout.node_writes import current_record
 from libs.rollout.pool import contribution
@@ -81,6 +82,15 @@ class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     """Until the last node that finished did so."""
 
 
+class _Outage(NamedTuple):
+    """A node that is unavailable."""
+
+    since: float | None
+    """None: from the beginning."""
+    gpus: int
+    reason: str
+
+
 class CapacityTracker:
     """Unavailable nodes of one pool. Times are seconds since the beginning."""
 
@@ -89,28 +99,41 @@ class CapacityTracker:
         """The largest loss so far; the earliest of several."""
         self.losses: list[CapacityLoss] = []
         """Each change so far."""
-        self._unavailable: dict[str, tuple[float | None, int]] = {}
-        """Unavailable nodes: since when (None: from the beginning) and GPUs."""
+        self._unavailable: dict[str, _Outage] = {}
         self._gpus = 0
         self._outages: list[tuple[int, float, float]] = []
         self.last_outages: dict[str, float] = {}
         """Seconds for which each node was last unavailable, of those that became so."""
 
     def observe(self, node: NodeView, at: float, *, first: bool = False) -> None:
-        if contribution.unavailable_reason(node, current_record(node)):
-            self.node_lost(node.name, node.gpus, None if first else at)
+        if reason := contribution.unavailable_reason(node, current_record(node)):
+            self.node_lost(node.name, node.gpus, None if first else at, reason)
         elif node.name in self._unavailable:
-            since, gpus = self._unavailable.pop(node.name)
-            self._gpus -= gpus
-            if since is not None:
-                self._outages.append((gpus, since, at))
-                self.last_outages[node.name] = at - since
+            outage = self._unavailable.pop(node.name)
+            self._gpus -= outage.gpus
+            if outage.since is not None:
+                self._outages.append((outage.gpus, outage.since, at))
+                self.last_outages[node.name] = at - outage.since
 
-    def node_lost(self, name: str, gpus: int, at: float | None) -> None:
+    def node_lost(self, name: str, gpus: int, at: float | None, reason: str) -> None:
         """Count a node as unavailable; None: from the beginning."""
-        if name not in self._unavailable:
-            self._unavailable[name] = (at, gpus)
+        outage = self._unavailable.get(name)
+        if outage is None:
+            self._unavailable[name] = _Outage(at, gpus, reason)
             self._gpus += gpus
+        elif outage.reason != reason:
+            self._unavailable[name] = outage._replace(reason=reason)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Return why nodes are unavailable now."""
+        return {name: outage.reason for name, outage in self._unavailable.items()}
+
+    @property
+    def from_beginning(self) -> frozenset[str]:
+        """Return the nodes that were never available so far."""
+        found = self._unavailable.items()
+        return frozenset(name for name, outage in found if outage.since is None)
 
     def update(self, at: float) -> None:
         """Update the losses once all changes of this moment are observed."""
@@ -124,7 +147,9 @@ class CapacityTracker:
     def gpu_seconds(self, until: float) -> float:
         """Return the GPU-seconds lost by nodes that became unavailable during the play."""
         open_ = [
-            (gpus, since, until) for since, gpus in self._unavailable.values() if since is not None
+            (outage.gpus, outage.since, until)
+            for outage in self._unavailable.values()
+            if outage.since is not None
         ]
         return sum(
             gpus * (min(to, until) - since)
@@ -140,16 +165,25 @@ class ProofTracker:
         self._proven: float | None = None
         self._proven_before = False
         """The target was already proven when the play began."""
-        self._in_flight = frozenset[str]()
         self._waits: dict[str, tuple[float, Wait]] = {}
         self._longest: ProofDelay | None = None
-        self.halted = ""
-        """Why the target is halted; empty: it is not."""
+        self.in_flight = frozenset[str]()
+        """Nodes that are moving to the target, until it is proven."""
+        self.record: TargetRecord | None = None
+        """What became of the target so far; None: nothing yet."""
+        self.limit = 0
+        """How many nodes may be unavailable."""
+
+    @property
+    def halted(self) -> str:
+        """Return why the target is halted; empty: it is not."""
+        return "" if self.record is None else self.record.halted_because
 
     def observe_pool(self, pool: PoolView, at: float) -> None:
         rollout = pool.rollout
         if rollout is None:
             return
+        self.limit = rollout.status.counts.limit
         if self._proven is None:
             self._observe_flight(rollout.status, at)
         self._observe_target(rollout.status, at)
@@ -160,22 +194,22 @@ class ProofTracker:
             for node in status.in_flight.values()
             if node.target == self._target and not node.outside
         )
-        for name in self._in_flight - in_flight:
+        for name in self.in_flight - in_flight:
             self._end_wait(name, at)
-        self._in_flight = in_flight
+        self.in_flight = in_flight
 
     def _observe_target(self, status: RolloutStatus, at: float) -> None:
         record = status.targets.get(self._target)
         if record is None:
             return
-        self.halted = record.halted_because
+        self.record = record
         if record.proven and self._proven is None:
             self._proven = at
             self._proven_before = not self._threshold
         self._threshold = record.threshold
 
     def observe_wait(self, name: str, wait: Wait | None, at: float) -> None:
-        if self._proven is not None or name not in self._in_flight:
+        if self._proven is not None or name not in self.in_flight:
             return
         current = self._waits.get(name)
         if current is not None and wait is not None and current[1].code is wait.code:

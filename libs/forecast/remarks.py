@@ -7,8 +7,10 @@ from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Brake, RolloutPhase, RolloutStatus
 from libs.forecast.history import NOTHING, History
 from libs.forecast.options import pause_reason
+from libs.forecast.plan_time import PlanTime
+from libs.forecast.planned_waits import ALREADY
 from libs.forecast.pods import PodEffects
-from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan
+from libs.forecast.rollout_plan import RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, Lognormal
 from libs.rollout.decision import Wait
 from libs.rollout.durations import format_duration
@@ -44,57 +46,40 @@ def remarks(
     lines += _unknown_ends(plan)
     lines += _proof(plan)
     lines += _failures(plan)
-    lines += _unavailable(plan, played_fleet)
-    lines += _unseen_pods(played_fleet)
+    moves = any(node.start.p50 is not None for node in plan.nodes)
+    if moves:
+        lines += _unavailable(plan, played_fleet)
+        lines += _unseen_pods(played_fleet)
     lines += _required_limits(plan)
     if source := stale_source(now):
-        lines.append(f"{source} is out of date: the rollout may begin differently.")
+        lines.append(f"What is known of {source} is old: the rollout may begin differently.")
     if now.visibility.bus_down_since is not None:
         lines.append("NATS is unreachable: the plan starts when it is back.")
-    return (*lines, _basis(plan, history)) if plan.nodes else tuple(lines)
+    return (*lines, _basis(plan, history)) if moves else tuple(lines)
 
 
 # Nodes that do not start or do not end.
 
 
 def _starts(plan: RolloutPlan, fleet: Fleet) -> list[str]:
-    left_out = _left_out(plan, fleet)
-    names = [f"{name} ({why})" for name, why in left_out.items()]
-    many, verb = format_count(len(names), "node"), _is(len(names))
-    told = f"{many} {verb} left out: {format_names(names)}."
-    if {node.node for node in plan.nodes} <= left_out.keys():
-        return [f"Nothing to do; {told}" if names else "Every node is up to date already."]
-    lines = [told] if names else []
-    if fleet.pools[plan.pool].upgrade.max_unavailable in (0, "0", "0%"):
-        moving = format_count(sum(map(_moves, plan.nodes)), "node")
-        text = "maxUnavailable is 0: no available node is started."
-        lines.append(f"{text} Already unavailable nodes ({moving}) can still start.")
-    return lines
+    names = [f"{name} ({why})" for name, why in _without_forecast(plan, fleet).items()]
+    if names:
+        many, verb = format_count(len(names), "node"), _is(len(names))
+        return [f"{many} {verb} left out: {format_names(names)}."]
+    return [] if plan.nodes else ["Every node is up to date already."]
 
 
-def _moves(node: NodeForecast) -> bool:
-    return node.start.p50 is not None or node.end.p50 is not None
-
-
-def _left_out(plan: RolloutPlan, fleet: Fleet) -> dict[str, str]:
-    """Return each node without the driver that people keep out of the rollout, with the reason."""
+def _without_forecast(plan: RolloutPlan, fleet: Fleet) -> dict[str, str]:
+    """Return each node that a plan leaves out although its driver is another, with the reason."""
     pool = fleet.pools[plan.pool]
-    forecasts = {node.node: node for node in plan.nodes}
+    known = {node.node for node in plan.nodes}
     left_out: dict[str, str] = {}
     for name, node in sorted(fleet.nodes.items()):
-        forecast = forecasts.get(name)
         build = pool.build(pool.target, node.variant)
-        is_done = forecast is None and build is not None and node.driver_label == build.label
-        if node.pool != plan.pool or is_done or (forecast is not None and _moves(forecast)):
-            continue
-        skipped = forecast is not None and _is_skipped(forecast.wait)
-        if reason := left_out_reason(node) or ("skipped" if skipped else ""):
-            left_out[name] = reason
-    return left_out
-
-
-def _is_skipped(wait: Wait | None) -> bool:
-    return wait is not None and wait.code is WaitCode.SKIPPED
+        is_done = build is not None and node.driver_label == build.label
+        if node.pool == plan.pool and not is_done and name not in known:
+            left_out[name] = left_out_reason(node)
+    return {name: reason for name, reason in left_out.items() if reason}
 
 
 def _paused(pool: PoolView) -> list[str]:
@@ -124,7 +109,7 @@ def _unknown_ends(plan: RolloutPlan) -> list[str]:
         f"The end of {node.node} is unknown ({node.wait.code.value}): {_reason(node.wait)}."
         for node in plan.nodes
         if node.start.p50 is not None and node.end.p50 is None and node.wait is not None
-        if node.wait.code is not WaitCode.FAILED
+        if node.wait.code not in (WaitCode.FAILED, WaitCode.HALTED)
     ]
     more = format_count(len(lines) - 3, "more node")
     return lines[:3] + ([f"The end of {more} is unknown too."] if len(lines) > 3 else [])
@@ -143,26 +128,26 @@ def _proof(plan: RolloutPlan) -> list[str]:
         return []
     nodes = format_count(proof.threshold, "node")
     have = "has" if proof.threshold == 1 else "have"
-    lines = [f"Until {nodes} {have} proven the driver, few start: {_about(proof.after)}."]
+    after = PlanTime(proof.after.p50, proof.after.p95)
+    lines = [f"Others start once {nodes} {have} proven the driver: {after}."]
+    if after.p50 is None:
+        if plan.makespan.p50 is not None:
+            return []  # all nodes are needed for the proof: there are no others
+        lines = [f"The driver would not be proven: {nodes} {have} to pass before others start."]
     if proof.delay is not None:
         delay = proof.delay
-        how_long = "forever" if delay.seconds == inf else f"for {format_duration(delay.seconds)}"
+        endless = delay.seconds == inf
+        how_long = "without end" if endless else f"for {format_duration(delay.seconds)}"
         lines.append(f"{delay.node} delays the proof {how_long}: {delay.detail}.")
     return lines
-
-
-def _about(time: Percentiles) -> str:
-    if time.p95 is None:
-        return f"{format_duration(time.p50)}, and may never end"
-    return f"{format_duration(time.p50)} (95 %: {format_duration(time.p95)})"
 
 
 def _failures(plan: RolloutPlan) -> list[str]:
     lines: list[str] = []
     if plan.halted_plays:
-        halted = f"In {plan.halted_plays} of {_runs(plan)} failures halt the driver"
-        few = "times are of the others"
-        many = "the nodes that are left wait for a person"
+        halted = f"In {plan.halted_plays} of {_runs(plan)} failures halt the rollout"
+        few = f"times are of the other {plan.plays - plan.halted_plays}"
+        many = "the nodes that are left would wait for a person"
         lines.append(f"{halted}; {few if _are_few(plan) else many}.")
     if failing := plan.failing:
         lines.append(
@@ -184,7 +169,8 @@ def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:
         node.name: contribution.unavailable_reason(node, current_record(node)) for node in members
     }
     already = [f"{name} ({why})" for name, why in sorted(reasons.items()) if why]
-    if not (plan.nodes and already):
+    is_said = any(node.wait is not None and ALREADY in node.wait.detail for node in plan.nodes)
+    if is_said or not already:
         return []
     many, verb = format_count(len(already), "node"), _is(len(already))
     return [f"{many} {verb} unavailable already: {format_names(already)}."]
@@ -205,8 +191,8 @@ def _required_limits(plan: RolloutPlan) -> list[str]:
 
 def _basis(plan: RolloutPlan, history: History) -> str:
     """Tell how many plays there were, and which durations are measured and which assumed."""
-    few = ", of which a node's 95 % is the worst" if plan.plays < _PREDICTING_PLAYS else ""
-    text = f"Durations (median-95 %, {_runs(plan)}{few})"
+    few = ", of which a node's p95 is the worst" if plan.plays < _PREDICTING_PLAYS else ""
+    text = f"Durations (p50-p95, {_runs(plan)}{few})"
     if seen := _seen(history):
         took = "took to come up" if history.brought_up else "took last"
         text += f" as {format_count(history.nodes, 'node')} {took}: {seen};"
@@ -215,7 +201,7 @@ def _basis(plan: RolloutPlan, history: History) -> str:
         for label, span, is_seen in _labelled(FleetProfile(), history)
         if not is_seen
     )
-    return f"{text} assumed: {assumed}, how often things fail."
+    return f"{text} assumed: {assumed}, and how often things fail."
 
 
 def _runs(plan: RolloutPlan) -> str:
@@ -262,10 +248,17 @@ def _is(number: int) -> str:
 
 
 def _span(median: float, late: float) -> str:
-    """Format two durations: `2-4 min`, `45 s-2 min`, `2-24 h`."""
-    first, second = (format_duration(each).replace(" 00 min", "") for each in (median, late))
+    """Format two durations: `2-4 min`, `45 s-2 min`, `1 s` where they are the same."""
+    first, second = (format_duration(_rough(each)) for each in (median, late))
     number, _, unit = first.partition(" ")
-    return f"{number}-{second}" if second.endswith(f" {unit}") else f"{first}-{second}"
+    if first == second:
+        return first
+    return f"{number}-{second}" if second.split(" ")[1:] == [unit] else f"{first}-{second}"
+
+
+def _rough(seconds: float) -> float:
+    """Round a duration of a minute and more to minutes."""
+    return seconds if seconds < 60.0 else round(seconds / 60.0) * 60.0
 
 
 def format_count(number: int, what: str) -> str:

@@ -1,17 +1,20 @@
 """Durations in words. Pure."""
 
-_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+from typing import Final
+
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def format_duration(seconds: float | None) -> str:
-    """Format a duration; None: unknown."""
+    """Return `45 s`, `12 min`, `2 h 5 min`: two units at most; None: unknown."""
     if seconds is None:
-        return "an unknown time"
-    if seconds < _MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < _HOUR:
-        return f"{seconds / _MINUTE:.0f} min"
-    if seconds < 2 * _DAY:
-        hours, rest = divmod(round(seconds / _MINUTE), 60)
-        return f"{hours} h {rest:02d} min"
-    return f"{seconds / _DAY:.1f} days"
+        return "unknown"
+    left = max(0, round(seconds))
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 s"

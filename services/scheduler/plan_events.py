@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from libs.contracts.events import PlanEvent, PlannedTime
 from libs.contracts.queries import PlanAnswer
-from libs.rollout.durations import format_duration
+from libs.forecast.plan_time import plan_time
 
 NODES_PER_EVENT: Final = 40
 """So that no event is too large for the stream, however long the names are."""
@@ -22,15 +22,16 @@ class PlanPart(NamedTuple):
 
 
 def plan_events(answer: PlanAnswer, plan: str, *, version: str = "") -> Iterator[PlanPart]:
-    """Yield the events of a plan of this name: one at least. `version` was asked for."""
+    """Yield the events of a plan of this name: one at least. `version` is that of its driver."""
     moving = [
         PlannedTime(node=node.node, start=node.start_p50, end=node.end_p50)
         for node in answer.nodes
         if node.start_p50 is not None
     ][:MOST_NODES]
-    took = "no end" if answer.makespan_p50 is None else format_duration(answer.makespan_p50)
+    starts = (node.start_p50 for node in answer.nodes)
+    takes = plan_time(answer.makespan_p50, answer.makespan_p95, starts)
     wanted = version or answer.target
-    message = f"{answer.pool}: a plan was asked for, to {wanted}: it says {took}"
+    message = f"{answer.pool}: a plan was asked for, to {wanted}: it says {takes}"
     for start in range(0, max(1, len(moving)), NODES_PER_EVENT):
         event = PlanEvent(
             pool=answer.pool,

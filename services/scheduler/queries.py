@@ -41,7 +41,7 @@ from libs.runtime.logs import logger
 from services.scheduler.events import PastStep
 from services.scheduler.plan_pods import TooManyPods
 from services.scheduler.plan_process import PlanFailed, PlanRequest, PlanRunner
-from services.scheduler.snapshot.pools import hypothetical_builds
+from services.scheduler.snapshot.pools import driver_version, hypothetical_builds
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
 if TYPE_CHECKING:
@@ -204,13 +204,13 @@ class SchedulerQueries:
             seed=query.seed,
         )
         answer = await self._plan_runner(request)
-        self._on_plan(answer, query.driver_version)
+        self._on_plan(answer, options.version or fleet.pools[query.pool].version)
         return answer
 
     def _plan_options(self, pool: PoolView, query: PlanQuery) -> "PlanOptions":
         from libs.forecast.options import PlanOptions
 
-        target = ""
+        target = version = ""
         builds: Mapping[str, Build] = {}
         if query.driver_version or query.driver:
             snapshot = self._tracker.pool_snapshot
@@ -221,6 +221,7 @@ class SchedulerQueries:
                 )
             driver = _other_driver(wanted, query)
             nodes = self._tracker.nodes.values()
+            version = driver_version(driver)
             variants = {node.variant for node in nodes if node.pool == pool.key}
             target = target_digest(driver, snapshot.artefacts)
             builds = hypothetical_builds(pool, driver, sorted(variants - {""}), snapshot.artefacts)
@@ -228,6 +229,7 @@ class SchedulerQueries:
         count = parse_count(amount)
         return PlanOptions(
             target=target,
+            version=version,
             builds=builds,
             max_unavailable=(amount or None) if count is None else count,
             max_parallel=query.max_parallel,

@@ -9,21 +9,29 @@ from rich.text import Text
 
 from libs.contracts.node import WaitCode
 from libs.ctl.comparison import ComparedNode, Comparison
-from libs.ctl.text import clock_time, duration, plural, some
+from libs.ctl.text import clock_time, duration, some
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading
 from libs.ctl.views.plan_html import page, pairs, table
 from libs.ctl.views.plan_svg import timeline_svg
 from libs.ctl.views.timeline import Row, Span, Timeline
+from libs.forecast.plan_time import PlanTime, brief
 
 _ROWS: Final = 40
 _SVG_ROWS: Final = 120
-_WAITED: Final[Mapping[str, str]] = {
-    WaitCode.JOBS: "waited for jobs",
-    WaitCode.PDB: "waited for a disruption budget",
-    WaitCode.PAUSED: "was paused",
-    WaitCode.FROZEN: "was frozen",
+_WAITED: Final[Mapping[WaitCode, tuple[str, str]]] = {
+    WaitCode.JOBS: ("waited for jobs", "waited for jobs"),
+    WaitCode.PDB: ("waited for a disruption budget", "waited for disruption budgets"),
+    WaitCode.PAUSED: ("was paused", "were paused"),
+    WaitCode.FROZEN: ("was frozen", "were frozen"),
+    WaitCode.HALTED: ("waited for the end of a halt", "waited for the end of a halt"),
+    WaitCode.SKIPPED: ("was kept out by people", "were kept out by people"),
+    WaitCode.NOT_READY: ("was not Ready", "were not Ready"),
 }
+"""What one node did, and several, by the code of the wait."""
+_NONE_BEFORE: Final = (
+    "none was asked for before it began; ask with `sluice plan` before the next one"
+)
 
 
 def comparison_view(comparison: Comparison, *, width: int, wide: bool = False) -> RenderableType:
@@ -98,36 +106,56 @@ def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
     started = sum(node.start is not None for node in comparison.nodes)
     yield "began", f"{clock_time(comparison.began)} UTC"
     more = f", {failed} of them failed" if failed else ""
+    left = len(comparison.nodes) - started
+    more += f"; {left} that {'was' if left == 1 else 'were'} planned did not start" if left else ""
     yield "nodes", f"{len(ended)} of {started} that started have ended{more}"
     word = "took" if comparison.complete else "has taken so far"
-    yield word, duration(comparison.makespan)
-    pods = f"{plural(comparison.evicted, 'pod')} evicted"
-    yield "cost", f"{duration(comparison.node_seconds)} without a node, in all; {pods}"
+    yield word, brief(comparison.makespan)
+    if ended:
+        each = duration(comparison.node_seconds / len(ended))
+        added = duration(comparison.node_seconds)
+        yield "unavailable", f"each node for {each} from start to end, {added} added up"
+    yield "pods evicted", f"{comparison.evicted}"
+    if told := list(unplanned(comparison)):
+        yield "unplanned", "; ".join(told)
     if comparison.planned_at is None:
-        text = "none was asked for before it began; ask with `sluice plan` before the next one"
-        yield "plan", text
+        yield "plan", _NONE_BEFORE
         return
-    late = comparison.planned_makespan_p95
-    at_the_latest = "" if late is None else f", at the latest {duration(late)} (p50, p95)"
-    yield "was planned to take", f"{duration(comparison.planned_makespan)}{at_the_latest}"
+    planned = PlanTime(comparison.planned_makespan, comparison.planned_makespan_p95)
+    yield "was planned to take", str(planned)
     yield "planned at", f"{clock_time(comparison.planned_at)} UTC"
-    error = comparison.error
-    waits = [text for node in comparison.nodes if (text := _waited(node))]
-    if error is not None and waits:
-        because = "no plan knows when jobs end and people act"
-        yield "error of the plan", f"not judged: {because}: {some(waits)}"
-    elif error is not None:
-        side = "longer" if error > 0 else "less"
-        yield "error of the plan", f"{abs(error):.0%} of the time it took: {side} than planned"
+    if comparison.complete:
+        yield "error of the plan", _error(comparison)
 
 
-def _waited(node: ComparedNode) -> str:
-    """Return what no plan could know about a node; empty: nothing."""
-    parts = [
-        f"{_WAITED.get(code, code)} for {duration(seconds)}"
-        for code, seconds in node.waited.items()
-    ]
-    return f"{node.node} {' and '.join(parts)}" if parts else ""
+def _error(comparison: Comparison) -> str:
+    planned, error = comparison.planned_makespan, comparison.error
+    if planned is None:
+        return "not judged: the plan had no end"
+    if comparison.was_disturbed:
+        return "not judged: the time that it took has what is unplanned in it"
+    if error is None:
+        return f"not judged: {brief(planned)} is too short to judge by"
+    if error >= 1:
+        return f"it took {error + 1:.1f} times as long as the planned {brief(planned)}"
+    if not (share := round(abs(error) * 100)):
+        return f"none: it took the planned {brief(planned)}"
+    word = f"{share}% longer" if error > 0 else f"{min(share, 99)}% less"
+    return f"it took {word} than the planned {brief(planned)}"
+
+
+def unplanned(comparison: Comparison) -> Iterator[str]:
+    """Yield what no plan could know: retries, and waits for jobs, people and machines."""
+    retried = [node.node for node in comparison.nodes if node.retries]
+    if retried:
+        verb = "was" if len(retried) == 1 else "were"
+        yield f"{some(retried)} failed and {verb} tried again"
+    for code, (one, several) in _WAITED.items():
+        waits = {node.node: node.waited[code] for node in comparison.nodes if code in node.waited}
+        if len(waits) > 1:
+            yield f"{some(waits)} {several} for up to {duration(max(waits.values()))}"
+        for name, seconds in waits.items() if len(waits) == 1 else ():
+            yield f"{name} {one} for {duration(seconds)}"
 
 
 def _cells(node: ComparedNode) -> tuple[str, ...]:

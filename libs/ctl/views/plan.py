@@ -6,12 +6,15 @@ from typing import Final
 
 from rich.console import Group, RenderableType
 
-from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.contracts.node import WaitCode
+from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason
 from libs.ctl.answers import PlannedFile, PlanView
 from libs.ctl.text import clock_time, duration, plural
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading, indented, line
-from libs.ctl.views.timeline import brief, ordered, plan_timeline
+from libs.ctl.views.timeline import ordered, plan_timeline
+from libs.forecast.plan_time import brief, first_start, plan_time
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, OF_POOLS, resolver_if_it_lasts
 
 _ROWS: Final = 40
 """Rows of bars, in which nodes are together if there are more; with `-o wide` each has its own."""
@@ -47,36 +50,68 @@ def plan_title(view: PlanView) -> str:
 
 def summary(view: PlanView) -> Iterator[tuple[str, str]]:
     """Yield names and texts of what a rollout takes, and then of what it costs."""
-    yield "takes", _takes(view.plan)
-    if view.plan.nodes:
+    yield "takes, from the first start on", _takes(view.plan)
+    if any(node.start_p50 is not None for node in view.plan.nodes):
         yield from _costs(view.plan)
     if (file := view.file) is not None:
         yield "limits", limits(file.max_unavailable, file.max_parallel)
     if view.finish_by is not None:
         needed = view.plan.needed_max_unavailable
-        text = "cannot be met with any limit" if needed is None else f"maxUnavailable {needed}"
-        yield f"needed to end by {clock_time(view.finish_by)} UTC", text
+        text = "none is enough" if needed is None else f"maxUnavailable {needed}"
+        yield f"smallest limit to end by {clock_time(view.finish_by)} UTC", text
 
 
 def _takes(plan: PlanAnswer) -> str:
-    if not plan.nodes:
+    """Return how long the rollout takes; without its end, how long those nodes take that have one.
+
+    Nodes that people keep out are no part of either.
+    """
+    nodes = [node for node in plan.nodes if not _is_left_out(node)]
+    if not nodes:
         return "nothing to do"
-    if plan.makespan_p50 is None:
-        return "without end, as things are"
-    late = "not known" if plan.makespan_p95 is None else brief(plan.makespan_p95)
-    return f"{brief(plan.makespan_p50)} (p50), {late} (p95)"
+    starts = [node.start_p50 for node in nodes]
+    if plan.makespan_p50 is not None:
+        return str(plan_time(plan.makespan_p50, plan.makespan_p95, starts))
+    ends = [node.end_p50 for node in nodes if node.end_p50 is not None]
+    if ends:
+        takes = brief(max(ends) - first_start(starts))
+        others = plural(len(nodes) - len(ends), "node")
+        return f"{takes} (p50) for {plural(len(ends), 'node')}, no end for {others}"
+    if not any(start is not None for start in starts):
+        return "nothing would start"
+    halts = any(node.wait is not None and node.wait.code is WaitCode.HALTED for node in nodes)
+    return "would halt" if halts else "no end is known"
+
+
+def _is_left_out(node: PlannedNode) -> bool:
+    """Return whether people keep the node out of the rollout."""
+    return node.end_p50 is None and node.wait is not None and node.wait.code is WaitCode.SKIPPED
 
 
 def _costs(plan: PlanAnswer) -> Iterator[tuple[str, str]]:
     yield "upgraded", ", ".join(_outcome(plan))
+    if first := round(first_start(node.start_p50 for node in plan.nodes)):
+        yield "first start", f"in {brief(first)}"
     if plan.largest_loss and plan.pool_nodes:
-        yield "unavailable", f"at most {plan.largest_loss} of {plan.pool_nodes}"
-    if plan.drained_seconds is not None:
-        pulling = duration(plan.pulling_seconds or 0.0)
-        yield "drained", f"{duration(plan.drained_seconds)} each, {pulling} of it for the image"
-    yield "GPU-hours lost", f"{plan.gpu_hours_lost:.1f}"
+        yield "unavailable", _unavailable(plan)
+    yield "GPU-hours lost", _lost(plan.gpu_hours_lost)
     if evicted := sum(len(node.evicted) for node in plan.nodes):
         yield "pods evicted", f"{evicted}"
+
+
+def _unavailable(plan: PlanAnswer) -> str:
+    most = f"at most {plan.largest_loss} of {plan.pool_nodes}"
+    if plan.drained_seconds is None:
+        return most
+    pulling = round(plan.pulling_seconds or 0.0)
+    image = f" ({duration(pulling)} for the image)" if pulling else ""
+    return f"{most}, {duration(plan.drained_seconds)} each{image}"
+
+
+def _lost(gpu_hours: float) -> str:
+    if gpu_hours < 0.005:
+        return "0"
+    return f"{gpu_hours:.1f}, busy or idle" if gpu_hours >= 1 else f"{gpu_hours:.2f}, busy or idle"
 
 
 def _outcome(plan: PlanAnswer) -> Iterator[str]:
@@ -118,8 +153,8 @@ def file_facts(file: PlannedFile | None, *, most: int) -> Iterator[tuple[str, st
     if file.driver_changes:
         changes = "; ".join(_listed(file.driver_changes, most))
         yield "every node is upgraded, as the driver changes", changes
-    if moves or file.not_planned:
-        yield "not in this plan", "; ".join([*moves, *_listed(file.not_planned, most)])
+    for text in (*moves, *_listed(file.not_planned, most)):
+        yield "not in this plan", text
     if file.left_out:
         yield "left out of the file", _some(file.left_out, most)
 
@@ -137,22 +172,33 @@ def obstacles(view: PlanView, *, most: int) -> Iterator[tuple[str, str]]:
     """
     nodes = ordered(view.plan.nodes)
     blocked: dict[str, list[str]] = {}
-    still: dict[str, list[str]] = {}
+    still: dict[str, list[PlannedNode]] = {}
     for node in nodes:
         for budget in node.blocked_by:
             blocked.setdefault(budget, []).append(node.node)
         if node.start_p50 is None and node.wait is not None:
-            who = f"; ended by {node.wait.who}" if node.wait.who else ""
-            reason = f"{node.wait.code.value}: {node.wait.detail}{who}"
-            still.setdefault(reason, []).append(node.node)
+            still.setdefault(_reason(node.wait), []).append(node)
     for budget, names in sorted(blocked.items()):
         yield f"disruption budget {budget} blocks", _some(names, most)
     displaced = "that fit on no other node now"
     yield from _of_pods(nodes, "without_place", "displaces", displaced, most)
     yield from _of_pods(nodes, "lost", "loses", "", most)
-    for reason, names in still.items():
-        verb = "does" if len(names) == 1 else "do"
-        yield f"{_some(names, most)} {verb} not start", reason
+    for reason, stopped in still.items():
+        names = [node.node for node in stopped]
+        out = "is left out" if len(names) == 1 else "are left out"
+        verb = out if _is_left_out(stopped[0]) else "would not start"
+        yield f"{_some(names, most)} {verb}", reason
+
+
+def _reason(wait: WaitReason) -> str:
+    """Return why a node does not start, and who can change that.
+
+    The code is left out where the words say as much.
+    """
+    is_said = wait.code in OF_POOLS or wait.code is WaitCode.SKIPPED
+    who = resolver_if_it_lasts(wait.who) or wait.who.removeprefix(f"{NO_ACTION_NEEDED}; ")
+    ended = f"; can be ended by {who}" if who not in ("", NO_ACTION_NEEDED) else ""
+    return f"{wait.detail if is_said else f'{wait.code.value}: {wait.detail}'}{ended}"
 
 
 def _of_pods(

@@ -116,7 +116,7 @@ def _cells(node: PlannedNode) -> tuple[str, ...]:
 
 def _notes(node: PlannedNode) -> Iterator[str]:
     if node.wait is not None:
-        yield f"{node.wait.code.value}: {node.wait.detail}"
+        yield f"in the end, {node.wait.code.value}: {node.wait.detail}"
     for lost in node.lost:
         yield f"lost: {lost}"
     for pod in node.without_place:

@@ -11,6 +11,7 @@ import msgspec
 
 from libs.contracts.queries import PlanAnswer, PlannedNode
 from libs.ctl.text import duration
+from libs.forecast.plan_time import brief
 
 _MINUTE: Final = 60.0
 _HOUR: Final = 3_600.0
@@ -139,11 +140,6 @@ def _joined(spans: Sequence[Span]) -> Span:
         max(span.late for span in spans),
         is_open=any(span.is_open for span in spans),
     )
-
-
-def brief(seconds: float) -> str:
-    """Return a duration as precise as a plan is: from ten minutes on without seconds."""
-    return duration(seconds if seconds < 10 * _MINUTE else round(seconds / _MINUTE) * _MINUTE)
 
 
 def times(span: Span) -> str:

@@ -107,8 +107,8 @@ async def test_a_rollout_is_set_beside_its_plan(world: World) -> None:
     nothing = await world.run("plan", "--compare")
     assert nothing.code == ExitCode.NOT_FOUND
     assert "there is no rollout among the events" in nothing.err
-    planned = PlannedTime(node="node-1", start=0.0, end=1.0)
-    plan = PlanEvent(pool=POOL, target=NEW, plan="p", nodes=(planned,), makespan_p50=1.0)
+    planned = PlannedTime(node="node-1", start=1.0, end=17.0)
+    plan = PlanEvent(pool=POOL, target=NEW, plan="p", nodes=(planned,), makespan_p50=17.0)
     grant = GrantEvent(pool=POOL, target=NEW, epoch=1, nodes=("node-1",))
     done = StepEvent(pool=POOL, token=1, before="x", after="upgrade-done", target=NEW)
     complete = RolloutEvent(pool=POOL, target=NEW, before="Proven", after="Complete")
@@ -120,9 +120,9 @@ async def test_a_rollout_is_set_beside_its_plan(world: World) -> None:
         (complete, "complete", ""),
     )
     found = (await world.run("plan", "--compare", "-o", "json")).json
-    assert (found["version"], found["makespan"], found["error"]) == (NEW_VERSION, 2.0, 0.5)
+    assert (found["version"], found["makespan"], found["error"]) == (NEW_VERSION, 2.0, -0.875)
     shown = await world.run("plan", POOL, "--compare")
-    assert "error of the plan: 50% of the time it took: longer than planned" in shown.out
+    assert "error of the plan: it took 88% less than the planned 16 s" in shown.out
     page = await world.run("plan", POOL, "--compare", "--version", NEW_VERSION, "-o", "html")
     assert page.out.startswith("<!doctype html>")
     other = await world.run("plan", POOL, "--compare", "--version", "1.2.3")

@@ -75,9 +75,9 @@ def test_the_report_sets_a_plan_beside_what_happened() -> None:
     undisturbed = (*STORY[:5], end(58.0, "node-1"))
     lines = list(report_lines(undisturbed, make_fleet(1), Observed(), {TARGET: "580.95.05"}))
     assert f"{POOL} to 580.95.05: plan and rollout" in lines
-    assert "  was planned to take: 50 s" in lines
+    assert "  was planned to take: 50 s (p50), not known (p95)" in lines
     assert "  took: 48 s" in lines
-    assert "  error of the plan: 4% of the time it took: less than planned" in lines
+    assert "  error of the plan: it took 4% less than the planned 50 s" in lines
 
 
 def test_what_disturbs_one_pool_is_not_told_of_another() -> None:
@@ -85,7 +85,10 @@ def test_what_disturbs_one_pool_is_not_told_of_another() -> None:
     undisturbed = (event(11.0, other), wait(12.0, "node-2", WaitCode.JOBS), end(40.0, "node-2"))
     lines = list(report_lines((*STORY, *undisturbed), make_fleet(2), Observed(), {}))
     told = [line for line in lines if line.startswith("  node-") and "waited for" in line]
-    assert told == ["  node-1 failed, and was tried again; waited for jobs for 25 s"]
+    assert told == [
+        "  node-1 waited for jobs for 25 s",
+        "  node-1 waited for the end of a halt for 15 s",
+    ]
 
 
 def test_the_report_says_what_no_plan_knew_and_names_what_people_left() -> None:
@@ -95,8 +98,9 @@ def test_the_report_says_what_no_plan_knew_and_names_what_people_left() -> None:
     seen = Observed(nodes={"node-1": cordoned})
     lines = list(report_lines(STORY, make_fleet(1), seen, {TARGET: "580.95.05"}))
     assert f"{POOL} to 580.95.05" in lines
-    assert "  took 1 min. No plan knows when jobs end and people act:" in lines
-    assert "  node-1 failed, and was tried again; waited for jobs for 25 s" in lines
+    assert "  took 1 min. What no plan could know:" in lines
+    assert "  node-1 failed and was tried again" in lines
+    assert "  node-1 waited for jobs for 25 s" in lines
     assert not any("error of the plan" in line for line in lines)
     assert "  node-1         45 s, in 2 attempts   jobs 25 s, driver-start 12 s" in lines
     assert lines[-1] == "node-1 is still cordoned, as a person left it, and is upgrade-done."

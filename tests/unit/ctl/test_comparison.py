@@ -102,11 +102,11 @@ def text(comparison: Comparison, width: int) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def test_the_error_is_a_share_of_what_the_rollout_took() -> None:
+def test_the_error_is_a_share_of_what_was_planned() -> None:
     found = rollout().compared()
     assert (found.complete, found.began, found.planned_at) == (True, NOW, NOW - 900.0)
     assert (found.makespan, found.planned_makespan) == (750.0, 600.0)
-    assert found.error == pytest.approx(0.2)
+    assert found.error == pytest.approx(0.25)
     first, second = found.nodes
     assert (first.planned_start, first.planned_end, first.start, first.end) == (0, 300, 0, 350)
     assert (second.planned_start, second.planned_end) == (300.0, 600.0)
@@ -131,7 +131,9 @@ def test_the_cost_is_the_time_without_nodes_and_the_pods_that_were_evicted() -> 
     stream.done(200.0, "n-2")
     found = stream.compared()
     assert (found.evicted, found.node_seconds) == (2, 300.0)
-    assert "  cost: 5 min without a node, in all; 2 pods evicted" in text(found, 80)
+    lines = text(found, 80).splitlines()
+    assert "  unavailable: each node for 2 min 30 s from start to end, 5 min added up" in lines
+    assert "  pods evicted: 2" in lines
 
 
 def test_where_jobs_and_people_were_waited_for_no_share_is_told() -> None:
@@ -156,12 +158,99 @@ def test_where_jobs_and_people_were_waited_for_no_share_is_told() -> None:
     ]
     lines = text(found, 200).splitlines()
     assert (
-        "  error of the plan: not judged: no plan knows when jobs end and people act: n-1 waited"
-        " for jobs for 4 min, n-2 was paused for 1 min and waited for a disruption budget for 2 min"
+        "  unplanned: n-1 waited for jobs for 4 min; n-2 waited for a disruption budget for 2 min;"
+        " n-2 was paused for 1 min"
     ) in lines
+    assert (
+        "  error of the plan: not judged: the time that it took has what is unplanned in it"
+    ) in lines
+    assert found.error is None
     short = rollout()
     short.wait(100.0, "n-1", WaitCode.JOBS)
-    assert "20% of the time it took: longer than planned" in text(short.compared(), 80)
+    assert "it took 25% longer than the planned 10 min" in text(short.compared(), 80)
+
+
+def test_what_people_stop_is_unplanned_and_told_of_many_nodes_at_once() -> None:
+    stream = Stream()
+    names = ("n-1", "n-2", "n-3", "n-4", "n-5")
+    stream.plan(-900.0, *(planned(name, 0.0, 300.0) for name in names))
+    stream.grant(0.0, "n-1")
+    for name in names[1:]:
+        stream.wait(10.0, name, WaitCode.HALTED)
+    stream.wait(10.0, "n-1", WaitCode.SKIPPED)
+    for number, name in enumerate(names):
+        stream.wait(70.0 + number, name, None)
+    told = "unplanned: n-2, n-3, n-4 and 1 more waited for the end of a halt for up to 1 min 4 s;"
+    shown = text(stream.compared(), 200)
+    assert f"{told} n-1 was kept out by people for 1 min" in shown
+
+
+def test_a_retry_is_unplanned_and_its_node_has_not_ended_before() -> None:
+    stream = Stream()
+    stream.plan(-900.0, planned("n-1", 0.0, 300.0))
+    stream.grant(0.0, "n-1")
+    stream.step(100.0, "n-1", "pod-restart-required", "upgrade-failed")
+    stream.grant(110.0, "n-1")
+    assert not stream.compared().complete
+    stream.done(200.0, "n-1")
+    found = stream.compared()
+    (node,) = found.nodes
+    assert (found.complete, found.error) == (True, None)
+    assert (node.start, node.end, node.failed, node.retries) == (0.0, 200.0, False, 1)
+    shown = text(found, 200)
+    assert "  unplanned: n-1 failed and was tried again\n" in shown
+    assert "error of the plan: not judged" in shown
+
+
+def test_a_node_that_is_granted_again_without_a_failure_is_not_retried() -> None:
+    stream = Stream()
+    stream.grant(0.0, "n-1")
+    stream.grant(10.0, "n-1")
+    assert stream.compared().nodes[0].retries == 0
+
+
+@pytest.mark.parametrize(
+    ("took", "words"),
+    [
+        (600.0, "it took 25% longer than the planned 10 min"),
+        (1000.0, "it took 25% less than the planned 17 min"),
+        (75_000.0, "it took 99% less than the planned 20 h 50 min"),
+        (1e6, "it took 99% less than the planned 11 d 13 h"),
+        (752.0, "none: it took the planned 13 min"),
+        (375.0, "it took 2.0 times as long as the planned 6 min 15 s"),
+        (10.0, "it took 75.0 times as long as the planned 10 s"),
+        (9.0, "not judged: 9 s is too short to judge by"),
+        (0.0, "not judged: 0 s is too short to judge by"),
+    ],
+)
+def test_the_error_is_a_number_that_people_can_use(took: float, words: str) -> None:
+    stream = Stream()
+    stream.plan(-900.0, planned("n-1", 5.0, 5.0 + took), took=5.0 + took)
+    stream.grant(0.0, "n-1")
+    stream.done(750.0, "n-1")
+    stream.complete(751.0)
+    assert f"  error of the plan: {words}" in text(stream.compared(), 120).splitlines()
+
+
+def test_a_plan_without_an_end_is_not_judged() -> None:
+    stream = Stream()
+    body = PlanEvent(pool=POOL, target=NEW, plan="p", nodes=(planned("n-1", 0.0, None),))
+    stream.add(-900.0, body)
+    stream.grant(0.0, "n-1")
+    stream.done(750.0, "n-1")
+    shown = text(stream.compared(), 120)
+    assert "was planned to take: no end\n" in shown
+    assert "error of the plan: not judged: the plan had no end" in shown
+
+
+def test_planned_nodes_that_did_not_start_are_counted() -> None:
+    stream = Stream()
+    stream.plan(-900.0, planned("n-1", 0.0, 300.0), planned("n-2", 0.0, 300.0))
+    stream.grant(0.0, "n-1")
+    stream.done(350.0, "n-1")
+    stream.complete(351.0)
+    told = "nodes: 1 of 1 that started have ended; 1 that was planned did not start"
+    assert told in text(stream.compared(), 120)
 
 
 def test_only_a_plan_from_before_the_rollout_counts_and_the_last_of_those() -> None:
@@ -217,11 +306,24 @@ def test_a_return_to_a_target_is_a_rollout_of_its_own() -> None:
     assert stream.history.targets(POOL) == [NEW, OLD]
 
 
+def test_a_plan_from_before_the_last_rollout_is_not_that_of_a_return() -> None:
+    stream = rollout()
+    stream.grant(5_000.0, "n-1", target=OLD)
+    stream.grant(9_000.0, "n-1")
+    assert stream.compared().planned_at is None
+    again = rollout()
+    again.grant(5_000.0, "n-1", target=OLD)
+    again.plan(6_000.0, planned("n-1", 0.0, 300.0), name="again")
+    again.grant(9_000.0, "n-1")
+    assert again.compared().planned_at == NOW + 6_000.0
+
+
 def test_the_picture_has_a_line_for_the_plan_and_one_for_what_happened() -> None:
     lines = text(replace(rollout().compared(), version="580.1"), 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0] == "gpus to 580.1: plan and rollout"
-    assert "  error of the plan: 20% of the time it took: longer than planned" in lines
+    assert "  was planned to take: 10 min (p50), 15 min (p95)" in lines
+    assert "  error of the plan: it took 25% longer than the planned 10 min" in lines
     first = next(number for number, line in enumerate(lines) if line.startswith("n-1"))
     plan, happened, second = lines[first : first + 3]
     assert plan.count("▒") < happened.count("█")

@@ -1,7 +1,9 @@
 """A plan as text, at 160, 80 and 30 columns."""
 
 import io
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
@@ -48,8 +50,8 @@ PLAN = PlanView(
 
 PLAN_HEAD = """\
 gpus to 580.95.05: 20 min (p50), 25 min (p95)
-  upgraded: 2 of 3 nodes; GPU-hours lost: 2.7; pods evicted: 2; needed to end by
-  2027-01-15 09:00:00 UTC: maxUnavailable 2"""
+  upgraded: 2 of 3 nodes; GPU-hours lost: 2.7, busy or idle; pods evicted: 2;
+  smallest limit to end by 2027-01-15 09:00:00 UTC: maxUnavailable 2"""
 
 
 def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
@@ -64,7 +66,7 @@ def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
     assert lines[-4:] == [
         "  disruption budget web/frontend blocks: node-2",
         "  node-1 loses 1 pod: a/c",
-        "  node-3 does not start: skipped: cordoned",
+        "  node-3 is left out: cordoned",
         "One node is skipped.",
     ]
 
@@ -84,11 +86,87 @@ def test_an_unknown_latest_end_is_said() -> None:
     assert ": 20 min (p50), not known (p95)\n" in text(plan_view(plan, width=80), 80)
 
 
-def test_who_can_end_a_wait_is_said() -> None:
-    wait = WaitReason(code=WaitCode.JOBS, detail="ml/train", since=0.0, who="the owner")
-    plan = PlanAnswer(pool="gpus", target="", nodes=(PlannedNode(node="n", wait=wait),))
-    shown = text(plan_view(PlanView(version="1", plan=plan), width=80), 80)
-    assert "n does not start: jobs: ml/train; ended by the owner" in shown
+def view_of(*nodes: PlannedNode, **changes: Any) -> PlanView:
+    return PlanView(version="1", plan=PlanAnswer(pool="gpus", target="", nodes=nodes, **changes))
+
+
+def stopped(name: str, code: WaitCode, detail: str, who: str = "") -> PlannedNode:
+    wait = WaitReason(code=code, detail=detail, since=0.0, who=who)
+    return PlannedNode(node=name, wait=wait)
+
+
+@pytest.mark.parametrize(
+    ("code", "who", "words"),
+    [
+        (WaitCode.JOBS, "the owner", "jobs: so; can be ended by the owner"),
+        (WaitCode.BUDGET, "no action needed; the author", "so; can be ended by the author"),
+        (WaitCode.PDB, "no action needed; if it lasts, me", "pdb: so; can be ended by me"),
+        (WaitCode.PROOF, "no action needed", "so"),
+        (WaitCode.HALTED, "", "so"),
+    ],
+)
+def test_why_a_node_would_not_start_and_who_can_change_that_is_said(
+    code: WaitCode, who: str, words: str
+) -> None:
+    lines = text(plan_view(view_of(stopped("n", code, "so", who)), width=80), 80).splitlines()
+    assert lines == ["gpus to 1: nothing would start", f"  n would not start: {words}"]
+
+
+def test_nodes_that_people_keep_out_are_named_apart_and_have_no_part_in_the_time() -> None:
+    out = [stopped(name, WaitCode.SKIPPED, "jane has it") for name in ("n-2", "n-3")]
+    lines = text(plan_view(view_of(*out), width=80), 80).splitlines()
+    assert lines == ["gpus to 1: nothing to do", "  n-2, n-3 are left out: jane has it"]
+    moving = view_of(planned("n-1", 10.0, 70.0, 80.0), *out, makespan_p50=70.0, makespan_p95=80.0)
+    lines = text(plan_view(moving, width=80), 80).splitlines()
+    assert lines[0] == "gpus to 1: 1 min (p50), 1 min 10 s (p95)"
+    assert "  n-2, n-3 are left out: jane has it" in lines
+
+
+def test_without_an_end_of_all_the_time_of_those_with_one_is_said() -> None:
+    waiting = stopped("n-2", WaitCode.BUDGET, "so")
+    skipped = stopped("n-4", WaitCode.SKIPPED, "so")
+    view = view_of(planned("n-1", 2.0, 20.0, 30.0), waiting, skipped)
+    shown = text(plan_view(view, width=80), 80)
+    assert shown.startswith("gpus to 1: 18 s (p50) for 1 node, no end for 1 node\n")
+    endless = PlannedNode(node="n-1", start_p50=0.0)
+    alone = text(plan_view(view_of(endless), width=80), 80)
+    assert alone.startswith("gpus to 1: no end is known\n")
+    halted = stopped("n-2", WaitCode.HALTED, "so")
+    halting = text(plan_view(view_of(endless, halted), width=80), 80)
+    assert halting.startswith("gpus to 1: would halt\n")
+
+
+def test_the_first_start_is_told_and_the_rollout_takes_from_it_on() -> None:
+    node = planned("n-1", 7200.0, 9000.0, 9600.0)
+    view = view_of(node, makespan_p50=9000.0, makespan_p95=9600.0, upgraded=1)
+    lines = text(plan_view(view, width=80), 80).splitlines()
+    assert lines[0] == "gpus to 1: 30 min (p50), 40 min (p95)"
+    assert "  upgraded: 1 of 1 node; first start: in 2 h; GPU-hours lost: 0" in lines
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [(0.0, "0"), (0.123, "0.12, busy or idle"), (2.66, "2.7, busy or idle")],
+)
+def test_lost_gpu_hours_are_those_of_idle_gpus_too(lost: float, words: str) -> None:
+    view = view_of(planned("n-1", 0.0, 60.0, 60.0), gpu_hours_lost=lost)
+    assert text(plan_view(view, width=80), 80).splitlines()[1].endswith(f"GPU-hours lost: {words}")
+
+
+def test_how_long_nodes_are_unavailable_is_told_with_the_pull_of_the_image() -> None:
+    def told(pulling: float) -> str:
+        view = view_of(
+            planned("n-1", 0.0, 60.0, 60.0),
+            drained_seconds=222.0,
+            pulling_seconds=pulling,
+            largest_loss=1,
+            pool_nodes=4,
+        )
+        return text(plan_view(view, width=200), 200)
+
+    each = "unavailable: at most 1 of 4, 3 min 42 s each"
+    assert f"{each} (20 s for the image); GPU" in told(20.0)
+    assert f"{each}; GPU" in told(0.4)
 
 
 def test_nothing_to_do_is_said_without_figures() -> None:
@@ -115,12 +193,6 @@ def test_a_bar_is_never_empty_and_never_too_long() -> None:
     assert bar(Span(500.0, 500.0, 500.0, is_open=True), seconds=1000.0, cells=10) == (
         " " * 5 + "█?"
     )
-
-
-def test_a_plan_that_cannot_end_says_so() -> None:
-    plan = PlanAnswer(pool="gpus", target="", nodes=(PlannedNode(node="n"),))
-    shown = text(plan_view(PlanView(version="", plan=plan), width=80), 80)
-    assert shown.startswith("gpus to its driver: without end, as things are\n")
 
 
 CAPACITY = (
@@ -206,9 +278,9 @@ def test_a_plan_of_twelve_nodes_fits_on_a_screen() -> None:
         for n in range(12)
     )
     basis = (
-        "Durations (median-95 %, 99 simulated runs) as 12 nodes took last: driver restart 2-4 min,"
-        " validation 45 s-2 min, image pull 20 s-2 min, pods leave 2-20 s; assumed: job 2-24 h,"
-        " budget's refusal 3-20 min, how often things fail."
+        "Durations (p50-p95, 99 simulated runs) as 12 nodes took last: driver restart 2-4 min,"
+        " validation 45 s-2 min, image pull 20 s-2 min, pods leave 2-20 s; assumed: job 2 h-1 d,"
+        " budget's refusal 3-20 min, and how often things fail."
     )
     plan = PlanAnswer(
         pool="clusterpolicy-cluster-policy",
@@ -224,8 +296,8 @@ def test_a_plan_of_twelve_nodes_fits_on_a_screen() -> None:
         pool_gpus=96,
         capacity=CAPACITY,
         remarks=(
-            "Until 1 node has proven the driver, few start: 4 min (95 %: 7 min).",
-            "In 4 of 99 simulated runs failures halt the driver; times are of the others.",
+            "Others start once 1 node has proven the driver: 4 min (p50), 7 min (p95).",
+            "In 4 of 99 simulated runs failures halt the rollout; times are of the other 95.",
             basis,
         ),
     )
@@ -256,7 +328,7 @@ def test_a_file_is_named_with_its_limits_and_the_nodes_that_it_selects() -> None
     selected = "ClusterPolicy cluster-policy selects 2 nodes: node-1, node-2\n"
     assert f"  policy.yaml: {selected}" in shown
     assert "not in this plan" not in shown
-    assert "left out" not in shown
+    assert "left out of the file" not in shown
     unchanged = "cluster-policy is in the cluster as it is here, and selects 2 nodes"
     assert unchanged in shown_file(changes_nothing=True)
     many = tuple(f"n-{number}" for number in range(5))
@@ -267,10 +339,12 @@ def test_a_file_is_named_with_its_limits_and_the_nodes_that_it_selects() -> None
 
 def test_what_of_a_file_is_not_in_the_plan_is_named_or_counted() -> None:
     shown = shown_file(joining=("n-1",), leaving=("n-2", "n-3"), not_planned=("spec.a 1 (now 2)",))
-    moves = "n-1 joins the pool; n-2, n-3 leave the pool; spec.a 1 (now 2)"
-    assert f"  not in this plan: {moves}\n" in shown
+    for told in ("n-1 joins the pool", "n-2, n-3 leave the pool", "spec.a 1 (now 2)"):
+        assert f"  not in this plan: {told}\n" in shown
     fields = tuple(f"spec.f{number}" for number in range(12))
-    assert "spec.f9; 2 more, which -o wide names" in shown_file(not_planned=fields)
+    few = shown_file(not_planned=fields)
+    assert "  not in this plan: 2 more, which -o wide names\n" in few
+    assert few.count("not in this plan: spec.f") == 10
     assert "spec.f11" in shown_file(wide=True, not_planned=fields)
     driver = shown_file(driver_changes=("spec.driver.env", "spec.driver.args"))
     changes = "spec.driver.env; spec.driver.args"

@@ -206,7 +206,68 @@ def test_another_driver_of_the_same_version_is_asked_for_with_its_parts() -> Non
     planned = change.planned_file(query)
     assert planned.driver_changes[0].startswith("spec.driver.kernelModuleType ")
     assert "spec.gdrcopy.enabled true (now false)" in planned.driver_changes
-    assert planned.not_planned == ("spec.toolkit.enabled false (now true)",)
+    no_node = "Sluice upgrades no node for it"
+    assert planned.not_planned == (f"spec.toolkit.enabled false (now true): {no_node}",)
+
+
+DRIVER_PODS: list[tuple[str, dict[str, Any]]] = [
+    ("spec.daemonsets.labels", {"daemonsets": {"labels": {"team": "ml"}}}),
+    ("spec.daemonsets.annotations", {"daemonsets": {"annotations": {"a": "b"}}}),
+    ("spec.daemonsets.tolerations", {"daemonsets": {"tolerations": [{"key": "team"}]}}),
+    ("spec.daemonsets.priorityClassName", {"daemonsets": {"priorityClassName": "low"}}),
+    ("spec.daemonsets.podSecurityContext", {"daemonsets": {"podSecurityContext": {"fsGroup": 1}}}),
+    ("spec.hostPaths.rootFS", {"hostPaths": {"rootFS": "/host"}}),
+    ("spec.hostPaths.driverInstallDir", {"hostPaths": {"driverInstallDir": "/opt/driver"}}),
+]
+
+
+@pytest.mark.parametrize(("path", "spec"), DRIVER_PODS, ids=[path for path, _ in DRIVER_PODS])
+def test_fields_outside_the_driver_that_its_pods_are_made_of_are_planned(
+    path: str, spec: dict[str, Any]
+) -> None:
+    policy = cluster_policy(version=OLD)
+    policy["spec"] |= spec
+    change = change_of(policy)
+    query = change.query(PlanQuery(pool=""))
+    assert msgspec.json.decode(query.driver, type=WantedDriver) == change.after.driver
+    planned = change.planned_file(query)
+    (told,) = planned.driver_changes
+    assert told.split(" ")[0] == path
+    assert planned.not_planned == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (
+            {"daemonsets": {"labels": {"helm.sh/chart": "2"}}},
+            "spec.daemonsets.labels: Sluice upgrades no node for it",
+        ),
+        (
+            {"gdrcopy": {"version": "2"}},
+            'spec.gdrcopy.version "2" (now unset): Sluice upgrades no node for it',
+        ),
+        (
+            {"mig": {"strategy": "mixed"}},
+            'spec.mig.strategy "mixed" (now unset): Sluice upgrades no node for it',
+        ),
+        (
+            {"operator": {"labels": {"a": "b"}}},
+            "spec.operator.labels: it has no effect in Sluice, because Sluice has no operator pod",
+        ),
+    ],
+)
+def test_fields_that_make_no_other_driver_say_what_they_do(
+    spec: dict[str, Any], words: str
+) -> None:
+    policy = cluster_policy(version=NEW)
+    policy["spec"] |= spec
+    change = change_of(policy)
+    query = change.query(PlanQuery(pool=""))
+    assert query.driver == ""
+    planned = change.planned_file(query)
+    assert planned.driver_changes == ()
+    assert planned.not_planned == (words,)
 
 
 def test_options_override_the_file() -> None:
@@ -239,10 +300,11 @@ def test_each_other_field_that_changes_is_named_with_its_values() -> None:
     query = change.query(PlanQuery(pool=""))
     assert msgspec.json.decode(query.driver, type=WantedDriver) == change.after.driver
     assert change.planned_file(query).driver_changes == ("spec.driver.env",)
+    as_now = "the plan goes by the value of now"
     assert change.planned_file(query).not_planned == (
-        "spec.driver.upgradePolicy.autoUpgrade true (now false)",
-        "spec.driver.upgradePolicy.drain.enable true (now false)",
-        "spec.toolkit.enabled false (now true)",
+        f"spec.driver.upgradePolicy.autoUpgrade true (now false): {as_now}",
+        f"spec.driver.upgradePolicy.drain.enable true (now false): {as_now}",
+        "spec.toolkit.enabled false (now true): Sluice upgrades no node for it",
         (
             "spec.driver.upgradePolicy.maxParalel (3) is not a field of this kind: check the"
             " spelling, or remove it"
@@ -260,7 +322,8 @@ def test_a_field_that_was_applied_and_is_gone_from_the_file_gets_its_default() -
     query = change.query(PlanQuery(pool=""))
     assert query.max_unavailable == "25%"
     removed = change.planned_file(query).not_planned
-    assert "spec.driver.upgradePolicy.autoUpgrade false (now true)" in removed
+    field = "spec.driver.upgradePolicy.autoUpgrade false (now true)"
+    assert f"{field}: the plan goes by the value of now" in removed
     kept = change_of(cluster_policy(version=OLD), cluster=spec)
     assert kept.query(PlanQuery(pool="")).max_unavailable == "3"
 
@@ -304,6 +367,22 @@ def test_of_several_policies_one_is_planned_and_named() -> None:
     unknown = refused(*both, cluster=WITH_DRIVERS, drivers=drivers, pool="other")
     assert unknown.code is ExitCode.NOT_FOUND
     assert f"no pool 'other'; its pools: {DRIVER_KEY}, nvidiadriver-training" in str(unknown)
+
+
+def test_paths_of_a_cluster_policy_in_the_file_are_planned_for_an_nvidia_driver() -> None:
+    cluster = cluster_policy(useNvidiaDriverCRD=True)
+    cluster["spec"] |= {"hostPaths": {"rootFS": "/host"}, "toolkit": {"enabled": False}}
+    objects = (cluster, nvidia_driver(priorityClassName="low"))
+    change = change_of(*objects, cluster=WITH_DRIVERS, drivers=DRIVERS)
+    query = change.query(PlanQuery(pool=""))
+    assert msgspec.json.decode(query.driver, type=WantedDriver).host_root == "/host"
+    planned = change.planned_file(query)
+    assert planned.driver_changes == (
+        'spec.priorityClassName "low" (now unset)',
+        'ClusterPolicy cluster-policy: spec.hostPaths.rootFS "/host" (now unset)',
+    )
+    assert planned.left_out == ("ClusterPolicy cluster-policy (its other fields)",)
+    assert planned.not_planned == ()
 
 
 def test_a_pool_that_is_not_in_the_cluster_yet_is_told_with_its_nodes() -> None:

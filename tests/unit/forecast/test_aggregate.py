@@ -59,11 +59,17 @@ def test_the_makespan_leaves_out_nodes_that_cannot_start_by_themselves() -> None
     assert aggregate.makespan([result(a=UNSTARTED, b=DONE)]) == Percentiles(5.0, 5.0)
     assert aggregate.makespan([result(a=NodeResult(wait=JOBS), b=DONE)]) == Percentiles()
     assert aggregate.makespan([result(a=NodeResult(), b=DONE)]) == Percentiles()
-    assert (
-        aggregate.makespan([result(a=NodeResult(start=1.0, wait=SKIPPED), b=DONE)]) == Percentiles()
-    )
+    silent = NodeResult(start=1.0, wait=wait(WaitCode.AGENT_SILENT))
+    assert aggregate.makespan([result(a=silent, b=DONE)]) == Percentiles()
     results = [result(a=UNSTARTED, b=DONE), result(a=NodeResult(wait=JOBS), b=DONE)]
-    assert aggregate.makespan(results) == Percentiles()
+    assert aggregate.makespan(results).p95 is None
+
+
+def test_the_makespan_leaves_out_nodes_that_people_take_out_after_their_start() -> None:
+    taken = NodeResult(start=1.0, wait=SKIPPED)
+    assert aggregate.makespan([result(a=taken, b=DONE)]) == Percentiles(5.0, 5.0)
+    assert aggregate.makespan([result(a=taken, b=DONE), result(a=DONE, b=DONE)]).p50 == 5.0
+    assert aggregate.makespan([result(a=taken), result(a=taken)]) == Percentiles()
 
 
 def test_the_makespan_is_unknown_if_no_node_can_start() -> None:

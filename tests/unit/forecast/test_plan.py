@@ -73,7 +73,7 @@ def test_p50_is_before_p95_in_several_plays() -> None:
     assert planned.makespan.p50 is not None
     assert planned.makespan.p95 is not None
     assert planned.makespan.p50 < planned.makespan.p95
-    remark_with(planned, "9 simulated runs", "a node's 95 % is the worst")
+    remark_with(planned, "9 simulated runs", "a node's p95 is the worst")
 
 
 def every_third(*overrides: WorldOverride) -> WorldOf:
@@ -194,7 +194,7 @@ def test_a_proof_of_usual_length_is_no_delay() -> None:
     assert planned.proof.threshold == 2
     assert planned.proof.after.p50 == pytest.approx(IDLE_LIFE, abs=0.5)
     assert planned.proof.delay is None
-    remark_with(planned, "Until 2 nodes have proven the driver")
+    remark_with(planned, "Others start once 2 nodes have proven the driver: 37 s (p50)")
 
 
 # Nodes that do not start.
@@ -210,7 +210,7 @@ def test_max_unavailable_0_starts_unavailable_nodes_only() -> None:
     assert planned.makespan == Percentiles(None, None)
     assert planned.loss.nodes == 1
     assert planned.gpu_hours_lost == 0.0
-    remark_with(planned, "maxUnavailable is 0", "1 node")
+    remark_with(planned, "1 node is unavailable already: node-4 (cordoned)")
 
 
 def test_a_node_that_cannot_start_does_not_delay_the_others() -> None:
@@ -231,13 +231,16 @@ def test_nodes_that_people_keep_out_are_named() -> None:
         old_node("node-4", skip=True),
         old_node("node-5", skip=True),
     ]
-    told = "4 nodes are left out: node-2 (jane has it), node-3 (excluded), node-4 (skipped)"
     planned = forecast_for(pool_with_limits(), nodes)
-    remark_with(planned, f"Nothing to do; {told} and 1 more.")
+    assert waiting_nodes(planned, WaitCode.SKIPPED, "jane has the node") == ["node-2"]
+    assert waiting_nodes(planned, WaitCode.SKIPPED, "skip label") == ["node-4", "node-5"]
+    assert planned.makespan == Percentiles()
+    assert planned.remarks == ("1 node is left out: node-3 (excluded).",)
     planned = forecast_for(pool_with_limits(), [*nodes[:-1], old_node("node-6")])
-    assert planned.remarks[0] == f"{told.replace('4', '3', 1)}."
+    assert planned.makespan.p50 == pytest.approx(IDLE_LIFE, abs=1)
+    assert planned.remarks[0] == "1 node is left out: node-3 (excluded)."
     planned = forecast_for(pool_with_limits(), [done("node-1"), nodes[2]])
-    assert planned.remarks[0] == "Nothing to do; 1 node is left out: node-3 (excluded)."
+    assert planned.remarks == ("1 node is left out: node-3 (excluded).",)
 
 
 def test_preflight_findings_persist_in_the_forecast() -> None:
@@ -276,8 +279,9 @@ def test_a_driver_that_never_loads_is_halted_and_the_other_nodes_do_not_start() 
     assert planned.halted_plays == 1
     assert [node.failed_plays for node in planned.nodes].count(1) == 1
     assert planned.makespan == Percentiles(None, None)
-    remark_with(planned, "In 1 of 1 simulated run failures halt the driver", "wait for a person")
-    assert len(waiting_nodes(planned, WaitCode.HALTED)) == 2
+    remark_with(planned, "In 1 of 1 simulated run failures halt the rollout", "wait for a person")
+    words = f"the rollout would halt after 1 failure of {NEW}"
+    assert len(waiting_nodes(planned, WaitCode.HALTED, words)) == 2
 
 
 def test_times_are_those_of_the_plays_in_which_the_driver_is_not_halted() -> None:
@@ -287,9 +291,7 @@ def test_times_are_those_of_the_plays_in_which_the_driver_is_not_halted() -> Non
     assert planned.halted_plays == 1
     assert planned.makespan.p95 == pytest.approx(3 * IDLE_LIFE, rel=0.05)
     assert all(node.end.p95 is not None for node in planned.nodes)
-    remark_with(
-        planned, "In 1 of 3 simulated runs failures halt the driver", "times are of the others"
-    )
+    remark_with(planned, "In 1 of 3 simulated runs failures halt the rollout", "are of the other 2")
     mostly = forecast_for(pool, idle_nodes(3), never_loads, plays=2, seed=1)
     assert mostly.halted_plays == 1
     assert mostly.makespan == Percentiles(mostly.makespan.p50, None)

@@ -83,7 +83,7 @@ def test_the_required_limit_is_the_smallest_that_suffices(seconds: int) -> None:
     )
     assert found.required_limits is not None
     assert found.required_limits.max_unavailable == smallest
-    remark_with(found, "Even with all" if smallest is None else f"With {smallest} at a time")
+    remark_with(found, "Even with all" if smallest is None else f"With maxUnavailable {smallest} ")
 
 
 def test_a_parallel_limit_that_is_too_small_is_reported() -> None:
@@ -101,7 +101,7 @@ def test_no_limit_suffices_with_an_endless_job() -> None:
     )
     assert planned.required_limits is not None
     assert planned.required_limits.max_unavailable is None
-    assert "is unknown whatever" in planned.required_limits.why
+    assert "is unknown, whatever" in planned.required_limits.why
 
 
 def test_a_time_in_the_past_is_reported() -> None:

@@ -159,10 +159,22 @@ def test_nodes_unavailable_before_count_as_loss_but_lose_no_gpu_time() -> None:
     assert tracker.gpu_seconds(100.0) == pytest.approx(8 * 40)
 
 
+def test_unavailable_nodes_have_their_last_reason_and_those_that_were_so_before_are_known() -> None:
+    tracker = CapacityTracker()
+    tracker.observe(failed("a"), 0.0, first=True)
+    tracker.observe(in_flight_node(name="b"), 5.0)
+    tracker.observe(failed("b"), 9.0)
+    assert tracker.reasons == {"a": "failed", "b": "failed"}
+    assert tracker.from_beginning == {"a"}
+    tracker.observe(done("a"), 10.0)
+    tracker.observe(failed("a"), 20.0)
+    assert tracker.from_beginning == frozenset()
+
+
 def test_a_lost_node_counts_once() -> None:
     tracker = CapacityTracker()
-    tracker.node_lost("a", 4, 5.0)
-    tracker.node_lost("a", 4, 6.0)
+    tracker.node_lost("a", 4, 5.0, "in an upgrade")
+    tracker.node_lost("a", 4, 6.0, "in an upgrade")
     tracker.observe(replace(in_flight_node(name="a"), gpus=4), 7.0)
     tracker.update(7.0)
     assert tracker.loss == CapacityLoss(nodes=1, gpus=4, at=7.0)

@@ -18,7 +18,6 @@ from libs.forecast.rollout_plan import (
     RolloutPlan,
 )
 from libs.rollout.decision import Wait
-from libs.rollout.durations import format_duration
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -30,7 +29,7 @@ UNSURE = Percentiles(1.0, None)
 STALE_AGE = 91.0
 ASSUMED = (
     "assumed: driver load 2-4 min, validation 45 s-2 min, unload 4-20 s, image pull 20 s-2 min,"
-    " pod end 2-20 s, job 2-24 h, budget's refusal 3-20 min, how often things fail."
+    " pod end 2-20 s, job 2 h-1 d, budget's refusal 3-20 min, and how often things fail."
 )
 
 
@@ -59,7 +58,7 @@ def waiting(code: WaitCode = WaitCode.JOBS, who: str = "") -> Wait:
 
 
 def test_a_smooth_plan_has_its_basis_as_its_only_remark() -> None:
-    assert remarks_of(node()) == (f"Durations (median-95 %, 20 simulated runs) {ASSUMED}",)
+    assert remarks_of(node()) == (f"Durations (p50-p95, 20 simulated runs) {ASSUMED}",)
     assert remarks_of() == ("Every node is up to date already.",)
 
 
@@ -144,18 +143,25 @@ def test_three_unknown_ends_are_named_and_the_others_counted(count: int, more: l
 @pytest.mark.parametrize(
     ("after", "words"),
     [
-        (SURE, "few start: 1 s (95 %: 2 s)."),
-        (UNSURE, "few start: 1 s, and may never end."),
-        (Percentiles(), "few start: an unknown time, and may never end."),
+        (SURE, "Others start once 2 nodes have proven the driver: 1 s (p50), 2 s (p95)."),
+        (UNSURE, "Others start once 2 nodes have proven the driver: 1 s (p50), not known (p95)."),
+        (
+            Percentiles(),
+            "The driver would not be proven: 2 nodes have to pass before others start.",
+        ),
     ],
 )
 def test_how_long_the_proof_takes(after: Percentiles, words: str) -> None:
     proof = ProofForecast(threshold=2, after=after, delay=None)
-    (found,) = among(remarks_of(node(), proof=proof), "have proven")
-    assert found.endswith(words)
+    assert words in remarks_of(node(), proof=proof)
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(inf, "forever"), (720.0, "for 12 min")])
+def test_a_proof_that_needs_all_nodes_holds_back_no_others() -> None:
+    proof = ProofForecast(threshold=2, after=Percentiles(), delay=None)
+    assert not among(remarks_of(node(), proof=proof, makespan=SURE), "proven")
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(inf, "without end"), (720.0, "for 12 min")])
 def test_a_delay_of_the_proof_is_named(seconds: float, words: str) -> None:
     delay = ProofDelay(node="node-1", detail="ml/train", seconds=seconds)
     proof = ProofForecast(threshold=2, after=UNSURE, delay=delay)
@@ -193,16 +199,16 @@ def test_no_remark_speaks_of_plays() -> None:
         nodes = (node(1, failed_plays=plays), node(2, failed_plays=1), node(3, end=Percentiles()))
         found = remarks_of(*nodes, plays=plays, halted_plays=1, proof=proof)
         assert not among(found, " play")
-    assert among(remarks_of(node(), plays=1), "(median-95 %, 1 simulated run,")
+    assert among(remarks_of(node(), plays=1), "(p50-p95, 1 simulated run,")
 
 
 def test_the_number_of_halted_plays_is_reported() -> None:
     assert (
-        "In 3 of 20 simulated runs failures halt the driver; times are of the others."
+        "In 3 of 20 simulated runs failures halt the rollout; times are of the other 17."
         in remarks_of(node(), halted_plays=3)
     )
     (most,) = among(remarks_of(node(), halted_plays=11), "In 11 of 20")
-    assert most.endswith("; the nodes that are left wait for a person.")
+    assert most.endswith("; the nodes that are left would wait for a person.")
 
 
 # Unavailable nodes, and the basis of the plan.
@@ -214,6 +220,9 @@ def test_three_nodes_that_are_unavailable_already_are_named_with_reasons() -> No
     words = "1 node is unavailable already: node-1 (failed)."
     assert words in remarks_of(node(), members=members)
     assert not among(remarks_of(members=members), "unavailable already")
+    full = Wait(code=WaitCode.BUDGET, detail="1 node is unavailable already: n", since=NOW)
+    told = node(2, start=Percentiles(), end=Percentiles(), wait=full)
+    assert not among(remarks_of(node(), told, members=members), "unavailable already")
     cordoned = [cordoned_node(f"node-{number}") for number in (8, 5, 7, 6)]
     names = "node-1 (failed), node-5 (cordoned), node-6 (cordoned) and 2 more"
     found = remarks_of(node(), members=(*members, *cordoned))
@@ -226,51 +235,24 @@ def test_pods_that_could_not_be_listed_are_told() -> None:
     assert among(found, "The pods of 1 node could not be listed:")
 
 
-def test_max_unavailable_0_is_explained() -> None:
-    never_starts = node(2, start=Percentiles(), end=Percentiles(), wait=waiting())
-    (found,) = among(
-        remarks_of(node(1), never_starts, pool=pool_with_limits(unavailable=0)),
-        "maxUnavailable is 0",
-    )
-    assert "Already unavailable nodes (1 node) can still start." in found
-
-
 def test_what_the_required_limit_is_found_from_is_told() -> None:
-    known = RequiredLimits(max_unavailable=3, why="with 3 at a time it takes 1 min")
+    known = RequiredLimits(max_unavailable=3, why="with maxUnavailable 3 it ends soon")
     unknown = RequiredLimits(max_unavailable=None, why="that time has passed")
-    assert "With 3 at a time it takes 1 min." in remarks_of(node(), required_limits=known)
+    assert "With maxUnavailable 3 it ends soon." in remarks_of(node(), required_limits=known)
     assert "That time has passed." in remarks_of(node(), required_limits=unknown)
 
 
 def test_stale_sources_are_reported() -> None:
-    (found,) = among(remarks_of(node(), now=instant(ages={"pods": STALE_AGE})), "is out of date")
-    assert found.startswith("pods is out of date")
+    (found,) = among(remarks_of(node(), now=instant(ages={"pods": STALE_AGE})), "is old")
+    assert found.startswith("What is known of pods is old")
     assert among(remarks_of(node(), now=instant(bus_down_since=NOW - 5)), "NATS is unreachable")
 
 
 @pytest.mark.parametrize(("plays", "few"), [(18, True), (19, False)])
 def test_with_few_plays_the_95_percent_figure_of_a_node_is_the_worst(plays: int, few: bool) -> None:
     (found,) = remarks_of(node(), plays=plays)
-    assert found.startswith("Durations (median-95 %")
-    assert ("a node's 95 % is the worst" in found) == few
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (None, "an unknown time"),
-        (0.0, "0 s"),
-        (59.4, "59 s"),
-        (60.0, "1 min"),
-        (3599.0, "60 min"),
-        (3600.0, "1 h 00 min"),
-        (7265.0, "2 h 01 min"),
-        (172_799.0, "48 h 00 min"),
-        (172_800.0, "2.0 days"),
-    ],
-)
-def test_durations(seconds: float | None, text: str) -> None:
-    assert format_duration(seconds) == text
+    assert found.startswith("Durations (p50-p95")
+    assert ("a node's p95 is the worst" in found) == few
 
 
 def test_counts_and_names() -> None:

@@ -55,7 +55,7 @@ def test_a_parallel_limit_that_has_to_change_is_named() -> None:
     )
     found = find_required_limits(makespan, nodes=10, seconds=25, least=1, parallel=1)
     assert (found.max_unavailable, found.max_parallel) == (4, 0)
-    assert "only with maxParallelUpgrades (now 1) set to 0" in found.why
+    assert "only if maxParallelUpgrades (now 1) is 0, or at least 4 too" in found.why
 
 
 def test_a_limit_that_takes_exactly_the_given_time_suffices() -> None:
@@ -77,7 +77,7 @@ def test_no_limit_is_named_if_none_is_sufficient() -> None:
     )
     found = find_required_limits(makespan, nodes=10, seconds=5, least=0, parallel=1)
     assert (found.max_unavailable, found.max_parallel) == (None, None)
-    assert "with all nodes at a time it takes 10 s" in found.why
+    assert "with all nodes at once it ends only after 10 s (p95)" in found.why
     assert calls == [(10, None), (10, 0)]
 
 
@@ -85,7 +85,7 @@ def test_the_best_time_is_named_if_no_limit_is_sufficient() -> None:
     makespan, _ = recorded_makespan(lambda number: 90.0)
     found = find_required_limits(makespan, nodes=10, seconds=60, least=0, parallel=0)
     assert found.max_unavailable is None
-    assert "with all nodes at a time it takes 2 min" in found.why
+    assert "with all nodes at once it ends only after 1 min 30 s (p95)" in found.why
 
 
 def test_an_unknown_makespan_gives_no_limit() -> None:

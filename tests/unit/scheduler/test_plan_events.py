@@ -46,6 +46,8 @@ def test_a_plan_without_nodes_is_kept_too() -> None:
 
 
 def test_how_long_a_plan_takes_is_told_in_words() -> None:
-    plan = PlanAnswer(pool="p", target="t", makespan_p50=7835.0)
+    node = PlannedNode(node="n", start_p50=60.0, end_p50=7895.0)
+    plan = PlanAnswer(pool="p", target="t", nodes=(node,), makespan_p50=7895.0, makespan_p95=9060.0)
     (part,) = plan_events(plan, "plan/x/1", version="580.1")
-    assert part.message == "p: a plan was asked for, to 580.1: it says 2 h 11 min"
+    takes = "2 h 11 min (p50), 2 h 30 min (p95)"
+    assert part.message == f"p: a plan was asked for, to 580.1: it says {takes}"
