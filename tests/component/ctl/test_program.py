@@ -121,6 +121,21 @@ def test_a_failure_that_cannot_be_told_still_has_its_exit_code(redirection: str)
     assert (failed.returncode, failed.stdout, failed.stderr) == (3, "", "")
 
 
+@pytest.mark.parametrize("plugin", ["false", "no-such-plugin"])
+def test_a_plugin_that_fails_is_one_line(plugin: str, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\n"
+        "contexts: [{name: a, context: {cluster: a, user: a}}]\n"
+        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "users: [{name: a, user: {exec: {apiVersion: client.authentication.k8s.io/v1,"
+        f" command: '{plugin}', interactiveMode: Never}}}}}}]\n"
+    )
+    failed = in_shell("", "status", "--kubeconfig", str(config))
+    assert (failed.returncode, failed.stderr.count("\n")) == (3, 1), failed.stderr
+    assert f"the plugin '{plugin}'" in failed.stderr
+
+
 def test_kubectl_finds_the_command_as_its_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-sluice"])
     assert run_command("status", "--help").out.startswith("Usage: kubectl sluice status")
