@@ -13,10 +13,16 @@ MANAGER: Final = "kubectl-sluice"
 """The field manager of people's writes. Those of our services begin with `sluice-`."""
 SETTER: Final = "sluice.dev/brake-set-by"
 """The annotation with the user who set the brake by this command."""
-_BRAKES: Final = {
-    Brake.NONE: "goes on: nodes start again within the budget",
-    Brake.PAUSE: "is paused: no node starts, nodes in flight finish",
-    Brake.FREEZE: "is frozen: no node moves, and timeouts stop",
+_SET: Final = {
+    Brake.NONE: ("goes on", "is neither paused nor frozen"),
+    Brake.PAUSE: ("is paused", "is already paused"),
+    Brake.FREEZE: ("is frozen", "is already frozen"),
+}
+"""What is said of a pool whose brake is set, and of one that had it before."""
+_MEANS: Final = {
+    Brake.NONE: ": nodes start within the budget",
+    Brake.PAUSE: ": no node starts, nodes in flight finish",
+    Brake.FREEZE: ": no node moves, and timeouts stop",
 }
 
 
@@ -33,8 +39,11 @@ def set_brake(
     pool: str, spec: RolloutSpec, status: RolloutStatus, brake: Brake, *, person: str
 ) -> Edit:
     """Set the brake of a pool; to resume can drain nodes."""
+    now, already = _SET[brake]
+    means = _halted(pool, status) if brake is Brake.NONE else ""
+    means = means or _MEANS[brake]
     if spec.brake is brake:
-        return Edit(done=f"{pool} {_BRAKES[brake].replace('is ', 'is already ', 1)}; unchanged")
+        return Edit(done=f"{pool} {already}{means}; unchanged")
     risk = ""
     if brake is Brake.NONE and status.phase is not RolloutPhase.COMPLETE:
         risk = f"nodes of {pool} that are not done are drained and upgraded, within the budget"
@@ -43,7 +52,15 @@ def set_brake(
         "metadata": {"annotations": {SETTER: setter}},
         "spec": {"brake": brake.value},
     }
-    return Edit(done=f"{pool} {_BRAKES[brake]}", patch=patch, risk=risk)
+    return Edit(done=f"{pool} {now}{means}", patch=patch, risk=risk)
+
+
+def _halted(pool: str, status: RolloutStatus) -> str:
+    """Return that the end of a brake does not end a halt, if there is one."""
+    if status.phase is not RolloutPhase.HALTED:
+        return ""
+    driver, release = status.version, f"sluice upgrade release {status.version} --pool {pool}"
+    return f", but driver {driver} is halted: no node starts on it until `{release}`"
 
 
 def brake_setter(metadata: Metadata, spec: RolloutSpec) -> BrakeSetter | None:

@@ -40,6 +40,22 @@ def test_only_to_resume_needs_a_confirmation() -> None:
     assert same.done == "gpus is already frozen: no node moves, and timeouts stop; unchanged"
 
 
+def test_the_end_of_a_brake_does_not_promise_to_end_a_halt() -> None:
+    goes_on = edit(PAUSED, Brake.NONE)
+    assert goes_on.done == "gpus goes on: nodes start within the budget"
+    assert edit(RolloutSpec(), Brake.NONE).done == (
+        "gpus is neither paused nor frozen: nodes start within the budget; unchanged"
+    )
+    status = RolloutStatus(phase=RolloutPhase.HALTED, version="580.95.05")
+    halt = (
+        ", but driver 580.95.05 is halted: no node starts on it until"
+        " `sluice upgrade release 580.95.05 --pool gpus`"
+    )
+    for spec, told in ((PAUSED, f"goes on{halt}"), (RolloutSpec(), f"frozen{halt}; unchanged")):
+        assert set_brake("gpus", spec, status, Brake.NONE, person="a").done.endswith(told)
+    assert "halted" not in set_brake("gpus", PAUSED, status, Brake.FREEZE, person="a").done
+
+
 def test_a_brake_is_written_with_who_set_it_and_its_end_without() -> None:
     assert edit(RolloutSpec(), Brake.PAUSE).patch["metadata"] == {"annotations": {SETTER: "alice"}}
     assert edit(PAUSED, Brake.NONE).patch["metadata"] == {"annotations": {SETTER: None}}
