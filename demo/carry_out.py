@@ -125,7 +125,7 @@ class ScenarioActions:
     async def _release(self, name: str, pool: str, seen: Observed) -> None:
         status = seen.pools[name].status
         failures = status.counts.failed
-        self._tell(f"sluice upgrade release {status.version} {pool} --failures {failures}")
+        self._tell(f"sluice upgrade release {status.version} --failures {failures} --pool {pool}")
         self.done["release", name] = f"{failures} failures of {status.target}"
         await self._admin.accept_failures(pool, status.target, failures=failures)
 

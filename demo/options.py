@@ -36,9 +36,8 @@ def parse_options(arguments: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(prog="make demo", usage=_USAGE, description=_WHAT)
     parser.add_argument(
         "--nodes",
-        type=int,
+        type=_nodes,
         default=DEFAULT_NODES,
-        choices=range(FEWEST, MOST + 1),
         metavar="N",
         help=f"number of machines, {FEWEST} to {MOST} (default {DEFAULT_NODES})",
     )
@@ -76,9 +75,21 @@ def parse_options(arguments: Sequence[str]) -> Options:
     return msgspec.convert(vars(parser.parse_args(arguments)), Options)
 
 
+def _nodes(text: str) -> int:
+    nodes = int(text) if text.isdecimal() else 0
+    if not FEWEST <= nodes <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {FEWEST} to {MOST}")
+    return nodes
+
+
 def _speed(text: str) -> float:
     """Parse a speed; a world much faster than its computer would show nothing but that computer."""
-    speed = float(text)
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
     if not _SLOWEST <= speed <= _FASTEST:
-        raise argparse.ArgumentTypeError(f"{text} is not from {_SLOWEST:g} to {_FASTEST:g}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number from {_SLOWEST:g} to {_FASTEST:g}"
+        )
     return speed

@@ -5,15 +5,21 @@ from typing import Any, Final
 import msgspec
 
 from libs.contracts import rollout
-from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, RolloutSpec, RolloutStatus
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import plain, plural
 
-_BRAKES: Final = {
-    Brake.NONE: "goes on: nodes start again within the budget",
-    Brake.PAUSE: "is paused: no node starts, nodes in flight finish",
-    Brake.FREEZE: "is frozen: no node moves, and timeouts stop",
+_SET: Final = {
+    Brake.NONE: ("goes on", "is neither paused nor frozen"),
+    Brake.PAUSE: ("is paused", "is already paused"),
+    Brake.FREEZE: ("is frozen", "is already frozen"),
+}
+"""What is said of a pool whose brake is set, and of one that had it before."""
+_MEANS: Final = {
+    Brake.NONE: ": nodes start within the budget",
+    Brake.PAUSE: ": no node starts, nodes in flight finish",
+    Brake.FREEZE: ": no node moves, and timeouts stop",
 }
 
 
@@ -32,16 +38,25 @@ def set_brake(
     pool: str, spec: RolloutSpec, status: RolloutStatus, brake: Brake, *, by: Signature
 ) -> Edit:
     """Set the brake of a pool; to resume can drain nodes."""
-    if spec.brake is brake is Brake.NONE:
-        return Edit(done=f"{pool} is neither paused nor frozen; unchanged")
+    now, already = _SET[brake]
+    means = _halted(pool, status) if brake is Brake.NONE else ""
+    means = means or _MEANS[brake]
     if spec.brake is brake:
-        return Edit(done=f"{pool} {_BRAKES[brake].replace('is ', 'is already ', 1)}; unchanged")
+        return Edit(done=f"{pool} {already}{means}; unchanged")
     risk = ""
     if brake is Brake.NONE and status.phase not in IDLE_PHASES:
         risk = f"nodes of {pool} that are not done are drained and upgraded, within the budget"
     metadata = by.annotations(rollout.BRAKE_SET_BY, rollout.BRAKE_REASON)
     patch = {"metadata": metadata, "spec": {"brake": brake.value}}
-    return Edit(done=f"{pool} {_BRAKES[brake]}", patch=patch, risk=risk)
+    return Edit(done=f"{pool} {now}{means}", patch=patch, risk=risk)
+
+
+def _halted(pool: str, status: RolloutStatus) -> str:
+    """Return that the end of a brake does not end a halt, if there is one."""
+    if status.phase is not RolloutPhase.HALTED:
+        return ""
+    driver, release = status.version, f"sluice upgrade release {status.version} --pool {pool}"
+    return f", but driver {driver} is halted: no node starts on it until `{release}`"
 
 
 def release(

@@ -1,7 +1,9 @@
 """Kubernetes with the user's credentials: what the command reads, and its guarded writes."""
 
 import getpass
+import logging
 import os
+import re
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -36,9 +38,12 @@ PEOPLE: Final = "sluice-ctl"
 DEFAULT_NAMESPACE: Final = "sluice"
 AUDIENCE: Final = "sluice"
 TOKEN_SECONDS: Final = 3600
+_NAME: Final = re.compile("[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+"""What a name has to be for a path of the API server."""
 _TRIES: Final = 8
 """A Rollout that is being written all the time is read again this often."""
 
+A = TypeVar("A")
 V = TypeVar("V", bound=views.Object)
 
 
@@ -127,7 +132,7 @@ class Cluster:
 
     def __init__(self, kube: Kube, *, url: str, namespace: str) -> None:
         self._kube = kube
-        self.address = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
+        self.address = _without_path(url)
         """The server, without a path, which may hold a secret."""
         self._namespace = namespace
 
@@ -167,7 +172,7 @@ class Cluster:
             answer = await self._kube.request("GET", "/version")
         except KubeError as error:
             raise kube_failure(error) from error
-        return msgspec.json.decode(answer, type=_VersionAnswer).git_version
+        return self._decoded(answer, _VersionAnswer).git_version
 
     async def serves(self, resource: Resource[Any]) -> bool:
         """Report whether the API server knows a kind."""
@@ -187,6 +192,24 @@ class Cluster:
         except (KubeError, msgspec.DecodeError):  # a server before 1.28 does not say
             name = ""
         return name or f"{_local_user()}@{socket.gethostname()}"
+
+    def _decoded(self, answer: bytes, as_type: type[A]) -> A:
+        try:
+            return msgspec.json.decode(answer, type=as_type)
+        except msgspec.DecodeError as error:
+            raise Failure(
+                ExitCode.NOT_REACHABLE,
+                f"{self.address} does not answer as an API server of Kubernetes: {error}",
+            ) from error
+
+    async def check_installed(self) -> None:
+        """Fail where Sluice is not installed, so that nothing would act on what is written."""
+        if not await self.serves_group(rollout.GROUP):
+            raise Failure(
+                ExitCode.NOT_FOUND,
+                f"Sluice is not installed in {self.address}: the server does not serve the group"
+                f" {rollout.GROUP}, so that nothing would act on this",
+            )
 
     async def serves_group(self, group: str) -> bool:
         """Report whether the API server knows a group; whoever is signed in may ask that."""
@@ -215,7 +238,7 @@ class Cluster:
             )
         except KubeError as error:
             raise kube_failure(error) from error
-        return msgspec.json.decode(answer, type=_ReviewAnswer).status.allowed
+        return self._decoded(answer, _ReviewAnswer).status.allowed
 
     async def list(
         self, resource: Resource[V], *, labels: str = "", namespace: str = "", fields: str = ""
@@ -230,15 +253,18 @@ class Cluster:
 
     async def node(self, name: str) -> views.Node:
         """Return a Node; fail with the remedy if there is none."""
+        absent = Failure(
+            ExitCode.NOT_FOUND,
+            f"there is no Node {name!r}; `kubectl get nodes` lists their full names",
+        )
+        if not _NAME.fullmatch(name):
+            raise absent
         try:
             return await self._kube.get(NODES, name)
         except UnknownKind as error:
             raise kube_failure(error) from error
         except NotFound as error:
-            raise Failure(
-                ExitCode.NOT_FOUND,
-                f"there is no Node {name!r}; `kubectl get nodes` lists their full names",
-            ) from error
+            raise absent from error
         except KubeError as error:
             raise kube_failure(error) from error
 
@@ -283,7 +309,7 @@ class Cluster:
             "spec": {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS},
         }
         answer = await self._kube.request("POST", path, body=body)
-        return msgspec.json.decode(answer, type=_TokenAnswer).status.token
+        return self._decoded(answer, _TokenAnswer).status.token
 
     async def write(self, resource: Resource[V], name: str, decide: Callable[[V], Edit]) -> Edit:
         """Write what `decide` says about the object as it is now, and return it.
@@ -329,6 +355,14 @@ def _readable(page: Page[V], resource: Resource[V]) -> tuple[V, ...]:
     return tuple(sorted(page.items, key=lambda each: each.metadata.name))
 
 
+def _without_path(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a bracket without its other: a request will name the address
+        return url
+    return f"{parts.scheme}://{parts.netloc}"
+
+
 def _with_uid(patch: Mapping[str, Any], uid: str) -> dict[str, Any]:
     return {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
 
@@ -349,6 +383,8 @@ async def _open(access: Access) -> HttpTransport:
     path = kubeconfig_path(access.kubeconfig, os.environ)
     plain = read_plain(path) if path is not None else None
     if plain is None:
+        # What the library logs of a failed plugin is told by the failure, too.
+        logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)
         given = path if access.kubeconfig else None
         return await open_transport(clock=SystemClock(), kubeconfig=given)
     auth = AuthLoader().load(plain)

@@ -3,13 +3,14 @@
 A verb's module, and what it needs, is imported when the verb runs.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import typer
 
@@ -17,12 +18,15 @@ from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import ACCESS_OPTIONS, Access
 
 _DEFAULTS: Final = Access()
+_OUTPUT_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""A full disk, a quota, a limit of the size of files."""
 
 app: Final = typer.Typer(
     help="Look after the NVIDIA GPU nodes of a Kubernetes cluster.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 unexpected, 2 wrong arguments, 3 not reachable, 4 not found,"
     " 5 not allowed, 6 refused, 7 fault found.",
 )
@@ -38,7 +42,7 @@ def verb(of: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable
             try:
                 function(access, **given)
             except BrokenPipeError:
-                _leave_output()
+                _leave(sys.stdout)  # typer would end the program as failed
 
         own = list(signature(function, eval_str=True).parameters.values())[1:]
         shared = [
@@ -58,6 +62,30 @@ def verb(of: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    _open_closed_streams()
+    code: int = ExitCode.DONE
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _leave(sys.stdout)
+    except Failure as failure:
+        return _fail(f"{failure}{failure.hint}", failure.code)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Exception as error:  # noqa: BLE001  (a person sees one line, never a traceback)
+        if isinstance(error, OSError) and error.errno in _OUTPUT_ERRORS and not error.filename:
+            _leave(sys.stdout)
+            return _fail(f"the output cannot be written: {error.strerror}", ExitCode.UNEXPECTED)
+
+        from libs.runtime.fatal import describe_error, raised_at
+
+        problem = f"unexpected: {describe_error(error)} (at {raised_at(error)}); please report it"
+        return _fail(problem, ExitCode.UNEXPECTED)
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     from libs.ctl import verbs
 
     verbs.register(app)
@@ -66,25 +94,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app(list(sys.argv[1:] if arguments is None else arguments), prog_name=program)
     except SystemExit as exited:
         return exited.code if isinstance(exited.code, int) else ExitCode.DONE
-    except Failure as failure:
-        return _fail(f"{failure}{failure.hint}", failure.code)
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
-    except Exception as error:  # noqa: BLE001  (a person sees one line, never a traceback)
-        from libs.runtime.fatal import describe_error, raised_at
-
-        problem = f"unexpected: {describe_error(error)} (at {raised_at(error)}); please report it"
-        return _fail(problem, ExitCode.UNEXPECTED)
     return ExitCode.DONE
 
 
-def _leave_output() -> None:
-    """Let nobody read what is left to write: the reader, as `head`, has what it wanted."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _open_closed_streams() -> None:
+    """Read nothing and write nowhere where the shell has closed a standard stream."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (open until the end)
+
+
+def _leave(stream: TextIO) -> None:
+    """Drop what is left to write: its reader, as `head`, has enough, or there is no room."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _fail(problem: str, code: ExitCode) -> int:
     from libs.ctl.text import printable
 
-    print(f"sluice: {printable(problem)}", file=sys.stderr)
+    try:
+        print(f"sluice: {printable(problem)}", file=sys.stderr, flush=True)
+    except OSError:
+        _leave(sys.stderr)  # the exit code still tells
     return code

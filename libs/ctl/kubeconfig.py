@@ -67,8 +67,10 @@ def plain_config(content: Any, *, folder: Path) -> ClusterConfig | None:
 
 
 def _entry(content: Entry, plural: str, kind: str, name: str) -> Entry:
-    found = next(each for each in content[plural] if each["name"] == name)
-    return cast(Entry, found.get(kind) or {})
+    found: Any = next(each for each in content[plural] if each["name"] == name).get(kind) or {}
+    if not isinstance(found, Mapping):
+        raise TypeError(kind)
+    return cast(Entry, found)
 
 
 def _file(entry: Entry, field: str, folder: Path) -> str:

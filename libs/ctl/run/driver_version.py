@@ -93,7 +93,13 @@ async def _policy(cluster: Cluster, pool: str) -> tuple[_Owner, DriverPolicy]:
         for each in await cluster.list(owner.resource)
         if owner.kind is not CLUSTER_POLICY or _names_driver(each)
     }
-    known = ", ".join(sorted(found)) or "none"
+    if not found:
+        raise Failure(
+            ExitCode.NOT_FOUND,
+            "no policy installs a driver in containers: there is neither an NVIDIADriver nor a"
+            " ClusterPolicy with driver.enabled",
+        )
+    known = ", ".join(sorted(found))
     if not pool and len(found) == 1:
         return next(iter(found.values()))
     if not pool:

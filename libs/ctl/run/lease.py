@@ -30,6 +30,8 @@ def _write(access: Access, names: Sequence[str], *, reason: str | None, yes: boo
 
     async def run() -> None:
         async with open_cluster(access) as cluster:
+            if reason is not None:
+                await cluster.check_installed()
             who, at = await cluster.user(), time.time()
 
             def decide(seen: views.Object) -> Edit:

@@ -1,6 +1,7 @@
 """Run the verbs of `sluice upgrade`: through Kubernetes alone, so that they work without NATS."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -26,6 +27,8 @@ NODE_EDITS = {
 }
 
 
+_OURS = frozenset({"adopt", "forget"})
+"""Actions that only Sluice carries out; the others a GPU Operator does, too."""
 _BRAKE_VERBS = {Brake.PAUSE: "pause", Brake.FREEZE: "freeze", Brake.NONE: "resume"}
 
 
@@ -79,6 +82,8 @@ def chosen_pools(
     known = ", ".join(names) or "none"
     if pool and pool not in names:
         raise Failure(ExitCode.NOT_FOUND, f"there is no Rollout {pool!r}; pools: {known}")
+    if pool and every:
+        raise Failure(ExitCode.WRONG_ARGUMENTS, f"name {pool}, or all pools with --all, not both")
     if pool:
         return [pool]
     if not names:
@@ -177,6 +182,8 @@ def edit_nodes(access: Access, action: str, names: Sequence[str], *, yes: bool) 
 
     async def run() -> None:
         async with open_cluster(access) as cluster:
+            if action in _OURS:
+                await cluster.check_installed()
             await write_nodes(cluster, names, decide, yes=yes)
 
     asyncio.run(run())
@@ -186,6 +193,7 @@ async def write_nodes(
     cluster: Cluster, names: Sequence[str], decide: Callable[[views.Object], Edit], *, yes: bool
 ) -> None:
     """Decide all nodes, ask about the risks once, then write each node and print what was done."""
+    names = list(dict.fromkeys(names))  # a node may be named twice
     planned = [decide(await cluster.node(name)) for name in names]
     confirm([edit.risk for edit in planned], yes=yes)
     for name, edit in zip(names, planned, strict=True):
@@ -218,5 +226,11 @@ def confirm(risks: Sequence[str], *, yes: bool) -> None:
     for risk in told:
         print(f"{risk[0].upper()}{risk[1:]}.", file=sys.stderr)
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    # The handler of asyncio only asks the loop to stop, which waits for this line.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        answer = sys.stdin.readline()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if answer.strip().lower() not in ("y", "yes"):
         raise Failure(ExitCode.REFUSED, "not confirmed; nothing was written")

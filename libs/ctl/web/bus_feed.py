@@ -61,6 +61,7 @@ class BusFeed:
         self._last: tuple[int, float] = (0, 0.0)
         """Sequence and time of the last event that was read."""
         self._problem = "not connected yet"
+        self._bus: NatsBus | None = None
         self._status_problem = ""
         self._read_at: float | None = None
         self.status: StatusAnswer | None = None
@@ -90,7 +91,10 @@ class BusFeed:
 
     def sources(self) -> tuple[Source, ...]:
         """Return what the bus gives, how old it is, and what it does not give, and why."""
-        problem = self._problem or self._status_problem
+        away = (
+            self._problem or (self._bus.unready_reason() if self._bus is not None else None) or ""
+        )
+        problem = away or self._status_problem
         waits = (
             answers.scheduler_source(self.status, now=self._clock.now())
             if self.status is not None
@@ -101,14 +105,14 @@ class BusFeed:
                 name=printable(waits.name),
                 gives="waits and plans",
                 age=waits.age,
-                problem=problem,
+                problem=printable(problem),
                 behind=waits.behind,
             ),
             Source(
                 name="NATS",
                 gives="events and the timeline's past",
-                age=0.0 if self._read_at is not None and not self._problem else None,
-                problem=self._problem,
+                age=0.0 if self._read_at is not None and not away else None,
+                problem=printable(away),
             ),
         )
 
@@ -140,14 +144,14 @@ class BusFeed:
 
     async def _session(self) -> None:
         async with asyncio.timeout(SESSION_SECONDS), open_bus(self._access) as bus:
-            self._problem, self.scheduler = "", Scheduler(bus)
+            self._problem, self._bus, self.scheduler = "", bus, Scheduler(bus)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._follow_events(bus))
                     tasks.create_task(self._ask_status(self.scheduler))
                     tasks.create_task(self._ask_plans(self.scheduler))
             finally:
-                self.scheduler = None
+                self._bus = self.scheduler = None
 
     async def _follow_events(self, bus: NatsBus) -> None:
         count = 0

@@ -17,13 +17,15 @@ from libs.ctl.options import Access
 from libs.ctl.web.board import Board, Encoder
 from libs.ctl.web.bus_feed import BusFeed
 from libs.ctl.web.cluster_feed import ClusterFeed
-from libs.ctl.web.server import PageServer, is_loopback, serve
+from libs.ctl.web.server import EVERY_ADDRESS, PageServer, is_loopback, serve
 from libs.ctl.web.story import encode_story, gather_story
 from libs.runtime.clock import SystemClock
 from libs.runtime.env import Env, RandomIds
 from libs.runtime.metrics import Metrics
 
 _STORIES_AT_ONCE: Final = 4
+_WIDE_OPEN: Final = "It has no sign-in: whoever reaches this address can read it."
+_OTHER_NAMES: Final = "Browsers elsewhere are answered at the names that --allow-host gives."
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +43,9 @@ async def run_web(access: Access, *, host: str, port: int, hosts: Sequence[str])
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
         print(f"The page is at {served.address} until Ctrl-C.", flush=True)
         if not is_loopback(host):
-            print(
-                "It has no sign-in: whoever reaches this address can read it.",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(_WIDE_OPEN, file=sys.stderr, flush=True)
+            if host in EVERY_ADDRESS:
+                print(_OTHER_NAMES, file=sys.stderr, flush=True)
         waiting = asyncio.create_task(stopped.wait())
         try:
             await asyncio.wait({waiting, served.feed}, return_when=asyncio.FIRST_COMPLETED)
@@ -70,7 +70,7 @@ async def serve_page(
     async with open_cluster(access) as cluster:
         await cluster.rollouts()  # one clear line if it is not reachable, or Sluice is not there
         page = _Page(access, cluster, board, env=env)
-        names = hosts if is_loopback(host) or host in ("0.0.0.0", "::") else (*hosts, host)
+        names = hosts if is_loopback(host) or host in EVERY_ADDRESS else (*hosts, host)
         server = PageServer(
             push=page.push, tell=page.tell, on_change=board.on_change, hosts=frozenset(names)
         )

@@ -6,6 +6,8 @@ Host header is checked, so that a foreign page whose name is pointed at this add
 
 import asyncio
 import ipaddress
+import logging
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -13,9 +15,11 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import printable
+from libs.runtime.fatal import describe_error, raised_at
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -40,6 +44,8 @@ _TYPES: Final = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
+EVERY_ADDRESS: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""What listens on all addresses of a machine, and the one that its own browsers may use."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 Push = Callable[[int], tuple[int, bytes]]
@@ -153,7 +159,9 @@ class PageServer:
 @asynccontextmanager
 async def serve(server: PageServer, host: str, port: int) -> AsyncGenerator[str]:
     """Listen while entered; yield the address."""
-    runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(
+        server.application(), access_log=None, logger=_errors(), shutdown_timeout=1.0
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
@@ -165,10 +173,15 @@ async def serve(server: PageServer, host: str, port: int) -> AsyncGenerator[str]
                 f"cannot listen on {host}:{port}: {error.strerror or error}; choose another with"
                 " --host and --port",
             ) from error
-        name, number = runner.addresses[0][:2]
-        yield f"http://{f'[{name}]' if ':' in name else name}:{number}/"
+        yield _address(*runner.addresses[0][:2])
     finally:
         await runner.cleanup()
+
+
+def _address(host: str, port: int) -> str:
+    """Return an address at which this machine's browsers are answered."""
+    name = EVERY_ADDRESS.get(host, host)
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
 
 
 def is_loopback(host: str) -> bool:
@@ -177,6 +190,25 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _errors() -> logging.Logger:
+    """Return what logs errors of requests: a line for each, and none for what is not HTTP."""
+    logger = logging.getLogger(__name__)
+    if not logger.handlers:
+        logger.addHandler(_OneLine())
+        logger.propagate = False
+    return logger
+
+
+class _OneLine(logging.Handler):
+    """Tell what went wrong in a line, as other failures of the command are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, HttpProcessingError):
+            problem = f"a request was not answered: {describe_error(error)} (at {raised_at(error)})"
+            print(f"sluice: {printable(problem)}; please report it", file=sys.stderr, flush=True)
 
 
 def _page_files() -> dict[str, tuple[bytes, str]]:

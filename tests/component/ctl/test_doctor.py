@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from libs.ctl.failures import ExitCode
 from libs.testing.realkube.cluster import RealKube
@@ -42,15 +44,20 @@ async def test_a_user_without_rights_learns_which_are_missing(plane: RealKube) -
     assert "patch rollouts (for upgrade pause)" in found["your rights"]["found"]
 
 
-async def test_a_cluster_and_a_bus_that_are_away_are_two_faults(tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    config.write_text(
+def kubeconfig(folder: Path, server: str) -> str:
+    file = folder / "config"
+    file.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\n"
         "contexts: [{name: a, context: {cluster: a, user: a}}]\n"
-        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        f"clusters: [{{name: a, cluster: {{server: '{server}'}}}}]\n"
         "users: [{name: a, user: {token: a}}]\n"
     )
-    ended = await doctor(str(config), "--nats", "nats://127.0.0.1:1")
+    return str(file)
+
+
+async def test_a_cluster_and_a_bus_that_are_away_are_two_faults(tmp_path: Path) -> None:
+    config = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    ended = await doctor(config, "--nats", "nats://127.0.0.1:1")
     assert (ended.code, ended.err) == (ExitCode.FAULT_FOUND, "")
     lines = [line for line in ended.out.splitlines() if not line.startswith(" ")]
     assert [line.split(":")[0].split(None, 1) for line in lines] == [
@@ -61,3 +68,21 @@ async def test_a_cluster_and_a_bus_that_are_away_are_two_faults(tmp_path: Path) 
     assert found.startswith("NATS: no connection to NATS at nats://127.0.0.1:1 as ")
     assert remedy.split(":")[0].strip() == "do"
     assert "see that its pods run, and that --nats or SLUICE_NATS_URL is reachable" in remedy
+
+
+async def test_a_server_that_is_no_api_server_and_an_address_that_is_none_are_faults(
+    tmp_path: Path,
+) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text="<html>sign in</html>", content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/version", answer)
+    async with TestServer(app) as portal:
+        for server, why in (
+            (str(portal.make_url("/")), "does not answer as an API server of Kubernetes"),
+            ("http://[::1", "Invalid IPv6 URL"),
+        ):
+            ended = await doctor(kubeconfig(tmp_path, server))
+            assert (ended.code, ended.err) == (ExitCode.FAULT_FOUND, "")
+            assert why in ended.out.splitlines()[0]

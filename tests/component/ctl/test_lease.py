@@ -59,3 +59,30 @@ async def test_a_reason_and_a_node_are_needed(world: World) -> None:
     assert empty.code == ExitCode.WRONG_ARGUMENTS
     unknown = await world.run("lease", "take", "node-8", "--reason", "x")
     assert unknown.code == ExitCode.NOT_FOUND
+
+
+async def test_a_lease_is_not_taken_where_nothing_would_honour_it(world: World) -> None:
+    await world.add_node("node-9")
+    for plural in ("rollouts", "rolloutstrategies"):
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.sluice.dev"
+        await world.kube.request("DELETE", path)
+    for verb in (
+        ("lease", "take", "node-9", "--reason", "swap a riser"),
+        ("upgrade", "adopt", "node-9", "--yes"),
+        ("upgrade", "forget", "node-9", "--yes"),
+    ):
+        refused = await world.run(*verb)
+        assert (refused.code, refused.err.count("\n")) == (ExitCode.NOT_FOUND, 1), verb
+        assert "Sluice is not installed in http" in refused.err
+    assert await world.annotations("node-9") == {}
+    returned = await world.run("lease", "return", "node-9", "--yes")
+    assert (returned.code, returned.out) == (ExitCode.DONE, "no person has node-9; unchanged\n")
+
+
+async def test_a_node_that_is_named_twice_is_asked_about_and_written_once(world: World) -> None:
+    await world.add_node("node-9")
+    taken = await world.run("lease", "take", "node-9", "node-9", "--reason", "swap a riser")
+    assert taken.out.count("\n") == 1
+    unasked = await world.run("lease", "return", "node-9", "node-9")
+    assert unasked.err.count("is drained") == 1
+    assert (await world.run("lease", "return", "node-9", "node-9", "--yes")).out.count("\n") == 1

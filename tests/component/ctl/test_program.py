@@ -87,6 +87,55 @@ def test_wrong_arguments_end_with_2(arguments: tuple[str, ...]) -> None:
     assert "Error: " in ended.err
 
 
+def test_the_short_option_for_help_is_there_for_each_verb() -> None:
+    assert run_command("-h") == run_command("--help")
+    assert run_command("upgrade", "start", "-h") == run_command("upgrade", "start", "--help")
+
+
+def in_shell(redirection: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the program as a shell does that redirects its output."""
+    return subprocess.run(
+        ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "-m", "libs.ctl", *arguments],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.getcwd(), "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("output", [(), ("-o", "json"), ("-o", "yaml")])
+def test_output_without_room_is_one_line_and_a_closed_one_is_left_out(
+    output: tuple[str, ...],
+) -> None:
+    full = in_shell("> /dev/full", "version", *output)
+    assert (full.returncode, full.stdout) == (1, "")
+    assert full.stderr == "sluice: the output cannot be written: No space left on device\n"
+    closed = in_shell(">&-", "version", *output)
+    assert (closed.returncode, closed.stdout, closed.stderr) == (0, "", "")
+    assert in_shell("| true", "version", *output).stderr == ""
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2> /dev/full"])
+def test_a_failure_that_cannot_be_told_still_has_its_exit_code(redirection: str) -> None:
+    failed = in_shell(redirection, "status")
+    assert (failed.returncode, failed.stdout, failed.stderr) == (3, "", "")
+
+
+@pytest.mark.parametrize("plugin", ["false", "no-such-plugin"])
+def test_a_plugin_that_fails_is_one_line(plugin: str, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\n"
+        "contexts: [{name: a, context: {cluster: a, user: a}}]\n"
+        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "users: [{name: a, user: {exec: {apiVersion: client.authentication.k8s.io/v1,"
+        f" command: '{plugin}', interactiveMode: Never}}}}}}]\n"
+    )
+    failed = in_shell("", "status", "--kubeconfig", str(config))
+    assert (failed.returncode, failed.stderr.count("\n")) == (3, 1), failed.stderr
+    assert f"the plugin '{plugin}'" in failed.stderr
+
+
 def test_kubectl_finds_the_command_as_its_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-sluice"])
     assert run_command("status", "--help").out.startswith("Usage: kubectl sluice status")

@@ -1,6 +1,7 @@
 """`sluice upgrade`: what is written through Kubernetes, and what is refused."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from socket import gethostname
@@ -24,6 +25,7 @@ from libs.ctl.versions import check_version
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import NODES
 from libs.testing.apiserver.faults import Delay, Fault, RefuseRequest
+from tests.component.ctl.terminal import in_terminal
 from tests.component.ctl.world import (
     NEW,
     NEW_VERSION,
@@ -123,7 +125,7 @@ async def test_what_cannot_be_a_version_is_refused_before_anything_is_read(world
 
 async def test_the_pool_of_a_version_has_to_be_clear(world: World) -> None:
     none = await world.run("upgrade", "start", NEW_VERSION)
-    assert (none.code, none.err.endswith("those with a driver: none\n")) == (2, True)
+    assert (none.code, "neither an NVIDIADriver nor" in none.err) == (ExitCode.NOT_FOUND, True)
     await world.add_policy(OLD_VERSION)
     unknown = await world.run("upgrade", "start", NEW_VERSION, "pool-9")
     assert unknown.code == ExitCode.NOT_FOUND
@@ -139,6 +141,25 @@ async def test_what_drains_nodes_needs_a_confirmation(world: World) -> None:
     assert (await world.rollout())["spec"]["brake"] == "Pause"
 
 
+async def test_an_interrupt_ends_the_question(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    async with in_terminal("upgrade", "start", NEW_VERSION, environ=world.environ) as session:
+        await session.shows("Go on? [y/N]")
+        session.process.send_signal(signal.SIGINT)
+        assert await session.end() == ExitCode.INTERRUPTED
+    assert await world.policy_version() == OLD_VERSION
+
+
+async def test_a_name_that_no_node_can_have_is_not_asked_for(world: World) -> None:
+    await world.add_node("node-1")
+    for name in ("", ".", "..", "../node-1", "node-1/status", "Node-1", "node-1?limit=1"):
+        for verb in (("why",), ("upgrade", "skip")):
+            ended = await world.run(*verb, name)
+            assert (ended.code, ended.out) == (ExitCode.NOT_FOUND, ""), name
+            assert ended.err.startswith(f"sluice: there is no Node {name!r}")
+    assert SKIP_LABEL not in await world.labels("node-1")
+
+
 async def test_of_several_pools_one_has_to_be_named(world: World) -> None:
     for name in (POOL, OTHER_POOL):
         await world.add_rollout(name, **rollout_status())
@@ -150,6 +171,8 @@ async def test_of_several_pools_one_has_to_be_named(world: World) -> None:
     )
     for verb in ("freeze", "resume"):
         assert f"`sluice upgrade {verb} --all`" in (await world.run("upgrade", verb)).err
+    both = await world.run("upgrade", "pause", OTHER_POOL, "--all")
+    assert (both.code, both.out) == (ExitCode.WRONG_ARGUMENTS, "")
     await world.run("upgrade", "pause", OTHER_POOL)
     assert (await world.rollout())["spec"]["brake"] == "None"
     everything = await world.run("upgrade", "pause", "--all")

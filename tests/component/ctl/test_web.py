@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -168,12 +169,12 @@ async def test_the_page_lives_through_an_outage_of_nats(
         async with page_of(world) as address, stream_of(address) as stream:
             await stream.until(lambda: "wait" in stream.nodes.get("node-1", {}))
             await nats.stop()
-            await stream.until(lambda: stream.sources[1]["problem"])
+            await stream.until(lambda: all(each["problem"] for each in stream.sources[1:]))
             assert stream.nodes["node-1"]["wait"]["detail"] == "first"
             await set_label(world, "node-1", STATE_LABEL, FAILED)
             await stream.until(lambda: stream.nodes["node-1"]["kind"] == "failed")
             await nats.start()
-            await stream.until(lambda: not stream.sources[1]["problem"])
+            await stream.until(lambda: not any(each["problem"] for each in stream.sources[1:]))
             await world.store(waits("node-1", uid, 2.0, WaitCode.FAILED, "second"))
             await stream.until(lambda: stream.nodes["node-1"]["wait"]["detail"] == "second")
 
@@ -321,6 +322,33 @@ from libs.ctl.command import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(main())
 """
+
+
+async def test_the_address_of_a_page_on_all_addresses_is_answered(world: World) -> None:
+    for host in ("", "0.0.0.0"):
+        async with page_of(world, listen=host) as address:
+            assert (await get(address))[0] == 200, host
+            assert (await get(address, Host=host))[0] == 421, host
+
+
+async def test_what_is_not_http_and_what_is_unexpected_print_no_traceback(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with page_of(world) as address:
+        parts = urlsplit(address)
+        for data in (b"\x16\x03\x01", b"no HTTP\r\n\r\n", b"GET /%b HTTP/1.1\r\n" % (b"a" * 9000)):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            writer.write(data)
+            assert b" 400 " in await reader.readline()
+            writer.close()
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(server, "_text", divmod)
+        assert (await get(f"{address}livez"))[0] == 500
+    assert re.fullmatch(
+        r"sluice: a request was not answered: TypeError: .* \(at \S+\);"
+        r" please report it\n",
+        capsys.readouterr().err,
+    )
 
 
 @pytest.mark.parametrize(

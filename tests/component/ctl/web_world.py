@@ -195,12 +195,12 @@ def access_of(world: World) -> Access:
 
 
 @asynccontextmanager
-async def page_of(world: World, *hosts: str) -> AsyncGenerator[str]:
+async def page_of(world: World, *hosts: str, listen: str = "127.0.0.1") -> AsyncGenerator[str]:
     """Serve the page of a world; yield its address."""
     # What the command reads of its environment must not be that of the tests.
     with mock.patch.dict("os.environ", world.environ):
         access = access_of(world)
-        async with serve_page(access, host="127.0.0.1", port=0, hosts=hosts) as served:
+        async with serve_page(access, host=listen, port=0, hosts=hosts) as served:
             yield served.address
             assert not served.feed.done(), served.feed
 

@@ -35,8 +35,23 @@ def test_only_to_resume_needs_a_confirmation() -> None:
     same = edit(frozen, Brake.FREEZE)
     assert same.patch == {}
     assert same.done == "gpus is already frozen: no node moves, and timeouts stop; unchanged"
-    free = edit(RolloutSpec(), Brake.NONE)
-    assert (free.patch, free.done) == ({}, "gpus is neither paused nor frozen; unchanged")
+
+
+def test_the_end_of_a_brake_does_not_promise_to_end_a_halt() -> None:
+    paused = RolloutSpec(brake=Brake.PAUSE)
+    goes_on = edit(paused, Brake.NONE)
+    assert goes_on.done == "gpus goes on: nodes start within the budget"
+    assert edit(RolloutSpec(), Brake.NONE).done == (
+        "gpus is neither paused nor frozen: nodes start within the budget; unchanged"
+    )
+    status = RolloutStatus(phase=RolloutPhase.HALTED, version="580.95.05")
+    halt = (
+        ", but driver 580.95.05 is halted: no node starts on it until"
+        " `sluice upgrade release 580.95.05 --pool gpus`"
+    )
+    for spec, told in ((paused, f"goes on{halt}"), (RolloutSpec(), f"frozen{halt}; unchanged")):
+        assert set_brake("gpus", spec, status, Brake.NONE, by=ALICE).done.endswith(told)
+    assert "halted" not in set_brake("gpus", paused, status, Brake.FREEZE, by=ALICE).done
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ def test_a_token_or_certificate_files_need_no_library() -> None:
         kubeconfig({"tokenFile": "/token"}),
         kubeconfig({"token": "t"}, **{"certificate-authority-data": "eA=="}),
         kubeconfig({"token": "t"}, server=""),
+        {**kubeconfig({"token": "t"}), "users": [{"name": "u", "user": ["t"]}]},
+        {**kubeconfig({"token": "t"}), "clusters": [{"name": "k", "cluster": "https://api"}]},
         {**kubeconfig({"token": "t"}), "current-context": "other"},
         {**kubeconfig({"token": "t"}), "users": None},
         {},
