@@ -27,7 +27,7 @@ from libs.ctl.collect.plan import gather_plan
 from libs.ctl.failures import Failure
 from libs.ctl.options import Access
 from libs.ctl.views.plan import obstacles
-from libs.forecast.plan_time import plan_time
+from libs.forecast.plan_time import takes
 
 if TYPE_CHECKING:
     from demo.people import Setting
@@ -156,7 +156,6 @@ def _planned(found: object) -> str:
         return "the end is unknown"
     plan = found.plan
     if plan.makespan_p50 is not None:
-        starts = (node.start_p50 for node in plan.nodes)
-        return f"it says {plan_time(plan.makespan_p50, plan.makespan_p95, starts)}"
+        return takes(plan)
     obstacle = next((f"{name}: {text}" for name, text in obstacles(found, most=3)), "")
     return obstacle or " ".join(found.plan.remarks[:1])

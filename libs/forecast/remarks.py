@@ -45,7 +45,7 @@ def remarks(
     lines += _paused(fleet.pools[plan.pool])
     lines += _unknown_ends(plan)
     lines += _proof(plan)
-    lines += _failures(plan)
+    lines += _failures(plan, played_fleet)
     moves = any(node.start.p50 is not None for node in plan.nodes)
     if moves:
         lines += _unavailable(plan, played_fleet)
@@ -126,14 +126,13 @@ def _proof(plan: RolloutPlan) -> list[str]:
     proof = plan.proof
     if proof is None:
         return []
-    nodes = format_count(proof.threshold, "node")
-    have = "has" if proof.threshold == 1 else "have"
+    lines: list[str] = []
     after = PlanTime(proof.after.p50, proof.after.p95)
-    lines = [f"Others start once {nodes} {have} proven the driver: {after}."]
-    if after.p50 is None:
-        if plan.makespan.p50 is not None:
-            return []  # all nodes are needed for the proof: there are no others
-        lines = [f"The driver would not be proven: {nodes} {have} to pass before others start."]
+    starting = sum(node.start.p50 is not None for node in plan.nodes)
+    if after.p50 is not None and starting > proof.threshold:
+        nodes = format_count(proof.threshold, "node")
+        have = "has" if proof.threshold == 1 else "have"
+        lines.append(f"Others start once {nodes} {have} proven the driver: {after}.")
     if proof.delay is not None:
         delay = proof.delay
         endless = delay.seconds == inf
@@ -142,9 +141,9 @@ def _proof(plan: RolloutPlan) -> list[str]:
     return lines
 
 
-def _failures(plan: RolloutPlan) -> list[str]:
+def _failures(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     lines: list[str] = []
-    if plan.halted_plays:
+    if plan.halted_plays and not _is_halted(fleet.pools[plan.pool]):
         halted = f"In {plan.halted_plays} of {_runs(plan)} failures halt the rollout"
         few = f"times are of the other {plan.plays - plan.halted_plays}"
         many = "the nodes that are left would wait for a person"
@@ -157,6 +156,12 @@ def _failures(plan: RolloutPlan) -> list[str]:
     if by_chance := plan.failing_by_chance:
         lines.append(f"About {format_count(by_chance, 'node')} will fail by chance.")
     return lines
+
+
+def _is_halted(pool: PoolView) -> bool:
+    """Return whether the target is halted already, for which no play is needed."""
+    record = None if pool.rollout is None else pool.rollout.status.targets.get(pool.target)
+    return record is not None and bool(record.halted_because)
 
 
 def _are_few(plan: RolloutPlan) -> bool:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from libs.contracts.events import PlanEvent, PlannedTime
 from libs.contracts.queries import PlanAnswer
-from libs.forecast.plan_time import plan_time
+from libs.forecast.plan_time import takes
 
 NODES_PER_EVENT: Final = 40
 """So that no event is too large for the stream, however long the names are."""
@@ -28,10 +28,8 @@ def plan_events(answer: PlanAnswer, plan: str, *, version: str = "") -> Iterator
         for node in answer.nodes
         if node.start_p50 is not None
     ][:MOST_NODES]
-    starts = (node.start_p50 for node in answer.nodes)
-    takes = plan_time(answer.makespan_p50, answer.makespan_p95, starts)
     wanted = version or answer.target
-    message = f"{answer.pool}: a plan was asked for, to {wanted}: it says {takes}"
+    message = f"{answer.pool}: a plan was asked for, to {wanted}: {takes(answer)}"
     for start in range(0, max(1, len(moving)), NODES_PER_EVENT):
         event = PlanEvent(
             pool=answer.pool,

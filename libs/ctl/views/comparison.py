@@ -9,7 +9,7 @@ from rich.text import Text
 
 from libs.contracts.node import WaitCode
 from libs.ctl.comparison import ComparedNode, Comparison
-from libs.ctl.text import clock_time, duration, some
+from libs.ctl.text import clock_time, duration, plural, some
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading
 from libs.ctl.views.plan_html import page, pairs, table
@@ -107,8 +107,10 @@ def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield "began", f"{clock_time(comparison.began)} UTC"
     more = f", {failed} of them failed" if failed else ""
     left = len(comparison.nodes) - started
-    more += f"; {left} that {'was' if left == 1 else 'were'} planned did not start" if left else ""
-    yield "nodes", f"{len(ended)} of {started} that started have ended{more}"
+    if left:
+        verb = "not started" if comparison.complete else "not started yet"
+        more += f"; planned, and {verb}: {left}"
+    yield "ended", f"{len(ended)} of {plural(started, 'node')} that started{more}"
     word = "took" if comparison.complete else "has taken so far"
     yield word, brief(comparison.makespan)
     if ended:
@@ -133,7 +135,7 @@ def _error(comparison: Comparison) -> str:
     if planned is None:
         return "not judged: the plan had no end"
     if comparison.was_disturbed:
-        return "not judged: the time that it took has what is unplanned in it"
+        return "not judged, because of what was unplanned"
     if error is None:
         return f"not judged: {brief(planned)} is too short to judge by"
     if error >= 1:

@@ -13,7 +13,7 @@ from libs.ctl.text import clock_time, duration, plural
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading, indented, line
 from libs.ctl.views.timeline import ordered, plan_timeline
-from libs.forecast.plan_time import brief, first_start, plan_time
+from libs.forecast.plan_time import brief, first_start, is_left_out, takes
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED, OF_POOLS, resolver_if_it_lasts
 
 _ROWS: Final = 40
@@ -29,8 +29,8 @@ def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableTy
     """
     most = 0 if wide else NAMED
     timeline = plan_timeline(view.plan, most_rows=0 if wide else _ROWS)
-    (_, takes), *costs = summary(view)
-    parts: list[RenderableType] = [heading(f"{plan_title(view)}: {takes}")]
+    (_, how_long), *costs = summary(view)
+    parts: list[RenderableType] = [heading(f"{plan_title(view)}: {how_long}")]
     if costs:
         parts.append(indented("; ".join(f"{name}: {text}" for name, text in costs)))
     parts += starmap(fact, file_facts(view.file, most=most))
@@ -50,7 +50,7 @@ def plan_title(view: PlanView) -> str:
 
 def summary(view: PlanView) -> Iterator[tuple[str, str]]:
     """Yield names and texts of what a rollout takes, and then of what it costs."""
-    yield "takes, from the first start on", _takes(view.plan)
+    yield "takes, from the first start on", takes(view.plan)
     if any(node.start_p50 is not None for node in view.plan.nodes):
         yield from _costs(view.plan)
     if (file := view.file) is not None:
@@ -59,33 +59,6 @@ def summary(view: PlanView) -> Iterator[tuple[str, str]]:
         needed = view.plan.needed_max_unavailable
         text = "none is enough" if needed is None else f"maxUnavailable {needed}"
         yield f"smallest limit to end by {clock_time(view.finish_by)} UTC", text
-
-
-def _takes(plan: PlanAnswer) -> str:
-    """Return how long the rollout takes; without its end, how long those nodes take that have one.
-
-    Nodes that people keep out are no part of either.
-    """
-    nodes = [node for node in plan.nodes if not _is_left_out(node)]
-    if not nodes:
-        return "nothing to do"
-    starts = [node.start_p50 for node in nodes]
-    if plan.makespan_p50 is not None:
-        return str(plan_time(plan.makespan_p50, plan.makespan_p95, starts))
-    ends = [node.end_p50 for node in nodes if node.end_p50 is not None]
-    if ends:
-        takes = brief(max(ends) - first_start(starts))
-        others = plural(len(nodes) - len(ends), "node")
-        return f"{takes} (p50) for {plural(len(ends), 'node')}, no end for {others}"
-    if not any(start is not None for start in starts):
-        return "nothing would start"
-    halts = any(node.wait is not None and node.wait.code is WaitCode.HALTED for node in nodes)
-    return "would halt" if halts else "no end is known"
-
-
-def _is_left_out(node: PlannedNode) -> bool:
-    """Return whether people keep the node out of the rollout."""
-    return node.end_p50 is None and node.wait is not None and node.wait.code is WaitCode.SKIPPED
 
 
 def _costs(plan: PlanAnswer) -> Iterator[tuple[str, str]]:
@@ -127,7 +100,7 @@ def _outcome(plan: PlanAnswer) -> Iterator[str]:
 
 def limits(max_unavailable: int | str | None, max_parallel: int) -> str:
     """Return the limits of an upgrade policy."""
-    parallel = max_parallel or "0, unlimited"
+    parallel = max_parallel or "0 (unlimited)"
     return f"maxParallelUpgrades {parallel}, maxUnavailable {max_unavailable}"
 
 
@@ -186,7 +159,7 @@ def obstacles(view: PlanView, *, most: int) -> Iterator[tuple[str, str]]:
     for reason, stopped in still.items():
         names = [node.node for node in stopped]
         out = "is left out" if len(names) == 1 else "are left out"
-        verb = out if _is_left_out(stopped[0]) else "would not start"
+        verb = out if is_left_out(stopped[0]) else "would not start"
         yield f"{_some(names, most)} {verb}", reason
 
 

@@ -161,9 +161,7 @@ def test_where_jobs_and_people_were_waited_for_no_share_is_told() -> None:
         "  unplanned: n-1 waited for jobs for 4 min; n-2 waited for a disruption budget for 2 min;"
         " n-2 was paused for 1 min"
     ) in lines
-    assert (
-        "  error of the plan: not judged: the time that it took has what is unplanned in it"
-    ) in lines
+    assert "  error of the plan: not judged, because of what was unplanned" in lines
     assert found.error is None
     short = rollout()
     short.wait(100.0, "n-1", WaitCode.JOBS)
@@ -249,7 +247,7 @@ def test_planned_nodes_that_did_not_start_are_counted() -> None:
     stream.grant(0.0, "n-1")
     stream.done(350.0, "n-1")
     stream.complete(351.0)
-    told = "nodes: 1 of 1 that started have ended; 1 that was planned did not start"
+    told = "  ended: 1 of 1 node that started; planned, and not started: 1\n"
     assert told in text(stream.compared(), 120)
 
 
@@ -285,7 +283,7 @@ def test_nodes_that_failed_end_a_rollout_too() -> None:
     found = stream.compared()
     assert found.complete
     assert found.nodes[0].failed
-    assert "1 of 1 that started have ended, 1 of them failed" in text(found, 80)
+    assert "ended: 1 of 1 node that started, 1 of them failed" in text(found, 80)
 
 
 def test_what_happens_after_a_rollout_or_to_other_targets_is_no_part_of_it() -> None:

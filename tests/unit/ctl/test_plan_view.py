@@ -324,7 +324,7 @@ def shown_file(wide: bool = False, **changes: object) -> str:
 def test_a_file_is_named_with_its_limits_and_the_nodes_that_it_selects() -> None:
     shown = shown_file()
     assert shown.startswith("gpus to 580.95.05, with policy.yaml: 20 min (p50), 25 min (p95)\n")
-    assert "limits: maxParallelUpgrades 0, unlimited, maxUnavailable 25%" in shown
+    assert "limits: maxParallelUpgrades 0 (unlimited), maxUnavailable 25%" in shown
     selected = "ClusterPolicy cluster-policy selects 2 nodes: node-1, node-2\n"
     assert f"  policy.yaml: {selected}" in shown
     assert "not in this plan" not in shown

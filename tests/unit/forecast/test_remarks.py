@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
-from libs.contracts.rollout import Counts, RolloutPhase
+from libs.contracts.rollout import Counts, RolloutPhase, TargetRecord
 from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.forecast.remarks import format_count, format_names, remarks
 from libs.forecast.rollout_plan import (
@@ -145,20 +145,19 @@ def test_three_unknown_ends_are_named_and_the_others_counted(count: int, more: l
     [
         (SURE, "Others start once 2 nodes have proven the driver: 1 s (p50), 2 s (p95)."),
         (UNSURE, "Others start once 2 nodes have proven the driver: 1 s (p50), not known (p95)."),
-        (
-            Percentiles(),
-            "The driver would not be proven: 2 nodes have to pass before others start.",
-        ),
     ],
 )
 def test_how_long_the_proof_takes(after: Percentiles, words: str) -> None:
     proof = ProofForecast(threshold=2, after=after, delay=None)
-    assert words in remarks_of(node(), proof=proof)
+    assert words in remarks_of(node(1), node(2), node(3), proof=proof)
 
 
-def test_a_proof_that_needs_all_nodes_holds_back_no_others() -> None:
-    proof = ProofForecast(threshold=2, after=Percentiles(), delay=None)
-    assert not among(remarks_of(node(), proof=proof, makespan=SURE), "proven")
+def test_a_proof_after_which_no_others_start_is_not_told() -> None:
+    proof = ProofForecast(threshold=2, after=SURE, delay=None)
+    never_starts = node(3, start=Percentiles(), end=Percentiles(), wait=waiting())
+    assert not among(remarks_of(node(1), node(2), never_starts, proof=proof), "proven")
+    never = replace(proof, after=Percentiles())
+    assert not among(remarks_of(node(1), node(2), node(3), proof=never), "proven")
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(inf, "without end"), (720.0, "for 12 min")])
@@ -207,6 +206,9 @@ def test_the_number_of_halted_plays_is_reported() -> None:
         "In 3 of 20 simulated runs failures halt the rollout; times are of the other 17."
         in remarks_of(node(), halted_plays=3)
     )
+    record = TargetRecord(threshold=1, failed=("a",), halted_because="so")
+    halted = with_status(pool_with_limits(), targets={NEW: record})
+    assert not among(remarks_of(node(), halted_plays=20, pool=halted), "failures halt")
     (most,) = among(remarks_of(node(), halted_plays=11), "In 11 of 20")
     assert most.endswith("; the nodes that are left would wait for a person.")
 

@@ -1,10 +1,17 @@
 """A plan among the events: in parts that the stream takes, and not without end."""
 
+import io
+
+from rich.console import Console
+
 from libs.contracts.events import Event
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
-from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.contracts.node import WaitCode
+from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason
 from libs.contracts.subjects import EVENTS
+from libs.ctl.answers import PlanView
+from libs.ctl.views.plan import plan_view
 from services.scheduler.plan_events import MOST_NODES, NODES_PER_EVENT, plan_events
 
 LONGEST_NAME = 253
@@ -41,7 +48,7 @@ def test_a_plan_without_nodes_is_kept_too() -> None:
     (part,) = plan_events(nothing, "plan/x/1", version="580.1")
     assert (part.event.nodes, part.message) == (
         (),
-        "p: a plan was asked for, to 580.1: it says no end",
+        "p: a plan was asked for, to 580.1: nothing would start",
     )
 
 
@@ -49,5 +56,17 @@ def test_how_long_a_plan_takes_is_told_in_words() -> None:
     node = PlannedNode(node="n", start_p50=60.0, end_p50=7895.0)
     plan = PlanAnswer(pool="p", target="t", nodes=(node,), makespan_p50=7895.0, makespan_p95=9060.0)
     (part,) = plan_events(plan, "plan/x/1", version="580.1")
-    takes = "2 h 11 min (p50), 2 h 30 min (p95)"
-    assert part.message == f"p: a plan was asked for, to 580.1: it says {takes}"
+    took = "2 h 11 min (p50), 2 h 30 min (p95)"
+    assert part.message == f"p: a plan was asked for, to 580.1: {took}"
+
+
+def test_an_event_says_what_the_plan_itself_says() -> None:
+    wait = WaitReason(code=WaitCode.SKIPPED, detail="jane has it", since=0.0)
+    left_out = PlanAnswer(pool="p", target="t", nodes=(PlannedNode(node="n", wait=wait),))
+    (part,) = plan_events(left_out, "plan/x/1", version="580.1")
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(
+        plan_view(PlanView(version="580.1", plan=left_out), width=80)
+    )
+    assert shown.getvalue().splitlines()[0].strip() == "p to 580.1: nothing to do"
+    assert part.message == "p: a plan was asked for, to 580.1: nothing to do"
