@@ -73,13 +73,13 @@ async def test_a_plugin_that_offers_nothing_fails_the_node_by_the_name_of_the_gp
     wait = (await world.why("a")).wait
     assert wait is not None
     assert wait.code is WaitCode.VALIDATION
-    assert wait.detail.startswith("plugin: the kubelet can give GPU-")
+    assert wait.detail.startswith("plugin: pods cannot have GPU-")
     await world.until(lambda: is_failed(world), within=900)
     record = (await node_of(world)).record
     assert record is not None
     assert not isinstance(record, resources.MalformedAnnotation)
     assert record.cause == f"validation: {wait.detail}"
-    assert record.cause.endswith("see the log of the device plugin for the reason")
+    assert record.cause.endswith("has offered no GPU to the kubelet; its log says why")
     assert (await world.rollout()).status.target != target
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from libs.contracts.node import Operation
-from libs.contracts.rollout import Brake, InFlight, RolloutStatus
+from libs.contracts.rollout import IDLE_PHASES, Brake, InFlight, RolloutStatus
 from libs.rollout.decide import Decider, decide
 from libs.rollout.decision import Candidate, Decision, Step, WriteNode, WriteRollout
 from libs.rollout.node_writes import current_record, upgrade_lease
@@ -83,7 +83,7 @@ def check_cordons_keep_the_budget(fleet: Fleet, now: Instant, decision: Decision
     if lowered - unavailable:
         rollout = fleet.pools[POOL].rollout
         assert rollout is not None
-        base = 0 if rollout.status.phase == "Complete" else rollout.status.base
+        base = 0 if rollout.status.phase in IDLE_PHASES else rollout.status.base
         assert len(unavailable | lowered) <= limit(fleet, base)
         assert all(now.at - source.proved <= 90 for source in now.visibility.sources.values())
 
