@@ -21,6 +21,7 @@ from demo.scenario import OLD, Cue, Progress, Script, is_over, next_turn
 from demo.screen import DemoScreen
 from libs.bus.events import RecordedEvent, read_events
 from libs.bus.port import Bus
+from libs.contracts.rollout import RolloutPhase
 from libs.ctl.options import Access
 from libs.runtime.fatal import Fatal
 
@@ -133,7 +134,8 @@ class Director:
             if seen != last or holds(seen):
                 last, since = seen, now
             if now - since > _STALLED_SECONDS:
-                raise Fatal(f"nothing has changed for {_STALLED_SECONDS:g} s: {_stalled(seen)}")
+                stands = f"{progress_text(seen)}: {_stalled(seen)}"
+                raise Fatal(f"nothing has changed for {_STALLED_SECONDS:g} s: {stands}")
             if self._screen.is_silent:
                 self._screen.busy(progress_text(seen))
             await self._clock.sleep(POLL_INTERVAL)
@@ -253,8 +255,13 @@ def progress_text(seen: Observed) -> str:
         if len(states) <= _NAMED
         else [f"{count} {state}" for state, count in counted.items()]
     )
+    halted = [
+        f"{name} is halted"
+        for name, pool in seen.pools.items()
+        if pool.status.phase == RolloutPhase.HALTED
+    ]
     held = holds(seen)
-    return ", ".join([f"{done} of {len(seen.nodes)} nodes are done", *held, *shown])
+    return ", ".join([f"{done} of {len(seen.nodes)} nodes are done", *halted, *held, *shown])
 
 
 def _stalled(seen: Observed) -> str:

@@ -60,6 +60,8 @@ class SeenPool(msgspec.Struct, frozen=True, kw_only=True):
     wanted: str = ""
     """The driver version in its NVIDIADriver."""
     max_unavailable: str = ""
+    is_automatic: bool = True
+    """Whether nodes are upgraded at all."""
     managers: tuple[str, ...] = ()
     """The managers of its NVIDIADriver, the last writer last."""
     spec: RolloutSpec = RolloutSpec()
@@ -219,6 +221,7 @@ class FleetObserver:
             name=name,
             wanted=spec.version,
             max_unavailable=str(spec.upgrade_policy.get("maxUnavailable", "")),
+            is_automatic=spec.upgrade_policy.get("autoUpgrade", policy is None) is True,
             managers=tuple(each.manager for each in sorted(fields, key=_time_of)),
             spec=rollout.spec if rollout is not None else RolloutSpec(),
             status=rollout.status if rollout is not None else RolloutStatus(),

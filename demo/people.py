@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from demo.observed import Observed
+from demo.observed import Observed, SeenPool
 from libs.contracts.rollout import Brake
 
 Setting = tuple[str, str]
@@ -15,7 +15,9 @@ def settings_of(observed: Observed) -> dict[Setting, str]:
     for pool in observed.pools.values():
         release = pool.spec.release
         found["version", pool.name] = pool.wanted
-        found["maxUnavailable", pool.name] = pool.max_unavailable
+        if pool.wanted:
+            found["maxUnavailable", pool.name] = pool.max_unavailable
+            found["autoUpgrade", pool.name] = "true" if pool.is_automatic else "false"
         found["brake", pool.name] = "" if pool.spec.brake == Brake.NONE else pool.spec.brake
         found["release", pool.name] = (
             "" if release is None else f"{release.failures} failures of {release.target}"
@@ -39,6 +41,9 @@ def told_changes(
         if value == old or ours.get(key) == value or key not in before:
             continue
         what, name = key
+        if what == "version" and not value:
+            yield f"somebody else deleted NVIDIADriver {name}"
+            continue
         managers = observed.pools[name].managers if name in observed.pools else ()
         by = f" (field manager {managers[-1]})" if what == "version" and managers else ""
         yield f"somebody else set {what} of {name}: {old or 'none'} -> {value or 'none'}{by}"
@@ -46,11 +51,21 @@ def told_changes(
 
 def holds(observed: Observed) -> list[str]:
     """Return what people hold up: while they do, nobody else can make the demo go on."""
-    pools = [pool for pool in observed.pools.values() if pool.spec.brake != Brake.NONE]
-    braked = [f"{pool.name} has brake {pool.spec.brake}" for pool in pools]
+    held = [text for pool in observed.pools.values() for text in _holds_of(pool)]
     leased = [
         f"{each.name} is leased by a person"
         for each in observed.nodes.values()
         if each.lease_of_person
     ]
-    return braked + leased
+    return held + leased
+
+
+def _holds_of(pool: SeenPool) -> Iterator[str]:
+    if pool.spec.brake != Brake.NONE:
+        yield f"{pool.name} has brake {pool.spec.brake}"
+    if not pool.wanted and pool.status.version:
+        yield f"{pool.name} has no NVIDIADriver"
+    if pool.max_unavailable in ("0", "0%"):
+        yield f"{pool.name} has maxUnavailable {pool.max_unavailable}"
+    if not pool.is_automatic:
+        yield f"{pool.name} has autoUpgrade false"

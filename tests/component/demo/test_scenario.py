@@ -16,6 +16,7 @@ from demo.actions import (
     Scale,
     SetVersion,
 )
+from demo.director import progress_text
 from demo.fleet import SERVING, TRAINING, make_fleet
 from demo.observed import Observed, SeenNode, SeenPod, SeenPool
 from demo.people import holds, settings_of, told_changes
@@ -243,3 +244,24 @@ def test_what_people_hold_up_is_named() -> None:
     seen = fleet_of(pool(TRAINING), pool(SERVING, brake=Brake.FREEZE), nodes={"node-2": node})
     assert holds(seen) == ["serving has brake Freeze", "node-2 is leased by a person"]
     assert holds(at_rest()) == []
+    seen = fleet_of(
+        replace(pool(TRAINING), wanted=""),
+        replace(pool(SERVING), max_unavailable="0", is_automatic=False),
+    )
+    assert holds(seen) == [
+        "training has no NVIDIADriver",
+        "serving has maxUnavailable 0",
+        "serving has autoUpgrade false",
+    ]
+
+
+def test_a_deleted_policy_is_told_once() -> None:
+    before = fleet_of(replace(pool(TRAINING), max_unavailable="4"), pool(SERVING))
+    deleted = fleet_of(replace(pool(TRAINING), wanted=""), pool(SERVING))
+    told = list(told_changes(settings_of(before), deleted, ours={("version", TRAINING): OLD}))
+    assert told == ["somebody else deleted NVIDIADriver training"]
+
+
+def test_the_progress_names_a_pool_that_is_halted() -> None:
+    text = progress_text(fleet_of(pool(TRAINING, phase=RolloutPhase.HALTED, done=5), pool(SERVING)))
+    assert text == "11 of 12 nodes are done, training is halted"
