@@ -27,7 +27,7 @@ from libs.ctl.collect.plan import gather_plan
 from libs.ctl.failures import Failure
 from libs.ctl.options import Access
 from libs.ctl.views.plan import obstacles
-from libs.forecast.plan_time import takes
+from libs.rollout.plan_time import takes
 
 if TYPE_CHECKING:
     from demo.people import Setting

@@ -23,7 +23,7 @@ from libs.contracts.events import (
 )
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.rollout import RolloutPhase
-from libs.forecast.plan_time import PlanTime, first_start, plan_time
+from libs.rollout.plan_time import PlanTime, first_start, plan_time
 
 _ENDS: Final = {UpgradeState.UPGRADE_DONE: False, UpgradeState.UPGRADE_FAILED: True}
 """States in which a node's upgrade has ended, and whether it failed."""

@@ -7,7 +7,6 @@ from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Brake, RolloutPhase, RolloutStatus
 from libs.forecast.history import NOTHING, History
 from libs.forecast.options import pause_reason
-from libs.forecast.plan_time import PlanTime
 from libs.forecast.planned_waits import ALREADY
 from libs.forecast.pods import PodEffects
 from libs.forecast.rollout_plan import RolloutPlan
@@ -17,6 +16,7 @@ from libs.rollout.durations import format_duration
 from libs.rollout.limits import stale_source
 from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import left_out_reason
+from libs.rollout.plan_time import PlanTime
 from libs.rollout.pool import contribution
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.pool import PoolView

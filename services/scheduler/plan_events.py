@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from libs.contracts.events import PlanEvent, PlannedTime
 from libs.contracts.queries import PlanAnswer
-from libs.forecast.plan_time import takes
+from libs.rollout.plan_time import takes
 
 NODES_PER_EVENT: Final = 40
 """So that no event is too large for the stream, however long the names are."""

@@ -15,7 +15,7 @@ from libs.ctl.views.layout import fact, heading
 from libs.ctl.views.plan_html import page, pairs, table
 from libs.ctl.views.plan_svg import timeline_svg
 from libs.ctl.views.timeline import Row, Span, Timeline
-from libs.forecast.plan_time import PlanTime, brief
+from libs.rollout.plan_time import PlanTime, brief
 
 _ROWS: Final = 40
 _SVG_ROWS: Final = 120

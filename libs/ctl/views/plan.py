@@ -13,7 +13,7 @@ from libs.ctl.text import clock_time, duration, plural
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading, indented, line
 from libs.ctl.views.timeline import ordered, plan_timeline
-from libs.forecast.plan_time import brief, first_start, is_left_out, takes
+from libs.rollout.plan_time import brief, first_start, is_left_out, takes
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED, OF_POOLS, resolver_if_it_lasts
 
 _ROWS: Final = 40

@@ -11,7 +11,7 @@ import msgspec
 
 from libs.contracts.queries import PlanAnswer, PlannedNode
 from libs.ctl.text import duration
-from libs.forecast.plan_time import brief
+from libs.rollout.plan_time import brief
 
 _MINUTE: Final = 60.0
 _HOUR: Final = 3_600.0

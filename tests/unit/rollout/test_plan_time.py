@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.forecast.plan_time import PlanTime, brief, first_start, plan_time
+from libs.rollout.plan_time import PlanTime, brief, first_start, plan_time
 
 
 def test_a_rollout_takes_from_its_first_start_on() -> None:
