@@ -36,6 +36,9 @@ def told_changes(
     ours: Mapping[Setting, str],
 ) -> Iterator[str]:
     """Yield a line for each change by somebody else; `ours` is what the demo has set last."""
+    for what, name in before:
+        if what == "cordon" and name not in observed.nodes:
+            yield f"somebody else deleted Node {name}"
     for key, value in settings_of(observed).items():
         old = before.get(key, "")
         if value == old or ours.get(key) == value or key not in before:

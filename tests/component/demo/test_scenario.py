@@ -255,6 +255,17 @@ def test_what_people_hold_up_is_named() -> None:
     ]
 
 
+def test_a_deleted_node_is_told_once() -> None:
+    seen = at_rest()
+    left = replace(
+        seen, nodes={name: node for name, node in seen.nodes.items() if name != "node-3"}
+    )
+    assert list(told_changes(settings_of(seen), left, ours={})) == [
+        "somebody else deleted Node node-3"
+    ]
+    assert list(told_changes(settings_of(left), left, ours={})) == []
+
+
 def test_a_deleted_policy_is_told_once() -> None:
     before = fleet_of(replace(pool(TRAINING), max_unavailable="4"), pool(SERVING))
     deleted = fleet_of(replace(pool(TRAINING), wanted=""), pool(SERVING))
