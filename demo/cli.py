@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from io import TextIOWrapper
 from typing import cast
 
 from demo.options import parse_options
@@ -20,6 +21,9 @@ def print_line(line: str) -> None:
 
 
 def main() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # where the terminal's encoding is not UTF-8
     options = parse_options(sys.argv[1:])
     # Failures are printed below; log lines of libraries would only disturb the output.
     logging.disable(logging.CRITICAL)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -62,7 +63,7 @@ def verb(of: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    _open_closed_streams()
+    _prepare_streams()
     code: int = ExitCode.DONE
     try:
         code = _run(arguments)
@@ -97,11 +98,17 @@ def _run(arguments: Sequence[str] | None) -> int:
     return ExitCode.DONE
 
 
-def _open_closed_streams() -> None:
-    """Read nothing and write nowhere where the shell has closed a standard stream."""
+def _prepare_streams() -> None:
+    """Read nothing and write nowhere where the shell has closed a standard stream.
+
+    What the encoding of a stream lacks becomes a question mark.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (open until the end)
+        elif mode == "w" and isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _leave(stream: TextIO) -> None:

@@ -92,11 +92,18 @@ def test_the_short_option_for_help_is_there_for_each_verb() -> None:
     assert run_command("upgrade", "start", "-h") == run_command("upgrade", "start", "--help")
 
 
-def in_shell(redirection: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def in_shell(
+    redirection: str, *arguments: str, **environ: str
+) -> "subprocess.CompletedProcess[str]":
     """Run the program as a shell does that redirects its output."""
     return subprocess.run(
         ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "-m", "libs.ctl", *arguments],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.getcwd(), "HOME": "/nonexistent"},
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.getcwd(),
+            "HOME": "/nonexistent",
+            **environ,
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -119,6 +126,11 @@ def test_output_without_room_is_one_line_and_a_closed_one_is_left_out(
 def test_a_failure_that_cannot_be_told_still_has_its_exit_code(redirection: str) -> None:
     failed = in_shell(redirection, "status")
     assert (failed.returncode, failed.stdout, failed.stderr) == (3, "", "")
+
+
+def test_what_the_encoding_of_the_terminal_lacks_is_a_question_mark() -> None:
+    failed = in_shell("", "status", "--kubeconfig", "/ü…", PYTHONIOENCODING="ascii")
+    assert (failed.returncode, "kubeconfig /??: " in failed.stderr) == (3, True)
 
 
 @pytest.mark.parametrize("plugin", ["false", "no-such-plugin"])
