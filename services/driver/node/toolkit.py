@@ -98,7 +98,7 @@ class Toolkit:
         if not self._enabled:
             self._remove()
             return None
-        tree = self._machine.tree
+        tree, found = self._machine.tree, None
         problem = self._runtime_problem()
         if problem:
             self._remove()
@@ -110,9 +110,13 @@ class Toolkit:
                 return self.cdi
             cdi = self._publish(*self._made(found))
             self._made_for, self._retry_at = found.driver, None
-            self._seen = traces(tree, self._roots)
+            # What has changed since `found` is not in the specs: the next look has to see it.
+            own = traces(tree, self._roots)
+            self._seen = replace(
+                own, driver=found.driver, devices=found.devices, instances=found.instances
+            )
         except (NoDriverFiles, GpusUnavailable, Unreadable) as error:
-            cdi = self._failed(error)
+            cdi = self._failed(error, found)
         return cdi
 
     def _is_retry_due(self) -> bool:
@@ -182,7 +186,7 @@ class Toolkit:
         digest = "" if made.gpus is None or conflicts else common_digest(made.gpus)
         return Cdi(devices=tuple(names), why="; ".join(problems), digest=digest)
 
-    def _failed(self, error: Exception) -> Cdi:
+    def _failed(self, error: Exception, found: Traces | None) -> Cdi:
         """Return the problem; the specs stay if NVML alone failed, and the driver is the same."""
         self._retry_at = self._clock.monotonic() + RETRY
         tree = self._machine.tree
@@ -193,7 +197,8 @@ class Toolkit:
                 kept = self.cdi or kept
             else:
                 self._remove()
-            self._seen = traces(tree, self._roots)
+            own = traces(tree, self._roots)
+            self._seen = found and replace(found, specs=own.specs, missing=own.missing)
         except Unreadable:
             self._seen = None
         return replace(kept, why=str(error))

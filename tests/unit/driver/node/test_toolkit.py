@@ -1,6 +1,8 @@
 """The CDI specs follow driver, GPUs and files, and are gone while an op changes them."""
 
 import shutil
+from collections.abc import Sequence
+from unittest import mock
 
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from libs.host.cdi.spec import Edits, common_digest, decode
 from libs.host.gate import GateAnswer
 from libs.host.gpus.port import GpusUnavailable
 from libs.host.linux import UnloadResult
+from libs.host.tree import Tree
 from services.driver.node import toolkit
 from tests.unit.driver.node.world import World, in_world
 from tests.unit.fake_machine import VERSION
@@ -98,6 +101,27 @@ async def test_specs_appear_with_the_driver_and_nvml_is_read_once(world: World) 
     async with world.agent():
         await world.clock.sleep(30)
     assert (devices(world), len(opens)) == (GPUS, 2)
+
+
+@in_world
+async def test_a_driver_that_loads_during_an_attempt_is_noticed_at_the_next_look(
+    world: World,
+) -> None:
+    look = toolkit.traces
+    looks: list[toolkit.Traces] = []
+
+    def look_then_load(tree: Tree, roots: Sequence[str]) -> toolkit.Traces:
+        looks.append(look(tree, roots))
+        if len(looks) == 1:
+            start_driver(world)
+        return looks[-1]
+
+    with mock.patch.object(toolkit, "traces", look_then_load):
+        async with world.agent():
+            await world.until(lambda: last(world))
+            assert last(world) == Cdi(why="no NVIDIA driver is loaded")
+            await world.clock.sleep(toolkit.INTERVAL + 1.0)
+            assert devices(world) == GPUS
 
 
 @in_world
