@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import sys
-from io import TextIOWrapper
 from typing import cast
 
 from demo.options import parse_options
 from demo.run import run_demo
 from libs.bus.port import BusError
+from libs.ctl.output import leave
 from libs.kube.errors import KubeError
 from libs.runtime.fatal import Fatal, describe_error
 from libs.testing.errors import SimError
@@ -21,9 +21,6 @@ def print_line(line: str) -> None:
 
 
 def main() -> int:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # where the terminal's encoding is not UTF-8
     options = parse_options(sys.argv[1:])
     # Failures are printed below; log lines of libraries would only disturb the output.
     logging.disable(logging.CRITICAL)
@@ -33,6 +30,10 @@ def main() -> int:
         print_line("\nInterrupted: the run was not audited. All processes and files are removed.")
         return STOPPED
     except (Fatal, SimError, BusError, KubeError, OSError, ExceptionGroup) as error:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            leave(sys.stdout)  # which is why the demo failed
         print(f"\nThe demo failed: {_description(error)}", file=sys.stderr)
         return 1
 

@@ -4,19 +4,18 @@ A verb's module, and what it needs, is imported when the verb runs.
 """
 
 import errno
-import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import typer
 
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import ACCESS_OPTIONS, Access
+from libs.ctl.output import leave, prepare_streams
 
 _DEFAULTS: Final = Access()
 _OUTPUT_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -43,7 +42,7 @@ def verb(of: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable
             try:
                 function(access, **given)
             except BrokenPipeError:
-                _leave(sys.stdout)  # typer would end the program as failed
+                leave(sys.stdout)  # typer would end the program as failed
 
         own = list(signature(function, eval_str=True).parameters.values())[1:]
         shared = [
@@ -63,20 +62,20 @@ def verb(of: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    _prepare_streams()
+    prepare_streams()
     code: int = ExitCode.DONE
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        _leave(sys.stdout)
+        leave(sys.stdout)
     except Failure as failure:
         return _fail(f"{failure}{failure.hint}", failure.code)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except Exception as error:  # noqa: BLE001  (a person sees one line, never a traceback)
         if isinstance(error, OSError) and error.errno in _OUTPUT_ERRORS and not error.filename:
-            _leave(sys.stdout)
+            leave(sys.stdout)
             return _fail(f"the output cannot be written: {error.strerror}", ExitCode.UNEXPECTED)
 
         from libs.runtime.fatal import describe_error, raised_at
@@ -98,29 +97,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     return ExitCode.DONE
 
 
-def _prepare_streams() -> None:
-    """Read nothing and write nowhere where the shell has closed a standard stream.
-
-    What the encoding of a stream lacks becomes a question mark.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (open until the end)
-        elif mode == "w" and isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
-
-
-def _leave(stream: TextIO) -> None:
-    """Drop what is left to write: its reader, as `head`, has enough, or there is no room."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
 def _fail(problem: str, code: ExitCode) -> int:
     from libs.ctl.text import printable
 
     try:
         print(f"sluice: {printable(problem)}", file=sys.stderr, flush=True)
     except OSError:
-        _leave(sys.stderr)  # the exit code still tells
+        leave(sys.stderr)  # the exit code still tells
     return code

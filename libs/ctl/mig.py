@@ -1,5 +1,6 @@
 """How the GPUs of nodes are to be divided, how they are, and asking for another division. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,6 +16,8 @@ from libs.kube.views import Metadata
 PRESENT = "nvidia.com/gpu.present=true"
 _SWITCHES = ("nvidia.com/gpu.deploy.mig-manager", "nvidia.com/gpu.deploy.operands")
 """Labels of a Node; `false` leaves the division of its GPUs to others."""
+_CONFIG = re.compile("(?=.{1,63}$)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+"""What can be the value of a label, and is not empty."""
 
 
 class MigNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +90,16 @@ def _ranges(indices: Sequence[int]) -> str:
         else:
             parts.append([index])
     return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)
+
+
+def check_config(config: str) -> None:
+    """Refuse what cannot be the name of a configuration."""
+    if not _CONFIG.fullmatch(config):
+        raise Failure(
+            ExitCode.WRONG_ARGUMENTS,
+            f"{config!r} cannot be the name of a MIG configuration, which is the value of a label:"
+            " up to 63 letters, digits, '-', '_' and '.'; `sluice mig clear` asks for none",
+        )
 
 
 def ask_for(node: Metadata, config: str) -> Edit:

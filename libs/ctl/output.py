@@ -5,12 +5,14 @@ import shutil
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
+    from typing import TextIO
 
     from rich.console import RenderableType
 
@@ -35,6 +37,24 @@ class PictureFormat(StrEnum):
     YAML = "yaml"
     HTML = "html"
     SVG = "svg"
+
+
+def prepare_streams() -> None:
+    """Read nothing and write nowhere where the shell has closed a standard stream.
+
+    What the encoding of a stream lacks becomes a question mark.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (open until the end)
+        elif mode == "w" and isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def leave(stream: "TextIO") -> None:
+    """Drop what is left to write: its reader, as `head`, has enough, or there is no room."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def show(

@@ -32,6 +32,12 @@ async def _gather(access: Access, name: str) -> tuple[mig.MigNode, ...]:
     return tuple(each for each in found if name in ("", each.node))
 
 
+def set_config(access: Access, config: str, names: Sequence[str], *, yes: bool) -> None:
+    """Set the label of nodes; refuse what cannot be its value."""
+    mig.check_config(config)
+    ask_for(access, config, names, yes=yes)
+
+
 def ask_for(access: Access, config: str, names: Sequence[str], *, yes: bool) -> None:
     """Set the label of nodes, or remove it where the configuration is empty."""
 

@@ -49,9 +49,9 @@ def set_config(
     \b
     sluice mig set all-1g.10gb node-7
     """
-    from libs.ctl.run.mig import ask_for
+    from libs.ctl.run import mig
 
-    ask_for(access, config, nodes, yes=yes)
+    mig.set_config(access, config, nodes, yes=yes)
 
 
 def clear(access: Access, nodes: Nodes) -> None:

@@ -30,6 +30,10 @@ async def test_a_division_is_asked_for_shown_and_given_up(world: World) -> None:
     assert (await world.labels("node-7"))[MIG_CONFIG_LABEL] == "all-1g.10gb"
     (shown,) = (await world.run("mig", "show", "-o", "json")).json
     assert (shown["node"], shown["asked"], shown["there"]) == ("node-7", "all-1g.10gb", {})
+    for name in ("", "a b", "<b>", "a\n", "é", "x" * 64):
+        wrong = await world.run("mig", "set", name, "node-7", "--yes")
+        assert (wrong.code, wrong.err.count("\n")) == (ExitCode.WRONG_ARGUMENTS, 1), name
+    assert (await world.labels("node-7"))[MIG_CONFIG_LABEL] == "all-1g.10gb"
     assert (await world.run("mig", "clear", "node-7")).code == ExitCode.DONE
     assert MIG_CONFIG_LABEL not in await world.labels("node-7")
 

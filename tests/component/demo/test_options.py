@@ -1,5 +1,9 @@
 """The command-line options of the demo."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from demo.environment import KILLABLE
@@ -58,3 +62,16 @@ def test_invalid_options_are_refused(
         parse_options(arguments)
     assert ended.value.code == 2
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", ["", "<&-"])
+def test_output_without_room_is_one_line(closed: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f'"$@" > /dev/full {closed}', "sh", sys.executable, "-m", "demo", "--no-tty"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == "\nThe demo failed: OSError: [Errno 28] No space left on device\n"
