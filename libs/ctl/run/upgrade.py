@@ -225,10 +225,10 @@ def confirm(risks: Sequence[str], *, yes: bool) -> None:
         raise Failure(ExitCode.REFUSED, f"{'; '.join(told)}: confirm it with --yes")
     for risk in told:
         print(f"{risk[0].upper()}{risk[1:]}.", file=sys.stderr)
-    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     # The handler of asyncio only asks the loop to stop, which waits for this line.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, handler)
