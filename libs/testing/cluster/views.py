@@ -60,6 +60,7 @@ class EnvVar(View, frozen=True, kw_only=True):
 
 class Container(PlainContainer, frozen=True, kw_only=True):
     env: tuple[EnvVar, ...] = ()
+    termination_message_policy: str = ""
 
 
 class PodSpec(View, frozen=True, kw_only=True):

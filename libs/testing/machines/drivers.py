@@ -152,6 +152,7 @@ class DriverProcess(SimulatedProcess):
         return 0
 
     def _log(self, line: str) -> None:
+        self.report_line(line)
         self.state.on_log(self._container_id, line)
 
     def _serve(self, instance: ContainerInstance) -> None:

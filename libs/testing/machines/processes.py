@@ -58,6 +58,11 @@ class SimulatedProcess(ABC):
         if self._events is not None:
             self._events.ready(ready)
 
+    def report_line(self, line: str) -> None:
+        """Write a line to the container's log."""
+        if self._events is not None:
+            self._events.wrote(line)
+
     async def wait(self, seconds: float | None) -> None:
         """Sleep; None waits until the container ends."""
         if seconds is None:

@@ -34,6 +34,7 @@ _LOG_LINES: Final = 3
 _MAX_LOG: Final = 300
 """How much is shown of the log of a driver container that ended."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
+_BACKS_OFF: Final = "CrashLoopBackOff"
 _STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
 _OVER: Final = frozenset(("Succeeded", "Failed"))
 _GANG_LABELS: Final = (
@@ -68,8 +69,8 @@ def driver_pod(pod: Pod, *, deleted_uid: str = "") -> DriverPod:
         started=parse_time(running.started_at) if running and running.started_at else None,
         container_id=container.container_id.rpartition("/")[2] if container and running else "",
         restarts=container.restart_count if container is not None else 0,
-        trouble=_trouble((*status.init_container_statuses, *status.container_statuses)),
-        last_exit=_exit_text(container.last_state.terminated) if container is not None else "",
+        trouble=_trouble(pod),
+        last_exit="" if container is None else _earlier_exit(pod, container),
         pulled=_pulled(pod),
     )
 
@@ -122,29 +123,47 @@ def _pull_trouble(containers: Iterable[ContainerStatus]) -> tuple[str, str]:
     return "", ""
 
 
-def _trouble(containers: Iterable[ContainerStatus]) -> str:
-    for container in containers:
+def _trouble(pod: Pod) -> str:
+    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting, ended = container.state.waiting, container.state.terminated
         if waiting is not None and waiting.reason not in _STARTING:
-            text = f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
-            before = _exit_text(container.last_state.terminated)
+            # The kubelet's message of a back-off names the pod and the container again.
+            is_told = not waiting.message or waiting.reason == _BACKS_OFF
+            text = waiting.reason if is_told else f"{waiting.reason}: {waiting.message}"
+            before = _earlier_exit(pod, container)
             # How the driver's own container ended is said apart.
             is_other = before and container.name != DRIVER_CONTAINER
             return f"{text}; container {container.name} {before}" if is_other else text
         if ended is not None and ended.exit_code:
-            return f"container {container.name} {_exit_text(ended)}"
+            logs = _logs_command(pod, container)
+            return f"container {container.name} {_exit_text(ended, logs)}"
     return ""
 
 
-def _exit_text(ended: Terminated | None) -> str:
-    """Return how a container ended, and the last lines of its log if the kubelet has them."""
-    if ended is None:
-        return ""
+def _earlier_exit(pod: Pod, container: ContainerStatus) -> str:
+    """Return how the last run of a container ended; empty: none did."""
+    ended = container.last_state.terminated
+    logs = f"{_logs_command(pod, container)} --previous"
+    return "" if ended is None else _exit_text(ended, logs)
+
+
+def _exit_text(ended: Terminated, logs: str) -> str:
+    """Return how a container ended, the last lines of its log if the kubelet has them, and the
+    command for all of it.
+    """
     reason = "" if ended.reason in ("", "Error", "Completed") else f" ({ended.reason})"
     text = f"exited with code {ended.exit_code}{reason}"
     lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
     log = " / ".join(lines[-_LOG_LINES:])
-    return f"{text}, and its log ends: {printable(log[-_MAX_LOG:], _MAX_LOG)}" if log else text
+    if not log:
+        return f"{text}; its log: `{logs}`"
+    if len(log) > _MAX_LOG:
+        log = f"…{log[1 - _MAX_LOG :]}"
+    return f"{text}, and its log ends: {printable(log, _MAX_LOG)}; all of it: `{logs}`"
+
+
+def _logs_command(pod: Pod, container: ContainerStatus) -> str:
+    return f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name} -c {container.name}"
 
 
 def no_claims(_key: str) -> None:

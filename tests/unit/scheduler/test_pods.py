@@ -274,14 +274,18 @@ def test_how_a_driver_ended_and_the_end_of_its_log() -> None:
     assert found.trouble == ""
     assert found.last_exit == (
         "exited with code 137 (OOMKilled), and its log ends:"
-        " insmod nvidia.ko ?[31m / could not insert / unloading"
+        " insmod nvidia.ko ?[31m / could not insert / unloading;"
+        " all of it: `kubectl logs -n ml p -c nvidia-driver-ctr --previous`"
     )
     long = {"terminated": {"exitCode": 1, "reason": "Error", "message": "y" * 900 + "x" * 300}}
     found = _driver_with(state=long)
     assert found.last_exit == ""
     text = "container nvidia-driver-ctr exited with code 1, and its log ends: "
-    assert found.trouble == text + "x" * 300
-    assert _driver_with(lastState={"terminated": {}}).last_exit == "exited with code 0"
+    logs = "kubectl logs -n ml p -c nvidia-driver-ctr"
+    assert found.trouble == f"{text}…{'x' * 299}; all of it: `{logs}`"
+    assert _driver_with(lastState={"terminated": {}}).last_exit == (
+        f"exited with code 0; its log: `{logs} --previous`"
+    )
 
 
 def test_another_container_of_a_driver_pod_that_fails_says_why() -> None:
@@ -290,14 +294,16 @@ def test_another_container_of_a_driver_pod_that_fails_says_why() -> None:
     failing = {"name": "nvidia-fs-ctr", "state": waiting, "lastState": ended}
     found = driver_pod(pod(status={"containerStatuses": [failing]}))
     assert found.trouble == (
-        "CrashLoopBackOff: back-off 10s; container nvidia-fs-ctr exited with code 1,"
-        " and its log ends: no sources of this kernel"
+        "CrashLoopBackOff; container nvidia-fs-ctr exited with code 1,"
+        " and its log ends: no sources of this kernel;"
+        " all of it: `kubectl logs -n ml p -c nvidia-fs-ctr --previous`"
     )
     of_driver = _driver_with(state=waiting, lastState=ended)
-    assert of_driver.trouble == "CrashLoopBackOff: back-off 10s"
+    assert of_driver.trouble == "CrashLoopBackOff"
     assert of_driver.problem == (
-        "CrashLoopBackOff: back-off 10s; the driver container exited with code 1,"
-        " and its log ends: no sources of this kernel"
+        "CrashLoopBackOff; the driver container exited with code 1,"
+        " and its log ends: no sources of this kernel;"
+        " all of it: `kubectl logs -n ml p -c nvidia-driver-ctr --previous`"
     )
 
 

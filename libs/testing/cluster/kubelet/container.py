@@ -5,7 +5,7 @@ model gives only the duration of the start. Without a process, the model decides
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -31,6 +31,10 @@ class ProcessEvents(Protocol):
 
     def ready(self, ready: bool) -> None:
         """Set the result of the readiness probe."""
+        ...
+
+    def wrote(self, line: str) -> None:
+        """Add a line to the container's log."""
         ...
 
     def exit(self, code: int) -> None:
@@ -67,6 +71,10 @@ LONGEST_BACKOFF = 300.0
 FORGIVEN_AFTER = 600.0
 """Seconds of running after which the back-off starts over."""
 
+MESSAGE_LINES = 80
+MESSAGE_BYTES = 2048
+"""How much of a log the kubelet keeps as a termination message."""
+
 KILLED = 137
 LOST = 255
 """Exit codes of a killed container, and of a container on a machine that lost power."""
@@ -90,14 +98,17 @@ class ContainerExit:
     code: int
     started_at: float
     ended_at: float
+    message: str = ""
 
     def as_status(self) -> dict[str, Any]:
         """Return the exit in the form of `state` and `lastState`."""
         reason = {0: "Completed", LOST: "Unknown"}.get(self.code, "Error")
+        message = {"message": self.message} if self.message else {}
         return {
             "terminated": {
                 "exitCode": self.code,
                 "reason": reason,
+                **message,
                 "startedAt": format_time(self.started_at),
                 "finishedAt": format_time(self.ended_at),
                 "containerID": self.container_id,
@@ -112,6 +123,10 @@ class SimulatedContainer:
     name: str
     image: str
     init: bool
+    tells_log: bool = False
+    """Whether its log stands for a termination message (`FallbackToLogsOnError`)."""
+    log: list[str] = field(default_factory=list[str])
+    """The lines that its process wrote in this run."""
     state: ContainerPhase = ContainerPhase.WAITING
     due: float | None = None
     ready_due: float | None = None
@@ -135,6 +150,13 @@ class SimulatedContainer:
     def done(self) -> bool:
         """Whether the container has ended successfully and is not restarted."""
         return self.state is ContainerPhase.ENDED and self.last is not None and self.last.code == 0
+
+    def termination_message(self, code: int) -> str:
+        """Return the end of the log, as the kubelet keeps it of a container that failed."""
+        if not self.tells_log or not code:
+            return ""
+        text = "".join(f"{line}\n" for line in self.log[-MESSAGE_LINES:]).encode()
+        return text[-MESSAGE_BYTES:].decode(errors="replace")
 
     def backoff(self, time: float) -> float:
         """Return the delay until the next start; none after the first failure."""

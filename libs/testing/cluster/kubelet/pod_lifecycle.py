@@ -77,14 +77,14 @@ class PodLifecycle:
         self.written: dict[str, Any] | None = None
         """The status that was last written."""
         self.containers = [
-            *(
-                SimulatedContainer(name=each.name, image=each.image, init=True)
-                for each in pod.spec.init_containers
-            ),
-            *(
-                SimulatedContainer(name=each.name, image=each.image, init=False)
-                for each in pod.spec.containers
-            ),
+            SimulatedContainer(
+                name=each.name,
+                image=each.image,
+                init=init,
+                tells_log=each.termination_message_policy == "FallbackToLogsOnError",
+            )
+            for init, group in ((True, pod.spec.init_containers), (False, pod.spec.containers))
+            for each in group
         ]
         self._revision = 0
         """resourceVersion of the last written status; older updates are ignored."""
@@ -193,6 +193,7 @@ class PodLifecycle:
             container_id=f"containerd://{host.ids.new():0<64}",
             attempt=attempt,
         )
+        container.log.clear()
         container.process = host.processes(self.pod, container.name)
         if container.process is not None:
             container.process.begin(
@@ -251,6 +252,7 @@ class PodLifecycle:
             code=code,
             started_at=container.started_at,
             ended_at=time,
+            message=container.termination_message(code),
         )
         container.state, container.due, container.ready_due, container.ready = (
             ContainerPhase.ENDED,
@@ -289,6 +291,10 @@ class PodLifecycle:
             container.ready = ready and not container.init
             self._on_change()
 
+    def process_wrote(self, container: SimulatedContainer, container_id: str, line: str) -> None:
+        if container.instance is not None and container.instance.container_id == container_id:
+            container.log.append(line)
+
     def process_exited(self, container: SimulatedContainer, container_id: str, code: int) -> None:
         """Record the exit; the next `advance` handles it."""
         if container.instance is not None and container.instance.container_id == container_id:
@@ -308,6 +314,9 @@ class _ContainerEvents:
 
     def ready(self, ready: bool) -> None:
         self._lifecycle.process_ready(self._container, self._container_id, ready)
+
+    def wrote(self, line: str) -> None:
+        self._lifecycle.process_wrote(self._container, self._container_id, line)
 
     def exit(self, code: int) -> None:
         self._lifecycle.process_exited(self._container, self._container_id, code)

@@ -53,6 +53,7 @@ class PodWorld:
         policy: str = "Always",
         processes: Callable[[Pod, str], ContainerProcess | None] = no_process,
         back_off: float = 1.0,
+        message_policy: str = "File",
     ) -> None:
         self.clock = ManualClock()
         self.changes = 0
@@ -69,6 +70,7 @@ class PodWorld:
         )
         wanted = msgspec.to_builtins(pod("p", node="n1", phase="Pending", restart_policy=policy))
         wanted["spec"]["initContainers"] = [{"name": name} for name in init]
+        wanted["spec"]["containers"][0]["terminationMessagePolicy"] = message_policy
         self.life = PodLifecycle(
             msgspec.convert(wanted, Pod), host=self.machine, now=T0, on_change=self.count_change
         )
@@ -261,6 +263,30 @@ def test_a_process_is_restarted_and_events_of_its_former_instance_are_ignored() 
     assert process.calls == ["begin 0", "end 0", "begin 1"]
     finished = world.main()["lastState"]["terminated"]["finishedAt"]
     assert parse_time(finished) == T0 + 5
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "kept"),
+    [("FallbackToLogsOnError", 1, True), ("FallbackToLogsOnError", 0, False), ("File", 1, False)],
+)
+def test_the_end_of_a_failed_containers_log_is_its_termination_message(
+    policy: str, code: int, kept: bool
+) -> None:
+    world, process = _with_process("main", message_policy=policy)
+    world.at(5)
+    for number in range(100):
+        process.events[0].wrote(f"line {number}")
+    process.events[0].exit(code)
+    world.at(6)
+    process.events[0].wrote("from the former instance")
+    lines = [f"line {number}\n" for number in range(20, 100)]
+    assert world.main()["lastState"]["terminated"].get("message", "") == (
+        "".join(lines) if kept else ""
+    )
+    process.events[1].wrote("x" * 4000)
+    process.events[1].exit(code)
+    ended = world.at(7)["containerStatuses"][0]["lastState"]["terminated"]
+    assert len(ended.get("message", "")) == (2048 if kept else 0)
 
 
 def test_a_process_is_stopped_once_and_killed_after_its_grace_period() -> None:

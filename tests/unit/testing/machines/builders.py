@@ -88,9 +88,13 @@ class RunningContainer:
     instance: ContainerInstance
     readiness: list[bool] = field(default_factory=list[bool])
     exits: list[int] = field(default_factory=list[int])
+    log: list[str] = field(default_factory=list[str])
 
     def ready(self, ready: bool) -> None:
         self.readiness.append(ready)
+
+    def wrote(self, line: str) -> None:
+        self.log.append(line)
 
     def exit(self, code: int) -> None:
         self.exits.append(code)

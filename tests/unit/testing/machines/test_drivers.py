@@ -159,6 +159,19 @@ def test_a_driver_loads_its_modules_and_writes_its_files(tmp_path: Path) -> None
     run_scenario(tmp_path, act, model=SteadyWorld(load_seconds=20.0, ready_seconds=1.0))
 
 
+def test_a_driver_that_does_not_load_says_so_in_its_log(tmp_path: Path) -> None:
+    async def act(scene: DriverPodScenario) -> None:
+        scene.world.faults.refuse_modules("nvidia: version magic does not match")
+        pod = driver_pod("old")
+        await scene.pass_gate(pod)
+        driver = scene.start(pod)
+        await scene.sleep(60)
+        assert driver.exits == [1]
+        assert "modprobe: ERROR: could not insert 'nvidia': Exec format error" in driver.log
+
+    run_scenario(tmp_path, act)
+
+
 def test_a_stopped_driver_removes_its_ready_file_and_keeps_its_modules(tmp_path: Path) -> None:
     async def act(scene: DriverPodScenario) -> None:
         driver = await scene.start_driver(driver_pod("old"))
