@@ -9,6 +9,8 @@ from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, RolloutSpec
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import plain, plural
+from libs.kube.authors import Author, brake_author
+from libs.kube.views import Metadata
 
 _SET: Final = {
     Brake.NONE: ("goes on", "is neither paused nor frozen"),
@@ -16,6 +18,7 @@ _SET: Final = {
     Brake.FREEZE: ("is frozen", "is already frozen"),
 }
 """What is said of a pool whose brake is set, and of one that had it before."""
+_NAMES: Final = {Brake.PAUSE: "pause", Brake.FREEZE: "freeze"}
 _MEANS: Final = {
     Brake.NONE: ": nodes start within the budget",
     Brake.PAUSE: ": no node starts, nodes in flight finish",
@@ -35,20 +38,52 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def set_brake(
-    pool: str, spec: RolloutSpec, status: RolloutStatus, brake: Brake, *, by: Signature
+    metadata: Metadata, spec: RolloutSpec, status: RolloutStatus, brake: Brake, *, by: Signature
 ) -> Edit:
-    """Set the brake of a pool; to resume can drain nodes."""
+    """Set the brake of a pool; to resume can drain nodes.
+
+    Without a reason of its own, a freeze in place of a pause keeps that of the pause, and the
+    reverse.
+    """
+    pool = metadata.name
     now, already = _SET[brake]
     means = _halted(pool, status) if brake is Brake.NONE else ""
     means = means or _MEANS[brake]
     if spec.brake is brake:
         return Edit(done=f"{pool} {already}{means}; unchanged")
-    risk = ""
-    if brake is Brake.NONE and status.phase not in IDLE_PHASES:
-        risk = f"nodes of {pool} that are not done are drained and upgraded, within the budget"
-    metadata = by.annotations(rollout.BRAKE_SET_BY, rollout.BRAKE_REASON)
-    patch = {"metadata": metadata, "spec": {"brake": brake.value}}
-    return Edit(done=f"{pool} {now}{means}", patch=patch, risk=risk)
+    author = brake_author(metadata)
+    before = "" if spec.brake is Brake.NONE else _set_before(spec.brake, author)
+    risk = replaced = ""
+    if brake is Brake.NONE:
+        replaced = f"; ended: {before}"
+        if status.phase not in IDLE_PHASES:
+            risk = (
+                f"this ends {before}; nodes of {pool} that are not done are drained and upgraded,"
+                " within the budget"
+            )
+    elif before:
+        replaced = f"; it replaces {before}"
+        kept = "" if author is None else _reason_kept(spec.brake, author, by)
+        by = msgspec.structs.replace(by, reason=by.reason.strip() or kept)
+    metadata_patch = by.annotations(rollout.BRAKE_SET_BY, rollout.BRAKE_REASON)
+    patch = {"metadata": metadata_patch, "spec": {"brake": brake.value}}
+    return Edit(done=f"{pool} {now}{means}{replaced}", patch=patch, risk=risk)
+
+
+def _set_before(brake: Brake, author: Author | None) -> str:
+    """Return the brake that is set, by whom, and why, as far as that is recorded."""
+    name = _NAMES.get(brake, "brake")
+    if author is None:
+        return f"the {name}"
+    return f"the {name} by {author.name}{f' ({author.reason})' if author.reason else ''}"
+
+
+def _reason_kept(brake: Brake, author: Author, by: Signature) -> str:
+    """Return why a brake was set that is replaced without a reason; another's with the name."""
+    if author.name == plain(by.user):
+        return author.reason
+    reason = f": {author.reason}" if author.reason else ""
+    return f"after the {_NAMES.get(brake, 'brake')} by {author.name}{reason}"
 
 
 def _halted(pool: str, status: RolloutStatus) -> str:

@@ -59,8 +59,7 @@ def set_brake(
             by = Signature(user=await cluster.user(), reason=reason)
 
             def decide(seen: Rollout) -> Edit:
-                name = seen.metadata.name
-                return brakes.set_brake(name, seen.spec, seen.status, brake, by=by)
+                return brakes.set_brake(seen.metadata, seen.spec, seen.status, brake, by=by)
 
             planned = [(name, decide(by_name[name])) for name in names]
             confirm([edit.risk for _, edit in planned], yes=yes)

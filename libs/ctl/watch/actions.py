@@ -38,7 +38,7 @@ def planned_write(
     rollout = state.rollouts[pool]
     by = Signature(user=person)
     is_release = action is Action.RELEASE
-    decide = _release(rollout, state, by) if is_release else _brake(pool, action, by)
+    decide = _release(rollout, state, by) if is_release else _brake(action, by)
     return Write(pool=pool, decide=decide, planned=decide(rollout))
 
 
@@ -57,11 +57,11 @@ def _chosen_pool(watched: Watched, screen: Screen) -> str:
     return pool
 
 
-def _brake(pool: str, action: Action, by: Signature) -> Callable[[Rollout], Edit]:
+def _brake(action: Action, by: Signature) -> Callable[[Rollout], Edit]:
     brake = Brake.PAUSE if action is Action.PAUSE else Brake.NONE
 
     def decide(seen: Rollout) -> Edit:
-        return brakes.set_brake(pool, seen.spec, seen.status, brake, by=by)
+        return brakes.set_brake(seen.metadata, seen.spec, seen.status, brake, by=by)
 
     return decide
 
