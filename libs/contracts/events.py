@@ -95,7 +95,9 @@ class EvictionEvent(Data, frozen=True, kw_only=True):
 
 
 class EditEvent(Data, frozen=True, kw_only=True):
-    """Another manager edited a field of Sluice or a cordon, and how Sluice reacted."""
+    """Another manager edited a field of Sluice or a cordon, and how Sluice reacted; or a person
+    took, claimed or returned a node.
+    """
 
     field: str
     manager: str

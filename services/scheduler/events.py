@@ -34,6 +34,7 @@ from services.scheduler.cordons import Cordons
 from services.scheduler.drained import drained_seconds
 from services.scheduler.inputs import Inputs
 from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
+from services.scheduler.persons_leases import PersonsLeases
 from services.scheduler.plan_events import plan_events
 from services.scheduler.resources import ROLLOUTS, Rollout
 from services.scheduler.rollout_texts import brake_text, phase_text, release_text, released
@@ -80,6 +81,7 @@ class UpgradeEvents:
             inputs.kube_events, started_at=inputs.env.clock.now(), earlier=earlier_waits
         )
         self._cordons = Cordons()
+        self._persons_leases = PersonsLeases()
         self._uids: dict[str, str] = {}
         self._pools: dict[str, str] = {}
         self._versions: dict[str, str] = {}
@@ -101,8 +103,12 @@ class UpgradeEvents:
             recorded = record.pool if isinstance(record, NodeRecord) else ""
             self._uids[node.name] = node.uid
             self._pools[node.name] = recorded or node.pool
-            if change := self._cordons.change_of(node):
-                self._edited(node.name, change, change.done)
+            for change in (
+                self._cordons.change_of(node),
+                self._persons_leases.change_of(node, now=self._clock.now()),
+            ):
+                if change is not None:
+                    self._edited(node.name, change, change.done)
 
     def pools_changed(self, pools: Iterable[PoolView]) -> None:
         for pool in pools:
@@ -119,6 +125,7 @@ class UpgradeEvents:
         self._metrics.set_wait(name, None)
         self._wait_events.forget(name)
         self._cordons.forget(name)
+        self._persons_leases.forget(name)
         for by_name in (self._uids, self._pools, self.history):
             by_name.pop(name, None)
 

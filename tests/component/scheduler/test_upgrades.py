@@ -6,6 +6,7 @@ from libs.contracts.events import EditEvent, EventKind, RolloutEvent
 from libs.contracts.message import decode
 from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, SKIP_LABEL, NodeRecord
 from libs.contracts.queries import PlanQuery, WhyQuery
+from libs.ctl import leases
 from services.driver.node.agent import INTERVAL
 from services.scheduler import resources
 from tests.component.scheduler.world import (
@@ -257,6 +258,28 @@ async def test_cordons_of_people_are_published_and_those_of_an_upgrade_are_not(
     assert f"uncordoned by {unknown}" in why.history
     assert len(why.history_at) == len(why.history)
     assert list(why.history_at) == sorted(why.history_at)
+
+
+@in_world
+async def test_the_lease_of_a_person_is_published_when_it_is_taken_and_returned(
+    world: World,
+) -> None:
+    await world.complete_first_rollout("a")
+    node = await world.kube.get(resources.NODES, "a")
+    at = world.sim.clock.now()
+    taken = leases.take(node.metadata, who="alice", reason="swap a riser", at=at)
+    await world.patch(resources.NODES, "a", taken.patch)
+    await world.sleep(300)
+    node = await world.kube.get(resources.NODES, "a")
+    await world.patch(resources.NODES, "a", leases.give_back(node.metadata, who="alice").patch)
+    await world.sleep(5)
+    told = [
+        event.message for event in await world.bus_events() if isinstance(event.open(), EditEvent)
+    ]
+    assert told == [
+        "leased by alice: swap a riser",
+        "returned; alice had it for 5 min: swap a riser",
+    ]
 
 
 @in_world
