@@ -9,6 +9,7 @@ from demo.fleet import FleetPool
 from demo.paths import NAMESPACE
 from libs.contracts.identities import CLUSTER_WRITERS, Writer
 from libs.contracts.node import STATE_LABEL, UpgradeState
+from libs.kube.authors import COMMAND
 from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
 from libs.kube.resources import LEASES
 from libs.policy.crds import crd_manifests
@@ -107,17 +108,16 @@ class DemoAdmin:
             {"spec": {"driver": {"version": version}}},
         )
 
-    async def accept_failures(self, pool: str, target: str, *, failures: int) -> None:
-        """Accept failures of a target, as `kubectl patch rollout` does."""
-        await self._merge(
-            path_of("sluice.dev/v1alpha1", "Rollout", name=pool),
-            {"spec": {"release": {"target": target, "failures": failures}}},
-        )
+    async def write_rollout(self, pool: str, patch: Object) -> None:
+        """Write what `sluice` decided on a Rollout, as it does."""
+        path = path_of("sluice.dev/v1alpha1", "Rollout", name=pool)
+        await self._merge(path, patch, manager=COMMAND)
 
     async def retry_node(self, node: str) -> None:
-        """Request another attempt on a node, as `kubectl label node` does."""
+        """Request another attempt on a node, as `sluice upgrade retry` does."""
         labels = {STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value}
-        await self._merge(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
+        body = {"metadata": {"labels": labels}}
+        await self._merge(f"/api/v1/nodes/{node}", body, manager=COMMAND)
 
     async def cordon(self, node: str) -> None:
         """Keep new pods away from a node, as `kubectl cordon` does."""
@@ -177,8 +177,8 @@ class DemoAdmin:
         query = {"fieldManager": MANAGER, "force": "true"}
         await self._kube.request("PATCH", path, query=query, body=obj, content_type=APPLY_PATCH)
 
-    async def _merge(self, path: str, body: Object) -> None:
-        query = {"fieldManager": MANAGER}
+    async def _merge(self, path: str, body: Object, *, manager: str = MANAGER) -> None:
+        query = {"fieldManager": manager}
         await self._kube.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
 
 

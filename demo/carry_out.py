@@ -22,8 +22,12 @@ from demo.observed import Observed
 from demo.scenario import failed_nodes
 from demo.screen import DemoScreen
 from libs.contracts.queries import PlanQuery
+from libs.contracts.rollout import RolloutStatus
+from libs.ctl import brakes
 from libs.ctl.answers import PlanView
+from libs.ctl.brakes import Signature
 from libs.ctl.collect.plan import gather_plan
+from libs.ctl.edits import Edit
 from libs.ctl.failures import Failure
 from libs.ctl.options import Access
 from libs.ctl.views.plan import obstacles
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 ADMINISTRATOR: Final = "administrator"
 _USER: Final = "user"
+_RELEASED_BECAUSE: Final = "its image is repaired"
 _RETRY_SECONDS: Final = 1.0
 _PLAN_SECONDS: Final = 20.0
 """Seconds after which the scenario goes on without a plan."""
@@ -124,10 +129,12 @@ class ScenarioActions:
 
     async def _release(self, name: str, pool: str, seen: Observed) -> None:
         status = seen.pools[name].status
-        failures = status.counts.failed
-        self._tell(f"sluice upgrade release {status.version} --failures {failures} --pool {pool}")
+        failures = len(status.targets[status.target].failed)
+        command = f"sluice upgrade release {status.version} --failures {failures} --pool {pool}"
+        self._tell(f"{command} --reason '{_RELEASED_BECAUSE}'")
         self.done["release", name] = f"{failures} failures of {status.target}"
-        await self._admin.accept_failures(pool, status.target, failures=failures)
+        edit = release_edit(pool, status, failures)
+        await self._admin.write_rollout(pool, edit.patch)
 
     async def _ask_plan(self, pool: str, version: str) -> None:
         """Ask for a plan, which is set beside what happened at the end."""
@@ -148,6 +155,12 @@ class ScenarioActions:
             self._tell(f"{asked}: not answered within {_PLAN_SECONDS:g} s: {problem}")
             return
         self._tell(f"{asked}: {_planned(found)}")
+
+
+def release_edit(pool: str, status: RolloutStatus, failures: int) -> Edit:
+    """Return what the administrator writes to end a halt, signed as `sluice` does."""
+    by = Signature(user=ADMINISTRATOR, reason=_RELEASED_BECAUSE)
+    return brakes.release(pool, status, status.target, status.version, failures, by=by)
 
 
 def _planned(found: object) -> str:

@@ -6,7 +6,7 @@ import random
 import shutil
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -121,7 +121,7 @@ async def _run_demo(
     screen.line("\nMemory and CPU used:")
     for line in cost_lines(costs, seconds=seconds):
         screen.line(line)
-    screen.line(f"  at rest after the upgrade: {cpu_at_rest:.2f} of a core")
+    screen.line(f"  {rest_text(cpu_at_rest)}")
     screen.line(
         "\nAudit of the run, over the journals of the API server and the agents, and the events:"
     )
@@ -168,7 +168,7 @@ class _Run(msgspec.Struct, frozen=True):
     stop: StopSignal
     driverless: Sequence[DriverlessNodes]
 
-    async def scenario(self, *, has_view: bool) -> tuple[tuple[Event, ...], float]:
+    async def scenario(self, *, has_view: bool) -> tuple[tuple[Event, ...], float | None]:
         """Run the scenario; return all events on the bus and the CPU use at rest."""
         up, screen = self.up, self.screen
         async with kube_client(up) as kube:
@@ -195,14 +195,16 @@ class _Run(msgspec.Struct, frozen=True):
                     cpu_at_rest = await self._play(director, bus)
                 return await events_of(bus), cpu_at_rest
 
-    async def _play(self, director: Director, bus: Bus) -> float:
-        """Play the scenes; return the CPU use at rest."""
+    async def _play(self, director: Director, bus: Bus) -> float | None:
+        """Play the scenes; return the CPU use at rest; None: something happened meanwhile."""
         up, screen = self.up, self.screen
         await _while_processes_run(up, director.play())
         screen.busy("measuring the CPU use at rest")
-        cpu_at_rest = await _cpu_at_rest(up)
+        began = up.clock.now()
+        measured = await _cpu_at_rest(up)
         screen.busy("")
         events, seen = await events_of(bus), director.observed()
+        cpu_at_rest = measured if is_rest(events, since=began) else None
         screen.report(report_lines(events, self.fleet, seen, director.versions()))
         if not self.options.once:
             screen.line("\nThe upgrade is complete. Everything stays up until Ctrl-C.")
@@ -238,6 +240,17 @@ async def _cpu_at_rest(up: DemoEnvironment) -> float:
     after = await asyncio.to_thread(process_costs, up)
     used = sum(after[name].cpu_seconds - cost.cpu_seconds for name, cost in before.items())
     return used / (up.clock.monotonic() - started)
+
+
+def is_rest(events: Iterable[Event], *, since: float) -> bool:
+    """Report whether nothing has happened, and no plan was asked for, since then."""
+    return all(event.at < since for event in events)
+
+
+def rest_text(cpu_at_rest: float | None) -> str:
+    if cpu_at_rest is None:
+        return "at rest: not measured, because something happened or was asked meanwhile"
+    return f"at rest after the upgrade: {cpu_at_rest:.2f} of a core"
 
 
 def process_costs(up: DemoEnvironment) -> dict[str, ProcessCost]:

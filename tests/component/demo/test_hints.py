@@ -193,6 +193,8 @@ async def test_the_commands_of_sluice_answer(demo: RunningDemo) -> None:
     assert "nvidiadriver-training" in await run_hint("status")
     assert "waits: from scheduler" in await run_hint("status")
     assert "upgrade-done" in await run_hint("why")
+    assert "node-1" in await run_hint("events")
+    assert "I1" in await run_hint("audit")
     plan = await run_hint("plan", "-o", "json")
     assert [each["node"] for each in json.loads(plan)["plan"]["nodes"]] == ["node-1"]
 

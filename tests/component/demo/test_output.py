@@ -8,6 +8,7 @@ import pytest
 from demo.costs import ProcessCost, cost_lines, process_cost, total_cost
 from demo.observed import DriverExit
 from demo.output import NAMED_WITHIN, WAIT_SHOWN_AFTER, EventFormatter, exit_line
+from demo.run import is_rest, rest_text
 from libs.contracts.events import (
     CommandEvent,
     Event,
@@ -163,3 +164,11 @@ def test_the_table_ends_with_the_total() -> None:
     *_, last = cost_lines({"a": ProcessCost(10.0, 1.0), "b": ProcessCost(20.0, 2.0)}, seconds=30.0)
     assert last.startswith("  total ")
     assert last.endswith(" 30 MiB     3.0 s of CPU in 30 s: 0.10 of a core")
+
+
+def test_the_cpu_at_rest_is_left_out_if_something_happened_meanwhile() -> None:
+    before, meanwhile = step_event("done", at=99.0), step_event("a plan", at=101.0)
+    assert is_rest((before,), since=100.0)
+    assert not is_rest((before, meanwhile), since=100.0)
+    assert rest_text(0.314) == "at rest after the upgrade: 0.31 of a core"
+    assert "not measured" in rest_text(None)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from demo.actions import (
@@ -16,6 +17,7 @@ from demo.actions import (
     Scale,
     SetVersion,
 )
+from demo.carry_out import release_edit
 from demo.director import progress_text
 from demo.fleet import SERVING, TRAINING, make_fleet
 from demo.observed import Observed, SeenNode, SeenPod, SeenPool
@@ -35,8 +37,17 @@ from demo.scenario import (
 )
 from demo.world import TOLD_JOB
 from libs.contracts.node import WaitCode
-from libs.contracts.rollout import Brake, Counts, RolloutPhase, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import (
+    Brake,
+    Counts,
+    RolloutPhase,
+    RolloutSpec,
+    RolloutStatus,
+    TargetRecord,
+)
 from libs.contracts.rollout import Release as Accepted
+from libs.kube.authors import COMMAND, Author, release_author
+from libs.kube.views import ManagedFields, Metadata
 
 FLEET = make_fleet(12)
 
@@ -237,6 +248,23 @@ def test_a_release_by_others_names_its_failures() -> None:
     release = Accepted(target="t", failures=2)
     (line,) = told_changes(settings_of(halted()), halted(release=release), ours={})
     assert line == "somebody else set release of training: none -> 2 failures of t"
+
+
+def test_the_administrator_releases_with_name_and_reason_as_sluice_does() -> None:
+    status = RolloutStatus(
+        target="t", version=NEW, targets={"t": TargetRecord(threshold=1, failed=("u1",))}
+    )
+    patch = release_edit("nvidiadriver-training", status, 1).patch
+    assert patch["spec"] == {"release": {"target": "t", "failures": 1}}
+    told = Metadata(
+        name="nvidiadriver-training",
+        annotations=patch["metadata"]["annotations"],
+        managed_fields=(
+            ManagedFields(manager=COMMAND, fields_v1=Raw(b'{"f:spec": {"f:release": {}}}')),
+        ),
+    )
+    author = Author(name="administrator", reason="its image is repaired")
+    assert release_author(told) == author
 
 
 def test_what_people_hold_up_is_named() -> None:
