@@ -215,7 +215,8 @@ def retry_automatically(
     attempt, constraints = record.attempt, pool.constraints
     if attempt > pool.strategy.retries or not constraints.admits(record.target):
         return None
-    because = f"automatic retry after a failure ({record.cause})"
+    cause = record.cause.partition(" (")[0]  # its details were told with the failure
+    because = f"automatic retry after a failure ({cause})"
     if constraints.paused:
         return wait(WaitCode.PAUSED, f"{because} is paused: {constraints.paused}", now)
     return mark_required(node, record, pool, now, because, back_off_until=0.0, back_off_seconds=0.0)

@@ -181,20 +181,25 @@ def show_events(
 
     from libs.ctl.collect.events import follow_events
     from libs.ctl.times import parse_since
-    from libs.ctl.views.events import Changes
+    from libs.ctl.views.events import ChangedLines, FollowedEvents
 
-    changes = None if follow or output is not None else Changes()
+    changed = None if follow or output is not None else ChangedLines()
+    followed = FollowedEvents() if follow and output is None else None
     began = parse_since(since)
 
     async def run() -> None:
         found = False
-        lines = follow_events(access, follow=follow, since=began, node=node)
-        async with aclosing(lines):
-            async for each in lines:
+        events = follow_events(access, follow=follow, since=began, node=node)
+        async with aclosing(events):
+            async for each in events:
                 found = True
-                for line in (each,) if changes is None else changes.of(each):
+                if changed is not None:
+                    lines = changed.of(each)
+                else:
+                    lines = (each,) if followed is None or followed.is_told(each) else ()
+                for line in lines:
                     _print_event(line, output)
-        for line in changes.rest() if changes is not None else ():
+        for line in changed.rest(time.time()) if changed is not None else ():
             _print_event(line, output)
         if not found:
             of_node = f" of a node {node!r}" if node else ""

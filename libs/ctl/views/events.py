@@ -1,22 +1,29 @@
 """Events as lines. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
 from libs.contracts.events import NOT_WAITING, STILL_WAITING, EventKind
 from libs.ctl.answers import EventLine
-from libs.ctl.text import clock_time, duration, printable
+from libs.ctl.text import clock_time, duration, natural_order, printable, some
 from libs.ctl.views.layout import Hanging
 
 LEAST_WAIT: Final = 10.0
 """Seconds that a wait has to last to be told: each step of an upgrade has several short ones."""
+TOGETHER: Final = 10.0
+"""Seconds within which the same of several nodes is one line."""
+_NAMED: Final = 6
+"""Up to so many nodes of a line are all named; of more, one less is, and the others are counted."""
 _WAITING: Final = "waiting for "
 """Begins most reasons."""
-_OF_AGENTS: Final = (EventKind.COMMAND, EventKind.FACTS)
+_NO_CHANGE: Final = (EventKind.COMMAND, EventKind.FACTS, EventKind.PLAN)
+"""Commands and facts of agents, and plans that were asked for, which change nothing."""
 
 
 def event_line(event: EventLine) -> RenderableType:
@@ -26,8 +33,18 @@ def event_line(event: EventLine) -> RenderableType:
     return Hanging(head, ": ".join(filter(None, (node, event.message))))
 
 
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed by an event."""
+
+    event: EventLine
+    what: str
+    """Without the name of the node; of a wait that is over, what it was for."""
+    waited: float | None = None
+    """How long a wait lasted that is over."""
+
+
 class Changes:
-    """What changed, out of all events: without the commands to agents, and without short waits.
+    """What changed, out of all events: without what changes nothing, and without short waits.
 
     A wait is told when it ends, with how long it lasted.
     """
@@ -36,29 +53,134 @@ class Changes:
         self._waits: dict[str, EventLine] = {}
         """By node: the wait that has not ended."""
 
-    def of(self, event: EventLine) -> Iterator[EventLine]:
+    def of(self, event: EventLine) -> Iterator[Change]:
         """Yield what an event changed."""
-        if event.kind in _OF_AGENTS:
+        if event.kind in _NO_CHANGE:
             return
         if event.kind != EventKind.WAIT:
-            yield event
+            yield Change(event=event, what=_without_node(event))
             return
         before = self._waits.get(event.node)
         if before is not None and event.message.startswith(f"{event.node}: {STILL_WAITING}"):
             return
         self._waits.pop(event.node, None)
-        if before is not None and (lasted := event.at - before.at) >= LEAST_WAIT:
-            yield replace(event, message=_said(before, f"waited {duration(lasted)}"))
-        if not event.message.endswith(NOT_WAITING):
+        if before is not None and (waited := event.at - before.at) >= LEAST_WAIT:
+            yield Change(event=event, what=_cause(before), waited=waited)
+        if not _ends_wait(event):
             self._waits[event.node] = event
 
-    def rest(self) -> Iterator[EventLine]:
-        """Yield the waits that have not ended."""
+    def rest(self, now: float) -> Iterator[Change]:
+        """Yield the waits that have lasted and not ended."""
         for each in self._waits.values():
-            yield replace(each, message=_said(each, "still waits"))
+            if now - each.at >= LEAST_WAIT:
+                what = f"still waits{_cause(each)}"
+                event = replace(each, message=f"{each.node}: {what}")
+                yield Change(event=event, what=what)
 
 
-def _said(wait: EventLine, waits: str) -> str:
-    reason = wait.message.removeprefix(f"{wait.node}: ")
+class ChangedLines:
+    """What changed, as lines for people: the same of several nodes is one line."""
+
+    def __init__(self) -> None:
+        self._changes = Changes()
+        self._joined = _JoinedChanges(TOGETHER)
+
+    def of(self, event: EventLine) -> Iterator[EventLine]:
+        """Yield the lines that are complete with an event."""
+        for change in self._changes.of(event):
+            yield from self._joined.add(change)
+
+    def rest(self, now: float) -> Iterator[EventLine]:
+        """Yield the last lines, and the waits that have not ended."""
+        yield from self._joined.rest()
+        waits = _JoinedChanges(inf)
+        for change in self._changes.rest(now):
+            yield from waits.add(change)
+        yield from waits.rest()
+
+
+class _JoinedChanges:
+    """Changes that are the same, joined if they are near each other.
+
+    None is moved before another of its node or of a pool.
+    """
+
+    def __init__(self, within: float) -> None:
+        self._within = within
+        self._lines: list[dict[str, Change]] = []
+        """By node: those that another change may still join, in order."""
+
+    def add(self, change: Change) -> Iterator[EventLine]:
+        """Take a change over; yield the lines that nothing can join any more."""
+        at, node = change.event.at, change.event.node
+        while self._lines and at - _first(self._lines[0]).event.at > self._within:
+            yield _joined(self._lines.pop(0))
+        for line in reversed(self._lines if node else ()):
+            if node in line or "" in line:
+                break
+            if _is_same(_first(line), change):
+                line[node] = change
+                return
+        self._lines.append({node: change})
+
+    def rest(self) -> Iterator[EventLine]:
+        """Yield the last lines."""
+        yield from map(_joined, self._lines)
+        self._lines.clear()
+
+
+class FollowedEvents:
+    """All events as they happen, without the ends of waits that the step before them shows."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, bool] = {}
+        """By node: whether the last event was of its wait."""
+
+    def is_told(self, event: EventLine) -> bool:
+        was_waiting = self._waiting.get(event.node, True)
+        self._waiting[event.node] = event.kind == EventKind.WAIT
+        return was_waiting or not _ends_wait(event)
+
+
+def _is_same(change: Change, other: Change) -> bool:
+    return (change.event.writer, change.what, change.waited is None) == (
+        other.event.writer,
+        other.what,
+        other.waited is None,
+    )
+
+
+def _first(line: Mapping[str, Change]) -> Change:
+    return next(iter(line.values()))
+
+
+def _joined(line: Mapping[str, Change]) -> EventLine:
+    """Return the line of a change, or of the same on several nodes."""
+    first = _first(line)
+    waits = [each.waited for each in line.values() if each.waited is not None]
+    if len(line) == 1 and not waits:
+        return first.event
+    names = sorted(line, key=natural_order)
+    listed = ", ".join(names) if len(names) <= _NAMED else some(names, _NAMED - 1)
+    waited = f"waited {_range(min(waits), max(waits))}" if waits else ""
+    return replace(first.event, node="", message=f"{listed}: {waited}{first.what}")
+
+
+def _range(least: float, most: float) -> str:
+    low, high = duration(least), duration(most)
+    return low if low == high else f"{low} to {high}"
+
+
+def _without_node(event: EventLine) -> str:
+    return event.message.removeprefix(f"{event.node}: ")
+
+
+def _cause(wait: EventLine) -> str:
+    """Return what a wait is for, as it follows after `waited`."""
+    reason = _without_node(wait)
     cause = reason.removeprefix(_WAITING)
-    return f"{wait.node}: {waits}{' for ' if cause != reason else ': '}{cause}"
+    return f"{' for ' if cause != reason else ': '}{cause}"
+
+
+def _ends_wait(event: EventLine) -> bool:
+    return event.kind == EventKind.WAIT and event.message.endswith(NOT_WAITING)

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.commands import TASKS
-from libs.contracts.events import CommandEvent, Event, EventKind, FactsEvent, WaitEvent
+from libs.contracts.events import CommandEvent, Event, EventKind, WaitEvent
 from libs.contracts.journal import EntryPhase
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import UpgradeState, WaitCode
@@ -20,8 +20,10 @@ from libs.ctl.text import name_versions, natural_order
 from libs.kube.views import Metadata
 
 KEPT_EVENTS: Final = 64
-_UNTOLD: Final = (EventKind.COMMAND, EventKind.FACTS)
-"""Events that are not listed: a dozen for each node, and steps and waits cover them."""
+_UNTOLD: Final = (EventKind.COMMAND, EventKind.FACTS, EventKind.PLAN)
+"""Events that are not listed: commands and facts, a dozen for each node, which steps and waits
+cover; and plans that were asked for, which change nothing.
+"""
 _PHASES: Final[Mapping[str, str]] = {EntryPhase.STARTED: "begun"}
 
 
@@ -164,7 +166,9 @@ class FleetState:
         elif isinstance(body, CommandEvent):
             self._commands[event.node] = _command_text(body), event.writer, event.at
             self._refresh(event.node)
-        if event.kind not in _UNTOLD and not isinstance(body, FactsEvent):
+        # That a wait has ended is seen by what follows it.
+        is_end = isinstance(body, WaitEvent) and body.code is None
+        if event.kind not in _UNTOLD and not is_end:
             self.event_listed(EventLine.of(event, self._versions))
 
     def event_listed(self, line: EventLine) -> None:

@@ -216,6 +216,48 @@ def test_a_row_says_who_without_how(who: str, short: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "detail", "cell", "line"),
+    [
+        (
+            "frozen",
+            "Rollout gpus is frozen by alice (spec.brake: Freeze): no storage",
+            "frozen by alice: no s…",
+            "frozen by alice for 5 s: no storage",
+        ),
+        ("paused", "Rollout gpus is paused (spec.brake: Pause)", "paused", "paused for 5 s"),
+        ("skipped", "bob has the node", "skipped: bob has", "skipped for 5 s: bob has the node"),
+        ("budget", "2 of 2", "budget: 2 of 2", "waits for budget for 5 s: 2 of 2"),
+    ],
+)
+def test_a_node_waits_for_what_is_awaited_and_is_what_somebody_made_it(
+    code: str, detail: str, cell: str, line: str
+) -> None:
+    wait = Wait(code=code, detail=detail, since=NOW - 5)
+    held = replace(node(1, "upgrade-required"), wait=wait)
+    shown = text(frame(watched((), nodes=[held]), Screen(), now=NOW, width=110, height=24))
+    row = next(each for each in shown.splitlines() if each.startswith("> node-1"))
+    assert cell in row
+    assert f"  {line}" in shown.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("who", "told"),
+    [
+        ("an administrator, by spec.brake of the Rollout", "an administrator, by key r"),
+        (
+            "an administrator, by spec.release of the Rollout; its author, by another driver",
+            "an administrator, by key l; its author, by another driver",
+        ),
+        ("the owners of the jobs", "the owners of the jobs"),
+    ],
+)
+def test_who_ends_a_brake_or_a_halt_is_told_with_the_key_for_it(who: str, told: str) -> None:
+    held = replace(node(1, "upgrade-required"), wait=replace(BUDGET, who=who))
+    shown = text(frame(watched((), nodes=[held]), Screen(), now=NOW, width=110, height=24))
+    assert f"  ended by: {told}" in shown.splitlines()
+
+
+@pytest.mark.parametrize(
     ("age", "problem", "said"),
     [
         (4.0, "", "Kubernetes: current"),

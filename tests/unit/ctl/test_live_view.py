@@ -6,7 +6,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.events import CommandEvent, Event, EventBody, StepEvent, WaitEvent
+from libs.contracts.events import (
+    CommandEvent,
+    Event,
+    EventBody,
+    PlanEvent,
+    StepEvent,
+    WaitEvent,
+)
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
 from libs.contracts.node import (
@@ -181,6 +188,14 @@ def test_commands_are_shown_at_their_node_and_not_listed() -> None:
     watched = state.watched([])
     assert watched.nodes[0].command == "change the driver (begun)"
     assert watched.events == ()
+
+
+def test_plans_that_were_asked_for_and_ends_of_waits_are_not_listed() -> None:
+    state = fleet()
+    state.event_received(event(JOBS, at=1.0))
+    state.event_received(event(WaitEvent(pool="gpus"), at=2.0))
+    state.event_received(event(PlanEvent(pool="gpus", target=TARGET, plan="p"), node="", at=3.0))
+    assert [each.at for each in state.watched([]).events] == [1.0]
 
 
 def test_events_are_in_the_order_of_their_times_and_forgotten_when_read_anew() -> None:

@@ -26,7 +26,7 @@ from libs.ctl.answers import (
 )
 from libs.ctl.node_answers import node_answer
 from libs.ctl.views.audit import audit_view
-from libs.ctl.views.events import Changes, event_line
+from libs.ctl.views.events import ChangedLines, FollowedEvents, event_line
 from libs.ctl.views.gpus import gpus_view
 from libs.ctl.views.node import node_view
 from libs.ctl.views.status import node_note, status_view
@@ -425,17 +425,28 @@ def test_a_long_event_goes_on_below_itself_where_there_is_room() -> None:
     assert text(event_line(event), 40).splitlines()[1].startswith("begins")
 
 
-def changes(*events: tuple[float, str, str]) -> list[str]:
+def changes(*events: tuple[float, str, str], node: str = "n") -> list[str]:
     """Return what is told of events at seconds from NOW, of a kind, with a message."""
-    told = Changes()
+    return joined(*((at, node, kind, message) for at, kind, message in events))
+
+
+def joined(*events: tuple[float, str, str, str], now: float = 1000.0) -> list[str]:
+    """Return what is told of events at seconds from NOW, of a node and a kind, with a message."""
+    told = ChangedLines()
     lines = [
         line.message
-        for at, kind, message in events
+        for at, node, kind, message in events
         for line in told.of(
-            EventLine(at=NOW + at, writer="w", node="n", kind=kind, message=f"n: {message}")
+            EventLine(
+                at=NOW + at,
+                writer="w",
+                node=node,
+                kind=kind,
+                message=f"{node}: {message}" if kind == "wait" else message,
+            )
         )
     ]
-    return [*lines, *(line.message for line in told.rest())]
+    return [*lines, *(line.message for line in told.rest(NOW + now))]
 
 
 def test_changes_are_steps_and_the_waits_that_lasted() -> None:
@@ -451,9 +462,9 @@ def test_changes_are_steps_and_the_waits_that_lasted() -> None:
         (80.0, "evidence", "driver 580 is proven"),
         (90.0, "wait", "the node is held"),
     ) == [
-        "n: upgrade begins",
+        "upgrade begins",
         "n: waited 1 min for jobs",
-        "n: driver 580 is proven",
+        "driver 580 is proven",
         "n: still waits: the node is held",
     ]
 
@@ -464,6 +475,70 @@ def test_a_wait_that_is_told_again_while_it_lasts_is_one_change() -> None:
         (300.0, "wait", "still waits: waiting for pods to leave"),
         (360.0, "wait", "no longer waiting"),
     ) == ["n: waited 6 min for pods to leave"]
+
+
+def test_the_same_of_several_nodes_is_one_line() -> None:
+    nodes = [f"node-{number}" for number in (2, 10, 1)]
+    assert joined(
+        *((0.0, node, "wait", "waiting for its turn") for node in nodes),
+        (14.0, "node-2", "wait", "no longer waiting"),
+        (15.0, "node-1", "wait", "no longer waiting"),
+        (15.0, "node-2", "step", "upgrade begins"),
+        (16.0, "node-10", "wait", "no longer waiting"),
+        (16.0, "node-1", "step", "upgrade begins"),
+        (16.0, "node-10", "step", "upgrade begins"),
+        (90.0, "node-10", "step", "upgrade begins"),
+    ) == [
+        "node-1, node-2, node-10: waited 14 s to 16 s for its turn",
+        "node-1, node-2, node-10: upgrade begins",
+        "upgrade begins",
+    ]
+    many = [(0.0, f"node-{number}", "step", "upgrade begins") for number in range(1, 9)]
+    assert joined(*many) == ["node-1, node-2, node-3, node-4, node-5 and 3 more: upgrade begins"]
+
+
+def test_no_line_is_moved_before_another_of_its_node_or_of_a_pool() -> None:
+    assert joined(
+        (0.0, "a", "step", "begins"),
+        (1.0, "b", "step", "stops"),
+        (2.0, "b", "step", "begins"),
+    ) == ["begins", "stops", "begins"]
+    assert joined(
+        (0.0, "a", "step", "begins"),
+        (1.0, "", "rollout", "gpus: halted"),
+        (2.0, "b", "step", "begins"),
+    ) == ["begins", "gpus: halted", "begins"]
+
+
+def test_waits_that_have_only_begun_and_plans_that_were_asked_for_are_no_changes() -> None:
+    assert joined(
+        (0.0, "", "plan", "gpus: a plan was asked for"),
+        (0.0, "a", "wait", "waiting for jobs"),
+        (5.0, "b", "wait", "waiting for jobs"),
+        (11.0, "c", "wait", "waiting for jobs"),
+        now=16.0,
+    ) == ["a, b: still waits for jobs"]
+
+
+def test_the_end_of_a_wait_is_not_told_after_the_step_that_ended_it() -> None:
+    followed = FollowedEvents()
+    told = [
+        message
+        for kind, message in (
+            ("wait", "n: waiting for validation"),
+            ("step", "back in service"),
+            ("wait", "n: no longer waiting"),
+            ("wait", "n: waiting for jobs"),
+            ("wait", "n: no longer waiting"),
+        )
+        if followed.is_told(EventLine(at=NOW, writer="w", node="n", kind=kind, message=message))
+    ]
+    assert told == [
+        "n: waiting for validation",
+        "back in service",
+        "n: waiting for jobs",
+        "n: no longer waiting",
+    ]
 
 
 def test_the_audit_is_a_table_on_a_screen_of_80_columns() -> None:

@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.node import UpgradeState
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
 from libs.ctl.views.status import node_note
-from libs.ctl.watch.fleet import Kind, WatchedNode
+from libs.ctl.watch.fleet import Kind, Wait, WatchedNode
 
 MORE_COLUMNS: Final = "»"
 """Ends a table's head whose other columns need a wider terminal."""
@@ -47,6 +47,35 @@ class Column(msgspec.Struct, frozen=True):
     right: bool = False
 
 
+_AWAITED: Final = frozenset(
+    {
+        WaitCode.BUDGET,
+        WaitCode.PROOF,
+        WaitCode.BACK_OFF,
+        WaitCode.PREFLIGHT,
+        WaitCode.JOBS,
+        WaitCode.EVICTION,
+        WaitCode.PDB,
+        WaitCode.OPERANDS,
+        WaitCode.QUIESCE,
+        WaitCode.OLD_DRIVER,
+        WaitCode.UNLOAD,
+        WaitCode.GATE,
+        WaitCode.DRIVER_START,
+        WaitCode.VALIDATION,
+        WaitCode.MIG,
+        WaitCode.REBOOT,
+        WaitCode.BUS,
+    }
+)
+"""Codes that name what a node waits for; the others say how it is."""
+_BRAKED: Final = re.compile(r"Rollout \S+ is (\w+(?: by .+?)?) \(spec\.brake: \w+\)(?:: (.*))?")
+"""How the scheduler says that the brake holds a pool."""
+_BY_KEY: Final = (
+    (re.compile(r"by (setting )?spec\.brake of the Rollout( to None)?"), "by key r"),
+    (re.compile(r"by (setting )?spec\.release of the Rollout"), "by key l"),
+)
+"""How the scheduler says it that a brake or a halt is ended, and how it is in this view."""
 _HOW: Final = re.compile("[;,]| that ")
 _ARTICLE: Final = re.compile("^(an?|the) ")
 
@@ -168,10 +197,24 @@ def step_bar(node: WatchedNode, now: float) -> str:
 def _reason(node: WatchedNode) -> str:
     """Return what the node waits for, otherwise what is done on it or special about it."""
     if node.wait is not None:
-        return f"{node.wait.code}: {node.wait.detail}"
+        return ": ".join(_told(node.wait))
     if node.kind is Kind.IN_FLIGHT and node.command:
         return node.command
     return node_note(node.row)
+
+
+def _told(wait: Wait) -> tuple[str, ...]:
+    """Return what a node waits for, or how it is, and why; of a brake, who set it instead."""
+    if braked := _BRAKED.fullmatch(wait.detail):
+        return tuple(filter(None, braked.groups()))
+    return wait.code, wait.detail
+
+
+def _by_key(who: str) -> str:
+    """Return who can end a wait, with the key for it in place of the field that it writes."""
+    for field, key in _BY_KEY:
+        who = field.sub(key, who)
+    return who
 
 
 def detail_lines(node: WatchedNode | None, *, now: float, width: int) -> list[Line]:
@@ -197,7 +240,10 @@ def detail_lines(node: WatchedNode | None, *, now: float, width: int) -> list[Li
         second, third = (done if node.command else "", "")
     else:
         until = "" if wait.until is None else f", at most {duration(wait.until - now)} more"
-        second = f"waits for {wait.code} for {duration(now - wait.since)}{until}: {wait.detail}"
-        third = f"ended by: {wait.who or 'time alone'}"
+        state, *why = _told(wait)
+        waits = "waits for " if wait.code in _AWAITED else ""
+        lasts = f"{waits}{state} for {duration(now - wait.since)}{until}"
+        second = ": ".join((lasts, *why))
+        third = f"ended by: {_by_key(wait.who) or 'time alone'}"
     texts = ([Span(f"  {each}" if each else "")] for each in (second, third))
     return [fit(first, width), *(fit(each, width) for each in texts)]

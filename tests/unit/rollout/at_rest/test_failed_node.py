@@ -108,6 +108,15 @@ def test_retries_are_limited_by_the_strategy(attempts: int, retries: int, again:
     assert isinstance(outcome, Step) is again
 
 
+def test_a_retry_names_the_failure_without_its_details_which_were_told_with_it() -> None:
+    node = with_record(failed(), cause="driver-start: it restarted 3 times (code 1, and its log)")
+    outcome = step_at_rest(node, replace(pool(), strategy=StrategySpec(retries=1)), instant())
+    assert isinstance(outcome, Step)
+    assert outcome.because == (
+        "automatic retry after a failure (driver-start: it restarted 3 times)"
+    )
+
+
 def test_a_halted_target_is_not_retried() -> None:
     outcome = wait_of(step_at_rest(failed(), HALTED, instant()))
     assert outcome.code == "failed"
