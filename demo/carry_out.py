@@ -130,7 +130,7 @@ class ScenarioActions:
     async def _release(self, name: str, pool: str, seen: Observed) -> None:
         status = seen.pools[name].status
         failures = len(status.targets[status.target].failed)
-        command = f"sluice upgrade release {status.version} --failures {failures} --pool {pool}"
+        command = f"sluice upgrade release {status.version} {pool} --failures {failures}"
         self._tell(f"{command} --reason '{_RELEASED_BECAUSE}'")
         self.done["release", name] = f"{failures} failures of {status.target}"
         edit = release_edit(pool, status, failures)

@@ -90,7 +90,7 @@ def _halted(pool: str, status: RolloutStatus) -> str:
     """Return that the end of a brake does not end a halt, if there is one."""
     if status.phase is not RolloutPhase.HALTED:
         return ""
-    driver, release = status.version, f"sluice upgrade release {status.version} --pool {pool}"
+    driver, release = status.version, f"sluice upgrade release {status.version} {pool}"
     return f", but driver {driver} is halted: no node starts on it until `{release}`"
 
 

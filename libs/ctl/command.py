@@ -90,11 +90,27 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     verbs.register(app)
     program = "kubectl sluice" if Path(sys.argv[0]).name == "kubectl-sluice" else "sluice"
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(list(sys.argv[1:] if arguments is None else arguments), prog_name=program)
+        code = app(given, prog_name=program, standalone_mode=False)
     except SystemExit as exited:
-        return exited.code if isinstance(exited.code, int) else ExitCode.DONE
-    return ExitCode.DONE
+        code = exited.code
+    except typer.TyperException as error:
+        return _wrong_arguments(error, program)
+    return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _wrong_arguments(error: typer.TyperException, program: str) -> int:
+    """Tell in one line what is wrong with the arguments; without any, what there is."""
+    text = error.format_message()
+    if text.startswith("Usage: "):
+        print(text, file=sys.stderr)
+        return error.exit_code
+    text = text.removeprefix("Invalid value: ").rstrip(".")
+    context = getattr(error, "ctx", None)
+    command = program if context is None else context.command_path
+    problem = f"{text[:1].lower()}{text[1:]}; `{command} -h` tells what may be written"
+    return _fail(problem, ExitCode(error.exit_code))
 
 
 def _fail(problem: str, code: ExitCode) -> int:

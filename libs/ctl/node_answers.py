@@ -98,7 +98,7 @@ def ending_command(
         return ""
     if target := _halted_target(why, status):
         version, failures = version_name(target, versions), len(status.targets[target].failed)
-        return f"sluice upgrade release {version} --failures {failures} --pool {why.pool}"
+        return f"sluice upgrade release {version} {why.pool} --failures {failures}"
     return f"sluice upgrade retry {why.node}" if code is WaitCode.FAILED else ""
 
 

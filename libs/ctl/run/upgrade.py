@@ -157,7 +157,7 @@ def choose_halted(halted: Sequence[Halted], version: str, *, pool: str, target: 
             ExitCode.NOT_FOUND,
             f"{version} is not halted{f' in {pool}' if pool else ''}; halted: {known or 'none'}",
         )
-    listed = "; ".join(f"--pool {each}" for each in chosen or found)
+    listed = "; ".join(map(str, chosen or found))
     problem = "is several targets" if chosen else f"has no target {target!r}"
     raise Failure(ExitCode.WRONG_ARGUMENTS, f"{version} {problem}; choose one: {listed}")
 

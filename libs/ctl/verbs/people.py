@@ -8,6 +8,8 @@ from libs.ctl.command import verb
 from libs.ctl.options import Access
 
 Pool = Annotated[str, typer.Argument(metavar="[POOL]", help="By default the only one.")]
+PoolOption = Annotated[str, typer.Option("--pool", hidden=True)]
+"""The same as POOL, for those who write it as an option."""
 Every = Annotated[bool, typer.Option("--all", help="All pools.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask what happens to nodes.")]
 Reason = Annotated[str, typer.Option(help="Why, for others to read.")]
@@ -46,6 +48,8 @@ def start(
     access: Access,
     version: Annotated[str, typer.Argument(metavar="VERSION", help="Driver to upgrade to.")],
     pool: Pool = "",
+    *,
+    pool_option: PoolOption = "",
     yes: Yes = False,
 ) -> None:
     """Make a pool's policy want another driver version.
@@ -55,10 +59,17 @@ def start(
     """
     from libs.ctl.run import driver_version
 
-    driver_version.start(access, version, pool=pool, yes=yes)
+    driver_version.start(access, version, pool=_one_pool(pool, pool_option), yes=yes)
 
 
-def pause(access: Access, pool: Pool = "", every: Every = False, reason: Reason = "") -> None:
+def pause(
+    access: Access,
+    pool: Pool = "",
+    *,
+    pool_option: PoolOption = "",
+    every: Every = False,
+    reason: Reason = "",
+) -> None:
     """Start no more nodes; nodes in flight finish.
 
     \b
@@ -67,11 +78,18 @@ def pause(access: Access, pool: Pool = "", every: Every = False, reason: Reason 
     from libs.contracts.rollout import Brake
     from libs.ctl.run.upgrade import set_brake
 
+    pool = _one_pool(pool, pool_option)
     set_brake(access, pool, Brake.PAUSE, reason=reason, every=every, yes=True)
 
 
 def resume(
-    access: Access, pool: Pool = "", every: Every = False, reason: Reason = "", yes: Yes = False
+    access: Access,
+    pool: Pool = "",
+    *,
+    pool_option: PoolOption = "",
+    every: Every = False,
+    reason: Reason = "",
+    yes: Yes = False,
 ) -> None:
     """End a pause or a freeze: nodes start again within the budget.
 
@@ -81,10 +99,18 @@ def resume(
     from libs.contracts.rollout import Brake
     from libs.ctl.run.upgrade import set_brake
 
+    pool = _one_pool(pool, pool_option)
     set_brake(access, pool, Brake.NONE, reason=reason, every=every, yes=yes)
 
 
-def freeze(access: Access, pool: Pool = "", every: Every = False, reason: Reason = "") -> None:
+def freeze(
+    access: Access,
+    pool: Pool = "",
+    *,
+    pool_option: PoolOption = "",
+    every: Every = False,
+    reason: Reason = "",
+) -> None:
     """Let no node move, not even those in flight; timeouts stop.
 
     \b
@@ -93,12 +119,17 @@ def freeze(access: Access, pool: Pool = "", every: Every = False, reason: Reason
     from libs.contracts.rollout import Brake
     from libs.ctl.run.upgrade import set_brake
 
+    pool = _one_pool(pool, pool_option)
     set_brake(access, pool, Brake.FREEZE, reason=reason, every=every, yes=True)
 
 
 def release(
     access: Access,
     version: Annotated[str, typer.Argument(metavar="VERSION", help="Driver that is halted.")],
+    pool: Annotated[
+        str,
+        typer.Argument(metavar="[POOL]", help="Where several pools have the version."),
+    ] = "",
     failures: Annotated[
         int | None,
         typer.Option(
@@ -106,7 +137,7 @@ def release(
         ),
     ] = None,
     *,
-    pool: Annotated[str, typer.Option(help="Where several pools have the version.")] = "",
+    pool_option: PoolOption = "",
     target: Annotated[str, typer.Option(help="Where the version is several targets.")] = "",
     reason: Reason = "",
     yes: Yes = False,
@@ -122,7 +153,7 @@ def release(
         access,
         version,
         failures=failures,
-        pool=pool,
+        pool=_one_pool(pool, pool_option),
         target=target,
         reason=reason,
         yes=yes,
@@ -200,6 +231,13 @@ def give_back(access: Access, nodes: Nodes, yes: Yes = False) -> None:
     from libs.ctl.run import lease
 
     lease.give_back(access, nodes, yes=yes)
+
+
+def _one_pool(pool: str, option: str) -> str:
+    """Return the pool that is named, as POOL or as --pool."""
+    if pool and option and pool != option:
+        raise typer.BadParameter(f"{pool} and --pool {option} are two pools: name one")
+    return pool or option
 
 
 def _edit(access: Access, action: str, nodes: list[str], *, yes: bool) -> None:

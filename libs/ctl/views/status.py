@@ -114,7 +114,7 @@ def _above_limit(pool: Pool, nodes: Iterable[NodeRow]) -> Iterator[RenderableTyp
 def _release(pool: Pool) -> str:
     if pool.phase != RolloutPhase.HALTED or not pool.version:
         return ""
-    return f"; `sluice upgrade release {pool.version} --pool {pool.name}` accepts that"
+    return f"; `sluice upgrade release {pool.version} {pool.name}` accepts that"
 
 
 def is_told_by_brake(pool: Pool) -> bool:

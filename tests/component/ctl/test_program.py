@@ -84,7 +84,8 @@ def test_the_help_lists_all_verbs_and_exit_codes() -> None:
 def test_wrong_arguments_end_with_2(arguments: tuple[str, ...]) -> None:
     ended = run_command(*arguments)
     assert (ended.code, ended.out) == (2, "")
-    assert "Error: " in ended.err
+    assert ended.err.startswith("sluice: ")
+    assert ended.err.count("\n") == 1
 
 
 def test_the_short_option_for_help_is_there_for_each_verb() -> None:

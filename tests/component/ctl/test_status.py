@@ -152,16 +152,16 @@ async def test_why_tells_the_wait_and_who_can_end_it(world: World) -> None:
             WaitCode.HALTED,
             "None",
             (
-                f"an administrator, by `sluice upgrade release {NEW_VERSION} --failures 2 --pool"
-                f" {POOL}`; the author of the policy, by another driver"
+                f"an administrator, by `sluice upgrade release {NEW_VERSION} {POOL} --failures"
+                f" 2`; the author of the policy, by another driver"
             ),
         ),
         (
             WaitCode.FAILED,
             "None",
             (
-                f"an administrator, by `sluice upgrade release {NEW_VERSION} --failures 2 --pool"
-                f" {POOL}` and then a retry; the author of the policy, by another driver"
+                f"an administrator, by `sluice upgrade release {NEW_VERSION} {POOL} --failures"
+                f" 2` and then a retry; the author of the policy, by another driver"
             ),
         ),
     ],

@@ -132,6 +132,44 @@ async def test_the_pool_of_a_version_has_to_be_clear(world: World) -> None:
     assert POOL in unknown.err
 
 
+async def test_a_pool_is_named_after_the_version_or_as_an_option(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    await world.add_rollout(**halted("u1"))
+    for pool in ((POOL,), ("--pool", POOL), (POOL, "--pool", POOL)):
+        for verb in (("start", NEW_VERSION), ("release", NEW_VERSION), ("freeze",), ("resume",)):
+            options = () if verb == ("freeze",) else ("--yes",)
+            ended = await world.run("upgrade", *verb, *pool, *options)
+            assert (ended.code, ended.err) == (ExitCode.DONE, "")
+    two = await world.run("upgrade", "pause", POOL, "--pool", OTHER_POOL)
+    assert two.code == ExitCode.WRONG_ARGUMENTS
+    assert f"{POOL} and --pool {OTHER_POOL} are two pools: name one; " in two.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("upgrade", "start"), "missing argument 'VERSION'; `sluice upgrade start -h` tells"),
+        (("status", "--nonsense"), "no such option: --nonsense; `sluice status -h` tells"),
+        (("nonsense",), "no such command 'nonsense'; `sluice -h` tells"),
+        (("events", "-o", "x"), "invalid value for '--output' / '-o': 'x' is not one of"),
+    ],
+)
+async def test_wrong_arguments_are_told_in_one_line(
+    world: World, arguments: tuple[str, ...], said: str
+) -> None:
+    ended = await world.run(*arguments)
+    assert (ended.code, ended.out) == (ExitCode.WRONG_ARGUMENTS, "")
+    assert ended.err.startswith(f"sluice: {said}")
+    assert ended.err.count("\n") == 1
+
+
+async def test_without_a_verb_all_are_listed(world: World) -> None:
+    ended = await world.run("lease")
+    assert ended.code == ExitCode.WRONG_ARGUMENTS
+    assert ended.err.startswith("Usage: ")
+    assert "  take " in ended.err
+
+
 async def test_what_drains_nodes_needs_a_confirmation(world: World) -> None:
     await world.add_rollout(**rollout_status())
     await world.run("upgrade", "pause")
@@ -206,8 +244,8 @@ async def test_a_version_of_several_targets_is_listed_to_choose_from(world: Worl
     await world.add_rollout(OTHER_POOL, **{**status, "target": OTHER, "targets": targets})
     ended = await world.run("upgrade", "release", NEW_VERSION, "--yes")
     assert ended.code == ExitCode.WRONG_ARGUMENTS
-    assert f"--pool {POOL} --target {NEW[:8]} (1 node failed)" in ended.err
-    assert f"--pool {OTHER_POOL} --target {OTHER[:8]} (1 node failed)" in ended.err
+    assert f"one: {POOL} --target {NEW[:8]} (1 node failed)" in ended.err
+    assert f"; {OTHER_POOL} --target {OTHER[:8]} (1 node failed)" in ended.err
     chosen = await world.run("upgrade", "release", NEW_VERSION, "--target", OTHER[:8], "--yes")
     assert chosen.code == ExitCode.DONE
     assert (await world.rollout(OTHER_POOL))["spec"]["release"]["target"] == OTHER

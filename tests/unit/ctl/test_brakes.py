@@ -58,7 +58,7 @@ def test_the_end_of_a_brake_does_not_promise_to_end_a_halt() -> None:
     status = RolloutStatus(phase=RolloutPhase.HALTED, version="580.95.05")
     halt = (
         ", but driver 580.95.05 is halted: no node starts on it until"
-        " `sluice upgrade release 580.95.05 --pool gpus`"
+        " `sluice upgrade release 580.95.05 gpus`"
     )
     for spec, told in (
         (paused, f"goes on{halt}; ended: the pause"),

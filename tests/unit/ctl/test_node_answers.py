@@ -33,7 +33,7 @@ WANTED = RolloutStatus(target=NEW, targets={OLD: PROVEN, NEW: HALTED})
 def test_a_halt_is_ended_for_the_driver_that_is_halted_whatever_the_node_had_last(
     last: str,
 ) -> None:
-    release = "sluice upgrade release 580 --failures 2 --pool gpus"
+    release = "sluice upgrade release 580 gpus --failures 2"
     assert command(WaitCode.HALTED, WANTED, last=last) == release
     two = RolloutStatus(target=OTHER, targets={NEW: HALTED, OTHER: HALTED})
     assert command(WaitCode.HALTED, two, detail=f"target {NEW} is halted", last=last) == release

@@ -87,7 +87,7 @@ gpus  580.95.05  Halted  3/12          1       2
   gpus brake: Pause, set by alice 5 min ago: bad driver; `sluice upgrade resume
   gpus` ends it
   gpus Halted: two nodes failed validation on node-1 and on node-2 �[31m;
-  `sluice upgrade release 580.95.05 --pool gpus` accepts that
+  `sluice upgrade release 580.95.05 gpus` accepts that
   gpus waits: 4 halted, 2 budget
   gpus budget: 2 of at most 2 nodes are unavailable: node-2, node-3
   gpus GPUs: 1 node has a GPU that no container can have
@@ -115,7 +115,7 @@ gpus
   gpus Halted: two nodes failed
   validation on node-1 and on node-2
   �[31m; `sluice upgrade release
-  580.95.05 --pool gpus` accepts that
+  580.95.05 gpus` accepts that
   gpus waits: 4 halted, 2 budget
   gpus budget: 2 of at most 2 nodes are
   unavailable: node-2, node-3
