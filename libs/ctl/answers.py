@@ -91,6 +91,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[Source, ...]
     held: tuple[HeldNode, ...] = ()
     """Nodes that people have; without the scheduler, of the nodes above only."""
+    exit_code: int = 0
+    """What it means that Kubernetes gave only a part, or nothing; 0: it gave all."""
 
 
 class NodeFact(msgspec.Struct, frozen=True, kw_only=True):

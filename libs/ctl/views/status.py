@@ -41,7 +41,7 @@ _NODES = (
 def status_view(status: Status, *, now: float, width: int, wide: bool = False) -> RenderableType:
     """Return pools, their remarks, the nodes to look at, and the sources."""
     parts: list[RenderableType] = []
-    if not status.pools:
+    if not status.pools and not status.exit_code:
         parts.append(line("There is no pool: no policy selects a node with GPUs."))
     parts.append(listing(_POOLS, map(_pool_row, status.pools), width=width, wide=wide))
     for pool in status.pools:

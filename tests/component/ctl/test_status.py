@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from demo.admin import path_of
@@ -127,9 +128,44 @@ async def test_status_comes_from_the_scheduler_while_kubernetes_is_away(world: W
     await answered(world)
     world.server.faults.add(Fault(effect=RefuseRequest(503), user=PERSON))
     ended = await world.run("status")
-    assert ended.code == ExitCode.DONE
+    assert (ended.code, ended.err) == (ExitCode.NOT_REACHABLE, "")
     assert "pools and waits: from scheduler scheduler-1" in ended.out
     assert "nodes: not from Kubernetes" in ended.out
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_status_shows_what_one_may_read_and_names_the_rest(world: World, asks: bool) -> None:
+    if asks:
+        await answered(world)
+    world.server.faults.add(Fault(effect=RefuseRequest(403), kind="Node", user=PERSON))
+    ended = await world.run("status")
+    assert (ended.code, ended.err) == (ExitCode.NOT_ALLOWED, "")
+    assert f"{POOL}  {NEW_VERSION}" in ended.out
+    assert "pools: from Kubernetes (http" in ended.out
+    assert "nodes: not from Kubernetes (http" in ended.out
+    json = await world.run("status", "-o", "json")
+    assert json.code == ExitCode.NOT_ALLOWED
+    assert msgspec.json.decode(json.out)["exit_code"] == ExitCode.NOT_ALLOWED
+
+    world.server.faults.clear()
+    world.server.faults.add(Fault(effect=RefuseRequest(403), kind="Rollout", user=PERSON))
+    ended = await world.run("status")
+    assert (ended.code, ended.err) == (ExitCode.NOT_ALLOWED, "")
+    assert "node-2" in ended.out
+    assert "no pool" not in ended.out
+    assert (POOL in ended.out) is asks
+    assert "nodes: from Kubernetes (http" in ended.out
+    assert "pools: not from Kubernetes (http" in ended.out
+    assert (await world.run("status", "node-2")).code == ExitCode.DONE
+    unknown = await world.run("status", "node-9")
+    code = ExitCode.NOT_FOUND if asks else ExitCode.NOT_ALLOWED
+    assert (unknown.code, unknown.err.count("\n")) == (code, 1)
+
+
+async def test_status_without_the_right_to_anything_is_one_line(world: World) -> None:
+    world.server.faults.add(Fault(effect=RefuseRequest(403), verbs=("list",), user=PERSON))
+    ended = await world.run("status")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (ExitCode.NOT_ALLOWED, "", 1)
 
 
 async def test_why_tells_the_wait_and_who_can_end_it(world: World) -> None:
