@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from libs.contracts.message import Message
-from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState, WaitCode
+from libs.contracts.node import (
+    DRIVER_LABEL,
+    MIG_STATE_LABEL,
+    STATE_LABEL,
+    MigState,
+    UpgradeState,
+    WaitCode,
+)
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
 from libs.contracts.rollout import GROUP
 from libs.ctl import answers, node_answers
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
 
 _NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
+_UNDIVIDED = f"{STATE_LABEL},{MIG_STATE_LABEL},{MIG_STATE_LABEL}!={MigState.SUCCESS.value}"
 _CORDONED = "spec.unschedulable=true"
 _LAST_EVENTS = 10
 _OF_ROLLOUT = (WaitCode.PAUSED, WaitCode.FROZEN, WaitCode.HALTED, WaitCode.FAILED)
@@ -142,13 +150,14 @@ async def _status(
 
 
 async def _rows(cluster: Cluster, pool: str) -> list[NodeRow]:
-    """Return the nodes that are not done or are cordoned; for a pool, all that have a state."""
-    listed, cordoned = await asyncio.gather(
+    """Return the nodes with something to tell; for a pool, all that have a state."""
+    listed, undivided, cordoned = await asyncio.gather(
         cluster.list(LISTED_NODES, labels=STATE_LABEL if pool else _NOT_DONE),
+        cluster.list(LISTED_NODES, labels=_UNDIVIDED),
         cluster.list(LISTED_NODES, labels=STATE_LABEL, fields=_CORDONED),
     )
     is_cordoned = {each.metadata.name for each in cordoned}
-    found = {each.metadata.name: each for each in (*listed, *cordoned)}
+    found = {each.metadata.name: each for each in (*listed, *undivided, *cordoned)}
     return [
         answers.node_row(found[node].known_metadata(), cordoned=node in is_cordoned)
         for node in sorted(found, key=natural_order)

@@ -146,7 +146,8 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     since = "" if node.since is None else duration(now - node.since)
     # One in flight is cordoned by its operation.
     cordoned = "cordoned" if node.cordoned and not node.in_flight else ""
-    note = "; ".join(filter(None, (cordoned, node_note(node))))
+    mig = "" if node.is_divided else f"MIG {node.mig}"
+    note = "; ".join(filter(None, (cordoned, mig, node_note(node))))
     return (node.name, node.state or "none", since, node.driver, note, node.pool)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from demo.admin import path_of
 from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
+from libs.contracts.node import MIG_STATE_LABEL, RECORD_ANNOTATION, NodeRecord, WaitCode
 from libs.contracts.queries import (
     PoolStatus,
     QueryError,
@@ -106,6 +106,21 @@ async def test_status_shows_a_node_that_is_done_and_cordoned(world: World) -> No
         ("node-1", True),
         ("node-2", True),
     ]
+
+
+async def test_status_shows_a_node_that_is_done_and_not_divided_as_asked(world: World) -> None:
+    for name, state in (("node-1", "failed"), ("node-2", "success")):
+        seen = await world.kube.get(NODES, name)
+        labels = {"metadata": {"labels": {MIG_STATE_LABEL: state}}}
+        revision = seen.metadata.resource_version
+        await world.kube.merge(NODES, name, labels, resource_version=revision)
+    rows = {
+        line.split()[0]: line.split()
+        for line in (await world.run("status")).out.splitlines()
+        if line
+    }
+    assert rows["node-1"] == ["node-1", "upgrade-done", "MIG", "failed"]
+    assert "MIG" not in rows["node-2"]
 
 
 async def test_status_adds_waits_and_their_age_from_the_scheduler(world: World) -> None:
