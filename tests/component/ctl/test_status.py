@@ -279,6 +279,10 @@ async def test_each_failure_is_one_line(world: World, columns: str) -> None:
             "'soon' is no time",
         ),
         ("status", "--kubeconfig", "/none"): (ExitCode.NOT_REACHABLE, "there is no such file"),
+        ("status", "--cluster", "*"): (ExitCode.WRONG_ARGUMENTS, "--cluster: '*' cannot be"),
+        ("status", "--cluster", ""): (ExitCode.WRONG_ARGUMENTS, "--cluster: '' cannot be"),
+        ("gpus", "--cluster", "a.>"): (ExitCode.WRONG_ARGUMENTS, "--cluster: 'a.>' cannot be"),
+        ("why", "n", "--namespace", "../x"): (ExitCode.WRONG_ARGUMENTS, "--namespace: '../x'"),
     }
     for arguments, (code, text) in cases.items():
         ended = await world.run(*arguments, COLUMNS=columns)
