@@ -14,6 +14,7 @@ from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.nats.failures import ConnectFailures
 from libs.bus.port import BusError, BusMisconfigured, SubjectForbidden
 from libs.contracts.identities import Identity, Writer
+from libs.contracts.subjects import check_cluster
 from libs.runtime.fatal import Fatal
 from libs.runtime.process import Process
 from libs.runtime.service import Service
@@ -64,6 +65,7 @@ async def connect_bus(
         "nats", lambda: failures.reason or None if bus is None else bus.unready_reason()
     )
     try:
+        check_cluster(settings.cluster)
         identity = Identity(cluster=settings.cluster, writer=writer, node=settings.node)
         bus = await service.enter(
             "nats",

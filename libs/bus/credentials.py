@@ -22,6 +22,8 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     nkey_seed_file: str = ""
     token_file: str = ""
     """Read at each connect, because a projected token is renewed in place."""
+    token_name: str = ""
+    """What messages call the token; empty: by its file."""
     creds_file: str = ""
     ca_file: str = ""
     """Read at each connect, as the other files of TLS."""

@@ -27,6 +27,15 @@ class NotASubject(ValueError):
     """Raised for text that is not a subject of Sluice, or for an invalid part of one."""
 
 
+def check_cluster(name: str) -> None:
+    """Refuse what cannot be the name of one cluster: a wildcard is none."""
+    if not _TOKEN.fullmatch(name):
+        raise NotASubject(
+            f"{name[:80]!r} cannot be the name of a cluster on the bus: up to 63 of a-z, 0-9"
+            " and '-', as all of Sluice's services have it"
+        )
+
+
 def _token(field: str, value: str) -> str:
     if value == ANY or _TOKEN.fullmatch(value):
         return value

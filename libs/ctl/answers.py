@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from libs.contracts.node import (
+    MIG_STATE_LABEL,
     SKIP_LABEL,
     STATE_LABEL,
+    MigState,
     UpgradeState,
 )
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
@@ -82,15 +84,25 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     held: HeldNode | None = None
     """The lease that a person has on it, or waits for."""
     cordoned: bool = False
+    mig: str = ""
+    """How far the division is that its label asks for: a `MigState`; empty: none is asked for."""
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether its GPUs are divided as its label asks, if it does."""
+        return self.mig in ("", MigState.SUCCESS)
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[Pool, ...]
     nodes: tuple[NodeRow, ...]
-    """Of all pools, the nodes that are not done or are cordoned; of one pool, all its nodes."""
+    """Of all pools, the nodes that are not done, are cordoned, or are not divided as
+    asked; of one pool, all its nodes."""
     sources: tuple[Source, ...]
     held: tuple[HeldNode, ...] = ()
     """Nodes that people have; without the scheduler, of the nodes above only."""
+    exit_code: int = 0
+    """What it means that Kubernetes gave only a part, or nothing; 0: it gave all."""
 
 
 class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,6 +305,7 @@ def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
         in_flight=is_in_flight(metadata),
         held=held_of(metadata),
         cordoned=cordoned,
+        mig=labels.get(MIG_STATE_LABEL, ""),
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",
         operation=record.operation or "" if record else "",
@@ -319,4 +332,4 @@ def held_nodes(
 def is_settled(node: NodeRow) -> bool:
     """Whether there is nothing to tell about a node in the overview."""
     at_rest = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN)
-    return at_rest and not (node.in_flight or node.cordoned)
+    return at_rest and node.is_divided and not (node.in_flight or node.cordoned)

@@ -139,17 +139,22 @@ def _without_logs() -> Generator[None]:
 
 async def _credentials(access: Access, folder: Path) -> tuple[Credentials, str]:
     """Return credentials, and why there is no token if none could be requested."""
-    token_file, without = access.token_file, ""
+    token_file, token_name, without = access.token_file, "", ""
     if not access.has_credentials:
+        from libs.ctl.cluster import PEOPLE
+
         token, without = await _request_token(access)
         if token:
             file = folder / "token"
             file.touch(mode=0o600)
             file.write_text(token)
-            token_file = str(file)
+            token_file, token_name = str(file), f"the token that Kubernetes gave you for {PEOPLE}"
     return (
         Credentials(
-            token_file=token_file, nkey_seed_file=access.nkey_seed_file, ca_file=access.ca_file
+            token_file=token_file,
+            token_name=token_name,
+            nkey_seed_file=access.nkey_seed_file,
+            ca_file=access.ca_file,
         ),
         without,
     )

@@ -22,6 +22,7 @@ from libs.ctl.versions import DriverDaemonSet, versions_of
 from libs.kube import views
 from libs.kube.authors import COMMAND
 from libs.kube.client import Kube
+from libs.kube.config import check_addresses
 from libs.kube.connect import AuthLoader, open_transport
 from libs.kube.errors import Conflict, KubeError, NotFound, UnknownKind
 from libs.kube.http import HttpTransport, StaticToken
@@ -387,6 +388,7 @@ async def _open(access: Access) -> HttpTransport:
         logging.getLogger("kubernetes_asyncio").setLevel(logging.CRITICAL)
         given = path if access.kubeconfig else None
         return await open_transport(clock=SystemClock(), kubeconfig=given)
+    check_addresses(plain, f"kubeconfig {path}")
     auth = AuthLoader().load(plain)
     return HttpTransport(
         plain.url,

@@ -39,6 +39,7 @@ def verb(of: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable
         @wraps(function)
         def run(**given: Any) -> None:
             access = Access(**{field: given.pop(field) for field in ACCESS_OPTIONS})
+            access.check()
             try:
                 function(access, **given)
             except BrokenPipeError:

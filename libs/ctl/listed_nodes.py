@@ -7,6 +7,7 @@ import msgspec
 from libs.contracts.node import (
     LEASE_ANNOTATION,
     LEASE_CLAIM_ANNOTATION,
+    MIG_STATE_LABEL,
     RECORD_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
@@ -20,6 +21,7 @@ class _Labels(views.View, frozen=True, kw_only=True):
     state: str = msgspec.field(name=STATE_LABEL, default="")
     skip: str = msgspec.field(name=SKIP_LABEL, default="")
     version: str = msgspec.field(name=VERSION_LABEL, default="")
+    mig: str = msgspec.field(name=MIG_STATE_LABEL, default="")
 
 
 class _Annotations(views.View, frozen=True, kw_only=True):

@@ -1,11 +1,15 @@
 """The options that every verb shares: how to reach the cluster and NATS. Light to import."""
 
+import re
 from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 
-_ADDRESSES: Final = "Where to look"
+from libs.ctl.failures import ExitCode, Failure
+
+_CLUSTER: Final = "default"
+_NAMESPACE: Final = re.compile("[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,12 +21,28 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str = ""
     nkey_seed_file: str = ""
     ca_file: str = ""
-    cluster: str = "default"
+    cluster: str = _CLUSTER
 
     @property
     def has_credentials(self) -> bool:
         """Whether credentials for NATS are given."""
         return bool(self.token_file or self.nkey_seed_file)
+
+    def check(self) -> None:
+        """Refuse names that would become parts of a subject or of a path."""
+        if self.cluster != _CLUSTER:
+            from libs.contracts.subjects import check_cluster
+
+            try:
+                check_cluster(self.cluster)
+            except ValueError as error:
+                raise Failure(ExitCode.WRONG_ARGUMENTS, f"--cluster: {error}") from None
+        if self.namespace and not _NAMESPACE.fullmatch(self.namespace):
+            raise Failure(
+                ExitCode.WRONG_ARGUMENTS,
+                f"--namespace: {self.namespace[:80]!r} cannot be the name of a namespace: up to 63"
+                " of a-z, 0-9 and '-'",
+            )
 
 
 ACCESS_OPTIONS: Final[dict[str, Any]] = {

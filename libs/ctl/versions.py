@@ -7,11 +7,17 @@ from typing import Final
 from libs.contracts.node import DRIVER_LABEL
 from libs.ctl.failures import ExitCode, Failure
 from libs.kube import views
+from libs.policy.findings import printable
 
 TARGET_ANNOTATION: Final = "sluice.dev/target"
 _OS_LABEL: Final = "nvidia.com/node.os-version"
 _DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
-_VERSION: Final = re.compile(r"v?[0-9]+(\.[0-9]+)*(-[A-Za-z0-9._-]+)?|sha256:[0-9a-f]{64}")
+_LONGEST: Final = 63
+"""Characters of a version, as of a label's value; the tag of its image has the system after it."""
+_VERSION: Final = re.compile(
+    rf"(?=.{{1,{_LONGEST}}}$)v?[0-9]{{1,6}}(\.[0-9]{{1,6}})*(-[A-Za-z0-9._-]+)?"
+    r"|sha256:[0-9a-f]{64}"
+)
 """Of NVIDIA, of a branch, or with what a vendor adds (`580.95.05-grid`); or an image's digest."""
 
 
@@ -43,8 +49,8 @@ def check_version(version: str) -> None:
     if not _VERSION.fullmatch(version):
         raise Failure(
             ExitCode.WRONG_ARGUMENTS,
-            f"{version!r} cannot be a driver version: name one in digits and dots, like 580.95.05,"
-            " or a branch, like 580, if the policy uses precompiled drivers",
+            f"{printable(version)!r} cannot be a driver version: name one in digits and dots, like"
+            " 580.95.05, or a branch, like 580, if the policy uses precompiled drivers",
         )
 
 

@@ -6,9 +6,11 @@ a second). Its errors become one-line `Misconfigured` errors.
 
 import asyncio
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,8 +23,15 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 READ_TIMEOUT = 60.0
 """Seconds for a credential plugin; a person may have to log in."""
 
-_HOST = "KUBERNETES_SERVICE_HOST"
-_PORT = "KUBERNETES_SERVICE_PORT"
+_HOST_VARIABLE = "KUBERNETES_SERVICE_HOST"
+_PORT_VARIABLE = "KUBERNETES_SERVICE_PORT"
+_HOST = re.compile(rb"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?")
+"""A name, or an address without brackets."""
+_INLINE = (
+    "certificate-authority-data",
+    "client-certificate-data",
+    "client-key-data",
+)
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +44,38 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = True
     server_name: str = ""
     proxy: str = ""
+    inline: frozenset[str] = frozenset()
+    """Fields of a kubeconfig that have the content of a file, of which `*_file` names a copy."""
 
     def __repr__(self) -> str:
         return f"ClusterConfig({self.url})"
+
+
+def check_addresses(config: ClusterConfig, source: object) -> None:
+    """Raise `Misconfigured` where no request can be sent to the server or through the proxy."""
+    for field, address in (("server", config.url), ("proxy", config.proxy)):
+        if field == "server" and "@" in address:
+            why = "the address of the server has a name or a password in it; put them under `users`"
+            raise Misconfigured(str(source), why)
+        if address and (problem := _address_problem(address)):
+            example = "https://api.example:6443" if field == "server" else "http://proxy:3128"
+            raise Misconfigured(
+                str(source), f"the address of the {field} {problem}; write one like {example}"
+            )
+
+
+def _address_problem(address: str) -> str:
+    """Return what makes an address unusable."""
+    shown = address.rpartition("@")[2][:80]  # of a proxy a password may be before it
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname or "", parts.port
+        named = bool(_HOST.fullmatch(host.encode("idna"))) and port != 0
+    except ValueError:
+        return f"is {shown!r}, which names no host, or no port from 1 to 65535"
+    if parts.scheme not in ("http", "https"):
+        return f"is {shown!r}, which begins neither with https:// nor with http://"
+    return "" if named else f"is {shown!r}, which names no host"
 
 
 class ConfigSource(Protocol):
@@ -61,7 +99,7 @@ class InClusterSource:
     @staticmethod
     def is_available(environ: Mapping[str, str]) -> bool:
         """Return whether this process runs in a pod."""
-        return bool(environ.get(_HOST) and environ.get(_PORT))
+        return bool(environ.get(_HOST_VARIABLE) and environ.get(_PORT_VARIABLE))
 
     async def read(self, *, anew: bool) -> ClusterConfig:  # noqa: ARG002  (nothing is cached)
         return await asyncio.to_thread(self._read)
@@ -91,6 +129,7 @@ class KubeconfigSource:
         self._paths = paths
         self._loader: Any = None
         self._plugin = ""
+        self._inline = frozenset[str]()
 
     def __str__(self) -> str:
         return f"kubeconfig {os.pathsep.join(map(str, self._paths))}"
@@ -114,7 +153,8 @@ class KubeconfigSource:
             raise
         except Exception as error:  # the library raises anything
             raise Misconfigured(str(self), self._describe(error)) from error
-        config = _cluster_config(configuration)
+        config = msgspec.structs.replace(_cluster_config(configuration), inline=self._inline)
+        check_addresses(config, self)
         if self._plugin and not (config.token or config.cert_file):
             why = f"the plugin {self._plugin!r} returned neither a token nor a certificate"
             raise Misconfigured(str(self), why)
@@ -155,7 +195,9 @@ class KubeconfigSource:
         """
         contexts = _by_name(merged, "contexts", "context")
         named = merged.get("current-context") or ""
-        available = ", ".join(contexts) or "none"
+        available = ", ".join(contexts)
+        if not contexts:
+            raise Misconfigured(str(self), "it has no context, and so names no cluster")
         if not named:
             raise Misconfigured(str(self), f"no context is current; name one of: {available}")
         if named not in contexts:
@@ -165,7 +207,15 @@ class KubeconfigSource:
         if not (cluster and cluster.get("server")):
             why = f"the context {named!r} leads to no cluster with a server"
             raise Misconfigured(str(self), why)
-        user = _by_name(merged, "users", "user").get(context.get("user") or "") or {}
+        users, name = _by_name(merged, "users", "user"), context.get("user") or ""
+        if name and name not in users:
+            known = ", ".join(users) or "none"
+            why = f"the context {named!r} names the user {name!r}, who is not in it; users: {known}"
+            raise Misconfigured(str(self), why)
+        user = users.get(name) or {}
+        self._inline = frozenset(
+            field for field in _INLINE if cluster.get(field) or user.get(field)
+        )
         plugin: Mapping[str, Any] = user.get("exec") or {}
         self._plugin = str(plugin.get("command") or "")
 
@@ -181,6 +231,10 @@ class KubeconfigSource:
         ):
             why = (error.strerror or "").lower()
             return f"the plugin {self._plugin!r} cannot be run ({why}); install it on the PATH"
+        if isinstance(error, UnicodeDecodeError):
+            return "it, or a file that it names, is not text in UTF-8"
+        if isinstance(error, yaml.reader.ReaderError):
+            return f"it is no YAML: at position {error.position} is a character that YAML forbids"
         if isinstance(error, TimeoutError):
             source = f"the plugin {self._plugin!r}" if self._plugin else "the credential source"
             return f"{source} did not answer within {READ_TIMEOUT:g} s"

@@ -134,24 +134,39 @@ def _content(file: str) -> bytes:
 
 
 def _context(config: ClusterConfig) -> ssl.SSLContext:
+    authority = _called(config, "certificate-authority-data", f"the CA file {config.ca_file}")
     try:
         context = ssl.create_default_context(cafile=config.ca_file or None)
     except ssl.SSLError as error:
-        raise Misconfigured(f"the CA file {config.ca_file}", "it holds no certificate") from error
+        raise Misconfigured(authority, "it holds no certificate") from error
     except OSError as error:  # removed since it was read
         why = f"it cannot be read: {error.strerror}"
-        raise Misconfigured(f"the CA file {config.ca_file}", why) from error
+        raise Misconfigured(authority, why) from error
     if config.cert_file:
         try:
             context.load_cert_chain(config.cert_file, config.key_file or None)
         except (ssl.SSLError, OSError) as error:
-            pair = f"the client certificate {config.cert_file} with the key {config.key_file}"
-            why = f"they do not fit: {getattr(error, 'reason', None) or error}"
-            raise Misconfigured(pair, why) from error
+            cert = _called(config, "client-certificate-data", config.cert_file)
+            key = _called(config, "client-key-data", config.key_file)
+            pair = f"the client certificate {cert} with the key {key}"
+            raise Misconfigured(pair, _pair_problem(error)) from error
     if not config.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _pair_problem(error: OSError) -> str:
+    if not isinstance(error, ssl.SSLError):
+        return f"they cannot be read: {error.strerror}"
+    if error.reason:
+        return f"they do not fit: {error.reason.lower().replace('_', ' ')}"
+    return "they are not a certificate and its own key in PEM format"
+
+
+def _called(config: ClusterConfig, field: str, file: str) -> str:
+    """Return what a person calls a file: the field that it is a copy of, if it is one."""
+    return f"{field} of the kubeconfig" if field in config.inline else file
 
 
 REFRESH_PERIOD = 60.0

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from libs.policy.findings import Finding, quote_value
+from libs.policy.images import image_finding
 from libs.policy.kinds.common import Image
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
 
@@ -70,7 +71,9 @@ def _probes(driver: DriverBase, path: str) -> Iterator[Finding]:
 
 
 def _image(image: Image, path: str) -> Iterator[Finding]:
-    """Check that an image has all three parts, or a full path in `image`, or nothing."""
+    """Check that an image has all three parts, or a full path in `image`, or nothing, and that the
+    kubelet can take them for the name of an image.
+    """
     parts = {"repository": image.repository, "image": image.image, "version": image.version}
     missing = [name for name, value in parts.items() if not value]
     if missing and (image.repository or image.version):
@@ -83,6 +86,8 @@ def _image(image: Image, path: str) -> Iterator[Finding]:
             ),
             remedy=f"set {' and '.join(f'{path}.{name}' for name in missing)}",
         )
+    elif found := image_finding(image, path):
+        yield found
 
 
 def _needs_open_modules(version: str) -> bool:

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from libs.policy.driver_checks import MODULE_TYPE_VARIABLE
+from libs.policy.images import image_path
 from libs.policy.kinds.common import (
     ContainerSection,
     EnvVar,
@@ -15,7 +16,6 @@ from libs.policy.kinds.common import (
     Toleration,
 )
 from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
-from libs.policy.variants import image_path
 from libs.policy.wanted import (
     DEFAULT_ARGUMENTS,
     DEFAULT_PRIORITY_CLASS,

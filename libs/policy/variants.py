@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from libs.policy.findings import Finding, quote_value
+from libs.policy.images import LONGEST_TAG, image_path
 from libs.policy.kinds.common import Image
 from libs.policy.owners import NodeLabels
 from libs.policy.pool import Pools
@@ -131,16 +132,6 @@ def labels_of_key(word: str) -> Mapping[str, str]:
     return {key: value for key, value in labels.items() if value}
 
 
-def image_path(image: Image) -> str:
-    """Return the path without the variant's suffix; empty if the fields do not form one."""
-    if not image.repository and not image.version:
-        return image.image
-    if not (image.repository and image.image and image.version):
-        return ""
-    separator = "@" if image.version.startswith("sha256:") else ":"
-    return f"{image.repository}/{image.image}{separator}{image.version}"
-
-
 def variant_image(image: Image, variant: Variant) -> str | Finding:
     """Return the path for nodes of this variant, or why there is none.
 
@@ -171,4 +162,14 @@ def variant_image(image: Image, variant: Variant) -> str | Finding:
             remedy="set repository, image and version, or a full path with a tag in image",
         )
     kernel = f"-{variant.kernel}" if variant.kernel else ""
-    return f"{path}{kernel}-{variant.os_tag}"
+    suffix = f"{kernel}-{variant.os_tag}"
+    longest = LONGEST_TAG - len(suffix)
+    if len(path.rpartition(":")[2]) > longest:
+        return Finding(
+            field="version" if image.version else "image",
+            value=quote_value(path),
+            problem=f"is too long: with {suffix!r} at its end, a tag may have {LONGEST_TAG}"
+            " characters",
+            remedy=f"use a tag of at most {longest} characters",
+        )
+    return f"{path}{suffix}"

@@ -67,8 +67,9 @@ class SignIn:
         """Return why a try failed, for a refused token with what that may mean."""
         if self.is_refusal_final or not is_refusal(text):
             return text
+        name = self._credentials.token_name or f"the token in {self._credentials.token_file}"
         return (
-            f"the server refused the token in {self._credentials.token_file} ({text}): the sign-in"
+            f"the server refused {name} ({text}): the sign-in"
             f" service is away or slow, or it refused the token, which its log tells with the"
             f" reason"
         )

@@ -27,6 +27,7 @@ _SOURCES: Final = {
     "revisions": "--audit-log",
     "entries": "agents' journals (--nats)",
     "some entries": "missing or cut journals",
+    "earlier entries": "journals that begin well before the events",
     "events": "events of the bus (--nats)",
     "a run without injected faults": "a run without faults",
 }
@@ -76,7 +77,9 @@ def read_logs(logs: Sequence[Path]) -> tuple[Revision, ...]:
     except CorruptAuditLog as error:
         raise Failure(ExitCode.WRONG_ARGUMENTS, str(error)) from error
     except OSError as error:
-        raise Failure(ExitCode.NOT_FOUND, f"an audit log cannot be read: {error}") from error
+        why = (error.strerror or str(error)).lower()
+        problem = f"the audit log {error.filename} cannot be read: {why}"
+        raise Failure(ExitCode.NOT_FOUND, problem) from error
     revisions += converter.flush()
     if not revisions:
         raise Failure(
@@ -249,8 +252,10 @@ def _missing(sources: str, journals: JournalsRead, parts: Iterable[str]) -> str:
     names = [name for name in sources.split(", ") if name]
     if journals.journals:
         names = [name for name in names if name != "entries"]
-        if journals.problem or journals.unread or parts:
+        if journals.problem or journals.unread:
             names.append("some entries")
+        elif parts:
+            names.append("earlier entries")
     return "; ".join(dict.fromkeys(_SOURCES.get(name, name) for name in names))
 
 

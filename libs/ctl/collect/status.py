@@ -2,17 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from libs.contracts.message import Message
-from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState, WaitCode
+from libs.contracts.node import (
+    DRIVER_LABEL,
+    MIG_STATE_LABEL,
+    STATE_LABEL,
+    MigState,
+    UpgradeState,
+    WaitCode,
+)
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
+from libs.contracts.rollout import GROUP
 from libs.ctl import answers, node_answers
-from libs.ctl.answers import NodeAnswer, NodeFact, Source, Status
+from libs.ctl.answers import NodeAnswer, NodeFact, NodeRow, Source, Status
 from libs.ctl.cluster import Cluster, NodeEvent, Rollout, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES
@@ -23,10 +31,12 @@ if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
 
 _NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
+_UNDIVIDED = f"{STATE_LABEL},{MIG_STATE_LABEL},{MIG_STATE_LABEL}!={MigState.SUCCESS.value}"
 _CORDONED = "spec.unschedulable=true"
 _LAST_EVENTS = 10
 _OF_ROLLOUT = (WaitCode.PAUSED, WaitCode.FROZEN, WaitCode.HALTED, WaitCode.FAILED)
 _A = TypeVar("_A", bound=Message)
+T = TypeVar("T")
 
 
 async def gather_status(
@@ -40,28 +50,52 @@ async def gather_status(
         cluster = await stack.enter_async_context(open_cluster(access))
         told = asyncio.create_task(_ask(access, StatusQuery(), QueryVerb.STATUS, StatusAnswer))
         try:
-            rollouts = await cluster.rollouts()
-        except Failure as failure:
-            # An unknown kind is forbidden, rather than not found, for those without wide rights.
-            unknown = failure.code in (ExitCode.NOT_FOUND, ExitCode.NOT_ALLOWED)
-            if unknown and (observed := await _observe(cluster, name)):
-                return observed
-            return _status_without_cluster(await told, name, cluster.address, failure)
+            rollouts = await _or_failure(cluster.rollouts())
+            if isinstance(rollouts, Failure):
+                if observed := await _observe(cluster, name, rollouts):
+                    return observed
+                if rollouts.code is not ExitCode.NOT_ALLOWED:
+                    return _status_without_cluster(await told, name, cluster.address, rollouts)
         finally:
             await asyncio.wait({told})
-        pools = {rollout.metadata.name for rollout in rollouts}
         answer = told.result()
+        pools: set[str] = set()
         if isinstance(answer, StatusAnswer):
             pools |= {pool.pool for pool in answer.pools}
+        if not isinstance(rollouts, Failure):
+            pools |= {rollout.metadata.name for rollout in rollouts}
         if name and name not in pools:
+            if isinstance(rollouts, Failure) and not pools:
+                return await _node_or_pool(access, cluster, name, rollouts)
             return await _node_or_fail(access, cluster, name, sorted(pools))
         return await _status(cluster, rollouts, answer, name)
 
 
-async def _observe(cluster: Cluster, name: str) -> "ObservedStatus | ObservedNode | None":
+async def _or_failure(reading: Awaitable[T]) -> T | Failure:
+    try:
+        return await reading
+    except Failure as failure:
+        return failure
+
+
+async def _observe(
+    cluster: Cluster, name: str, failure: Failure
+) -> "ObservedStatus | ObservedNode | None":
+    """Return a GPU Operator's fleet where Rollouts cannot be read because Sluice is not there.
+
+    An unknown kind is forbidden, rather than not found, for those without wide rights.
+    """
+    if failure.code not in (ExitCode.NOT_FOUND, ExitCode.NOT_ALLOWED):
+        return None
+    if failure.code is ExitCode.NOT_ALLOWED and await _is_installed(cluster):
+        return None
     from libs.ctl.observe.gather import observe_status
 
     return await observe_status(cluster, name)
+
+
+async def _is_installed(cluster: Cluster) -> bool:
+    return await _or_failure(cluster.serves_group(GROUP)) is True
 
 
 async def gather_why(access: Access, name: str) -> "NodeAnswer | ObservedNode":
@@ -79,32 +113,63 @@ async def gather_why(access: Access, name: str) -> "NodeAnswer | ObservedNode":
 
 
 async def _status(
-    cluster: Cluster, rollouts: tuple[Rollout, ...], answer: StatusAnswer | Failure, name: str
+    cluster: Cluster,
+    rollouts: tuple[Rollout, ...] | Failure,
+    answer: StatusAnswer | Failure,
+    name: str,
 ) -> Status:
-    versions = await cluster.versions(rollouts)
-    listed, cordoned = await asyncio.gather(
-        cluster.list(LISTED_NODES, labels=STATE_LABEL if name else _NOT_DONE),
-        cluster.list(LISTED_NODES, labels=STATE_LABEL, fields=_CORDONED),
-    )
-    is_cordoned = {each.metadata.name for each in cordoned}
-    found = {each.metadata.name: each for each in (*listed, *cordoned)}
-    rows = [
-        answers.node_row(found[node].known_metadata(), cordoned=node in is_cordoned)
-        for node in sorted(found, key=natural_order)
-    ]
-    chosen = [row for row in rows if not name or row.pool == name]
+    """Return what can be read of pools and of nodes; fail if that is nothing."""
     told = answer if isinstance(answer, StatusAnswer) else None
+    nodes = await _or_failure(_rows(cluster, name))
+    lacking = {"pools": rollouts, "nodes": nodes}
+    failures = {gives: each for gives, each in lacking.items() if isinstance(each, Failure)}
+    if len(failures) == len(lacking) and told is None:
+        raise failures["pools"]
+    known = () if isinstance(rollouts, Failure) else rollouts
+    versions = await cluster.versions(known)
+    rows = () if isinstance(nodes, Failure) else nodes
+    chosen = [row for row in rows if not name or row.pool == name]
     pools = answers.with_waits(
-        (answers.pool_of(each.metadata, each.spec, each.status, versions) for each in rollouts),
+        (answers.pool_of(each.metadata, each.spec, each.status, versions) for each in known),
         told,
         versions,
     )
+    given = " and ".join(gives for gives in lacking if gives not in failures)
+    by_scheduler = "pools and waits" if "pools" in failures else "waits"
     return Status(
         pools=tuple(pool for pool in pools if name in ("", pool.name)),
         nodes=tuple(row for row in chosen if name or not answers.is_settled(row)),
-        sources=(_kubernetes(cluster, "pools and nodes"), _scheduler(answer)),
+        sources=(
+            *((_kubernetes(cluster, given),) if given else ()),
+            *(_missing(cluster.address, gives, each) for gives, each in failures.items()),
+            _scheduler(answer, by_scheduler),
+        ),
         held=answers.held_nodes(chosen, told, name),
+        exit_code=_exit_code(failures.values()),
     )
+
+
+async def _rows(cluster: Cluster, pool: str) -> list[NodeRow]:
+    """Return the nodes with something to tell; for a pool, all that have a state."""
+    listed, undivided, cordoned = await asyncio.gather(
+        cluster.list(LISTED_NODES, labels=STATE_LABEL if pool else _NOT_DONE),
+        cluster.list(LISTED_NODES, labels=_UNDIVIDED),
+        cluster.list(LISTED_NODES, labels=STATE_LABEL, fields=_CORDONED),
+    )
+    is_cordoned = {each.metadata.name for each in cordoned}
+    found = {each.metadata.name: each for each in (*listed, *undivided, *cordoned)}
+    return [
+        answers.node_row(found[node].known_metadata(), cordoned=node in is_cordoned)
+        for node in sorted(found, key=natural_order)
+    ]
+
+
+def _exit_code(failures: Iterable[Failure]) -> int:
+    return next((int(each.code) for each in failures), int(ExitCode.DONE))
+
+
+def _missing(address: str, gives: str, failure: Failure) -> Source:
+    return Source(name=f"Kubernetes ({address})", gives=gives, problem=str(failure))
 
 
 def _status_without_cluster(
@@ -118,13 +183,23 @@ def _status_without_cluster(
     )
     if name and not pools:
         raise failure
-    problem = Source(name=f"Kubernetes ({url})", gives="nodes", problem=str(failure))
     return Status(
         pools=pools,
         nodes=(),
-        sources=(_scheduler(answer, "pools and waits"), problem),
+        sources=(_scheduler(answer, "pools and waits"), _missing(url, "nodes", failure)),
         held=answers.held_nodes((), answer, name),
+        exit_code=failure.code,
     )
+
+
+async def _node_or_pool(
+    access: Access, cluster: Cluster, name: str, failure: Failure
+) -> NodeAnswer:
+    """Return the node of this name; fail where it might be a pool, which cannot be read."""
+    try:
+        return await _node(access, cluster, name)
+    except Failure as of_node:
+        raise (failure if of_node.code is ExitCode.NOT_FOUND else of_node) from None
 
 
 async def _node_or_fail(
@@ -145,7 +220,7 @@ async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     told = asyncio.create_task(_ask(access, WhyQuery(node=name), QueryVerb.WHY, WhyAnswer))
     try:
         node = await cluster.node(name)
-        events, lacking = await _node_events(cluster, name)
+        events, lacking = await _or_source(cluster, "Events", cluster.node_events(name))
     finally:
         await asyncio.wait({told})
     answer = told.result()
@@ -154,7 +229,8 @@ async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     ended_by = ""
     by_rollout = why is not None and why.wait is not None and why.wait.code in _OF_ROLLOUT
     if by_rollout or (why and node_answers.has_digest(why)) or any(map(_names_digest, facts)):
-        rollouts = await cluster.rollouts()
+        rollouts, unread = await _or_source(cluster, "the pool", cluster.rollouts())
+        lacking += unread
         versions = await cluster.versions(rollouts)
         ended_by = _ended_by(why, rollouts, versions) if why is not None else ""
         why = why and node_answers.with_versions(why, versions)
@@ -180,19 +256,16 @@ def _ended_by(why: WhyAnswer, rollouts: Iterable[Rollout], versions: Mapping[str
     return node_answers.ending_command(why, rollout.spec, rollout.status, versions)
 
 
-async def _node_events(
-    cluster: Cluster, name: str
-) -> tuple[tuple[NodeEvent, ...], tuple[Source, ...]]:
-    """Return the Events about a node, and why there are none where the user may not read them."""
+async def _or_source(
+    cluster: Cluster, gives: str, reading: Awaitable[tuple[T, ...]]
+) -> tuple[tuple[T, ...], tuple[Source, ...]]:
+    """Return what is read, or why there is nothing where the user may not read it."""
     try:
-        return await cluster.node_events(name), ()
+        return await reading, ()
     except Failure as failure:
         if failure.code is not ExitCode.NOT_ALLOWED:
             raise
-        source = Source(
-            name=f"Kubernetes ({cluster.address})", gives="Events", problem=str(failure)
-        )
-        return (), (source,)
+        return (), (_missing(cluster.address, gives, failure),)
 
 
 def _names_digest(fact: NodeFact) -> bool:

@@ -33,9 +33,12 @@ def _operator(status: ObservedStatus, now: float) -> Check:
     where = f"in namespace {operator.namespace}"
     if operator.is_live:
         return checks.ok(about, f"{operator.holder} leads {where}")
-    age = "never" if operator.renewed is None else f"{duration(now - operator.renewed)} ago"
+    if operator.renewed is None:
+        found = "no operator holds its Lease: whether it runs is not known"
+    else:
+        found = f"it is away: it last renewed its Lease {duration(now - operator.renewed)} ago"
     remedy = f"see kubectl --namespace {operator.namespace or 'gpu-operator'} get pods"
-    return checks.warning(about, f"it renewed its Lease {age}", remedy)
+    return checks.warning(about, found, remedy)
 
 
 def foreign_operator_check(operator: Operator | None) -> Check:

@@ -3,7 +3,7 @@
 Each rule was read in the source of the operator, v26.7.0, and of its upgrade library.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -12,7 +12,7 @@ from libs.contracts.node import INITIALLY_CORDONED_ANNOTATION, UpgradeState
 from libs.ctl.observe.budget import Budget, budget_of
 from libs.ctl.observe.fleet import FAILED, KNOWN_STATES, REQUIRED, Fleet, FleetNode, FleetPool
 from libs.ctl.observe.objects import DONE
-from libs.ctl.text import some
+from libs.ctl.text import plural, some
 
 _CORDON_KEPT: Final = INITIALLY_CORDONED_ANNOTATION
 MOST_RESTARTS: Final = 10
@@ -32,8 +32,7 @@ class Trap(msgspec.Struct, frozen=True, kw_only=True):
 def traps_of(fleet: Fleet) -> tuple[Trap, ...]:
     """Return what holds now, pools before nodes."""
     pools = [trap for pool in fleet.pools for trap in _pool_traps(pool, budget_of(pool))]
-    nodes = [trap for pool in fleet.pools for trap in _node_traps(pool)]
-    return (*_of_all(fleet), *pools, *nodes)
+    return (*_of_all(fleet), *_without_limit(fleet), *pools, *_node_traps(fleet.pools))
 
 
 def _of_all(fleet: Fleet) -> Iterator[Trap]:
@@ -56,6 +55,21 @@ def _of_all(fleet: Fleet) -> Iterator[Trap]:
         )
 
 
+def _without_limit(fleet: Fleet) -> Iterator[Trap]:
+    limits = [
+        f"of {pool.name} to {plural(budget_of(pool).limit, 'node')}"
+        for pool in fleet.pools
+        if pool.limits.auto_upgrade and not pool.limits.max_parallel
+    ]
+    if limits:
+        yield Trap(
+            name="no-parallel-limit",
+            found="maxParallelUpgrades is 0, which means unlimited: maxUnavailable alone limits"
+            f" the upgrade, {some(limits)} at once",
+            remedy="set it, if that many are too many",
+        )
+
+
 def _pool_traps(pool: FleetPool, budget: Budget) -> Iterator[Trap]:
     limits = pool.limits
     failed = [node.name for node in pool.managed if node.state == FAILED]
@@ -66,13 +80,6 @@ def _pool_traps(pool: FleetPool, budget: Budget) -> Iterator[Trap]:
             f" {limits.max_parallel} no other node starts",
             remedy="repair them, or raise maxParallelUpgrades by their number",
         )
-    if limits.auto_upgrade and not limits.max_parallel:
-        yield Trap(
-            name="no-parallel-limit",
-            found="maxParallelUpgrades is 0, which means unlimited: maxUnavailable alone limits"
-            f" the upgrade, to {budget.limit} nodes",
-            remedy="set it, if that many nodes at once are too many",
-        )
     if limits.auto_upgrade and limits.eviction is None:
         yield Trap(
             name="no-section-podDeletion",
@@ -82,9 +89,10 @@ def _pool_traps(pool: FleetPool, budget: Budget) -> Iterator[Trap]:
         )
 
 
-def _node_traps(pool: FleetPool) -> Iterator[Trap]:
+def _node_traps(pools: Sequence[FleetPool]) -> Iterator[Trap]:
     for name, remedy, holds, text in _NODE_TRAPS:
-        if found := [node.name for node in pool.nodes if holds(node, pool)]:
+        found = [node.name for pool in pools for node in pool.nodes if holds(node, pool)]
+        if found:
             yield Trap(name=name, found=f"{some(found)} {text}", remedy=remedy, nodes=tuple(found))
 
 

@@ -49,6 +49,8 @@ def _show_pools(status: Status, output: Format | None) -> None:
         lambda width, wide: status_view(status, now=now, width=width, wide=wide),
         format=output,
     )
+    if status.exit_code:
+        raise SystemExit(status.exit_code)
 
 
 def _show_node(answer: NodeAnswer, output: Format | None) -> None:

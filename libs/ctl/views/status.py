@@ -41,7 +41,7 @@ _NODES = (
 def status_view(status: Status, *, now: float, width: int, wide: bool = False) -> RenderableType:
     """Return pools, their remarks, the nodes to look at, and the sources."""
     parts: list[RenderableType] = []
-    if not status.pools:
+    if not status.pools and not status.exit_code:
         parts.append(line("There is no pool: no policy selects a node with GPUs."))
     parts.append(listing(_POOLS, map(_pool_row, status.pools), width=width, wide=wide))
     for pool in status.pools:
@@ -146,7 +146,8 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     since = "" if node.since is None else duration(now - node.since)
     # One in flight is cordoned by its operation.
     cordoned = "cordoned" if node.cordoned and not node.in_flight else ""
-    note = "; ".join(filter(None, (cordoned, node_note(node))))
+    mig = "" if node.is_divided else f"MIG {node.mig}"
+    note = "; ".join(filter(None, (cordoned, mig, node_note(node))))
     return (node.name, node.state or "none", since, node.driver, note, node.pool)
 
 

@@ -11,6 +11,7 @@ from libs.kube.resources import CustomObject
 from libs.policy.artefacts import NO_ARTEFACTS, Artefacts, wanted_artefact
 from libs.policy.digest import driver_identity, driver_label, target_digest
 from libs.policy.findings import printable
+from libs.policy.images import image_path
 from libs.policy.manifests import ParsedPolicy, parse_object
 from libs.policy.owners import NodeLabels
 from libs.policy.pool import Pool
@@ -24,7 +25,6 @@ from libs.policy.render.rendered import (
 )
 from libs.policy.variants import (
     Variant,
-    image_path,
     known_variant,
     labels_of_key,
     system_key,

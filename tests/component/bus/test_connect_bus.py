@@ -70,6 +70,9 @@ async def test_the_readiness_tells_why_a_service_waits_for_its_first_connection(
             "cannot read the CA file /nowhere/ca.pem",
             id="no CA file",
         ),
+        pytest.param(
+            NatsSettings(cluster="*"), r"'\*' cannot be the name of a cluster", id="a wildcard"
+        ),
     ],
 )
 async def test_unsafe_settings_are_fatal(settings: NatsSettings, words: str) -> None:

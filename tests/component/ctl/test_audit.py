@@ -19,7 +19,8 @@ from libs.contracts.node import (
     NodeLease,
     NodeRecord,
 )
-from libs.ctl.collect.audit import judged
+from libs.ctl.collect.audit import AuditSources, judged
+from libs.ctl.collect.journals import JournalsRead
 from libs.ctl.failures import ExitCode
 from libs.ctl.views.audit import audit_view
 from libs.policy.kinds import KINDS
@@ -96,7 +97,7 @@ def test_the_logs_of_several_servers_are_one_in_the_order_of_time(
     [
         (b"no json\n", ExitCode.WRONG_ARGUMENTS, "line 1 of"),
         (b"", ExitCode.WRONG_ARGUMENTS, "no write is logged"),
-        (None, ExitCode.NOT_FOUND, "cannot be read"),
+        (None, ExitCode.NOT_FOUND, "audit.log cannot be read: no such file or directory\n"),
     ],
 )
 def test_a_log_that_is_of_no_use_is_one_clear_line(
@@ -108,6 +109,23 @@ def test_a_log_that_is_of_no_use_is_one_clear_line(
     assert ended.code == code
     assert told in ended.err
     assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("journals", "missing"),
+    [
+        (JournalsRead(nodes=1, journals=1), "journals that begin well before the events"),
+        (JournalsRead(nodes=1, journals=1, unread=["n2: driver: away"]), "missing or cut journals"),
+        (JournalsRead(nodes=1, journals=1, problem="n2: away"), "missing or cut journals"),
+    ],
+)
+def test_what_is_missing_of_journals_is_not_said_of_journals_that_were_read(
+    journals: JournalsRead, missing: str
+) -> None:
+    sources = AuditSources(None, (), logs=(), events_problem="")
+    sources.agents.missing["I9"].add("the journal of plugin on n1")
+    (waits,) = (each for each in sources.verdict(journals).invariants if each.name == "I9")
+    assert waits.not_judged == f"--audit-log; {missing}"
 
 
 def test_without_any_source_it_says_what_to_give() -> None:

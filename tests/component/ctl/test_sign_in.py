@@ -64,6 +64,17 @@ async def test_a_token_is_requested_in_the_namespace_that_has_the_account(world:
     assert "signed in" in child.log
 
 
+async def test_a_refused_token_is_not_called_by_a_file_that_is_gone(world: World) -> None:
+    await world.start()
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "elsewhere"}})
+    account = {"metadata": {"name": "sluice-ctl"}}
+    await world.kube.create(SERVICE_ACCOUNTS, account, namespace="elsewhere")
+    ended = await world.ask()
+    assert (ended.code, ended.err.count("\n")) == (ExitCode.NOT_ALLOWED, 1)
+    assert "refused the token that Kubernetes gave you for sluice-ctl (" in ended.err
+    assert "/sluice-ctl-" not in ended.err
+
+
 async def test_a_person_who_may_not_request_one_learns_what_to_do(world: World) -> None:
     await world.start()
     account = {"metadata": {"name": "sluice-ctl"}}

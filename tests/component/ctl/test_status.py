@@ -3,11 +3,12 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from demo.admin import path_of
 from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
+from libs.contracts.node import MIG_STATE_LABEL, RECORD_ANNOTATION, NodeRecord, WaitCode
 from libs.contracts.queries import (
     PoolStatus,
     QueryError,
@@ -107,6 +108,21 @@ async def test_status_shows_a_node_that_is_done_and_cordoned(world: World) -> No
     ]
 
 
+async def test_status_shows_a_node_that_is_done_and_not_divided_as_asked(world: World) -> None:
+    for name, state in (("node-1", "failed"), ("node-2", "success")):
+        seen = await world.kube.get(NODES, name)
+        labels = {"metadata": {"labels": {MIG_STATE_LABEL: state}}}
+        revision = seen.metadata.resource_version
+        await world.kube.merge(NODES, name, labels, resource_version=revision)
+    rows = {
+        line.split()[0]: line.split()
+        for line in (await world.run("status")).out.splitlines()
+        if line
+    }
+    assert rows["node-1"] == ["node-1", "upgrade-done", "MIG", "failed"]
+    assert "MIG" not in rows["node-2"]
+
+
 async def test_status_adds_waits_and_their_age_from_the_scheduler(world: World) -> None:
     await answered(world)
     ended = await world.run("status")
@@ -127,9 +143,44 @@ async def test_status_comes_from_the_scheduler_while_kubernetes_is_away(world: W
     await answered(world)
     world.server.faults.add(Fault(effect=RefuseRequest(503), user=PERSON))
     ended = await world.run("status")
-    assert ended.code == ExitCode.DONE
+    assert (ended.code, ended.err) == (ExitCode.NOT_REACHABLE, "")
     assert "pools and waits: from scheduler scheduler-1" in ended.out
     assert "nodes: not from Kubernetes" in ended.out
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_status_shows_what_one_may_read_and_names_the_rest(world: World, asks: bool) -> None:
+    if asks:
+        await answered(world)
+    world.server.faults.add(Fault(effect=RefuseRequest(403), kind="Node", user=PERSON))
+    ended = await world.run("status")
+    assert (ended.code, ended.err) == (ExitCode.NOT_ALLOWED, "")
+    assert f"{POOL}  {NEW_VERSION}" in ended.out
+    assert "pools: from Kubernetes (http" in ended.out
+    assert "nodes: not from Kubernetes (http" in ended.out
+    json = await world.run("status", "-o", "json")
+    assert json.code == ExitCode.NOT_ALLOWED
+    assert msgspec.json.decode(json.out)["exit_code"] == ExitCode.NOT_ALLOWED
+
+    world.server.faults.clear()
+    world.server.faults.add(Fault(effect=RefuseRequest(403), kind="Rollout", user=PERSON))
+    ended = await world.run("status")
+    assert (ended.code, ended.err) == (ExitCode.NOT_ALLOWED, "")
+    assert "node-2" in ended.out
+    assert "no pool" not in ended.out
+    assert (POOL in ended.out) is asks
+    assert "nodes: from Kubernetes (http" in ended.out
+    assert "pools: not from Kubernetes (http" in ended.out
+    assert (await world.run("status", "node-2")).code == ExitCode.DONE
+    unknown = await world.run("status", "node-9")
+    code = ExitCode.NOT_FOUND if asks else ExitCode.NOT_ALLOWED
+    assert (unknown.code, unknown.err.count("\n")) == (code, 1)
+
+
+async def test_status_without_the_right_to_anything_is_one_line(world: World) -> None:
+    world.server.faults.add(Fault(effect=RefuseRequest(403), verbs=("list",), user=PERSON))
+    ended = await world.run("status")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (ExitCode.NOT_ALLOWED, "", 1)
 
 
 async def test_why_tells_the_wait_and_who_can_end_it(world: World) -> None:
@@ -228,6 +279,10 @@ async def test_each_failure_is_one_line(world: World, columns: str) -> None:
             "'soon' is no time",
         ),
         ("status", "--kubeconfig", "/none"): (ExitCode.NOT_REACHABLE, "there is no such file"),
+        ("status", "--cluster", "*"): (ExitCode.WRONG_ARGUMENTS, "--cluster: '*' cannot be"),
+        ("status", "--cluster", ""): (ExitCode.WRONG_ARGUMENTS, "--cluster: '' cannot be"),
+        ("gpus", "--cluster", "a.>"): (ExitCode.WRONG_ARGUMENTS, "--cluster: 'a.>' cannot be"),
+        ("why", "n", "--namespace", "../x"): (ExitCode.WRONG_ARGUMENTS, "--namespace: '../x'"),
     }
     for arguments, (code, text) in cases.items():
         ended = await world.run(*arguments, COLUMNS=columns)

@@ -118,9 +118,24 @@ async def test_what_cannot_be_a_version_is_refused_before_anything_is_read(world
     assert await world.policy_version() == OLD_VERSION
     for legal in ("580", "580.95", "580.95.05-grid", "v580.95.05", f"sha256:{'a' * 64}"):
         check_version(legal)
-    for wrong in ("", "580.", "580 ", "580.95.05x", "latest", "R580", "-580", "580/x", "\u0665"):
+    for wrong in (
+        "",
+        "580.",
+        "580 ",
+        "580.95.05x",
+        "latest",
+        "R580",
+        "-580",
+        "580/x",
+        "\u0665",
+        "5" * 7,
+    ):
         with pytest.raises(Failure, match="cannot be a driver version"):
             check_version(wrong)
+    for long in ("5" * 300, f"580-{'x' * 60}"):
+        with pytest.raises(Failure, match="cannot be a driver version") as failure:
+            check_version(long)
+        assert len(str(failure.value)) < 250
 
 
 async def test_the_pool_of_a_version_has_to_be_clear(world: World) -> None:

@@ -195,7 +195,8 @@ async def test_a_missing_file(tmp_path: Path) -> None:
         ("- a\n- b", "it is YAML, but not a kubeconfig"),
         ("", "it is YAML, but not a kubeconfig"),
         ("users: 7", "it is YAML, but not a kubeconfig"),
-        ("{}", "no context is current; name one of: none"),
+        ("{}", "it has no context, and so names no cluster"),
+        ("a: \x01", "it is no YAML: at position 3 is a character that YAML forbids"),
     ],
 )
 async def test_a_file_that_is_not_a_kubeconfig(tmp_path: Path, text: str, message: str) -> None:
@@ -232,8 +233,80 @@ async def test_invalid_tls_files(tmp_path: Path, authority: CertificateAuthority
     kubeconfig(path, server=server, user=user)
     assert await refusal_of(kubeconfig=path) == (
         f"the client certificate {certificate} with the key {key}: "
-        f"they do not fit: KEY_VALUES_MISMATCH"
+        f"they do not fit: key values mismatch"
     )
+
+
+async def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_bytes(b"\xff\xfe")
+    assert await refusal_of(kubeconfig=path) == (
+        f"kubeconfig {path}: it, or a file that it names, is not text in UTF-8"
+    )
+
+
+async def test_a_certificate_in_the_kubeconfig_is_not_called_by_its_copy(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    data = base64.b64encode(b"nothing").decode()
+    server = "https://127.0.0.1:1"
+    kubeconfig(path, server=server, cluster={"certificate-authority-data": data})
+    assert await refusal_of(kubeconfig=path) == (
+        "certificate-authority-data of the kubeconfig: it holds no certificate"
+    )
+    kubeconfig(path, server=server, user={"client-certificate-data": data, "client-key-data": data})
+    assert await refusal_of(kubeconfig=path) == (
+        "the client certificate client-certificate-data of the kubeconfig with the key"
+        " client-key-data of the kubeconfig: they are not a certificate and its own key in PEM"
+        " format"
+    )
+
+
+async def test_a_context_that_names_an_unknown_user_is_not_anonymous(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "config")
+    path.write_text(path.read_text().replace('"user":"u"', '"user":"other"'))
+    assert await refusal_of(kubeconfig=path) == (
+        f"kubeconfig {path}: the context 'here' names the user 'other', who is not in it; users: u"
+    )
+
+
+@pytest.mark.parametrize(
+    ("server", "problem"),
+    [
+        ("nonsense", "begins neither with https:// nor with http://"),
+        ("localhost:6443", "begins neither with"),
+        ("ftp://api", "begins neither with"),
+        ("//api", "begins neither with"),
+        ("https://", "names no host"),
+        ("https://a b", "names no host"),
+        ("https://a\\b", "names no host"),
+        ("https://api:0", "names no host"),
+        ("https://[::1", "no port from 1 to 65535"),
+        ("https://api:99999", "no port from 1 to 65535"),
+        ("https://api:https", "no port from 1 to 65535"),
+        (f"https://{'a' * 300}", "names no host"),
+        ("https://me:secret@api", "has a name or a password in it"),
+    ],
+)
+async def test_an_address_that_is_none(tmp_path: Path, server: str, problem: str) -> None:
+    path = kubeconfig(tmp_path / "config", server=server)
+    told = await refusal_of(kubeconfig=path)
+    assert told.startswith(f"kubeconfig {path}: the address of the server ")
+    assert problem in told
+    assert "secret" not in told
+    through = kubeconfig(tmp_path / "proxied", cluster={"proxy-url": "socks5://me:secret@proxy"})
+    told = await refusal_of(kubeconfig=through)
+    assert "the address of the proxy is 'proxy', which begins neither" in told
+
+
+@pytest.mark.parametrize(
+    "server", ["https://[::1]:6443", "http://127.0.0.1", "https://ü.example/k8s/c-1", "http://a_b."]
+)
+async def test_an_address_that_is_one(tmp_path: Path, server: str) -> None:
+    path = kubeconfig(
+        tmp_path / "config", server=server, cluster={"proxy-url": "http://me:secret@proxy:3128"}
+    )
+    async with await open_transport(clock=SystemClock(), kubeconfig=path) as transport:
+        assert transport.url == server
 
 
 async def test_a_missing_token_file(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from libs.contracts.node import UpgradeState as State
+from libs.ctl.observe.answers import status_of
 from libs.ctl.observe.budget import blocked_because, budget_of
+from libs.ctl.observe.checks import operator_checks
 from libs.ctl.observe.courses import operator_course, sluice_course
 from libs.ctl.observe.driver_pods import DriverPod
 from libs.ctl.observe.explain import NEXT_PASS, explain
@@ -128,6 +130,27 @@ def test_each_trap_is_named_where_it_holds(
 ) -> None:
     assert name in trap_names(member, **limits)
     assert name not in trap_names(node())
+
+
+def test_a_trap_of_several_pools_is_told_once_and_names_them() -> None:
+    unlimited = pool(*nodes(4), node(state="wrong"), max_parallel=0, max_unavailable=1)
+    pools = [msgspec.structs.replace(unlimited, name=name) for name in ("a", "b")]
+    found = traps_of(Fleet(operator=Operator(), pools=tuple(pools)))
+    told = {trap.name: trap.found for trap in found}
+    assert len(told) == len(found)
+    assert told["no-parallel-limit"].endswith("the upgrade, of a to 1 node, of b to 1 node at once")
+
+
+@pytest.mark.parametrize(
+    ("renewed", "told"),
+    [
+        (None, "no operator holds its Lease: whether it runs is not known"),
+        (NOW - 3600, "it is away: it last renewed its Lease 1 h ago"),
+    ],
+)
+def test_an_operator_that_is_away_is_told_in_words(renewed: float | None, told: str) -> None:
+    status = status_of(Fleet(operator=Operator(renewed=renewed), pools=()), (), pool="", now=NOW)
+    assert operator_checks(status, now=NOW)[0].found == told
 
 
 def test_a_missing_driver_pod_stops_every_node() -> None:

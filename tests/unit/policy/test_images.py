@@ -51,6 +51,8 @@ def test_image_paths_of_drivers(image: Image, variant: Variant, path: str) -> No
         (Image(), V22, "names no image"),
         (Image(repository="r", version="1"), V22, "names no image"),
         (Image(image="r.example:5000/d"), V22, "has no tag"),
+        (Image(repository="r", image="d", version="5" * 117), V22, "is too long: with '-ubuntu22"),
+        (Image(image=f"r/d:{'5' * 117}"), V22, "is too long"),
         (Image(image="r/d@sha256:a"), Variant(system="u", version="1", kernel="5"), "is a digest"),
     ],
 )

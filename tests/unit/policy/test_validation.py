@@ -40,6 +40,25 @@ def test_an_image_is_complete_or_a_path_or_unset(given: tuple[str, ...]) -> None
         assert errors(kind, **{path: {"enabled": True}}) == []
 
 
+@pytest.mark.parametrize("version", ["5" * 129, "580/95", "580 95", "-580", "sha256:abc", "ü"])
+def test_a_version_that_can_be_no_tag_is_named(version: str) -> None:
+    for kind, path in (("ClusterPolicy", "driver"), ("NVIDIADriver", "gdrcopy")):
+        image = {**IMAGE, "version": version, "enabled": True}
+        ((field, problem),) = errors(kind, **{path: image})
+        assert field == f"spec.{path}.version"
+        assert problem.startswith("cannot be the tag")
+    assert ("129 characters, of at most 128" in problem) is (len(version) > 128)
+
+
+@pytest.mark.parametrize(
+    "image", [{**IMAGE, "repository": "R.example/Nvidia"}, {"image": "r.example/driver:1 "}]
+)
+def test_an_image_that_no_registry_can_have_is_named(image: dict[str, str]) -> None:
+    ((field, problem),) = errors("ClusterPolicy", driver=image)
+    assert field == f"spec.driver.{'repository' if 'repository' in image else 'image'}"
+    assert problem.endswith("which cannot be the name of an image")
+
+
 def test_images_of_disabled_parts_are_not_checked() -> None:
     assert errors("ClusterPolicy", driver={"enabled": False, "version": "1"}) == []
     assert errors("ClusterPolicy", driver={"useNvidiaDriverCRD": True, "version": "1"}) == []
@@ -60,7 +79,7 @@ def test_precompiled_drivers_exclude_gds_and_gdrcopy(part: str) -> None:
         ("v2.17.5", "auto", True),
         ("2.17.5-ubuntu22.04", "proprietary", True),
         ("v3.0", "auto", True),
-        ("sha256:abc", "auto", True),
+        (f"sha256:{'a' * 64}", "auto", True),
         ("v2.17.4", "auto", False),
         ("v2.16.99", "auto", False),
         ("2.17", "auto", False),

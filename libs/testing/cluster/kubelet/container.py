@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from libs.kube.views import format_time
+from libs.policy.images import is_image_path
 from libs.testing.cluster.views import Pod
 
 
@@ -141,6 +142,13 @@ class SimulatedContainer:
     last: ContainerExit | None = None
 
     @property
+    def refusal(self) -> str:
+        """Why its image is never pulled; empty: it may be."""
+        if not self.image or is_image_path(self.image):
+            return ""
+        return f"couldn't parse image name {self.image!r}: invalid reference format"
+
+    @property
     def next(self) -> float | None:
         """The time of the next event that happens by itself."""
         times = [time for time in (self.due, self.ready_due) if time is not None]
@@ -196,6 +204,8 @@ class SimulatedContainer:
         if self.state is ContainerPhase.BACKING_OFF:
             message = f"restarting failed container={self.name}"
             return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+        if self.state is ContainerPhase.CREATING and self.refusal:
+            return {"waiting": {"reason": "InvalidImageName", "message": self.refusal}}
         return {"waiting": {"reason": waiting}}
 
 

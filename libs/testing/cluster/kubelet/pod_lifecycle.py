@@ -167,6 +167,9 @@ class PodLifecycle:
         ]
         inits = [container for container in remaining if container.init]
         for container in inits[:1] or remaining:
+            if container.refusal:
+                container.state, container.due = ContainerPhase.CREATING, None
+                continue
             pull = 0.0
             if container.last is None:
                 span = self._host.model.pull(self._host.node, self.workload, container.name)

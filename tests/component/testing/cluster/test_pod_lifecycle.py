@@ -51,6 +51,7 @@ class PodWorld:
         *,
         init: tuple[str, ...] = (),
         policy: str = "Always",
+        image: str = "",
         processes: Callable[[Pod, str], ContainerProcess | None] = no_process,
         back_off: float = 1.0,
         message_policy: str = "File",
@@ -71,6 +72,7 @@ class PodWorld:
         wanted = msgspec.to_builtins(pod("p", node="n1", phase="Pending", restart_policy=policy))
         wanted["spec"]["initContainers"] = [{"name": name} for name in init]
         wanted["spec"]["containers"][0]["terminationMessagePolicy"] = message_policy
+        wanted["spec"]["containers"][0]["image"] = image
         self.life = PodLifecycle(
             msgspec.convert(wanted, Pod), host=self.machine, now=T0, on_change=self.count_change
         )
@@ -108,6 +110,16 @@ def test_a_pod_is_pulled_starts_and_becomes_ready() -> None:
     assert world.life.next is None
     ready = next(condition for condition in status["conditions"] if condition["type"] == "Ready")
     assert parse_time(ready["lastTransitionTime"]) == T0 + 5
+
+
+def test_an_image_whose_name_cannot_be_one_is_never_pulled() -> None:
+    for image in (f"r.example/driver:{'5' * 129}", "r.example/Driver:1", "r.example/driver:a b"):
+        world = PodWorld(SteadyWorld(), image=image)
+        assert world.at(600)["phase"] == "Pending"
+        waiting = world.main()["state"]["waiting"]
+        assert waiting["reason"] == "InvalidImageName"
+        assert image in waiting["message"]
+    assert PodWorld(SteadyWorld(), image="r.example:5000/driver:1").at(600)["phase"] == "Running"
 
 
 def test_init_containers_run_one_by_one_before_the_others() -> None:
