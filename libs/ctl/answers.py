@@ -12,6 +12,7 @@ from libs.contracts.node import (
 )
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
+from libs.ctl.brakes import ending_of_halt
 from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.ctl.text import name_versions, natural_order, version_name
@@ -51,6 +52,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     brake: str
     brake_set: Author | None = None
     """None: there is no brake, or Kubernetes was not asked or does not record it."""
+    halt_ended_by: str = ""
+    """The command that ends its halt; empty: it is not halted, or Kubernetes was not asked."""
     counts: dict[str, int]
     """The pool's nodes by what they do; `limit` may be unavailable."""
     waits: dict[str, int] | None = None
@@ -229,6 +232,7 @@ def pool_of(
         because=name_versions(status.because, versions),
         brake=spec.brake.value,
         brake_set=brake_author(metadata) if spec.brake is not Brake.NONE else None,
+        halt_ended_by=ending_of_halt(metadata.name, status),
         counts=msgspec.structs.asdict(status.counts),
     )
 

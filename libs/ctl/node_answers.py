@@ -8,6 +8,7 @@ from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, WAITS_REA
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.answers import NodeAnswer, NodeFact, Source, node_row
+from libs.ctl.brakes import release_command
 from libs.ctl.cordons import cordoned_by
 from libs.ctl.text import name_versions, parse_time, version_name
 from libs.kube import views
@@ -98,7 +99,7 @@ def ending_command(
         return ""
     if target := _halted_target(why, status):
         version, failures = version_name(target, versions), len(status.targets[target].failed)
-        return f"sluice upgrade release {version} --failures {failures} --pool {why.pool}"
+        return release_command(why.pool, version, failures)
     return f"sluice upgrade retry {why.node}" if code is WaitCode.FAILED else ""
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
-from libs.contracts.rollout import Brake, RolloutPhase, braked, left_out
+from libs.contracts.rollout import Brake, braked, left_out
 from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
@@ -112,9 +112,7 @@ def _above_limit(pool: Pool, nodes: Iterable[NodeRow]) -> Iterator[RenderableTyp
 
 
 def _release(pool: Pool) -> str:
-    if pool.phase != RolloutPhase.HALTED or not pool.version:
-        return ""
-    return f"; `sluice upgrade release {pool.version} --pool {pool.name}` accepts that"
+    return f"; `{pool.halt_ended_by}` accepts that" if pool.halt_ended_by else ""
 
 
 def is_told_by_brake(pool: Pool) -> bool:

@@ -66,6 +66,7 @@ STATUS = Status(
             target="2" * 32,
             phase="Halted",
             because="two nodes failed validation on node-1 and on node-2 \x1b[31m",
+            halt_ended_by="sluice upgrade release 580.95.05 --failures 2 --pool gpus",
             brake="Pause",
             brake_set=Author(name="alice", at=NOW - 300, reason="bad driver"),
             counts=asdict(Counts(total=12, done=3, in_flight=1, failed=2, skipped=1)),
@@ -87,7 +88,7 @@ gpus  580.95.05  Halted  3/12          1       2
   gpus brake: Pause, set by alice 5 min ago: bad driver; `sluice upgrade resume
   gpus` ends it
   gpus Halted: two nodes failed validation on node-1 and on node-2 �[31m;
-  `sluice upgrade release 580.95.05 --pool gpus` accepts that
+  `sluice upgrade release 580.95.05 --failures 2 --pool gpus` accepts that
   gpus waits: 4 halted, 2 budget
   gpus budget: 2 of at most 2 nodes are unavailable: node-2, node-3
   gpus GPUs: 1 node has a GPU that no container can have
@@ -115,7 +116,8 @@ gpus
   gpus Halted: two nodes failed
   validation on node-1 and on node-2
   �[31m; `sluice upgrade release
-  580.95.05 --pool gpus` accepts that
+  580.95.05 --failures 2 --pool gpus`
+  accepts that
   gpus waits: 4 halted, 2 budget
   gpus budget: 2 of at most 2 nodes are
   unavailable: node-2, node-3
