@@ -11,7 +11,7 @@ from rich.text import Text
 
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import WhyAnswer
-from libs.ctl.answers import NodeAnswer, NodeFact
+from libs.ctl.answers import NodeAnswer, NodeFact, told_driver
 from libs.ctl.leases import describe as describe_lease
 from libs.ctl.text import clock_time, duration, moment, parse_time
 from libs.ctl.views.layout import cut, fact, heading, line
@@ -126,8 +126,8 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
         yield fact("pool", node.pool)
     since = "" if node.since is None else f", for {duration(now - node.since)}"
     yield fact("state", f"{node.state or 'none'}{since}")
-    if node.driver:
-        yield fact("driver", node.driver)
+    if driver := told_driver(node):
+        yield fact("driver", driver)
     if answer.ready is False:
         yield fact("kubelet", "the Node is not Ready")
     if node.held is not None:

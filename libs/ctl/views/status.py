@@ -9,7 +9,7 @@ from rich.text import Text
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
 from libs.contracts.rollout import Brake, braked, left_out
-from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause
+from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause, told_driver
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
 from libs.ctl.text import duration, plural
@@ -145,7 +145,7 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     # One in flight is cordoned by its operation.
     cordoned = "cordoned" if node.cordoned and not node.in_flight else ""
     note = "; ".join(filter(None, (cordoned, node_note(node))))
-    return (node.name, node.state or "none", since, node.driver, note, node.pool)
+    return (node.name, node.state or "none", since, told_driver(node), note, node.pool)
 
 
 def node_note(node: NodeRow) -> str:

@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 
 from libs.audit import TITLES
 from libs.audit.write_counts import WAITS
+from libs.contracts.device import DeviceHealth, DeviceSpec, DeviceStatus
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.node import WAITS_REASON, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
@@ -15,6 +16,7 @@ from libs.contracts.rollout import Counts
 from libs.ctl.answers import (
     Audit,
     AuditedInvariant,
+    DriverState,
     EventLine,
     Gpu,
     NodeAnswer,
@@ -24,6 +26,8 @@ from libs.ctl.answers import (
     Source,
     Status,
 )
+from libs.ctl.cluster import Device
+from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.node_answers import node_answer
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import Changes, event_line
@@ -409,6 +413,30 @@ node-1    2  NVIDIA H100  80 GiB  unknown
     )
     for all_rows in (gpus_view(gpus, width=80, every=True), gpus_view(gpus, width=200, wide=True)):
         assert "\nnode-1    0  NVIDIA H100  80 GiB  ok" in text(all_rows, 200)
+
+
+def test_gpus_without_a_driver_are_not_counted_as_healthy_and_their_node_is_named_once() -> None:
+    device = Device(
+        metadata=views.Metadata(name="gpu-0"),
+        spec=DeviceSpec(node="node-2", index=0, product="NVIDIA H100"),
+        status=DeviceStatus(health=DeviceHealth(state="ok")),
+    )
+    assert gpu_of(device).health == "ok"
+    off = gpu_of(device, DriverState.NONE)
+    gpus = [gpu(0, "ok"), gpu(1, "failed", "Xid 79"), off, replace(off, index=1)]
+    assert text(gpus_view(gpus, width=80), 80) == (
+        """\
+4 GPUs on 2 nodes, 1 healthy, 2 without a driver
+NODE    GPU  PRODUCT      MEMORY  HEALTH
+node-1    1  NVIDIA H100  80 GiB  failed
+  node-1 GPU 1 failed: Xid 79
+  node-2, 2 GPUs: its driver was unloaded, and the next one does not start
+  (sluice why node-2)"""
+    )
+    assert text(gpus_view([off], width=80), 80).startswith("1 GPU on 1 node, 0 healthy, 1 without")
+    broken = replace(device.status, health=DeviceHealth(state="failed", reason="Xid"))
+    told = gpu_of(replace(device, status=broken), DriverState.CHANGING)
+    assert (told.health, told.because) == ("failed", "Xid")
 
 
 def test_healthy_gpus_and_those_that_nobody_judges_are_one_line() -> None:
