@@ -338,8 +338,8 @@ def driver_state(record: NodeRecord) -> DriverState:
 
 def told_driver(node: NodeRow) -> str:
     """Return the driver of a node in words; the first word alone tells whether there is one."""
-    if node.driver_state is DriverState.CHANGING and node.driver:
-        return f"changing from {node.driver}"
+    if node.driver_state is DriverState.CHANGING:
+        return node.driver_state.value
     if node.driver_state in (DriverState.NONE, DriverState.UNKNOWN):
         before = f" (was {node.driver})" if node.driver else ""
         return f"{node.driver_state.value}{before}"

@@ -272,7 +272,7 @@ def _policy_checks(about: str, policy: Policy, upgrade: Upgrade) -> list[Check]:
     if problems or status.state == "ready" or not is_told:
         return problems or [ok(about, status.state)]
     if upgrade.needs_somebody:
-        return [warning(about, f"{status.state}, for what is said of the pools", "")]
+        return [warning(about, f"{status.state}, because of the pools", "")]
     return [ok(about, f"{status.state}, as {upgrade}")]
 
 

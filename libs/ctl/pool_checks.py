@@ -113,12 +113,12 @@ def _cordons(
         if not row.cordoned or is_ours or row.pool not in busy:
             continue
         if (author := cordoned_by(node)) != SLUICE:
-            found.append((row.name, f"{row.name}{_signed(author, now)}"))
+            found.append((row.name, f"{row.name} cordoned{_signed(author, now)}"))
     if found:
         first = found[0][0]
         yield warning(
-            "cordoned nodes",
-            f"{some(text for _, text in found)}; they are out of service, which counts against"
-            " maxUnavailable, or are skipped, as the policy says",
+            "cordons",
+            f"{some(text for _, text in found)}: they count as unavailable, or are skipped, as the"
+            " policy says",
             f"if it may be used again: `kubectl uncordon {first}`",
         )

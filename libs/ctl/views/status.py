@@ -144,8 +144,9 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     since = "" if node.since is None else duration(now - node.since)
     # One in flight is cordoned by its operation.
     cordoned = "cordoned" if node.cordoned and not node.in_flight else ""
-    note = "; ".join(filter(None, (cordoned, node_note(node))))
-    return (node.name, node.state or "none", since, told_driver(node), note, node.pool)
+    driver, _, before = told_driver(node).partition(" ")
+    note = "; ".join(filter(None, (before.strip("()"), cordoned, node_note(node))))
+    return (node.name, node.state or "none", since, driver, note, node.pool)
 
 
 def node_note(node: NodeRow) -> str:

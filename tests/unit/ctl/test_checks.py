@@ -157,7 +157,7 @@ def test_an_upgrade_that_goes_well_is_ok_and_one_that_needs_somebody_is_no_fault
     assert good.verdict is OK
     assert good.found == "notReady, as an upgrade is under way: 1 in flight, 2 to follow"
     (failed,) = policy_checks(policies, Upgrade(in_flight=1, failed=1))
-    assert (failed.verdict, failed.found) == (WARNING, "notReady, for what is said of the pools")
+    assert (failed.verdict, failed.found) == (WARNING, "notReady, because of the pools")
     assert verdict(Upgrade(to_follow=2, is_held=True)) is WARNING
     assert verdict(NONE) is FAULT
     policies = {"ClusterPolicy gpus": policy("notReady", not_ready, upgrading)}
@@ -184,7 +184,7 @@ def test_what_failed_besides_the_drivers_of_nodes_is_said_of_the_policy() -> Non
 
     told = degraded(f"{driver}; {other}; {driver}")
     assert (told.verdict, told.found) == (FAULT, f"Degraded is True: {other}")
-    assert degraded(driver).found == "notReady, for what is said of the pools"
+    assert degraded(driver).found == "notReady, because of the pools"
 
 
 def test_drivers_of_nodes_in_flight_are_expected_to_be_away_and_agents_are_not() -> None:

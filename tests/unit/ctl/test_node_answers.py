@@ -64,7 +64,7 @@ def test_a_brake_is_ended_and_other_waits_have_no_command() -> None:
     [
         ({"state": "upgrade-done"}, "570.86.15"),
         ({"state": "wait-for-jobs-required", "started": False}, "570.86.15"),
-        ({"state": "pod-restart-required"}, "changing from 570.86.15"),
+        ({"state": "pod-restart-required"}, "changing"),
         ({"state": "validation-required"}, "570.86.15"),
         (
             {"cause": "driver-start: the driver container restarted 3 times (exit code 1)"},

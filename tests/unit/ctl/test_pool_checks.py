@@ -173,7 +173,7 @@ def test_cordons_of_others_are_named_while_the_pool_has_nodes_to_upgrade() -> No
     )
     *_, found = checks(*nodes)
     assert found.verdict is Verdict.WARNING
-    assert found.found.startswith("node-1 by somebody with kubectl for 3 min; they are out of")
+    assert found.found.startswith("node-1 cordoned by somebody with kubectl for 3 min: they count")
     assert found.remedy.endswith("`kubectl uncordon node-1`")
     complete = rollout(status=replace(GOING, phase=RolloutPhase.COMPLETE))
     assert [each.about for each in checks(nodes[0], of=complete)] == ["pool gpus"]

@@ -401,6 +401,40 @@ def gpu(index: int, health: str, because: str = "", remedy: str = "") -> Gpu:
     )
 
 
+def test_a_failed_node_tells_its_failure_once() -> None:
+    cause = "driver-start: the driver container restarted 3 times (it exited with code 1)"
+    detail = f"the upgrade failed: {cause}; no retry while the target is halted: by Sluice"
+    wait = WaitReason(code=WaitCode.FAILED, detail=detail, since=NOW - 5)
+    answer = NodeAnswer(
+        node=node(
+            "n",
+            state="upgrade-failed",
+            cause=cause,
+            attempt=1,
+            in_flight=False,
+            driver_state=DriverState.NONE,
+        ),
+        ready=True,
+        cordoned=False,
+        labels={},
+        conditions=(),
+        events=(NodeFact(name=WAITS_REASON, text=f"failed: {detail}"),),
+        why=WhyAnswer(
+            node="n",
+            wait=wait,
+            no_gpus="the driver or the GPUs are being changed",
+            history=(f"the upgrade fails: {cause}", f"failed: {cause}"),
+        ),
+        sources=(),
+    )
+    shown = text(node_view(answer, now=NOW), 200)
+    assert shown.count("restarted 3 times") == 1
+    assert "  failed: (as above)" in shown
+    assert "  driver: none (was 580.95.05)" in shown
+    assert "being changed" not in shown
+    assert text(node_view(answer, now=NOW, wide=True), 200).count("restarted 3 times") == 4
+
+
 def test_gpus_are_counted_and_the_sick_are_rows_with_a_reason() -> None:
     gpus = [gpu(0, "ok"), gpu(1, "failed", "Xid 79", "reboot the node"), gpu(2, "unknown")]
     assert text(gpus_view(gpus, width=80), 80) == (
