@@ -134,6 +134,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     cordoned: bool
     cordon_set: Author | None = None
     """None: it is not cordoned, or nothing records by whom."""
+    skip_set: Author | None = None
+    """The same of its skip label."""
     labels: dict[str, str]
     conditions: tuple[NodeFact, ...]
     events: tuple[NodeFact, ...]

@@ -9,7 +9,7 @@ from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.answers import NodeAnswer, NodeFact, Source, node_row
 from libs.ctl.brakes import release_command
-from libs.ctl.cordons import cordoned_by
+from libs.ctl.cordons import cordoned_by, skipped_by
 from libs.ctl.text import name_versions, parse_time, version_name
 from libs.kube import views
 
@@ -42,6 +42,7 @@ def node_answer(
         ready=None if ready is None else ready == "True",
         cordoned=node.spec.unschedulable,
         cordon_set=cordoned_by(node),
+        skip_set=skipped_by(node),
         labels=shown,
         conditions=conditions,
         events=tuple(_judged(events, why)),

@@ -148,7 +148,11 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
     if node.held is not None:
         yield fact("lease", describe_lease(node.held))
     if answer.cordoned:
-        yield fact("cordon", _cordon(answer.cordon_set, now))
+        yield fact(
+            "cordon", _signed("no new pods are scheduled on the node", answer.cordon_set, now)
+        )
+    if answer.skip_set is not None:
+        yield fact("skip label", _signed("no upgrade starts on the node", answer.skip_set, now))
     if note := node_note(replace(node, cause="") if _is_cause_told(answer) else node):
         yield fact("note", note)
 
@@ -158,8 +162,7 @@ def _is_cause_told(answer: NodeAnswer) -> bool:
     return wait is not None and answer.node.cause in wait.detail
 
 
-def _cordon(author: Author | None, now: float) -> str:
-    means = "no new pods are scheduled on the node"
+def _signed(means: str, author: Author | None, now: float) -> str:
     if author is None:
         return means
     ago = "" if author.at is None else f", at least {duration(now - author.at)} ago"
