@@ -1,6 +1,7 @@
 """What the verbs answer, as data for programs and views. Times are Unix seconds. Pure."""
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,10 +11,13 @@ from libs.contracts.node import (
     SKIP_LABEL,
     STATE_LABEL,
     MigState,
+    NodeRecord,
+    Operation,
     UpgradeState,
 )
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
+from libs.ctl.brakes import ending_of_halt
 from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.ctl.text import name_versions, natural_order, version_name
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
 VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
 _STARTED_BY = ("requested by ", "adopted ", "driver label edited by ")
 """How causes begin that say why an attempt was started."""
+_NOT_STARTED = "driver-start: the driver container restarted "
+"""How the cause of a failure begins that comes once the old driver is unloaded."""
+_LOADED = ("validation: ", "mig: ")
+"""How causes begin that come once the new driver is loaded."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +61,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     brake: str
     brake_set: Author | None = None
     """None: there is no brake, or Kubernetes was not asked or does not record it."""
+    halt_ended_by: str = ""
+    """The command that ends its halt; empty: it is not halted, or Kubernetes was not asked."""
     counts: dict[str, int]
     """The pool's nodes by what they do; `limit` may be unavailable."""
     waits: dict[str, int] | None = None
@@ -65,6 +75,18 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     says."""
 
 
+class DriverState(StrEnum):
+    """What became of the driver that a node's label names."""
+
+    RUNS = "runs"
+    CHANGING = "changing"
+    """It is being unloaded, and the next one loaded."""
+    NONE = "none"
+    """It was unloaded, and the next one does not start."""
+    UNKNOWN = "unknown"
+    """The operation failed after it began to unload it."""
+
+
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """A node, by its labels and its record."""
 
@@ -72,7 +94,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     state: str
     driver: str
-    """The version that runs, as its label says."""
+    """The version that runs, or ran last, as its label says."""
+    driver_state: DriverState = DriverState.RUNS
     since: float | None
     attempt: int
     in_flight: bool
@@ -123,6 +146,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     cordoned: bool
     cordon_set: Author | None = None
     """None: it is not cordoned, or nothing records by whom."""
+    skip_set: Author | None = None
+    """The same of its skip label."""
     labels: dict[str, str]
     conditions: tuple[NodeFact, ...]
     events: tuple[NodeFact, ...]
@@ -178,6 +203,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
     uuid: str
     driver: str
+    driver_state: DriverState = DriverState.RUNS
     mig: str
 
 
@@ -241,6 +267,7 @@ def pool_of(
         because=name_versions(status.because, versions),
         brake=spec.brake.value,
         brake_set=brake_author(metadata) if spec.brake is not Brake.NONE else None,
+        halt_ended_by=ending_of_halt(metadata.name, status),
         counts=msgspec.structs.asdict(status.counts),
     )
 
@@ -300,6 +327,7 @@ def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
         pool=record.pool if record else "",
         state=labels.get(STATE_LABEL, ""),
         driver=labels.get(VERSION_LABEL, ""),
+        driver_state=DriverState.RUNS if record is None else driver_state(record),
         since=record.since or None if record else None,
         attempt=record.attempt if record else 0,
         in_flight=is_in_flight(metadata),
@@ -310,6 +338,27 @@ def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
         cause=record.cause if record else "",
         operation=record.operation or "" if record else "",
     )
+
+
+def driver_state(record: NodeRecord) -> DriverState:
+    """Return what became of the driver: its label keeps the last version that was loaded."""
+    if not record.started or record.operation is Operation.VALIDATE:
+        return DriverState.RUNS
+    if record.state == UpgradeState.POD_RESTART_REQUIRED:
+        return DriverState.CHANGING
+    if record.state != UpgradeState.UPGRADE_FAILED or record.cause.startswith(_LOADED):
+        return DriverState.RUNS
+    return DriverState.NONE if record.cause.startswith(_NOT_STARTED) else DriverState.UNKNOWN
+
+
+def told_driver(node: NodeRow) -> str:
+    """Return the driver of a node in words; the first word alone tells whether there is one."""
+    if node.driver_state is DriverState.CHANGING:
+        return node.driver_state.value
+    if node.driver_state in (DriverState.NONE, DriverState.UNKNOWN):
+        before = f" (was {node.driver})" if node.driver else ""
+        return f"{node.driver_state.value}{before}"
+    return node.driver
 
 
 def told_cause(node: NodeRow) -> str:

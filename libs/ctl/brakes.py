@@ -90,8 +90,21 @@ def _halted(pool: str, status: RolloutStatus) -> str:
     """Return that the end of a brake does not end a halt, if there is one."""
     if status.phase is not RolloutPhase.HALTED:
         return ""
-    driver, release = status.version, f"sluice upgrade release {status.version} {pool}"
-    return f", but driver {driver} is halted: no node starts on it until `{release}`"
+    driver, command = status.version, ending_of_halt(pool, status)
+    until = f"`{command}`" if command else "it is released"
+    return f", but driver {driver} is halted: no node starts on it until {until}"
+
+
+def ending_of_halt(pool: str, status: RolloutStatus) -> str:
+    """Return the command that accepts the failures of a halted driver; empty: it is not halted."""
+    record = status.targets.get(status.target)
+    if status.phase is not RolloutPhase.HALTED or record is None or not status.version:
+        return ""
+    return release_command(pool, status.version, len(record.failed))
+
+
+def release_command(pool: str, version: str, failures: int) -> str:
+    return f"sluice upgrade release {version} {pool} --failures {failures}"
 
 
 def release(

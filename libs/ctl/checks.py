@@ -1,6 +1,7 @@
 """What `sluice doctor` says of what it found: each check is ok, or says what to do. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -25,6 +26,10 @@ BEHIND: Final = 90.0
 confirmed each minute. Nothing starts on older ones."""
 _POSITIVE: Final = "Accepted"
 """The condition that is a fault when it is false. Others are one when they are true."""
+_PROBLEMS: Final = re.compile(r"; (?=[\w-]+(?: on \S+)?: )")
+"""Between the problems of a condition, each `OPERAND on NODE: CAUSE`."""
+OF_DRIVERS: Final = "state-driver on "
+"""Begins the problem of the driver of one node."""
 _NO_FAULT: Final = ("Ready", "NotReady", "Upgrading", "Disabled")
 """Conditions that say again what `Error` says, or what a person asked for."""
 
@@ -66,16 +71,15 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
 
 
-class NodeInfo(views.View, frozen=True, kw_only=True):
+class NodeInfo(views.NodeInfo, frozen=True, kw_only=True):
     container_runtime_version: str = ""
 
 
-class NodeStatus(views.View, frozen=True, kw_only=True):
-    conditions: tuple[views.Condition, ...] = ()
+class NodeStatus(views.NodeStatus, frozen=True, kw_only=True):
     node_info: NodeInfo = NodeInfo()
 
 
-class CheckedNode(views.Object, frozen=True, kw_only=True):
+class CheckedNode(views.Node, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
 
@@ -108,16 +112,16 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     to_follow: int = 0
     failed: int = 0
     is_held: bool = False
-    """A rollout with nodes that wait is halted, or people braked it."""
+    """A rollout with nodes that wait or are in flight is halted, or people braked it."""
 
     @property
     def is_under_way(self) -> bool:
         return self.in_flight + self.to_follow > 0
 
     @property
-    def goes_well(self) -> bool:
-        """Whether it explains that drivers are not ready yet, and needs nobody."""
-        return self.is_under_way and not (self.failed or self.is_held)
+    def needs_somebody(self) -> bool:
+        """Whether the checks of pools say what is wrong."""
+        return bool(self.failed or self.is_held)
 
     def __str__(self) -> str:
         return f"an upgrade is under way: {self.in_flight} in flight, {self.to_follow} to follow"
@@ -221,14 +225,16 @@ def operands_check(
     if not daemon_sets:
         return warning(about, "there are none", "create a ClusterPolicy: see docs/install.md")
     drivers = [each for each in late if each.metadata.labels.get("app") == DRIVER_APP]
-    if late == drivers and sum(map(_missing, drivers)) <= upgrade.in_flight and upgrade.goes_well:
+    expected = upgrade.in_flight + upgrade.failed
+    if late == drivers and sum(map(_missing, drivers)) <= expected:
         late = []
     if late:
         names = (f"{each.metadata.name} {_ready(each)}" for each in late)
         remedy = f"see kubectl --namespace {namespace} get pods"
         return warning(about, f"not all are ready: {some(names)}", remedy)
     found = f"the pods of {len(daemon_sets)} DaemonSets are ready"
-    return ok(about, f"{found}, but for drivers of nodes in flight" if drivers else found)
+    failed = " or failed" if upgrade.failed else ""
+    return ok(about, f"{found}, but for drivers of nodes in flight{failed}" if drivers else found)
 
 
 def _missing(daemon_set: views.DaemonSet) -> int:
@@ -244,8 +250,8 @@ def _ready(daemon_set: views.DaemonSet) -> str:
 def policy_checks(policies: Mapping[str, Policy], upgrade: Upgrade) -> list[Check]:
     """Judge the status of policies for the whole cluster, by kind and name.
 
-    While an upgrade is under way, that something is not ready is no fault; and it is to be
-    expected while the upgrade goes well.
+    While an upgrade is under way, or has failed nodes, that drivers are not ready is no fault of
+    the policy: what is wrong is said of the pools.
     """
     if not policies:
         remedy = "create one: see docs/install.md"
@@ -261,22 +267,36 @@ def _policy_checks(about: str, policy: Policy, upgrade: Upgrade) -> list[Check]:
         return [
             fault(about, "it has no status", "see the logs of the Deployment sluice-driver-cluster")
         ]
-    upgrading = upgrade.is_under_way or any(
+    is_told = upgrade.is_under_way or upgrade.failed > 0
+    problems = list(_problems(about, status, is_told=is_told))
+    if problems or status.state == "ready" or not is_told:
+        return problems or [ok(about, status.state)]
+    if upgrade.needs_somebody:
+        return [warning(about, f"{status.state}, because of the pools", "")]
+    return [ok(about, f"{status.state}, as {upgrade}")]
+
+
+def _problems(about: str, status: PolicyStatus, *, is_told: bool) -> Iterator[Check]:
+    upgrading = any(
         each.type == "Upgrading" and each.status == "True" for each in status.conditions
     )
-    problems = [
-        (warning if upgrading and each.type == "Error" else fault)(
-            about,
-            f"{each.type} is {each.status}: {each.message or each.reason}",
-            "see sluice status and docs/policies.md",
-        )
-        for each in status.conditions
-        if each.type not in _NO_FAULT
-        and not (each.type == "Error" and upgrade.goes_well)
-        and each.status == ("False" if each.type == _POSITIVE else "True")
-    ]
-    explained = f", as {upgrade}" if status.state != "ready" and upgrade.is_under_way else ""
-    return problems or [ok(about, f"{status.state}{explained}")]
+    for each in status.conditions:
+        if each.type in _NO_FAULT or each.status != ("False" if each.type == _POSITIVE else "True"):
+            continue
+        text = _besides_drivers(each) if is_told else each.message
+        if is_told and (each.type == "Error" or (each.message and not text)):
+            continue
+        judge = warning if upgrading and each.type == "Error" else fault
+        remedy = "see `sluice status`, and for the fields docs/policies.md"
+        yield judge(about, f"{each.type} is {each.status}: {text or each.reason}", remedy)
+
+
+def _besides_drivers(condition: views.Condition) -> str:
+    """Return what the message says of others than drivers of nodes, which pools tell."""
+    if condition.type != "Degraded":
+        return condition.message
+    parts = _PROBLEMS.split(condition.message)
+    return "; ".join(each for each in parts if not each.startswith(OF_DRIVERS))
 
 
 def nodes_checks(nodes: Sequence[CheckedNode]) -> list[Check]:
@@ -287,17 +307,20 @@ def nodes_checks(nodes: Sequence[CheckedNode]) -> list[Check]:
         return [warning(about, "there are none", remedy)]
     return [
         _nodes_check(
-            "nodes with GPUs that are not Ready",
+            about,
+            ("all are Ready", "not Ready"),
             [each.metadata.name for each in nodes if _condition(each, "Ready") != "True"],
             "see kubectl describe node",
         ),
         _nodes_check(
-            "failed or degraded GPUs",
+            "GPUs",
+            ("none has failed", "failed on"),
             [each.metadata.name for each in nodes if _condition(each, "GPUHealthy") == "False"],
             "see sluice gpus",
         ),
         _nodes_check(
-            "container runtimes without CDI",
+            "container runtimes",
+            ("all give devices by CDI", "without CDI on"),
             [each.metadata.name for each in nodes if not _has_cdi(each)],
             f"containerd before {'.'.join(map(str, OLDEST_CONTAINERD))} cannot give devices to"
             " pods: upgrade it",
@@ -305,8 +328,9 @@ def nodes_checks(nodes: Sequence[CheckedNode]) -> list[Check]:
     ]
 
 
-def _nodes_check(about: str, names: Sequence[str], remedy: str) -> Check:
-    return warning(about, some(names), remedy) if names else ok(about, "none")
+def _nodes_check(about: str, words: tuple[str, str], names: Sequence[str], remedy: str) -> Check:
+    good, bad = words
+    return warning(about, f"{bad}: {some(names)}", remedy) if names else ok(about, good)
 
 
 def _condition(node: CheckedNode, kind: str) -> str:
@@ -327,7 +351,8 @@ def upgrade_of(rollouts: Iterable[tuple[RolloutSpec, RolloutStatus]]) -> Upgrade
         to_follow=sum(to_follow for _, _, to_follow in listed),
         failed=sum(status.counts.failed for _, status, _ in listed),
         is_held=any(
-            to_follow and (status.phase is RolloutPhase.HALTED or spec.brake is not Brake.NONE)
+            (to_follow or status.in_flight)
+            and (status.phase is RolloutPhase.HALTED or spec.brake is not Brake.NONE)
             for spec, status, to_follow in listed
         ),
     )

@@ -1,11 +1,11 @@
-"""Who cordoned a node, as far as the API server's records show it. Pure."""
+"""Who cordoned a node, or had it skipped, as far as the API server's records show it. Pure."""
 
 from typing import Final
 
-from libs.contracts.node import MANAGER
+from libs.contracts.node import MANAGER, SKIP_LABEL
 from libs.kube.authors import Author, last_owner, user_of
 from libs.kube.ownership import OwnedFields
-from libs.kube.views import Node, parse_time
+from libs.kube.views import ManagedFields, Node, parse_time
 
 SLUICE: Final = Author(name="Sluice")
 """Without a time: the scheduler writes with each step."""
@@ -19,7 +19,23 @@ def cordoned_by(node: Node) -> Author | None:
     other = last_owner((each for each in entries if each.manager != MANAGER), _has_cordon)
     if other is None:
         return SLUICE if last_owner(entries, _has_cordon) is not None else None
-    return Author(name=user_of(other.manager), at=parse_time(other.time) if other.time else None)
+    return _author(other)
+
+
+def skipped_by(node: Node) -> Author | None:
+    """Return the last program that wrote the node's skip label; None: it has none, or no name."""
+    if node.metadata.labels.get(SKIP_LABEL) != "true":
+        return None
+    owner = last_owner(node.metadata.managed_fields, _has_skip_label)
+    return None if owner is None else _author(owner)
+
+
+def _author(entry: ManagedFields) -> Author:
+    return Author(name=user_of(entry.manager), at=parse_time(entry.time) if entry.time else None)
+
+
+def _has_skip_label(owned: OwnedFields) -> bool:
+    return f"f:{SKIP_LABEL}" in owned.metadata.labels
 
 
 def _has_cordon(owned: OwnedFields) -> bool:

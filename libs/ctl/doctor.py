@@ -8,9 +8,10 @@ from typing import Final
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl import checks
 from libs.ctl.checks import Check, CheckedNode, Deployment, Policy, Right, Upgrade
-from libs.ctl.cluster import DEVICES, ROLLOUTS, Cluster, open_cluster
-from libs.ctl.failures import Failure
+from libs.ctl.cluster import DEVICES, ROLLOUTS, Cluster, Rollout, open_cluster
+from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
+from libs.ctl.pool_checks import pool_checks
 from libs.kube.resources import DAEMON_SETS, Resource, custom_resource
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
@@ -86,17 +87,18 @@ async def _cluster(cluster: Cluster, access: Access) -> tuple[list[Check], bool]
     if observed := await _observed(cluster):
         return [checks.server_check(cluster.address, version), *observed], True
     namespace = await cluster.namespace()
-    upgrade = await _upgrade(cluster)
+    rollouts, unread = await _rollouts(cluster)
+    upgrade = checks.upgrade_of((each.spec, each.status) for each in rollouts)
     looks = {
         "definitions": partial(_definitions, cluster),
         "services": partial(_services, cluster, namespace),
         "agents and drivers": partial(_operands, cluster, namespace, upgrade),
         "policy": partial(_policies, cluster, upgrade),
         "GPU Operator": partial(_foreign_operator, cluster),
-        "nodes with GPUs": partial(_nodes, cluster),
+        "pools and nodes with GPUs": partial(_pools_and_nodes, cluster, rollouts),
         "your rights": partial(_rights, cluster, namespace, access),
     }
-    found = [checks.server_check(cluster.address, version)]
+    found = [checks.server_check(cluster.address, version), *unread]
     for about, look in looks.items():
         try:
             found += await look()
@@ -113,12 +115,12 @@ async def _observed(cluster: Cluster) -> list[Check]:
 
     try:
         status = await observe_status(cluster, "")
-        nodes = await _nodes(cluster) if status is not None else []
+        nodes = await _nodes(cluster) if status is not None else ()
     except Failure as failure:
         return [checks.not_answered("GPU Operator", failure)]
     if not isinstance(status, ObservedStatus):
         return []
-    return [*operator_checks(status, now=time.time()), *nodes]
+    return [*operator_checks(status, now=time.time()), *checks.nodes_checks(nodes)]
 
 
 async def _foreign_operator(cluster: Cluster) -> list[Check]:
@@ -154,17 +156,23 @@ async def _policies(cluster: Cluster, upgrade: Upgrade) -> list[Check]:
     return checks.policy_checks(found, upgrade)
 
 
-async def _upgrade(cluster: Cluster) -> Upgrade:
-    """Return how far the rollouts are; there are none where they cannot be read."""
+async def _rollouts(cluster: Cluster) -> tuple[tuple[Rollout, ...], list[Check]]:
+    """Return the rollouts, or why nothing is said of pools; empty if there are no definitions."""
     try:
-        rollouts = await cluster.rollouts()
-    except Failure:
-        return Upgrade()
-    return checks.upgrade_of((each.spec, each.status) for each in rollouts)
+        return await cluster.rollouts(), []
+    except Failure as failure:
+        if failure.code is ExitCode.NOT_FOUND:
+            return (), []
+        return (), [checks.not_answered("pools", failure)]
 
 
-async def _nodes(cluster: Cluster) -> list[Check]:
-    return checks.nodes_checks(await cluster.list(_NODES, labels=f"{PRESENT_LABEL}=true"))
+async def _pools_and_nodes(cluster: Cluster, rollouts: tuple[Rollout, ...]) -> list[Check]:
+    nodes = await _nodes(cluster)
+    return [*pool_checks(rollouts, nodes, now=time.time()), *checks.nodes_checks(nodes)]
+
+
+async def _nodes(cluster: Cluster) -> tuple[CheckedNode, ...]:
+    return await cluster.list(_NODES, labels=f"{PRESENT_LABEL}=true")
 
 
 async def _rights(cluster: Cluster, namespace: str, access: Access) -> list[Check]:

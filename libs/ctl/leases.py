@@ -47,15 +47,18 @@ def _held(node: str, lease: NodeLease, *, waits: bool) -> HeldNode:
 
 def describe(held: HeldNode) -> str:
     """Return who has a node, since when, why, and how that ends."""
+    ends = "withdrawn by" if held.waits else "ends with"
+    return f"{holding(held)}; {ends} `sluice lease return {held.node}`"
+
+
+def holding(held: HeldNode) -> str:
+    """Return who has a node, since when, and why."""
     who = held.who or "a person"
     since = f"since {clock_time(held.since)} UTC" if 0 < held.since < _LATEST else "for a while"
     reason = f": {held.reason}" if held.reason else ""
     if held.waits:
-        return (
-            f"{who} waits {since} for the operation on the node to end{reason}; withdrawn by"
-            f" `sluice lease return {held.node}`"
-        )
-    return f"{who} has the node {since}{reason}; ends with `sluice lease return {held.node}`"
+        return f"{who} waits {since} for the operation on the node to end{reason}"
+    return f"{who} has the node {since}{reason}"
 
 
 def take(metadata: Metadata, *, who: str, reason: str, at: float) -> Edit:

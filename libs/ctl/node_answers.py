@@ -8,7 +8,8 @@ from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, WAITS_REA
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.answers import NodeAnswer, NodeFact, Source, node_row
-from libs.ctl.cordons import cordoned_by
+from libs.ctl.brakes import release_command
+from libs.ctl.cordons import cordoned_by, skipped_by
 from libs.ctl.text import name_versions, parse_time, version_name
 from libs.kube import views
 
@@ -41,6 +42,7 @@ def node_answer(
         ready=None if ready is None else ready == "True",
         cordoned=node.spec.unschedulable,
         cordon_set=cordoned_by(node),
+        skip_set=skipped_by(node),
         labels=shown,
         conditions=conditions,
         events=tuple(_judged(events, why)),
@@ -98,7 +100,7 @@ def ending_command(
         return ""
     if target := _halted_target(why, status):
         version, failures = version_name(target, versions), len(status.targets[target].failed)
-        return f"sluice upgrade release {version} {why.pool} --failures {failures}"
+        return release_command(why.pool, version, failures)
     return f"sluice upgrade retry {why.node}" if code is WaitCode.FAILED else ""
 
 

@@ -37,7 +37,7 @@ from libs.rollout.slots import idle_step
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
-from libs.rollout.wait_reasons import wait
+from libs.rollout.wait_reasons import FAILED_AND_HALTED, FAILED_AND_RELEASED, wait
 
 # Enum members used for every node, looked up once: access by the class is ten times slower.
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
@@ -212,14 +212,18 @@ def retry_automatically(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
 ) -> NodeOutcome:
     """Retry as often as the strategy allows, and while the target is not halted."""
-    attempt, constraints = record.attempt, pool.constraints
-    if attempt > pool.strategy.retries or not constraints.admits(record.target):
+    constraints = pool.constraints
+    if not has_retries(record, pool) or not constraints.admits(record.target):
         return None
     cause = record.cause.partition(" (")[0]  # its details were told with the failure
     because = f"automatic retry after a failure ({cause})"
     if constraints.paused:
         return wait(WaitCode.PAUSED, f"{because} is paused: {constraints.paused}", now)
     return mark_required(node, record, pool, now, because, back_off_until=0.0, back_off_seconds=0.0)
+
+
+def has_retries(record: NodeRecord, pool: PoolView) -> bool:
+    return record.attempt <= pool.strategy.retries
 
 
 def is_in_sync(node: NodeView, record: NodeRecord, pool: PoolView) -> bool:
@@ -233,13 +237,16 @@ def is_in_sync(node: NodeView, record: NodeRecord, pool: PoolView) -> bool:
 
 def _failed_wait(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait:
     reason = f"the upgrade failed: {record.cause or 'no cause recorded'}"
+    who: str | None = None
     if not pool.constraints.admits(record.target):
         reason += f"; no retry while the target is halted: {pool.constraints.halted[record.target]}"
+        is_retried = has_retries(record, pool) and not node.failed_gpus
+        who = FAILED_AND_RELEASED if is_retried else FAILED_AND_HALTED
     elif node.failed_gpus:
         reason += f"; no automatic retry now: {describe_failed_gpus(node.failed_gpus)}"
     elif is_shut_out(node):
         reason += "; the driver pod waits at the closed gate, so the node cannot recover by itself"
-    return wait(WaitCode.FAILED, reason, now)
+    return wait(WaitCode.FAILED, reason, now, who=who)
 
 
 def is_unwanted(node: NodeView, pool: PoolView) -> bool:

@@ -41,18 +41,16 @@ class NodePools:
             self.governing.queues.drop(name)
             self.governing.names.discard(name)
             self.governing.dirty = True
-        self.count_phase(None, self.phase)
+        self.count_phase(name, None, self.phase)
 
-    def count_phase(self, selected: PoolDecider | None, phase: NodePhase) -> None:
+    def count_phase(self, name: str, selected: PoolDecider | None, phase: NodePhase) -> None:
         previous = self.selected
         if previous is selected and self.phase is phase:
             return
         if previous is not None:
-            previous.phase_counts[self.phase] -= 1
-            previous.dirty = True
+            previous.drop_phase(name, self.phase)
         if selected is not None:
-            selected.phase_counts[phase] += 1
-            selected.dirty = True
+            selected.put_phase(name, phase)
         self.selected, self.phase = selected, phase
 
 
@@ -103,10 +101,10 @@ class OutcomeTracker:
             node, decider.constrained_view, evaluation, now
         )
         if decider.view.key == node.pool:
-            pools.count_phase(decider, phase)
+            pools.count_phase(name, decider, phase)
         else:
             selected = [counted for counted in pools.counting if counted.view.key == node.pool]
-            pools.count_phase(selected[0] if selected else None, NodePhase.WAITING)
+            pools.count_phase(name, selected[0] if selected else None, NodePhase.WAITING)
         due = self._store(node, decider, outcome, now)
         if leased:
             self._track(self._leased, name)

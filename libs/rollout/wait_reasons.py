@@ -15,6 +15,15 @@ DRIVER_AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the driver agent"
 DRIVER_SERVICE_LATE: Final = f"{_IF_IT_LASTS}an administrator of the driver service"
 GATE_BLOCKED: Final = "an administrator of the driver agent, of the driver image or of NATS"
 POD_OWNERS: Final = "the owners of the pods"
+FAILED_AND_RELEASED: Final = (
+    "an administrator, by spec.release of the Rollout (the retry follows by itself); the author of"
+    " the policy, by another driver"
+)
+"""Who ends the wait of a node that failed on a target which is halted, and has retries left."""
+FAILED_AND_HALTED: Final = (
+    "an administrator, by spec.release of the Rollout and then by a retry; the author of the"
+    " policy, by another driver"
+)
 DRIVER_ADMINISTRATOR: Final = "the administrator of the machine or of the driver image"
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {

@@ -5,7 +5,7 @@ There may be thousands of Nodes: unused fields are dropped while they are decode
 
 from collections.abc import Iterator, Mapping, Sequence
 from sys import intern
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -14,10 +14,11 @@ from libs.contracts import rollout
 from libs.contracts.message import MalformedMessage, Message, decode
 from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod
 from libs.kube import views
-from libs.kube.authors import Author, brake_author, release_author
+from libs.kube.authors import Author, brake_author, last_owner, release_author, user_of
 from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
 from libs.policy import artefacts
+from libs.policy.findings import printable
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.policy.mig.config import CONFIG_KEY
 from libs.rollout.views.node import MalformedAnnotation, NodeField
@@ -38,6 +39,8 @@ ANNOTATIONS: Final = frozenset(
 )
 """The annotations of a Node that are kept."""
 
+_MAX_AUTHOR: Final = 100
+"""Characters of who wrote a field that are repeated."""
 NVIDIA: Final = "nvidia.com/"
 """How the names of NVIDIA's resources begin."""
 GPU: Final = f"{NVIDIA}gpu"
@@ -314,6 +317,29 @@ class Rollout(Unmanaged, frozen=True, kw_only=True):
         super().__post_init__()
 
 
+class Policy(CustomObject, frozen=True, kw_only=True):
+    """A policy, with who wrote a field of it that stops upgrades."""
+
+    auto_upgrade_set_by: str = ""
+    """Empty: it is not recorded."""
+
+    def __post_init__(self) -> None:
+        owner = last_owner(self.metadata.managed_fields, _has_auto_upgrade)
+        author = "" if owner is None else printable(user_of(owner.manager), _MAX_AUTHOR)
+        msgspec.structs.force_setattr(self, "auto_upgrade_set_by", author)
+        super().__post_init__()
+
+
+def _has_auto_upgrade(owned: OwnedFields) -> bool:
+    sections = owned.spec, _section(owned.spec, "f:driver")
+    return any("f:autoUpgrade" in _section(each, "f:upgradePolicy") for each in sections)
+
+
+def _section(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = fields.get(name)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
 NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
 PODS: Final = Resource(plural="pods", kind="Pod", view=Pod)
 RESOURCE_CLAIMS: Final = Resource(
@@ -335,5 +361,5 @@ ROLLOUTS: Final = Resource(
     view=Rollout,
 )
 GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object, optional=True)
-POLICIES: Final = custom_resources(POLICY_KINDS, CustomObject)
+POLICIES: Final = custom_resources(POLICY_KINDS, Policy)
 """The policy resources by kind."""

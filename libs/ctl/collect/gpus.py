@@ -1,35 +1,70 @@
 """Collect the GPUs of all nodes, or of one."""
 
+import asyncio
+
 from libs.contracts.device import UNKNOWN
-from libs.ctl.answers import Gpu
-from libs.ctl.cluster import DEVICES, Device, open_cluster
+from libs.contracts.health import HealthState
+from libs.contracts.node import STATE_LABEL, UpgradeState
+from libs.ctl.answers import DriverState, Gpu, node_row
+from libs.ctl.cluster import DEVICES, Cluster, Device, open_cluster
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.listed_nodes import LISTED_NODES
 from libs.ctl.options import Access
 from libs.ctl.text import natural_order
+
+_NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
+_LACKING = {
+    DriverState.CHANGING: "its driver is being changed",
+    DriverState.NONE: "its driver was unloaded, and the next one does not start",
+    DriverState.UNKNOWN: "its driver may have been unloaded by an upgrade that failed",
+}
 
 
 async def gather_gpus(access: Access, node: str) -> tuple[Gpu, ...]:
     """Return the GPUs of all nodes, or of one."""
     async with open_cluster(access) as cluster:
-        devices = await cluster.list(DEVICES)
+        devices, states = await asyncio.gather(cluster.list(DEVICES), _driver_states(cluster))
         if node and not any(each.spec.node == node for each in devices):
             await cluster.node(node)
-    found = (gpu_of(each) for each in devices if node in ("", each.spec.node))
+    found = (
+        gpu_of(each, states.get(each.spec.node, DriverState.RUNS))
+        for each in devices
+        if node in ("", each.spec.node)
+    )
     return tuple(sorted(found, key=lambda gpu: (natural_order(gpu.node), gpu.index)))
 
 
-def gpu_of(device: Device) -> Gpu:
-    """Return a GPU as its `Device` shows it."""
+async def _driver_states(cluster: Cluster) -> dict[str, DriverState]:
+    """Return what became of the drivers of nodes that are not done; nothing without that right."""
+    try:
+        nodes = await cluster.list(LISTED_NODES, labels=_NOT_DONE)
+    except Failure as failure:
+        if failure.code is not ExitCode.NOT_ALLOWED:
+            raise
+        return {}
+    return {each.metadata.name: node_row(each.known_metadata()).driver_state for each in nodes}
+
+
+def gpu_of(device: Device, driver_state: DriverState = DriverState.RUNS) -> Gpu:
+    """Return a GPU as its `Device` shows it; without a driver, an earlier `ok` says nothing."""
     spec, status = device.spec, device.status
     health = status.health
+    state = health.state if health else UNKNOWN
+    because = (health.message or health.reason) if health else ""
+    remedy = health.remedy if health else ""
+    if driver_state is not DriverState.RUNS and state == HealthState.OK:
+        state, because = UNKNOWN, _LACKING[driver_state]
+        remedy = "" if driver_state is DriverState.CHANGING else f"sluice why {spec.node}"
     return Gpu(
         node=spec.node,
         index=spec.index,
         product=spec.product,
         memory_mib=spec.memory,
-        health=health.state if health else UNKNOWN,
-        because=(health.message or health.reason) if health else "",
-        remedy=health.remedy if health else "",
+        health=state,
+        because=because,
+        remedy=remedy,
         uuid=status.uuid,
         driver=status.driver,
+        driver_state=driver_state,
         mig=status.mig.mode if status.mig else "",
     )

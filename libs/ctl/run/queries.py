@@ -242,7 +242,7 @@ def show_doctor(access: Access, output: Format | None) -> None:
     from libs.ctl.views.doctor import doctor_view
 
     found = run_shown("looking at everything", examine(access))
-    show(found, lambda _width, _wide: doctor_view(found), format=output)
+    show(found, lambda _width, wide: doctor_view(found, wide=wide), format=output)
     if worst(found) is Verdict.FAULT:
         raise SystemExit(ExitCode.FAULT_FOUND)
 

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from libs.ctl.checks import Check, Verdict
+from libs.ctl.text import plural
 from libs.ctl.views.layout import Hanging
 
 _STYLES = {
@@ -16,14 +17,28 @@ _STYLES = {
 }
 _WIDTH = max(map(len, Verdict))
 _INDENT = Text(" " * _WIDTH)
+_RANKS = list(Verdict)
 
 
-def doctor_view(checks: Sequence[Check]) -> RenderableType:
-    """Return a line for each check, and below it what to do."""
-    return Group(*(_check(check) for check in checks))
+def doctor_view(checks: Sequence[Check], *, wide: bool = False) -> RenderableType:
+    """Return what is wrong, the worst first, each with what to do; what is ok is a line together.
+
+    With `wide` each check that is ok has a line of its own.
+    """
+    ordered = sorted(checks, key=lambda check: -_RANKS.index(check.verdict))
+    good = [check for check in ordered if check.verdict is Verdict.OK]
+    shown = ordered if wide else ordered[: len(ordered) - len(good)]
+    lines = [_check(check) for check in shown]
+    if good and not wide:
+        abouts = ", ".join(check.about for check in good)
+        lines.append(_line(Verdict.OK, f"{plural(len(good), 'check')} (-o wide): {abouts}"))
+    return Group(*lines)
 
 
 def _check(check: Check) -> RenderableType:
-    head = Text(f"{check.verdict:<{_WIDTH}}", _STYLES[check.verdict])
-    found = Hanging(head, f"{check.about}: {check.found}")
+    found = _line(check.verdict, f"{check.about}: {check.found}")
     return Group(found, Hanging(_INDENT, f"do: {check.remedy}")) if check.remedy else found
+
+
+def _line(verdict: Verdict, text: str) -> RenderableType:
+    return Hanging(Text(f"{verdict:<{_WIDTH}}", _STYLES[verdict]), text)

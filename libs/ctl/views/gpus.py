@@ -1,12 +1,13 @@
 """GPUs, for people. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from rich.console import Group, RenderableType
 
 from libs.contracts.device import UNKNOWN
 from libs.contracts.health import HealthState
-from libs.ctl.answers import Gpu
+from libs.ctl.answers import DriverState, Gpu
 from libs.ctl.text import plural
 from libs.ctl.views.layout import Column, fact, line, listing
 
@@ -30,31 +31,49 @@ def gpus_view(
         return line("Kubernetes shows no GPU: no discovery agent has reported one.")
     shown = gpus if every or wide else _to_look_at(gpus)
     sick = [
-        fact(
-            f"{gpu.node} GPU {gpu.index} {gpu.health}",
-            f"{gpu.because} ({gpu.remedy})" if gpu.remedy else gpu.because,
-        )
+        fact(f"{gpu.node} GPU {gpu.index} {gpu.health}", _why(gpu))
         for gpu in gpus
-        if gpu.because
+        if gpu.because and not _lacks_driver(gpu)
     ]
+    lacking = [fact(about, text) for about, text in _without_driver(gpus)]
     rows = listing(_COLUMNS, map(_row, shown), width=width, wide=wide)
-    return Group(line(_summary(gpus)), rows, *sick)
+    return Group(line(_summary(gpus)), rows, *sick, *lacking)
+
+
+def _why(gpu: Gpu) -> str:
+    return f"{gpu.because} ({gpu.remedy})" if gpu.remedy else gpu.because
+
+
+def _lacks_driver(gpu: Gpu) -> bool:
+    """Whether its node has no driver that could be asked, and it had not failed before."""
+    return gpu.driver_state is not DriverState.RUNS and gpu.health == UNKNOWN
+
+
+def _without_driver(gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
+    """Yield the nodes whose GPUs have no driver, each with how many and why."""
+    for node, found in groupby(filter(_lacks_driver, gpus), key=lambda gpu: gpu.node):
+        first, *others = found
+        yield f"{node}, {plural(1 + len(others), 'GPU')}", _why(first)
 
 
 def _is_judged(gpus: Sequence[Gpu]) -> bool:
-    return any(gpu.health != UNKNOWN for gpu in gpus)
+    return any(gpu.health != UNKNOWN or _lacks_driver(gpu) for gpu in gpus)
 
 
 def _to_look_at(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     """Return those that are not healthy; none where nobody judges them."""
-    return [gpu for gpu in gpus if gpu.health != HealthState.OK] if _is_judged(gpus) else ()
+    if not _is_judged(gpus):
+        return ()
+    return [gpu for gpu in gpus if gpu.health != HealthState.OK and not _lacks_driver(gpu)]
 
 
 def _summary(gpus: Sequence[Gpu]) -> str:
     count = f"{plural(len(gpus), 'GPU')} on {plural(len({gpu.node for gpu in gpus}), 'node')}"
     if not _is_judged(gpus):
         return f"{count}; no telemetry agent has reported on their health"
-    return f"{count}, {sum(gpu.health == HealthState.OK for gpu in gpus)} healthy"
+    without = sum(map(_lacks_driver, gpus))
+    rest = f", {without} without a driver" if without else ""
+    return f"{count}, {sum(gpu.health == HealthState.OK for gpu in gpus)} healthy{rest}"
 
 
 def _row(gpu: Gpu) -> tuple[str, ...]:

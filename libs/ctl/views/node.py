@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import WhyAnswer
-from libs.ctl.answers import NodeAnswer, NodeFact
+from libs.ctl.answers import DriverState, NodeAnswer, NodeFact, told_driver
 from libs.ctl.leases import describe as describe_lease
 from libs.ctl.text import clock_time, duration, moment, parse_time
 from libs.ctl.views.layout import cut, fact, heading, line
@@ -26,6 +26,7 @@ _FIELD: Final = re.compile(
 _RETRY: Final = "by a retry"
 _NEW_STATE: Final = "Successfully updated node state label to "
 """Begins the Event of a new state, in the words of the GPU Operator."""
+_ABOVE: Final = "(as above)"
 _LAST_STEPS: Final = 3
 _LAST_EVENTS: Final = 3
 """The reason has to stay on the screen: more, and whole sentences, are shown with `-o wide`."""
@@ -35,18 +36,24 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
     """Return the reason first, then the node's facts, and the sources."""
     parts: list[RenderableType] = [heading(_headline(answer))]
     if answer.why is not None:
-        parts += _why(answer.why, answer.ended_by, now)
+        is_told = answer.node.driver_state in (DriverState.CHANGING, DriverState.NONE)
+        why = replace(answer.why, no_gpus="") if is_told else answer.why
+        parts += _why(why, answer.ended_by, now)
     parts += _facts(answer, now)
     if wide:
         parts += (fact(key, value) for key, value in answer.labels.items())
     if answer.why is not None:
-        parts += _last("history", _history(answer.why, now), 0 if wide else _LAST_STEPS)
+        steps = _history(answer.why, now)
+        if not wide:
+            steps = [_without_told(each, answer) for each in steps]
+        parts += _last("history", steps, 0 if wide else _LAST_STEPS)
     parts += _listed("conditions", _shown_conditions(answer, wide), now)
     if wide:
-        told = (msgspec.structs.replace(each, text=_told(each)) for each in answer.events)
+        told = (replace(each, text=_told(each)) for each in answer.events)
         parts += _listed("Events", tuple(told), now)
     else:
-        events = [f"{_at(each, now)} {_brief(each)}".lstrip() for each in answer.events]
+        briefs = [f"{_at(each, now)} {_brief(each)}".lstrip() for each in answer.events]
+        events = [_without_told(each, answer) for each in briefs]
         parts += _last("Events", events, _LAST_EVENTS)
     return Group(*parts, Text(""), *sources_view(answer.sources))
 
@@ -57,6 +64,15 @@ def _history(why: WhyAnswer, now: float) -> list[str]:
         return list(why.history)
     steps = zip(why.history_at, why.history, strict=True)
     return [f"{moment(at, now)} {text}" for at, text in steps]
+
+
+def _without_told(text: str, answer: NodeAnswer) -> str:
+    """Return a text without what the lines above have in full: the reason and the cause."""
+    wait = answer.why.wait if answer.why is not None else None
+    for each in (wait.detail if wait is not None else "", answer.node.cause):
+        if len(each) > len(_ABOVE):
+            text = text.replace(each, _ABOVE)
+    return text
 
 
 def _told(event: NodeFact) -> str:
@@ -114,9 +130,8 @@ def _people(who: str, command: str) -> str:
     told, count = _FIELD.subn(lambda _: f"by `{command}`", who)
     if count:
         return told
-    if _RETRY in who:
-        own = f"by `{command}`"
-        return who.replace(_RETRY, own if "retry" in command else f"{own} and then {_RETRY[3:]}", 1)
+    if _RETRY in who and "retry" in command:
+        return who.replace(_RETRY, f"by `{command}`", 1)
     return f"{who}; `{command}`"
 
 
@@ -126,20 +141,28 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
         yield fact("pool", node.pool)
     since = "" if node.since is None else f", for {duration(now - node.since)}"
     yield fact("state", f"{node.state or 'none'}{since}")
-    if node.driver:
-        yield fact("driver", node.driver)
+    if driver := told_driver(node):
+        yield fact("driver", driver)
     if answer.ready is False:
         yield fact("kubelet", "the Node is not Ready")
     if node.held is not None:
         yield fact("lease", describe_lease(node.held))
     if answer.cordoned:
-        yield fact("cordon", _cordon(answer.cordon_set, now))
-    if note := node_note(node):
+        yield fact(
+            "cordon", _signed("no new pods are scheduled on the node", answer.cordon_set, now)
+        )
+    if answer.skip_set is not None:
+        yield fact("skip label", _signed("no upgrade starts on the node", answer.skip_set, now))
+    if note := node_note(replace(node, cause="") if _is_cause_told(answer) else node):
         yield fact("note", note)
 
 
-def _cordon(author: Author | None, now: float) -> str:
-    means = "no new pods are scheduled on the node"
+def _is_cause_told(answer: NodeAnswer) -> bool:
+    wait = answer.why.wait if answer.why is not None else None
+    return wait is not None and answer.node.cause in wait.detail
+
+
+def _signed(means: str, author: Author | None, now: float) -> str:
     if author is None:
         return means
     ago = "" if author.at is None else f", at least {duration(now - author.at)} ago"

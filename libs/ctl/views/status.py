@@ -8,8 +8,8 @@ from rich.text import Text
 
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
-from libs.contracts.rollout import Brake, RolloutPhase, braked, left_out
-from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause
+from libs.contracts.rollout import Brake, braked, left_out
+from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause, told_driver
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
 from libs.ctl.text import duration, plural
@@ -112,9 +112,7 @@ def _above_limit(pool: Pool, nodes: Iterable[NodeRow]) -> Iterator[RenderableTyp
 
 
 def _release(pool: Pool) -> str:
-    if pool.phase != RolloutPhase.HALTED or not pool.version:
-        return ""
-    return f"; `sluice upgrade release {pool.version} {pool.name}` accepts that"
+    return f"; `{pool.halt_ended_by}` accepts that" if pool.halt_ended_by else ""
 
 
 def is_told_by_brake(pool: Pool) -> bool:
@@ -147,8 +145,9 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     # One in flight is cordoned by its operation.
     cordoned = "cordoned" if node.cordoned and not node.in_flight else ""
     mig = "" if node.is_divided else f"MIG {node.mig}"
-    note = "; ".join(filter(None, (cordoned, mig, node_note(node))))
-    return (node.name, node.state or "none", since, node.driver, note, node.pool)
+    driver, _, before = told_driver(node).partition(" ")
+    note = "; ".join(filter(None, (before.strip("()"), cordoned, mig, node_note(node))))
+    return (node.name, node.state or "none", since, driver, note, node.pool)
 
 
 def node_note(node: NodeRow) -> str:

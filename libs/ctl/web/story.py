@@ -115,15 +115,18 @@ def story_of(
     )
     replace = msgspec.structs.replace
     shown = node_answers.node_answer(node, events, why=why, sources=(kubernetes, scheduler))
+    row = shown.node
+    told_row = replace(row, cause=answers.told_cause(row), driver=answers.told_driver(row))
+    gpus = [gpu_of(each, row.driver_state) for each in devices]
     return Story(
         at=now,
-        node=replace(shown, node=replace(shown.node, cause=answers.told_cause(shown.node))),
+        node=replace(shown, node=told_row),
         proof=_proof(node),
         diagnoses=tuple(
             Diagnosed(name=each.value, text=describe(each), is_note=each in NOTES)
             for each in (why.diagnoses if why else ())
         ),
-        gpus=tuple(sorted(map(gpu_of, devices), key=lambda each: each.index)),
+        gpus=tuple(sorted(gpus, key=lambda each: each.index)),
         happened=tuple(happened),
     )
 

@@ -83,9 +83,10 @@ def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
         block = BlockReason(WaitCode.PAUSED, "; ".join(pool.errors), who)
         return Pause(PauseReason.POLICY_INVALID, block)
     if not pool.upgrade.auto_upgrade:
+        by = f", set by {pool.auto_upgrade_off_by}" if pool.auto_upgrade_off_by else ""
         detail = (
-            "autoUpgrade is off in the policy: a node keeps its driver until somebody deletes its"
-            " driver pod"
+            f"autoUpgrade is off in the policy{by}: a node keeps its driver until somebody deletes"
+            " its driver pod"
         )
         who = (
             "an administrator, by deleting the driver pod of the node; the author of the policy, by"

@@ -39,7 +39,9 @@ class PoolDecider:
         self.queues = CandidateQueues()
         self.names: set[str] = set()
         """Nodes that are governed by this pool."""
-        self.phase_counts: dict[NodePhase, int] = dict.fromkeys(NodePhase, 0)
+        self._phase_counts: dict[NodePhase, int] = dict.fromkeys(NodePhase, 0)
+        self._waiting: set[str] = set()
+        """Names of the nodes in the phase WAITING."""
         self._evaluation: PoolEvaluation | None = None
         self.constrained_view = view
         """The pool with its constraints: the input of its nodes' steps."""
@@ -69,6 +71,17 @@ class PoolDecider:
     def drop(self, uid: str) -> None:
         self._strays.discard(uid)
         self.tally.drop(uid)
+        self.dirty = True
+
+    def put_phase(self, name: str, phase: NodePhase) -> None:
+        self._phase_counts[phase] += 1
+        if phase is NodePhase.WAITING:
+            self._waiting.add(name)
+        self.dirty = True
+
+    def drop_phase(self, name: str, phase: NodePhase) -> None:
+        self._phase_counts[phase] -= 1
+        self._waiting.discard(name)
         self.dirty = True
 
     @property
@@ -157,7 +170,10 @@ class PoolDecider:
         return names.union(self.allocation.preflight_steps, self.allocation.requeued)
 
     def _counts(self) -> Counts:
-        phases = self.phase_counts
+        phases = self._phase_counts
+        withdrawn = self.evaluation.withdrawn
+        pending = (each.name for uid, each in self.tally.pending.items() if uid not in withdrawn)
+        starting = self._waiting.intersection((*pending, *self.allocation.names))
         # What is written at a start holds until the next: nodes that begin by then count already.
         unavailable = self.tally.unavailable.keys() | self.allocation.beginning
         return Counts(
@@ -166,7 +182,7 @@ class PoolDecider:
             failed=phases[NodePhase.FAILED],
             skipped=phases[NodePhase.SKIPPED],
             excluded=phases[NodePhase.EXCLUDED],
-            waiting=phases[NodePhase.WAITING],
+            waiting=len(self._waiting) - len(starting),
             unavailable=len(unavailable),
         )
 

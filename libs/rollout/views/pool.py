@@ -92,6 +92,8 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     builds: Mapping[str, Mapping[str, Build]] = {}
     """By target, then by variant: the wanted one, and what is left of earlier targets."""
     upgrade: UpgradePolicy = UpgradePolicy()
+    auto_upgrade_off_by: str = ""
+    """Who switched `autoUpgrade` off; empty: it is on, or that is not recorded."""
     strategy: StrategySpec = StrategySpec()
     validation_pod: bool = False
     """A pod that asks for a GPU has to confirm the validation of a node."""

@@ -162,8 +162,12 @@ def snapshot_pools(
     gpu_clusters: Collection[str] = (),
     artefacts: Artefacts = NO_ARTEFACTS,
     rollouts: Mapping[str, str],
+    auto_upgrade_set_by: Mapping[tuple[str, str], str] = {},
 ) -> PoolSnapshot:
-    """Assign `members` to pools. `rollouts` has the target of each pool's Rollout."""
+    """Assign `members` to pools. `rollouts` has the target of each pool's Rollout.
+
+    `auto_upgrade_set_by` says by kind and name of a policy who wrote its `autoUpgrade`.
+    """
     labels = [NodeLabels(name=member.name, labels=member.labels) for member in members]
     assembled = assemble_pools(policies, labels, gpu_clusters=sorted(gpu_clusters))
     sets = DriverDaemonSets(daemon_sets)
@@ -194,7 +198,9 @@ def snapshot_pools(
         views[key] = PoolView(key=key, uid="", target=rollouts.get(key, ""), gone=True)
     for key, view in views.items():
         builds = _with_builds_in_use(view, members, assignments, sets)
-        views[key] = msgspec.structs.replace(view, builds=builds)
+        views[key] = msgspec.structs.replace(
+            view, builds=builds, auto_upgrade_off_by=_off_by(by_key.get(key), auto_upgrade_set_by)
+        )
     return PoolSnapshot(
         assignments=assignments,
         pools=views,
@@ -229,6 +235,12 @@ def _variants(
         for key in keys if assignment.variant else ():
             variants.setdefault(key, {})[assignment.variant] = member.labels
     return variants
+
+
+def _off_by(pool: Pool | None, authors: Mapping[tuple[str, str], str]) -> str:
+    if pool is None or pool.upgrade.auto_upgrade:
+        return ""
+    return authors.get((pool.kind, pool.name), "")
 
 
 def _pool_view(

@@ -233,6 +233,11 @@ class SnapshotTracker:
             gpu_clusters=[each.metadata.name for each in informers.gpu_clusters],
             artefacts=self._artefacts(),
             rollouts={each.metadata.name: each.status.target for each in informers.rollouts},
+            auto_upgrade_set_by={
+                (kind, each.metadata.name): each.auto_upgrade_set_by
+                for kind, found in policies.items()
+                for each in found
+            },
         )
         for name in before.assignments.keys() | after.assignments.keys():
             if before.assignments.get(name) != after.assignments.get(name) or (

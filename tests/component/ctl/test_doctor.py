@@ -9,8 +9,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from libs.ctl.failures import ExitCode
+from libs.policy.validation import PRESENT_LABEL
 from libs.testing.realkube.cluster import RealKube
-from tests.component.ctl.world import NO_ADDRESSES, Ended, run_command
+from tests.component.ctl.world import NO_ADDRESSES, POOL, Ended, halted, make_world, run_command
 from tests.component.kube.sandbox import NOBODY
 
 
@@ -42,6 +43,32 @@ async def test_a_user_without_rights_learns_which_are_missing(plane: RealKube) -
     assert found["services"]["verdict"] == "unknown"
     assert "deployments" in found["services"]["found"]
     assert "patch rollouts (for upgrade pause)" in found["your rights"]["found"]
+
+
+async def test_a_frozen_pool_and_a_lease_of_a_person_are_warnings(tmp_path: Path) -> None:
+    async with make_world(tmp_path) as world:
+        await world.add_rollout()
+        await world.add_node("node-2")
+        await world.label("node-2", PRESENT_LABEL, "true")
+        for verb in (("upgrade", "freeze", "--reason", "storage"), ("lease", "take", "node-2")):
+            reason = () if verb[0] == "upgrade" else ("--reason", "a riser")
+            assert (await world.run(*verb, *reason)).code == ExitCode.DONE
+        found = by_subject(await world.run("doctor", "-o", "json"))
+        pool, node = found[f"pool {POOL}"], found["node-2"]
+        assert (pool["verdict"], node["verdict"]) == ("warning", "warning")
+        assert pool["found"].startswith("frozen by ")
+        assert '("storage")' in pool["found"]
+        assert pool["remedy"] == f"`sluice upgrade resume {POOL}`"
+        assert node["found"].endswith(": a riser")
+
+
+async def test_a_halt_is_a_fault(tmp_path: Path) -> None:
+    async with make_world(tmp_path) as world:
+        await world.add_rollout(**halted("u1"))
+        ended = await world.run("doctor", "-o", "json")
+        assert ended.code == ExitCode.FAULT_FOUND
+        pool = by_subject(ended)[f"pool {POOL}"]
+        assert (pool["verdict"], pool["found"].partition(":")[0]) == ("fault", "halted")
 
 
 def kubeconfig(folder: Path, server: str) -> str:

@@ -135,7 +135,7 @@ async def test_a_node_takes_as_long_as_the_events_say(fleet: OperatorFleet) -> N
 
 
 async def test_doctor_looks_at_the_operator_and_its_traps(fleet: OperatorFleet) -> None:
-    ended = await fleet.run("doctor")
+    ended = await fleet.run("doctor", "-o", "wide")
     assert (ended.code, ended.err) == (ExitCode.DONE, "")
     assert "GPU Operator: gpu-operator-1 leads in namespace gpu-operator" in ended.out
     assert "trap failed-nodes-hold-places" in ended.out

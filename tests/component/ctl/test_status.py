@@ -23,7 +23,7 @@ from libs.contracts.queries import (
 from libs.ctl.failures import ExitCode
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import EVENTS, NODES
-from libs.rollout.wait_reasons import RESOLVED_BY
+from libs.rollout.wait_reasons import FAILED_AND_RELEASED, RESOLVED_BY
 from libs.runtime.clock import SystemClock
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.ctl.world import (
@@ -212,7 +212,7 @@ async def test_why_tells_the_wait_and_who_can_end_it(world: World) -> None:
             "None",
             (
                 f"an administrator, by `sluice upgrade release {NEW_VERSION} {POOL} --failures"
-                f" 2` and then a retry; the author of the policy, by another driver"
+                f" 2` (the retry follows by itself); the author of the policy, by another driver"
             ),
         ),
     ],
@@ -227,8 +227,10 @@ async def test_why_has_the_command_that_ends_a_brake_or_a_halt(
     status = {"status": halted("u1", "u2")}
     await world.kube.request("PATCH", f"{path}/status", body=status, content_type=MERGE_PATCH)
 
+    who = FAILED_AND_RELEASED if code is WaitCode.FAILED else RESOLVED_BY[code]
+
     async def why(query: WhyQuery) -> WhyAnswer:
-        reason = WaitReason(code=code, detail="as told", since=1.0, who=RESOLVED_BY[code])
+        reason = WaitReason(code=code, detail="as told", since=1.0, who=who)
         last = NEW if code is WaitCode.FAILED else "1" * 32
         return WhyAnswer(node=query.node, pool=POOL, target=last, wait=reason)
 
@@ -236,7 +238,7 @@ async def test_why_has_the_command_that_ends_a_brake_or_a_halt(
     ended = await world.run("why", "node-2")
     assert f"  can be ended by: {told}\n" in ended.out
     data = (await world.run("why", "node-2", "-o", "json")).json
-    assert data["why"]["wait"]["who"] == RESOLVED_BY[code]
+    assert data["why"]["wait"]["who"] == who
 
 
 async def test_why_without_nats_shows_what_kubernetes_has(world: World) -> None:

@@ -55,10 +55,13 @@ def test_the_end_of_a_brake_does_not_promise_to_end_a_halt() -> None:
     assert edit(RolloutSpec(), Brake.NONE).done == (
         "gpus is neither paused nor frozen: nodes start within the budget; unchanged"
     )
-    status = RolloutStatus(phase=RolloutPhase.HALTED, version="580.95.05")
+    record = TargetRecord(threshold=1, failed=("uid-1",))
+    status = RolloutStatus(
+        phase=RolloutPhase.HALTED, version="580.95.05", target="new", targets={"new": record}
+    )
     halt = (
         ", but driver 580.95.05 is halted: no node starts on it until"
-        " `sluice upgrade release 580.95.05 gpus`"
+        " `sluice upgrade release 580.95.05 gpus --failures 1`"
     )
     for spec, told in (
         (paused, f"goes on{halt}; ended: the pause"),

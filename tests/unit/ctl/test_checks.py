@@ -18,6 +18,7 @@ from libs.contracts.rollout import (
 )
 from libs.ctl.checks import (
     DRIVER_APP,
+    OF_DRIVERS,
     Check,
     CheckedNode,
     Deployment,
@@ -46,6 +47,7 @@ from libs.ctl.checks import (
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.views.doctor import doctor_view
 from libs.kube.views import Condition, DaemonSet, DaemonSetStatus, Metadata
+from libs.policy.render.rendered import Operand
 
 NOW = 1_800_000_000.0
 OK, UNKNOWN, WARNING, FAULT = Verdict
@@ -154,7 +156,8 @@ def test_an_upgrade_that_goes_well_is_ok_and_one_that_needs_somebody_is_no_fault
     (good,) = policy_checks(policies, Upgrade(in_flight=1, to_follow=2))
     assert good.verdict is OK
     assert good.found == "notReady, as an upgrade is under way: 1 in flight, 2 to follow"
-    assert verdict(Upgrade(in_flight=1, failed=1)) is WARNING
+    (failed,) = policy_checks(policies, Upgrade(in_flight=1, failed=1))
+    assert (failed.verdict, failed.found) == (WARNING, "notReady, because of the pools")
     assert verdict(Upgrade(to_follow=2, is_held=True)) is WARNING
     assert verdict(NONE) is FAULT
     policies = {"ClusterPolicy gpus": policy("notReady", not_ready, upgrading)}
@@ -169,6 +172,21 @@ def test_an_upgrade_explains_no_other_condition_of_a_policy() -> None:
     assert (found.verdict, found.found) == (FAULT, "Accepted is False: it is wrong")
 
 
+def test_what_failed_besides_the_drivers_of_nodes_is_said_of_the_policy() -> None:
+    assert f"{Operand.DRIVER.value} on " == OF_DRIVERS
+    driver = "state-driver on n-1: the upgrade failed: driver-start: it exited; see its log"
+    other = "state-device-plugin on n-2: its pod fails; state-dra-driver: it is refused"
+
+    def degraded(message: str) -> Check:
+        condition = Condition(type="Degraded", status="True", message=message)
+        (found,) = policy_checks({"a": policy("notReady", condition)}, Upgrade(failed=1))
+        return found
+
+    told = degraded(f"{driver}; {other}; {driver}")
+    assert (told.verdict, told.found) == (FAULT, f"Degraded is True: {other}")
+    assert degraded(driver).found == "notReady, because of the pools"
+
+
 def test_drivers_of_nodes_in_flight_are_expected_to_be_away_and_agents_are_not() -> None:
     driver = daemon_set("driver", wanted=3, ready=1)
     driver = replace(driver, metadata=Metadata(name="driver", labels={"app": DRIVER_APP}))
@@ -179,7 +197,7 @@ def test_drivers_of_nodes_in_flight_are_expected_to_be_away_and_agents_are_not()
 
     assert verdict(driver, in_flight=2) is OK
     assert verdict(driver, in_flight=1) is WARNING
-    assert verdict(driver, in_flight=2, failed=1) is WARNING
+    assert verdict(driver, in_flight=1, failed=1) is OK
     assert verdict(driver, agent, in_flight=3) is WARNING
 
 
@@ -192,6 +210,8 @@ def test_the_upgrade_is_that_of_all_pools() -> None:
     both = Upgrade(in_flight=1, to_follow=3, failed=1, is_held=True)
     assert upgrade_of([(free, going), (free, halted)]) == both
     assert upgrade_of([(braked, going)]).is_held
+    last = RolloutStatus(in_flight=flight, counts=Counts(total=1))
+    assert upgrade_of([(braked, last)]).is_held
     assert not upgrade_of([(braked, RolloutStatus(phase=RolloutPhase.COMPLETE))]).is_held
 
 
@@ -205,9 +225,9 @@ def test_nodes_with_a_problem_are_named() -> None:
     ]
     found = nodes_checks(nodes)
     assert [(check.verdict, check.found) for check in found] == [
-        (WARNING, "away"),
-        (WARNING, "sick"),
-        (WARNING, "old"),
+        (WARNING, "not Ready: away"),
+        (WARNING, "failed on: sick"),
+        (WARNING, "without CDI on: old"),
     ]
     assert {check.verdict for check in nodes_checks(nodes[:1])} == {OK}
     assert [check.verdict for check in nodes_checks([])] == [WARNING]
@@ -243,18 +263,27 @@ def test_the_scheduler_is_judged_by_its_sources_and_its_clock(
     assert [check.verdict for check in scheduler_checks(answer, now=NOW)] == verdicts
 
 
-def test_a_view_has_a_line_for_each_check_and_what_to_do() -> None:
+def test_a_view_says_what_is_wrong_first_and_what_is_ok_in_one_line() -> None:
     found = [
         Check(about="Kubernetes", verdict=OK, found="v1.37.1"),
+        Check(about="clocks", verdict=OK, found="they agree"),
+        Check(about="pool a", verdict=WARNING, found="paused", remedy="resume it"),
         Check(about="NATS", verdict=FAULT, found="away \x1b[2J", remedy="start it"),
     ]
-    out = io.StringIO()
-    Console(file=out, width=80, highlight=False, color_system=None).print(doctor_view(found))
-    first, second, third = (line.rstrip() for line in out.getvalue().splitlines())
-    assert first == "ok       Kubernetes: v1.37.1"
-    assert second.startswith("fault    NATS: away ")
-    assert "\x1b" not in second
-    assert third == "         do: start it"
+
+    def lines(*, wide: bool = False) -> list[str]:
+        out = io.StringIO()
+        view = doctor_view(found, wide=wide)
+        Console(file=out, width=80, highlight=False, color_system=None).print(view)
+        return [line.rstrip() for line in out.getvalue().splitlines()]
+
+    first, *others = lines()
+    assert first.startswith("fault    NATS: away ")
+    assert "\x1b" not in first
+    bad = ["         do: start it", "warning  pool a: paused", "         do: resume it"]
+    assert others == [*bad, "ok       2 checks (-o wide): Kubernetes, clocks"]
+    good = ["ok       Kubernetes: v1.37.1", "ok       clocks: they agree"]
+    assert lines(wide=True) == [first, *bad, *good]
     assert (worst(found), worst([])) == (FAULT, OK)
 
 

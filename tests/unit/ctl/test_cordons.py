@@ -1,9 +1,11 @@
-"""Who is said to have cordoned a node."""
+"""Who is said to have cordoned a node, or to have it skipped."""
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from libs.ctl.cordons import cordoned_by
+from libs.contracts.node import SKIP_LABEL
+from libs.ctl.cordons import cordoned_by, skipped_by
 from libs.kube.authors import Author
 from libs.kube.views import ManagedFields, Metadata, Node, NodeSpec
 
@@ -43,3 +45,15 @@ def test_nobody_is_named_without_a_record_or_a_cordon() -> None:
     assert by(entry("kubelet", FIRST, subresource="status")) is None
     assert by(entry("kubectl-label", FIRST, '{"f:metadata":{"f:labels":{}}}')) is None
     assert by(entry("odd", FIRST, "[]")) is None
+
+
+def test_the_writer_of_the_skip_label_is_named_while_it_skips_the_node() -> None:
+    owned = f'{{"f:metadata":{{"f:labels":{{"f:{SKIP_LABEL}":{{}}}}}}}}'
+    metadata = Metadata(
+        name="node-1",
+        labels={SKIP_LABEL: "true"},
+        managed_fields=(entry("kubectl", FIRST), entry("kubectl-label", LATER, owned)),
+    )
+    assert skipped_by(Node(metadata=metadata)) == Author(name=BY_KUBECTL, at=ONE)
+    assert skipped_by(Node(metadata=replace(metadata, labels={}))) is None
+    assert skipped_by(Node(metadata=replace(metadata, managed_fields=()))) is None

@@ -1,11 +1,16 @@
 """By which command an administrator ends a node's wait."""
 
+from typing import Any
+
 import pytest
 
-from libs.contracts.node import WaitCode
+from libs.contracts.message import encode
+from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, Operation, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus, TargetRecord
+from libs.ctl.answers import VERSION_LABEL, node_row, told_driver
 from libs.ctl.node_answers import ending_command
+from libs.kube import views
 
 OLD, NEW, OTHER = "1" * 32, "2" * 32, "3" * 32
 VERSIONS = {OLD: "570", NEW: "580", OTHER: "590"}
@@ -52,3 +57,34 @@ def test_a_brake_is_ended_and_other_waits_have_no_command() -> None:
     assert command(WaitCode.FROZEN, WANTED, brake=Brake.FREEZE) == resume
     assert command(WaitCode.PAUSED, WANTED) == ""
     assert command(WaitCode.JOBS, WANTED) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"state": "upgrade-done"}, "570.86.15"),
+        ({"state": "wait-for-jobs-required", "started": False}, "570.86.15"),
+        ({"state": "pod-restart-required"}, "changing"),
+        ({"state": "validation-required"}, "570.86.15"),
+        (
+            {"cause": "driver-start: the driver container restarted 3 times (exit code 1)"},
+            "none (was 570.86.15)",
+        ),
+        ({"cause": "busy: pod a/b has a GPU open"}, "unknown (was 570.86.15)"),
+        ({"cause": "validation: a check did not pass"}, "570.86.15"),
+        ({"cause": "drain: a pod did not leave", "started": False}, "570.86.15"),
+        ({"cause": "driver-start: it exited", "operation": Operation.VALIDATE}, "570.86.15"),
+    ],
+)
+def test_a_driver_that_was_unloaded_is_not_shown_as_that_of_the_node(
+    changes: dict[str, Any], told: str
+) -> None:
+    fields: dict[str, Any] = {"state": "upgrade-failed", "started": True, **changes}
+    record = NodeRecord(node_uid="u", epoch=1, token=1, **fields)
+    metadata = views.Metadata(
+        name="n",
+        uid="u",
+        labels={VERSION_LABEL: "570.86.15"},
+        annotations={RECORD_ANNOTATION: encode(record).decode()},
+    )
+    assert told_driver(node_row(metadata)) == told

@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 
 from libs.audit import TITLES
 from libs.audit.write_counts import WAITS
+from libs.contracts.device import DeviceHealth, DeviceSpec, DeviceStatus
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.node import WAITS_REASON, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
@@ -15,6 +16,7 @@ from libs.contracts.rollout import Counts
 from libs.ctl.answers import (
     Audit,
     AuditedInvariant,
+    DriverState,
     EventLine,
     Gpu,
     NodeAnswer,
@@ -24,6 +26,8 @@ from libs.ctl.answers import (
     Source,
     Status,
 )
+from libs.ctl.cluster import Device
+from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.node_answers import node_answer
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import ChangedLines, FollowedEvents, event_line
@@ -66,6 +70,7 @@ STATUS = Status(
             target="2" * 32,
             phase="Halted",
             because="two nodes failed validation on node-1 and on node-2 \x1b[31m",
+            halt_ended_by="sluice upgrade release 580.95.05 gpus --failures 2",
             brake="Pause",
             brake_set=Author(name="alice", at=NOW - 300, reason="bad driver"),
             counts=asdict(Counts(total=12, done=3, in_flight=1, failed=2, skipped=1)),
@@ -87,7 +92,7 @@ gpus  580.95.05  Halted  3/12          1       2
   gpus brake: Pause, set by alice 5 min ago: bad driver; `sluice upgrade resume
   gpus` ends it
   gpus Halted: two nodes failed validation on node-1 and on node-2 �[31m;
-  `sluice upgrade release 580.95.05 gpus` accepts that
+  `sluice upgrade release 580.95.05 gpus --failures 2` accepts that
   gpus waits: 4 halted, 2 budget
   gpus budget: 2 of at most 2 nodes are unavailable: node-2, node-3
   gpus GPUs: 1 node has a GPU that no container can have
@@ -115,7 +120,8 @@ gpus
   gpus Halted: two nodes failed
   validation on node-1 and on node-2
   �[31m; `sluice upgrade release
-  580.95.05 gpus` accepts that
+  580.95.05 gpus --failures 2` accepts
+  that
   gpus waits: 4 halted, 2 budget
   gpus budget: 2 of at most 2 nodes are
   unavailable: node-2, node-3
@@ -395,6 +401,40 @@ def gpu(index: int, health: str, because: str = "", remedy: str = "") -> Gpu:
     )
 
 
+def test_a_failed_node_tells_its_failure_once() -> None:
+    cause = "driver-start: the driver container restarted 3 times (it exited with code 1)"
+    detail = f"the upgrade failed: {cause}; no retry while the target is halted: by Sluice"
+    wait = WaitReason(code=WaitCode.FAILED, detail=detail, since=NOW - 5)
+    answer = NodeAnswer(
+        node=node(
+            "n",
+            state="upgrade-failed",
+            cause=cause,
+            attempt=1,
+            in_flight=False,
+            driver_state=DriverState.NONE,
+        ),
+        ready=True,
+        cordoned=False,
+        labels={},
+        conditions=(),
+        events=(NodeFact(name=WAITS_REASON, text=f"failed: {detail}"),),
+        why=WhyAnswer(
+            node="n",
+            wait=wait,
+            no_gpus="the driver or the GPUs are being changed",
+            history=(f"the upgrade fails: {cause}", f"failed: {cause}"),
+        ),
+        sources=(),
+    )
+    shown = text(node_view(answer, now=NOW), 200)
+    assert shown.count("restarted 3 times") == 1
+    assert "  failed: (as above)" in shown
+    assert "  driver: none (was 580.95.05)" in shown
+    assert "being changed" not in shown
+    assert text(node_view(answer, now=NOW, wide=True), 200).count("restarted 3 times") == 4
+
+
 def test_gpus_are_counted_and_the_sick_are_rows_with_a_reason() -> None:
     gpus = [gpu(0, "ok"), gpu(1, "failed", "Xid 79", "reboot the node"), gpu(2, "unknown")]
     assert text(gpus_view(gpus, width=80), 80) == (
@@ -407,6 +447,30 @@ node-1    2  NVIDIA H100  80 GiB  unknown
     )
     for all_rows in (gpus_view(gpus, width=80, every=True), gpus_view(gpus, width=200, wide=True)):
         assert "\nnode-1    0  NVIDIA H100  80 GiB  ok" in text(all_rows, 200)
+
+
+def test_gpus_without_a_driver_are_not_counted_as_healthy_and_their_node_is_named_once() -> None:
+    device = Device(
+        metadata=views.Metadata(name="gpu-0"),
+        spec=DeviceSpec(node="node-2", index=0, product="NVIDIA H100"),
+        status=DeviceStatus(health=DeviceHealth(state="ok")),
+    )
+    assert gpu_of(device).health == "ok"
+    off = gpu_of(device, DriverState.NONE)
+    gpus = [gpu(0, "ok"), gpu(1, "failed", "Xid 79"), off, replace(off, index=1)]
+    assert text(gpus_view(gpus, width=80), 80) == (
+        """\
+4 GPUs on 2 nodes, 1 healthy, 2 without a driver
+NODE    GPU  PRODUCT      MEMORY  HEALTH
+node-1    1  NVIDIA H100  80 GiB  failed
+  node-1 GPU 1 failed: Xid 79
+  node-2, 2 GPUs: its driver was unloaded, and the next one does not start
+  (sluice why node-2)"""
+    )
+    assert text(gpus_view([off], width=80), 80).startswith("1 GPU on 1 node, 0 healthy, 1 without")
+    broken = replace(device.status, health=DeviceHealth(state="failed", reason="Xid"))
+    told = gpu_of(replace(device, status=broken), DriverState.CHANGING)
+    assert (told.health, told.because) == ("failed", "Xid")
 
 
 def test_healthy_gpus_and_those_that_nobody_judges_are_one_line() -> None:

@@ -4,7 +4,7 @@ import msgspec
 
 from libs.contracts.node import MANAGER
 from libs.rollout.views.node import NodeField
-from services.scheduler.resources import Node
+from services.scheduler.resources import Node, Policy
 
 STATE = "f:nvidia.com/gpu-driver-upgrade-state"
 
@@ -93,3 +93,21 @@ def test_the_list_of_taints_is_ours_by_our_own_entry_alone() -> None:
     taints = {"f:spec": {"f:taints": {}}}
     assert node(entry(MANAGER, 5, taints)).field_managers == {NodeField.TAINTS: (MANAGER,)}
     assert node(entry("kubelet", 5, taints)).field_managers == {}
+
+
+def test_a_policy_keeps_who_wrote_auto_upgrade_and_no_other_managed_field() -> None:
+    def author(fields: object) -> str:
+        entries = [
+            entry("helm", 1, {"f:spec": {"f:version": {}}}),
+            entry("kubectl-edit", 2, fields),
+        ]
+        body = {"metadata": {"name": "a", "managedFields": entries}, "spec": {}}
+        policy = msgspec.json.decode(msgspec.json.encode(body), type=Policy)
+        assert policy.metadata.managed_fields == ()
+        return policy.auto_upgrade_set_by
+
+    section = {"f:upgradePolicy": {"f:autoUpgrade": {}}}
+    assert author({"f:spec": section}) == "somebody with kubectl"
+    assert author({"f:spec": {"f:driver": section}}) == "somebody with kubectl"
+    assert author({"f:spec": {"f:driver": {}}}) == ""
+    assert author({"f:spec": {"f:driver": ["odd"]}}) == ""

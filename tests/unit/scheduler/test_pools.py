@@ -291,3 +291,19 @@ def test_the_version_of_a_driver_is_its_tag_or_digest(
 
 def test_a_pool_names_the_version_that_its_policy_wants() -> None:
     assert pools_of([policy("580.95.05")], [member("a")], []).pools[POOL].version == "580.95.05"
+
+
+def test_who_switched_auto_upgrade_off_is_of_the_pool_of_that_policy_while_it_is_off() -> None:
+    def author(*, auto_upgrade: bool) -> str:
+        wanted = policy(upgradePolicy={"autoUpgrade": auto_upgrade})
+        snapshot = snapshot_pools(
+            [parse_manifest(wanted["kind"], wanted)],
+            [member("a")],
+            [],
+            rollouts={},
+            auto_upgrade_set_by={("ClusterPolicy", "cluster-policy"): "somebody with helm"},
+        )
+        return snapshot.pools[POOL].auto_upgrade_off_by
+
+    assert author(auto_upgrade=False) == "somebody with helm"
+    assert author(auto_upgrade=True) == ""

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.node import UpgradeState, WaitCode
+from libs.ctl.answers import told_driver
 from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
 from libs.ctl.views.status import node_note
@@ -159,7 +160,7 @@ def _cells(node: WatchedNode, since: str, now: float) -> dict[str, tuple[str, st
         "NODE": (row.name, ""),
         "STATE": (state_name(row.state), STYLES[node.kind]),
         "SINCE": (since, ""),
-        "DRIVER": (row.driver, ""),
+        "DRIVER": (told_driver(row).partition(" ")[0], ""),
         "STEP": (step_bar(node, now), "cyan"),
         "GPUS": ("" if gpus is None else f"{gpus.busy}/{gpus.total}", ""),
         "°C": (hot, ""),
@@ -226,7 +227,8 @@ def detail_lines(node: WatchedNode | None, *, now: float, width: int) -> list[Li
     limit = ""
     if node.kind is Kind.IN_FLIGHT and node.deadline is not None:
         limit = f", at most {duration(node.deadline - now)} more"
-    facts = [f"driver {row.driver}" if row.driver else "", node_note(row)]
+    driver = told_driver(row)
+    facts = [f"driver {driver}" if driver else "", node_note(row)]
     if node.gpus is not None:
         hot = "" if node.gpus.hottest is None else f", {node.gpus.hottest:.0f} °C at most"
         facts.append(f"{node.gpus.busy} of {node.gpus.total} GPUs busy{hot}")

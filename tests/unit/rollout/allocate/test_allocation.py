@@ -65,6 +65,17 @@ def test_the_write_of_a_start_counts_the_nodes_that_it_makes_unavailable() -> No
     assert (write.status.counts.in_flight, write.status.counts.unavailable) == (3, 3)
 
 
+def test_a_node_that_starts_is_in_flight_and_no_longer_waiting() -> None:
+    nodes = [candidate("begun-soon"), candidate("starts"), candidate("stays"), done("done")]
+    granted = {nodes[0].uid: entry(nodes[0])}
+    upgrade = {"max_parallel_upgrades": 2, "max_unavailable": "100%"}
+    pool_view = open_pool(upgrade=upgrade, record=of_target(), base=4, in_flight=granted)
+    (write,) = decided(pool_view, *nodes).rollouts
+    assert write.granted == ("starts",)
+    counts = write.status.counts
+    assert (counts.total, counts.done, counts.in_flight, counts.waiting) == (4, 1, 2, 1)
+
+
 def test_grants_go_by_rank_across_queues() -> None:
     """The second node is cordoned already, which puts it into another queue."""
     nodes = [candidate("a"), candidate("b", cordoned=True), candidate("c")]

@@ -11,6 +11,7 @@ from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Step, Wait, WriteNode
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
+from libs.rollout.wait_reasons import FAILED_AND_HALTED, FAILED_AND_RELEASED
 from tests.unit.rollout.builders import (
     NEW,
     NOW,
@@ -122,6 +123,9 @@ def test_a_halted_target_is_not_retried() -> None:
     assert outcome.code == "failed"
     assert "validation: cuda; no retry" in outcome.detail
     assert "1 of 1 allowed failures" in outcome.detail
+    assert outcome.who == FAILED_AND_RELEASED
+    released = with_record(failed(), attempt=2)
+    assert wait_of(step_at_rest(released, HALTED, instant())).who == FAILED_AND_HALTED
 
 
 def test_a_paused_retry_keeps_its_state() -> None:

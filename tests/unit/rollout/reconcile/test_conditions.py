@@ -121,7 +121,13 @@ def test_status_and_waits_name_who_set_the_brake_and_why(
 def test_a_policy_without_auto_upgrade_is_paused() -> None:
     pool = open_pool(record=of_target(), base=9)
     off = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
-    assert condition(after(off, done()), PAUSED).reason == "AutoUpgradeOff"
+    paused = condition(after(off, done()), PAUSED)
+    assert paused.reason == "AutoUpgradeOff"
+    assert paused.message.startswith("autoUpgrade is off in the policy: a node keeps its driver")
+    signed = condition(
+        after(replace(off, auto_upgrade_off_by="somebody with helm"), done()), PAUSED
+    )
+    assert "off in the policy, set by somebody with helm: a node" in signed.message
 
 
 def test_the_time_of_a_condition_changes_only_with_its_status() -> None:

@@ -1,0 +1,124 @@
+"""What `sluice doctor` says of pools: halts, failures, brakes, leases and cordons. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from libs.contracts.node import UpgradeState
+from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase
+from libs.ctl.answers import NodeRow, node_row, told_cause
+from libs.ctl.brakes import ending_of_halt
+from libs.ctl.checks import Check, CheckedNode, fault, ok, warning
+from libs.ctl.cluster import Rollout
+from libs.ctl.cordons import SLUICE, cordoned_by
+from libs.ctl.leases import holding
+from libs.ctl.text import duration, natural_order, plural, some
+from libs.kube.authors import Author, brake_author
+
+_BRAKED: Final = {Brake.PAUSE: "paused", Brake.FREEZE: "frozen"}
+
+
+def pool_checks(
+    rollouts: Sequence[Rollout], nodes: Sequence[CheckedNode], *, now: float
+) -> list[Check]:
+    """Judge each pool, then the nodes that people have or keep from it."""
+    ordered = sorted(nodes, key=lambda node: natural_order(node.metadata.name))
+    rows = [node_row(each.metadata, cordoned=each.spec.unschedulable) for each in ordered]
+    found: list[Check] = []
+    for rollout in sorted(rollouts, key=lambda each: natural_order(each.metadata.name)):
+        of_pool = [row for row in rows if row.pool == rollout.metadata.name]
+        problems = [*_failures(rollout, of_pool), *_brake(rollout, of_pool, now)]
+        found += problems or [ok(_about(rollout), _progress(rollout))]
+    found += [
+        warning(row.name, holding(row.held), _return(row.held.node, is_claim=row.held.waits))
+        for row in rows
+        if row.held is not None
+    ]
+    return [*found, *_cordons(rollouts, ordered, rows, now)]
+
+
+def _about(rollout: Rollout) -> str:
+    return f"pool {rollout.metadata.name}"
+
+
+def _progress(rollout: Rollout) -> str:
+    status = rollout.status
+    in_flight = f", {len(status.in_flight)} in flight" if status.in_flight else ""
+    return f"{status.phase.value}, {status.progress or '0/0'} nodes are done{in_flight}"
+
+
+def _failures(rollout: Rollout, rows: Sequence[NodeRow]) -> Iterator[Check]:
+    """Yield the halt with the nodes that failed, or the failures before one."""
+    status, about = rollout.status, _about(rollout)
+    failed = [row for row in rows if row.state == UpgradeState.UPGRADE_FAILED]
+    look = "; ".join(f"`sluice why {row.name}`" for row in failed[:1])
+    causes = f": {some(map(_cause, failed))}" if failed else ""
+    record = status.targets.get(status.target)
+    if status.phase is RolloutPhase.HALTED and record is not None:
+        count = f"{len(record.failed)} of {plural(status.counts.total, 'node')} failed"
+        found = f"halted: {count} on {status.version}, and no other starts on it{causes}"
+        release = f"`{ending_of_halt(rollout.metadata.name, status)}`, or set another version"
+        yield fault(about, found, f"{look}, then {release}" if look else release)
+    elif failed:
+        yield fault(about, f"{plural(len(failed), 'node')} failed{causes}", look)
+
+
+def _cause(row: NodeRow) -> str:
+    cause = told_cause(row)
+    return f"{row.name} ({cause})" if cause else row.name
+
+
+def _brake(rollout: Rollout, rows: Sequence[NodeRow], now: float) -> Iterator[Check]:
+    brake, pool = rollout.spec.brake, rollout.metadata.name
+    if brake is Brake.NONE:
+        return
+    means = _means(rollout, [row for row in rows if row.in_flight])
+    who = _signed(brake_author(rollout.metadata), now)
+    found = f"{_BRAKED.get(brake, brake.value)}{who}; {means}"
+    yield warning(_about(rollout), found, f"`sluice upgrade resume {pool}`")
+
+
+def _signed(author: Author | None, now: float) -> str:
+    if author is None:
+        return ""
+    since = "" if author.at is None else f" for {duration(now - author.at)}"
+    return f" by {author.name}{since}" + (f' ("{author.reason}")' if author.reason else "")
+
+
+def _means(rollout: Rollout, in_flight: Sequence[NodeRow]) -> str:
+    """Return what a brake does to the nodes in flight, and to those that would follow."""
+    names, is_one = some(row.name for row in in_flight), len(in_flight) == 1
+    if rollout.spec.brake is Brake.FREEZE and in_flight:
+        cordoned = " cordoned" if all(row.cordoned for row in in_flight) else ""
+        return f"{names} {'stays' if is_one else 'stay'}{cordoned}, in the middle of an operation"
+    if in_flight:
+        return f"{names} still {'finishes' if is_one else 'finish'}, and no other node starts"
+    if rollout.status.phase in IDLE_PHASES:
+        return "nothing is to be done now, and no later upgrade starts"
+    return f"no node starts, {rollout.status.progress} are done"
+
+
+def _return(node: str, *, is_claim: bool) -> str:
+    use = "if nobody wants it any more" if is_claim else "if nobody works on it any more"
+    return f"{use}: `sluice lease return {node}`"
+
+
+def _cordons(
+    rollouts: Iterable[Rollout], nodes: Sequence[CheckedNode], rows: Sequence[NodeRow], now: float
+) -> Iterator[Check]:
+    """Yield the nodes at rest that others cordoned, while their pool has nodes to upgrade."""
+    busy = {each.metadata.name for each in rollouts if each.status.phase not in IDLE_PHASES}
+    found: list[tuple[str, str]] = []
+    for node, row in zip(nodes, rows, strict=True):
+        is_ours = row.in_flight or row.state == UpgradeState.UPGRADE_FAILED
+        if not row.cordoned or is_ours or row.pool not in busy:
+            continue
+        if (author := cordoned_by(node)) != SLUICE:
+            found.append((row.name, f"{row.name} cordoned{_signed(author, now)}"))
+    if found:
+        first = found[0][0]
+        yield warning(
+            "cordons",
+            f"{some(text for _, text in found)}: they count as unavailable, or are skipped, as the"
+            " policy says",
+            f"if it may be used again: `kubectl uncordon {first}`",
+        )

@@ -1,0 +1,179 @@
+"""What `sluice doctor` says of pools: what stopped them, and which nodes people have."""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.contracts.message import encode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+)
+from libs.contracts.rollout import (
+    BRAKE_REASON,
+    BRAKE_SET_BY,
+    Brake,
+    Counts,
+    InFlight,
+    RolloutPhase,
+    RolloutSpec,
+    RolloutStatus,
+    TargetRecord,
+)
+from libs.ctl.checks import Check, CheckedNode, Verdict
+from libs.ctl.cluster import Rollout
+from libs.ctl.pool_checks import pool_checks
+from libs.kube.authors import COMMAND
+from libs.kube.views import ManagedFields, Metadata, NodeSpec, format_time
+
+NOW = 1_800_000_000.0
+ALICE = {BRAKE_SET_BY: "alice", BRAKE_REASON: "the storage is down"}
+GOING = RolloutStatus(
+    phase=RolloutPhase.PROVEN,
+    version="580.95.05",
+    target="new",
+    progress="1/3",
+    counts=Counts(total=3, done=1),
+    targets={"new": TargetRecord(threshold=1)},
+)
+FAILED = TargetRecord(threshold=1, failed=("uid-node-2",), halted_because="by Sluice")
+
+
+def owned(manager: str, fields: dict[str, Any], *, ago: float) -> ManagedFields:
+    return ManagedFields(
+        manager=manager,
+        time=format_time(NOW - ago),
+        fields_v1=msgspec.Raw(msgspec.json.encode({"f:spec": fields})),
+    )
+
+
+def rollout(brake: Brake = Brake.NONE, status: RolloutStatus = GOING) -> Rollout:
+    fields = () if brake is Brake.NONE else (owned(COMMAND, {"f:brake": {}}, ago=720),)
+    metadata = Metadata(name="gpus", annotations=ALICE if fields else {}, managed_fields=fields)
+    return Rollout(metadata=metadata, spec=RolloutSpec(brake=brake), status=status)
+
+
+def node(
+    name: str,
+    state: str,
+    *,
+    owner: LeaseOwner | None = None,
+    cordoned_by: str = "",
+    who: str = "",
+    cause: str = "",
+) -> CheckedNode:
+    uid = f"uid-{name}"
+    record = NodeRecord(node_uid=uid, epoch=1, token=1, pool="gpus", state=state, cause=cause)
+    annotations = {RECORD_ANNOTATION: encode(record).decode()}
+    if owner is not None:
+        lease = NodeLease(node_uid=uid, owner=owner, token=1, since=NOW, who=who, reason="a riser")
+        annotations[LEASE_ANNOTATION] = encode(lease).decode()
+    fields = owned(cordoned_by, {"f:unschedulable": {}}, ago=180)
+    return CheckedNode(
+        metadata=Metadata(
+            name=name,
+            uid=uid,
+            labels={STATE_LABEL: state},
+            annotations=annotations,
+            managed_fields=(fields,) if cordoned_by else (),
+        ),
+        spec=NodeSpec(unschedulable=bool(cordoned_by)),
+    )
+
+
+def in_flight(name: str) -> CheckedNode:
+    return node(
+        name, "pod-restart-required", owner=LeaseOwner.UPGRADE, cordoned_by="sluice-scheduler"
+    )
+
+
+def checks(*nodes: CheckedNode, of: Rollout | None = None) -> list[Check]:
+    return pool_checks([rollout() if of is None else of], nodes, now=NOW)
+
+
+def flying(*names: str) -> RolloutStatus:
+    entries = {n: InFlight(node=n, token=1, target="new", since=NOW) for n in names}
+    return replace(GOING, in_flight=entries)
+
+
+def test_a_pool_that_goes_on_is_ok() -> None:
+    (found,) = checks(in_flight("node-1"), of=rollout(status=flying("node-1")))
+    assert (found.verdict, found.about) == (Verdict.OK, "pool gpus")
+    assert found.found == "Proven, 1/3 nodes are done, 1 in flight"
+
+
+def test_a_frozen_pool_names_who_since_when_why_and_the_nodes_that_stay_out_of_service() -> None:
+    frozen = rollout(Brake.FREEZE, flying("node-1", "node-2"))
+    (found,) = checks(in_flight("node-2"), in_flight("node-1"), of=frozen)
+    assert found.verdict is Verdict.WARNING
+    assert found.found == (
+        'frozen by alice for 12 min ("the storage is down"); node-1, node-2 stay cordoned, in the'
+        " middle of an operation"
+    )
+    assert found.remedy == "`sluice upgrade resume gpus`"
+
+
+def test_a_paused_pool_names_the_nodes_that_still_finish() -> None:
+    (found,) = checks(in_flight("node-1"), of=rollout(Brake.PAUSE, flying("node-1")))
+    assert found.found.endswith("; node-1 still finishes, and no other node starts")
+    (found,) = checks(of=rollout(Brake.PAUSE))
+    assert found.found.endswith("; no node starts, 1/3 are done")
+    idle = rollout(Brake.PAUSE, replace(GOING, phase=RolloutPhase.COMPLETE))
+    (found,) = checks(of=idle)
+    assert (found.verdict, found.found.partition("; ")[2]) == (
+        Verdict.WARNING,
+        "nothing is to be done now, and no later upgrade starts",
+    )
+
+
+def test_a_halt_is_a_fault_with_the_failed_nodes_and_the_command_that_ends_it() -> None:
+    halted = replace(GOING, phase=RolloutPhase.HALTED, targets={"new": FAILED})
+    broken = node("node-2", "upgrade-failed", cause="driver-start: it exited")
+    (found,) = checks(broken, of=rollout(status=halted))
+    assert (found.verdict, found.found) == (
+        Verdict.FAULT,
+        (
+            "halted: 1 of 3 nodes failed on 580.95.05, and no other starts on it: node-2"
+            " (driver-start: it exited)"
+        ),
+    )
+    assert found.remedy == (
+        "`sluice why node-2`, then `sluice upgrade release 580.95.05 gpus --failures 1`, or"
+        " set another version"
+    )
+    (found,) = checks(broken)
+    assert (found.verdict, found.found, found.remedy) == (
+        Verdict.FAULT,
+        "1 node failed: node-2 (driver-start: it exited)",
+        "`sluice why node-2`",
+    )
+    both = checks(broken, of=rollout(Brake.PAUSE, halted))
+    assert [each.verdict for each in both] == [Verdict.FAULT, Verdict.WARNING]
+
+
+def test_a_lease_of_a_person_names_who_has_which_node_and_why() -> None:
+    held = node("node-3", "upgrade-done", owner=LeaseOwner.HUMAN, who="bob")
+    _, found = checks(held)
+    assert (found.verdict, found.about) == (Verdict.WARNING, "node-3")
+    assert found.found == "bob has the node since 2027-01-15 08:00:00 UTC: a riser"
+    assert found.remedy == "if nobody works on it any more: `sluice lease return node-3`"
+
+
+def test_cordons_of_others_are_named_while_the_pool_has_nodes_to_upgrade() -> None:
+    nodes = (
+        node("node-1", "upgrade-required", cordoned_by="kubectl-cordon"),
+        node("node-2", "upgrade-failed", cordoned_by="kubectl-cordon"),
+        node("node-3", "upgrade-done", cordoned_by="sluice-scheduler"),
+        in_flight("node-4"),
+    )
+    *_, found = checks(*nodes)
+    assert found.verdict is Verdict.WARNING
+    assert found.found.startswith("node-1 cordoned by somebody with kubectl for 3 min: they count")
+    assert found.remedy.endswith("`kubectl uncordon node-1`")
+    complete = rollout(status=replace(GOING, phase=RolloutPhase.COMPLETE))
+    assert [each.about for each in checks(nodes[0], of=complete)] == ["pool gpus"]
