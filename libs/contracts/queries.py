@@ -137,6 +137,26 @@ class PlanQuery(Message, frozen=True, kw_only=True):
     `driver_version` overrides its version."""
 
 
+class PlanStopKind(OpenEnum):
+    """What keeps the nodes of a pool from starting. A plan takes all but a deletion to have ended."""
+
+    POLICY_DELETED = "policy-deleted"
+    HALTED = "halted"
+    PAUSED = "paused"
+    FROZEN = "frozen"
+    AUTO_UPGRADE_OFF = "auto-upgrade-off"
+
+
+class PlanStop(Data, frozen=True, kw_only=True):
+    """What keeps the nodes of a pool from starting when a plan is made."""
+
+    kind: PlanStopKind
+    because: str = ""
+    """Who or what stopped it, and why, as far as known."""
+    failures: Count = 0
+    """How many failures a release of the halted driver has to accept."""
+
+
 class CapacityPoint(Data, frozen=True, kw_only=True):
     """How many nodes of a pool are unavailable from a time on, with how many GPUs."""
 
@@ -191,6 +211,8 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """Of the nodes, how many are probably upgraded in the end; None: not told."""
     failing: Count = 0
     """How many probably fail."""
+    stops: tuple[PlanStop, ...] = ()
+    """What has to end before the rollout goes on; all times count from that moment."""
 
 
 class JournalQuery(Message, frozen=True, kw_only=True):

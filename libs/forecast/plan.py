@@ -21,6 +21,7 @@ from libs.forecast.rollout_plan import (
     percentiles_of,
     upper_median,
 )
+from libs.forecast.stops import stops_of, without_stops
 from libs.forecast.world import WorldModel
 from libs.rollout.durations import format_duration
 from libs.rollout.views.fleet import Fleet, Instant
@@ -43,14 +44,16 @@ def plan(
     seed: int = 0,
     world_of: Callable[[int], WorldModel] | None = None,
 ) -> RolloutPlan:
-    """Forecast the rollout of a pool from `now` on.
+    """Forecast the rollout of a pool from `now` on, or from the end of what stops it now.
 
     With `finish_by` (unix seconds) also search the limits that complete it in time. `world_of`
     returns the world of a seed; by default things take as long as they took this fleet before, as
     far as its nodes' records say, and otherwise as long as is usual. The same arguments give the
     same plan, in whatever order nodes and pools come.
     """
-    played_fleet = apply_options(fleet, pool, options)
+    wanted_fleet = apply_options(fleet, pool, options)
+    stops = stops_of(wanted_fleet.pools[pool])
+    played_fleet = without_stops(wanted_fleet, pool)
     if plays is None:
         plays = max(_MIN_PLAYS, min(_MAX_PLAYS, _NODES // max(1, len(played_fleet.nodes))))
     if plays < 1:
@@ -61,7 +64,9 @@ def plan(
     worlds = [world_of(seed + number) for number in range(plays)]
     results = [play(played_fleet, now, pool=pool, world=world) for world in worlds]
     forecast = _summarize(played_fleet, pool, results)
-    if finish_by is not None:
+    if forecast.nodes or played_fleet.pools[pool].gone:
+        forecast = replace(forecast, stops=stops)
+    if finish_by is not None and forecast.nodes:
         search = _Search(played_fleet, now, pool, worlds[:_SEARCH_PLAYS])
         limits = search.required_limits(results, finish_by - now.at)
         forecast = replace(forecast, required_limits=limits)

@@ -11,7 +11,7 @@ from statistics import mean, stdev
 
 import msgspec
 
-from libs.contracts.queries import CapacityPoint, PlanAnswer, PlannedNode, WaitReason
+from libs.contracts.queries import CapacityPoint, PlanAnswer, PlannedNode, PlanStop, WaitReason
 from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.rollout.decision import Wait
 
@@ -147,6 +147,8 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """None: not requested."""
     measured_nodes: int = 0
     """Number of nodes whose last upgrade was measured: durations are theirs."""
+    stops: tuple[PlanStop, ...] = ()
+    """What has to end before the rollout goes on, from whose end times count."""
     remarks: tuple[str, ...] = ()
 
     @property
@@ -197,6 +199,7 @@ def plan_response(plan: RolloutPlan) -> PlanAnswer:
         needed_max_unavailable=None if needed is None else needed.max_unavailable,
         measured_nodes=plan.measured_nodes,
         remarks=plan.remarks,
+        stops=plan.stops,
     )
 
 

@@ -7,13 +7,13 @@ from typing import Final
 from rich.console import Group, RenderableType
 
 from libs.contracts.node import WaitCode
-from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason
+from libs.contracts.queries import PlanAnswer, PlannedNode, PlanStop, PlanStopKind, WaitReason
 from libs.ctl.answers import PlannedFile, PlanView
 from libs.ctl.text import clock_time, duration, plural
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading, indented, line
 from libs.ctl.views.timeline import ordered, plan_timeline
-from libs.rollout.plan_time import brief, first_start, is_left_out, takes
+from libs.rollout.plan_time import brief, first_start, is_left_out, stop_words, takes
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED, OF_POOLS, resolver_if_it_lasts
 
 _ROWS: Final = 40
@@ -33,6 +33,7 @@ def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableTy
     parts: list[RenderableType] = [heading(f"{plan_title(view)}: {how_long}")]
     if costs:
         parts.append(indented("; ".join(f"{name}: {text}" for name, text in costs)))
+    parts += starmap(fact, stop_facts(view))
     parts += starmap(fact, file_facts(view.file, most=most))
     if timeline.rows:
         parts += picture(timeline, width=width)
@@ -61,10 +62,33 @@ def summary(view: PlanView) -> Iterator[tuple[str, str]]:
         yield f"smallest limit to end by {clock_time(view.finish_by)} UTC", text
 
 
+def stop_facts(view: PlanView) -> Iterator[tuple[str, str]]:
+    """Yield each state in which no node starts now: who stopped the pool, why, and what ends it."""
+    for stop in view.plan.stops:
+        because = f"{stop.because}; " if stop.because else ""
+        yield stop_words(stop)[0], f"{because}{_ending(stop, view)}"
+
+
+def _ending(stop: PlanStop, view: PlanView) -> str:
+    pool = view.plan.pool
+    match stop.kind:
+        case PlanStopKind.HALTED:
+            accept = f"{view.version} --failures {stop.failures} --pool {pool}"
+            return f"`sluice upgrade release {accept}` ends it"
+        case PlanStopKind.PAUSED | PlanStopKind.FROZEN:
+            return f"`sluice upgrade resume {pool}` ends it"
+        case PlanStopKind.AUTO_UPGRADE_OFF:
+            return "a node keeps its driver until somebody deletes its driver pod"
+        case PlanStopKind.POLICY_DELETED:
+            return "the nodes keep the driver that they have until the policy is created again"
+        case _:
+            return "times count from its end"
+
+
 def _costs(plan: PlanAnswer) -> Iterator[tuple[str, str]]:
     yield "upgraded", ", ".join(_outcome(plan))
     if first := round(first_start(node.start_p50 for node in plan.nodes)):
-        yield "first start", f"in {brief(first)}"
+        yield "first start", f"{brief(first)} later" if plan.stops else f"in {brief(first)}"
     if plan.largest_loss and plan.pool_nodes:
         yield "unavailable", _unavailable(plan)
     yield "GPU-hours lost", _lost(plan.gpu_hours_lost)

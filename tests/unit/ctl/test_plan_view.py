@@ -8,7 +8,14 @@ from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from libs.contracts.node import WaitCode
-from libs.contracts.queries import CapacityPoint, PlanAnswer, PlannedNode, WaitReason
+from libs.contracts.queries import (
+    CapacityPoint,
+    PlanAnswer,
+    PlannedNode,
+    PlanStop,
+    PlanStopKind,
+    WaitReason,
+)
 from libs.ctl.answers import PlannedFile, PlanView
 from libs.ctl.views.bars import bar
 from libs.ctl.views.plan import plan_view
@@ -142,6 +149,37 @@ def test_the_first_start_is_told_and_the_rollout_takes_from_it_on() -> None:
     lines = text(plan_view(view, width=80), 80).splitlines()
     assert lines[0] == "gpus to 1: 30 min (p50), 40 min (p95)"
     assert "  upgraded: 1 of 1 node; first start: in 2 h; GPU-hours lost: 0" in lines
+
+
+def test_a_stopped_rollout_has_no_end_and_what_ends_the_stop_is_told() -> None:
+    def shown(*stops: PlanStop) -> list[str]:
+        node = planned("n-1", 20.0, 60.0, 80.0)
+        view = view_of(node, makespan_p50=60.0, makespan_p95=80.0, stops=stops)
+        return text(plan_view(view, width=160), 160).splitlines()
+
+    paused = PlanStop(kind=PlanStopKind.PAUSED, because="by jane: so")
+    halted = PlanStop(kind=PlanStopKind.HALTED, because="by Sluice, as so", failures=2)
+    lines = shown(paused)
+    assert lines[0] == "gpus to 1: paused: no end until a resume, then 40 s (p50), 1 min (p95)"
+    assert "first start: 20 s later;" in lines[1]
+    assert lines[2] == "  paused: by jane: so; `sluice upgrade resume gpus` ends it"
+    assert "┬resume " in lines[4]
+    lines = shown(halted, paused)
+    assert lines[0].startswith("gpus to 1: halted and paused: no end until a release and a resume,")
+    release = "`sluice upgrade release 1 --failures 2 --pool gpus` ends it"
+    assert lines[2] == f"  halted: by Sluice, as so; {release}"
+    assert "┬then " in lines[5]
+    lines = shown(PlanStop(kind=PlanStopKind.AUTO_UPGRADE_OFF))
+    assert lines[0].startswith("gpus to 1: autoUpgrade is off: no end until autoUpgrade is on, the")
+    lines = shown(PlanStop(kind=PlanStopKind("newer")))
+    assert lines[0].startswith("gpus to 1: newer: no end until that ends, then 40 s (p50)")
+
+
+def test_without_its_policy_nothing_starts_even_if_there_is_nothing_to_do() -> None:
+    gone = view_of(stops=(PlanStop(kind=PlanStopKind.POLICY_DELETED),))
+    (head, why) = text(plan_view(gone, width=160), 160).splitlines()
+    assert head == "gpus to 1: nothing starts, as the policy was deleted"
+    assert why.startswith("  policy deleted: the nodes keep the driver that they have until")
 
 
 @pytest.mark.parametrize(
