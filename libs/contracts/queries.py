@@ -137,8 +137,16 @@ class PlanQuery(Message, frozen=True, kw_only=True):
     `driver_version` overrides its version."""
 
 
+class PlanLimits(Data, frozen=True, kw_only=True):
+    """How many nodes of a pool may be unavailable, and upgraded, at once."""
+
+    max_unavailable: str
+    max_parallel: Count = 0
+    """0: no limit."""
+
+
 class PlanStopKind(OpenEnum):
-    """What keeps the nodes of a pool from starting. A plan takes all but a deletion to have ended."""
+    """What keeps the nodes of a pool from starting; in a plan, only the deletion of the policy."""
 
     POLICY_DELETED = "policy-deleted"
     HALTED = "halted"
@@ -202,6 +210,8 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """All of the pool, with those that need no upgrade; 0: the GPUs of some node are not known."""
     capacity: tuple[CapacityPoint, ...] = ()
     """The unavailable nodes over time, in a simulated run of median duration."""
+    down: CapacityPoint | None = None
+    """What is unavailable when the plan is made; None: nothing is, or it is not told."""
     needed_max_unavailable: Count | None = None
     measured_nodes: Count = 0
     """Nodes of the pool whose last upgrade, or before it the bring-up, was measured: durations are
@@ -213,6 +223,10 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """How many probably fail."""
     stops: tuple[PlanStop, ...] = ()
     """What has to end before the rollout goes on; all times count from that moment."""
+    limits: PlanLimits | None = None
+    """Those of the plan; None: not told."""
+    policy_limits: PlanLimits | None = None
+    """Those of the policy when the plan was made."""
 
 
 class JournalQuery(Message, frozen=True, kw_only=True):

@@ -150,6 +150,10 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     plan: PlanAnswer
+    at: float | None = None
+    """When it was asked for, from which its times count, in Unix seconds; None: not known."""
+    limits_given: bool = False
+    """Whether a limit was asked for, instead of the policy's."""
     finish_by: float | None = None
     file: PlannedFile | None = None
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
+from libs.contracts.queries import PlanLimits
 from libs.policy.shapes import IntOrString, is_int_or_percent
 from libs.rollout.node_writes import current_record
 from libs.rollout.views.fleet import Fleet
@@ -43,6 +44,14 @@ def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
     keys = {key for node in nodes.values() for key in _pools_of(node)} | {pool}
     pools = {key: other for key, other in sorted(fleet.pools.items()) if key in keys}
     return replace(fleet, pools={**pools, pool: _apply(view, options)}, nodes=nodes)
+
+
+def limits_of(pool: PoolView) -> PlanLimits:
+    """Return the limits by which the pool is upgraded."""
+    upgrade = pool.upgrade
+    return PlanLimits(
+        max_unavailable=str(upgrade.max_unavailable), max_parallel=upgrade.max_parallel_upgrades
+    )
 
 
 def _apply(pool: PoolView, options: PlanOptions) -> PoolView:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from libs.forecast import aggregate
 from libs.forecast.history import NOTHING, History
 from libs.forecast.learned_world import LearnedWorld, fleet_history
-from libs.forecast.options import PlanOptions, apply_options
+from libs.forecast.options import PlanOptions, apply_options, limits_of
 from libs.forecast.play import play
 from libs.forecast.play_result import PlayResult
 from libs.forecast.pods import PodEffects
@@ -66,10 +66,15 @@ def plan(
     forecast = _summarize(played_fleet, pool, results)
     if forecast.nodes or played_fleet.pools[pool].gone:
         forecast = replace(forecast, stops=stops)
-    if finish_by is not None and forecast.nodes:
+    if finish_by is not None and forecast.has_something_to_do:
         search = _Search(played_fleet, now, pool, worlds[:_SEARCH_PLAYS])
         limits = search.required_limits(results, finish_by - now.at)
         forecast = replace(forecast, required_limits=limits)
+    forecast = replace(
+        forecast,
+        limits=limits_of(wanted_fleet.pools[pool]),
+        policy_limits=limits_of(fleet.pools[pool]),
+    )
     told = remarks(forecast, fleet, played_fleet, now, history=history)
     return replace(forecast, measured_nodes=history.nodes, remarks=told)
 
@@ -145,6 +150,7 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
         pool_nodes=len(members),
         pool_gpus=sum(node.gpus for node in members) if all(node.gpus for node in members) else 0,
         losses=aggregate.typical_losses(timed),
+        down=aggregate.first_loss(results),
         gpu_hours_lost=upper_median(result.gpu_seconds for result in results) / 3600.0,
         drained_seconds=upper_median(total for total, _ in drained) if drained else None,
         pulling_seconds=upper_median(pulling for _, pulling in drained) if drained else None,
