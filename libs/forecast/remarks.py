@@ -8,16 +8,15 @@ from libs.contracts.queries import PlanStopKind
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.forecast.history import NOTHING, History
 from libs.forecast.planned_waits import ALREADY
+from libs.forecast.play_result import unavailable_reason
 from libs.forecast.pods import PodEffects
 from libs.forecast.rollout_plan import RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, Lognormal
 from libs.rollout.decision import Wait
 from libs.rollout.durations import format_duration
 from libs.rollout.limits import stale_source
-from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import left_out_reason
 from libs.rollout.plan_time import PlanTime
-from libs.rollout.pool import contribution
 from libs.rollout.views.fleet import Fleet, Instant
 
 _MEDIAN, _LATE = 0.5, 0.95
@@ -164,9 +163,7 @@ def _are_few(plan: RolloutPlan) -> bool:
 
 def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
-    reasons = {
-        node.name: contribution.unavailable_reason(node, current_record(node)) for node in members
-    }
+    reasons = {node.name: unavailable_reason(node)[0] for node in members}
     already = [f"{name} ({why})" for name, why in sorted(reasons.items()) if why]
     is_said = any(node.wait is not None and ALREADY in node.wait.detail for node in plan.nodes)
     if is_said or not already:

@@ -9,6 +9,7 @@ from libs.contracts.reports import Finding, Preflight
 from libs.contracts.rollout import Brake, RolloutSpec, TargetRecord
 from libs.forecast.options import PlanOptions
 from libs.forecast.plan import plan
+from libs.forecast.play_result import CapacityLoss
 from libs.forecast.rollout_plan import Percentiles
 from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.views.fleet import Fleet
@@ -356,6 +357,22 @@ def paused(pool: PoolView) -> PoolView:
 
 
 # Failed nodes and refused evictions.
+
+
+def test_nodes_without_a_first_driver_are_unavailable_and_no_loss_to_the_budget() -> None:
+    nodes = [new_node(f"node-{number}") for number in range(1, 4)]
+    planned = forecast_for(pool_with_limits(unavailable=1), nodes)
+    assert planned.down == planned.loss == CapacityLoss(nodes=3, gpus=24, at=0.0)
+    assert (planned.gpu_hours_lost, planned.drained_seconds) == (0.0, None)
+    assert planned.losses[-1].nodes == 0
+    assert planned.upgraded == 3
+    remark_with(planned, "3 nodes are unavailable already: node-1 (without a driver), ")
+    silent = new_node("node-4", modules_reported=False)
+    told = forecast_for(pool_with_limits(unavailable=0), [old_node("node-1"), silent])
+    remark_with(told, "1 node is unavailable already: node-4 (no report about its driver).")
+    wait = node_forecast(told, "node-1").wait
+    assert wait is not None
+    assert "node-4" not in wait.detail
 
 
 def test_a_driver_that_crashes_on_a_failed_node_is_not_expected_to_load_by_itself() -> None:
