@@ -138,7 +138,7 @@ class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
     leaving: tuple[str, ...] = ()
     """Nodes of the pool, and of the plan, that the policy does not select any more."""
     driver_changes: tuple[str, ...] = ()
-    """Fields of its driver that change besides the version: every node is upgraded for them."""
+    """Fields of its driver that change: nodes are upgraded for them."""
     not_planned: tuple[str, ...] = ()
     """What else of the policy changes."""
     left_out: tuple[str, ...] = ()

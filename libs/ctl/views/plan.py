@@ -200,7 +200,7 @@ def file_facts(file: PlannedFile | None, *, most: int) -> Iterator[tuple[str, st
     ]
     if file.driver_changes:
         changes = "; ".join(_listed(file.driver_changes, most))
-        yield "every node is upgraded, as the driver changes", changes
+        yield "the driver changes", changes
     for text in (*moves, *_listed(file.not_planned, most)):
         yield "not in this plan", text
     if file.left_out:

@@ -468,5 +468,5 @@ def test_what_of_a_file_is_not_in_the_plan_is_named_or_counted() -> None:
     assert "spec.f11" in shown_file(wide=True, not_planned=fields)
     driver = shown_file(driver_changes=("spec.driver.env", "spec.driver.args"))
     changes = "spec.driver.env; spec.driver.args"
-    assert f"  every node is upgraded, as the driver changes: {changes}\n" in driver
+    assert f"  the driver changes: {changes}\n" in driver
     assert "  left out of the file: ConfigMap mig\n" in shown_file(left_out=("ConfigMap mig",))
