@@ -11,7 +11,7 @@ from libs.forecast.history import NOTHING, History
 from libs.forecast.learned_world import LearnedWorld, fleet_history
 from libs.forecast.options import PlanOptions, apply_options, limits_of
 from libs.forecast.play import play
-from libs.forecast.play_result import PlayResult
+from libs.forecast.play_result import PlayResult, unavailable_reason
 from libs.forecast.pods import PodEffects
 from libs.forecast.remarks import remarks
 from libs.forecast.rollout_plan import (
@@ -25,6 +25,7 @@ from libs.forecast.stops import stops_of, without_stops
 from libs.forecast.world import WorldModel
 from libs.rollout.durations import format_duration
 from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.node import NodeView
 
 _MAX_PLAYS, _MIN_PLAYS = 99, 2
 _NODES = 4_000
@@ -174,7 +175,13 @@ def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: s
         blocked_by=pods.blocked_by(fleet.nodes[name]),
         wait=aggregate.final_wait(counted, end),
         failed_plays=sum(node.failed is not None for node in found),
+        gpus=_gpus_taken(fleet.nodes[name]),
     )
+
+
+def _gpus_taken(node: NodeView) -> int | None:
+    reason, _ = unavailable_reason(node)
+    return 0 if reason else node.gpus or None
 
 
 def _start_order(node: NodeForecast) -> tuple[float, float, str]:

@@ -108,6 +108,8 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Its final wait, if its end is unknown."""
     failed_plays: int = 0
     """Number of plays in which it failed and did not recover."""
+    gpus: int | None = None
+    """How many GPUs it takes away: 0 where they are unavailable already; None: not known."""
 
 
 class ProofForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +234,7 @@ def _node(node: NodeForecast) -> PlannedNode:
         evicted=node.evicted,
         lost=node.lost_pods,
         without_place=node.without_place,
+        gpus=node.gpus,
         blocked_by=node.blocked_by,
         wait=None if node.wait is None else _reason(node.wait),
     )

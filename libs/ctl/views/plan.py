@@ -7,7 +7,14 @@ from typing import Final
 from rich.console import Group, RenderableType
 
 from libs.contracts.node import WaitCode
-from libs.contracts.queries import PlanAnswer, PlannedNode, PlanStop, PlanStopKind, WaitReason
+from libs.contracts.queries import (
+    PlanAnswer,
+    PlanLimits,
+    PlannedNode,
+    PlanStop,
+    PlanStopKind,
+    WaitReason,
+)
 from libs.ctl.answers import PlannedFile, PlanView
 from libs.ctl.text import clock_time, duration, plural
 from libs.ctl.views.bars import picture
@@ -153,11 +160,19 @@ def _unavailable(plan: PlanAnswer, *, wide: bool) -> str:
 
 
 def _lost(plan: PlanAnswer, *, wide: bool) -> str:
-    hours, down = plan.gpu_hours_lost, _down_already(plan)
-    amount = "0" if hours < 0.005 else f"{hours:.1f}" if hours >= 1 else f"{hours:.2f}"
+    amount, down = gpu_hours(plan.gpu_hours_lost), _down_already(plan)
     if down:
         return f"{amount} more ({down} down already)"
     return f"{amount}, busy or idle" if wide and amount != "0" else amount
+
+
+def gpu_hours(hours: float) -> str:
+    return "0" if hours < 0.005 else f"{hours:.1f}" if hours >= 1 else f"{hours:.2f}"
+
+
+def limits_text(limits: PlanLimits) -> str:
+    parallel = f", maxParallelUpgrades {limits.max_parallel}" if limits.max_parallel else ""
+    return f"maxUnavailable {limits.max_unavailable}{parallel}"
 
 
 def _down_already(plan: PlanAnswer) -> str:

@@ -98,6 +98,8 @@ def test_limits_are_those_of_the_plan_beside_the_policys_and_what_is_down_is_tol
     answer = plan_response(forecast_for(pool_with_limits(), nodes, options=options))
     assert answer.limits == PlanLimits(max_unavailable="3", max_parallel=2)
     assert answer.policy_limits == PlanLimits(max_unavailable="100%")
+    gpus = {node.node: node.gpus for node in answer.nodes}
+    assert gpus == {"node-1": 8, "node-2": 0}
     assert answer.down == CapacityPoint(at=0.0, nodes=1, gpus=8)
     assert plan_response(forecast_for(pool_with_limits(), nodes[:1])).down is None
 
