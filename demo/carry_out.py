@@ -25,7 +25,7 @@ from libs.contracts.queries import PlanQuery
 from libs.contracts.rollout import RolloutStatus
 from libs.ctl import brakes
 from libs.ctl.answers import PlanView
-from libs.ctl.brakes import Signature
+from libs.ctl.brakes import Signature, release_command
 from libs.ctl.collect.plan import gather_plan
 from libs.ctl.edits import Edit
 from libs.ctl.failures import Failure
@@ -130,7 +130,7 @@ class ScenarioActions:
     async def _release(self, name: str, pool: str, seen: Observed) -> None:
         status = seen.pools[name].status
         failures = len(status.targets[status.target].failed)
-        command = f"sluice upgrade release {status.version} {pool} --failures {failures}"
+        command = release_command(pool, status.version, failures)
         self._tell(f"{command} --reason '{_RELEASED_BECAUSE}'")
         self.done["release", name] = f"{failures} failures of {status.target}"
         edit = release_edit(pool, status, failures)

@@ -47,7 +47,7 @@ def report_lines(
     for pool in fleet.pools:
         for target in history.targets(pool.key)[:1]:
             targets.add(target)
-            comparison = history.comparison(pool.key, target)
+            comparison = history.comparison(pool.key, target, now=events[-1].at)
             named = replace(comparison, version=versions.get(target, ""))
             yield ""
             yield from _compared(named)

@@ -5,6 +5,7 @@ import msgspec
 from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
 from libs.contracts.node import WaitCode
 from libs.contracts.numbers import Count, Epoch, Op, Token
+from libs.contracts.queries import PlanLimits
 
 
 class EventKind(OpenEnum):
@@ -112,6 +113,8 @@ class PlannedTime(Data, frozen=True, kw_only=True):
     node: str
     start: float
     end: float | None = None
+    gpus: Count | None = None
+    """How many GPUs that takes away: 0 where they were unavailable already; None: not known."""
 
 
 class PlanEvent(Data, frozen=True, kw_only=True):
@@ -124,6 +127,12 @@ class PlanEvent(Data, frozen=True, kw_only=True):
     nodes: tuple[PlannedTime, ...] = ()
     makespan_p50: float | None = None
     makespan_p95: float | None = None
+    gpu_hours_lost: float | None = None
+    """None: not told, as are the limits."""
+    limits: PlanLimits | None = None
+    """Those of the plan."""
+    policy_limits: PlanLimits | None = None
+    """Those of the policy when the plan was made."""
 
 
 class LeaderEvent(Data, frozen=True, kw_only=True):

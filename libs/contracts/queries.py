@@ -137,6 +137,34 @@ class PlanQuery(Message, frozen=True, kw_only=True):
     `driver_version` overrides its version."""
 
 
+class PlanLimits(Data, frozen=True, kw_only=True):
+    """How many nodes of a pool may be unavailable, and upgraded, at once."""
+
+    max_unavailable: str
+    max_parallel: Count = 0
+    """0: no limit."""
+
+
+class PlanStopKind(OpenEnum):
+    """What keeps the nodes of a pool from starting; in a plan, only the deletion of the policy."""
+
+    POLICY_DELETED = "policy-deleted"
+    HALTED = "halted"
+    PAUSED = "paused"
+    FROZEN = "frozen"
+    AUTO_UPGRADE_OFF = "auto-upgrade-off"
+
+
+class PlanStop(Data, frozen=True, kw_only=True):
+    """What keeps the nodes of a pool from starting when a plan is made."""
+
+    kind: PlanStopKind
+    because: str = ""
+    """Who or what stopped it, and why, as far as known."""
+    failures: Count = 0
+    """How many failures a release of the halted driver has to accept."""
+
+
 class CapacityPoint(Data, frozen=True, kw_only=True):
     """How many nodes of a pool are unavailable from a time on, with how many GPUs."""
 
@@ -160,6 +188,8 @@ class PlannedNode(Data, frozen=True, kw_only=True):
     wait: WaitReason | None = None
     without_place: tuple[str, ...] = ()
     """Evicted pods that would fit on no other node now, each with the reason."""
+    gpus: Count | None = None
+    """How many GPUs it takes away: 0 where they are unavailable already; None: not known."""
 
 
 class PlanAnswer(Message, frozen=True, kw_only=True):
@@ -182,6 +212,8 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """All of the pool, with those that need no upgrade; 0: the GPUs of some node are not known."""
     capacity: tuple[CapacityPoint, ...] = ()
     """The unavailable nodes over time, in a simulated run of median duration."""
+    down: CapacityPoint | None = None
+    """What is unavailable when the plan is made; None: nothing is, or it is not told."""
     needed_max_unavailable: Count | None = None
     measured_nodes: Count = 0
     """Nodes of the pool whose last upgrade, or before it the bring-up, was measured: durations are
@@ -191,6 +223,12 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """Of the nodes, how many are probably upgraded in the end; None: not told."""
     failing: Count = 0
     """How many probably fail."""
+    stops: tuple[PlanStop, ...] = ()
+    """What has to end before the rollout goes on; all times count from that moment."""
+    limits: PlanLimits | None = None
+    """Those of the plan; None: not told."""
+    policy_limits: PlanLimits | None = None
+    """Those of the policy when the plan was made."""
 
 
 class JournalQuery(Message, frozen=True, kw_only=True):

@@ -175,7 +175,7 @@ class PlannedFile(msgspec.Struct, frozen=True, kw_only=True):
     leaving: tuple[str, ...] = ()
     """Nodes of the pool, and of the plan, that the policy does not select any more."""
     driver_changes: tuple[str, ...] = ()
-    """Fields of its driver that change besides the version: every node is upgraded for them."""
+    """Fields of its driver that change: nodes are upgraded for them."""
     not_planned: tuple[str, ...] = ()
     """What else of the policy changes."""
     left_out: tuple[str, ...] = ()
@@ -187,6 +187,10 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     plan: PlanAnswer
+    at: float | None = None
+    """When it was asked for, from which its times count, in Unix seconds; None: not known."""
+    limits_given: bool = False
+    """Whether a limit was asked for, instead of the policy's."""
     finish_by: float | None = None
     file: PlannedFile | None = None
 

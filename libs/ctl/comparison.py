@@ -1,8 +1,8 @@
 """A rollout beside its plan, from the events of both. Pure.
 
 The plan is the last one that was asked for before the rollout began, and since the one before it
-began. Times are seconds from the beginning: of the rollout its first grant, of the plan its first
-start.
+began; rather one by the limits that the policy had then than one by others. Times are seconds from
+the beginning: of the rollout its first grant, of the plan its first start.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,6 +22,7 @@ from libs.contracts.events import (
     WaitEvent,
 )
 from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.queries import PlanLimits
 from libs.contracts.rollout import RolloutPhase
 from libs.rollout.plan_time import PlanTime, first_start, plan_time
 
@@ -54,6 +55,8 @@ class ComparedNode(msgspec.Struct, frozen=True, kw_only=True):
     failed: bool = False
     waited: dict[str, float] = {}
     """Seconds of the rollout in which it waited for jobs or people, by the code of the wait."""
+    waits_for: str = ""
+    """The code of the one of these that goes on."""
     retries: int = 0
     """How often it was tried again after a failure."""
 
@@ -70,13 +73,19 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[ComparedNode, ...]
     """In the order in which they were upgraded."""
     makespan: float
-    """Until the last node that has ended; of a rollout that goes on, so far."""
+    """Until the last node that has ended; of a rollout that goes on, until now."""
     evicted: int = 0
     """Pods that were evicted from its nodes."""
     planned_at: float | None = None
     """Unix seconds; None: no plan was asked for before."""
     planned_makespan: float | None = None
     planned_makespan_p95: float | None = None
+    planned_limits: PlanLimits | None = None
+    """Those by which it was planned, and those of the policy then; None: not known."""
+    policy_limits: PlanLimits | None = None
+    gpu_hours: float | None = None
+    """Lost, as far as they are in the plan; None: the rollout goes on, or GPUs are not known."""
+    planned_gpu_hours: float | None = None
 
     @property
     def node_seconds(self) -> float:
@@ -105,10 +114,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Plan(msgspec.Struct, kw_only=True):
-    name: str
     at: float
     makespan: float | None
     late: float | None
+    gpu_hours: float | None
+    limits: PlanLimits | None
+    policy_limits: PlanLimits | None
     nodes: list[PlannedTime]
 
 
@@ -130,7 +141,10 @@ class RolloutHistory:
     """The last rollout of each pool to each target, from events in their order."""
 
     def __init__(self) -> None:
-        self._plans: dict[tuple[str, str], _Plan] = {}
+        self._plans: dict[tuple[str, str], dict[str, _Plan]] = {}
+        """By pool and target, and then by name, in the order in which they were asked for."""
+        self._limits: dict[str, PlanLimits | None] = {}
+        """Those of each pool's policy, as far as the last plan says."""
         self._rollouts: dict[str, dict[str, _Rollout]] = {}
         """By pool and target; the last one that was granted is the last."""
         self._waits: dict[str, tuple[str, WaitCode, float]] = {}
@@ -160,26 +174,32 @@ class RolloutHistory:
                 pass
 
     def _planned(self, body: PlanEvent, at: float) -> None:
-        key = body.pool, body.target
-        plan = self._plans.get(key)
-        if plan is None or plan.name != body.plan:
-            plan = _Plan(
-                name=body.plan,
+        self._limits[body.pool] = body.policy_limits
+        plans = self._plans.setdefault((body.pool, body.target), {})
+        if body.plan not in plans:
+            plans[body.plan] = _Plan(
                 at=at,
                 makespan=body.makespan_p50,
                 late=body.makespan_p95,
+                gpu_hours=body.gpu_hours_lost,
+                limits=body.limits,
+                policy_limits=body.policy_limits,
                 nodes=[],
             )
-            self._plans[key] = plan
-        plan.nodes += body.nodes
+        plans[body.plan].nodes += body.nodes
+
+    def _plan_before(self, pool: str, target: str, *, since: float) -> _Plan | None:
+        """Return the last plan since then, rather one by the limits of the policy."""
+        plans = [plan for plan in self._plans.get((pool, target), {}).values() if plan.at >= since]
+        in_force = [plan for plan in plans if plan.limits == self._limits[pool]]
+        return (in_force or plans or [None])[-1]
 
     def _granted(self, body: GrantEvent, at: float) -> None:
         of_pool = self._rollouts.setdefault(body.pool, {})
         last = next(reversed(of_pool), None)
         if last != body.target:  # another target was granted since: this is a rollout of its own
-            plan = self._plans.get((body.pool, body.target))
-            if plan is not None and last is not None and plan.at < of_pool[last].began:
-                plan = None  # nodes have moved to the other target since
+            since = of_pool[last].began if last is not None else 0.0  # nodes have moved since then
+            plan = self._plan_before(body.pool, body.target, since=since)
             of_pool.pop(body.target, None)
             of_pool[body.target] = _Rollout(target=body.target, began=at, plan=plan)
         rollout = of_pool[body.target]
@@ -229,10 +249,12 @@ class RolloutHistory:
         """Return the targets of a pool's rollouts, the last one first."""
         return list(reversed(self._rollouts.get(pool, {})))
 
-    def comparison(self, pool: str, target: str) -> Comparison:
+    def comparison(self, pool: str, target: str, *, now: float) -> Comparison:
         rollout = self._rollouts[pool][target]
-        ends = [end for end, _ in rollout.ends.values()]
         plan = rollout.plan
+        complete = rollout.complete or _is_over(rollout)
+        ends = [end for end, _ in rollout.ends.values()]
+        until = max(ends, default=rollout.began) if complete else now
         planned = PlanTime(None, None)
         if plan is not None:
             planned = plan_time(plan.makespan, plan.late, (each.start for each in plan.nodes))
@@ -240,14 +262,31 @@ class RolloutHistory:
             pool=pool,
             target=target,
             began=rollout.began,
-            complete=rollout.complete or _is_over(rollout),
-            nodes=tuple(_nodes(rollout)),
-            makespan=max(ends, default=rollout.began) - rollout.began,
+            complete=complete,
+            nodes=tuple(_nodes(rollout, self._open_waits(pool, rollout, now))),
+            makespan=until - rollout.began,
             evicted=len(rollout.evicted),
             planned_at=None if plan is None else plan.at,
             planned_makespan=planned.p50,
             planned_makespan_p95=planned.p95,
+            planned_limits=None if plan is None else plan.limits,
+            policy_limits=None if plan is None else plan.policy_limits,
+            gpu_hours=_gpu_hours(rollout, until) if complete else None,
+            planned_gpu_hours=None if plan is None else plan.gpu_hours,
         )
+
+    def _open_waits(
+        self, pool: str, rollout: _Rollout, now: float
+    ) -> Mapping[str, tuple[WaitCode, float]]:
+        """Return the waits of the rollout that go on, by node, with their seconds until now."""
+        is_last = rollout.target == next(reversed(self._rollouts[pool]))
+        if rollout.complete or not is_last:
+            return {}
+        return {
+            node: (code, now - max(since, rollout.began))
+            for node, (of_pool, code, since) in self._waits.items()
+            if of_pool == pool and node not in rollout.ends
+        }
 
 
 def _is_over(rollout: _Rollout) -> bool:
@@ -256,7 +295,25 @@ def _is_over(rollout: _Rollout) -> bool:
     return bool(planned) and not (planned | rollout.starts.keys()) - rollout.ends.keys()
 
 
-def _nodes(rollout: _Rollout) -> Iterable[ComparedNode]:
+def _gpu_hours(rollout: _Rollout, until: float) -> float | None:
+    """Return the GPU-hours lost by the nodes that were available; None: some GPUs are not known.
+
+    A node that failed is away until the rollout ends.
+    """
+    planned = {each.node: each.gpus for each in rollout.plan.nodes} if rollout.plan else {}
+    lost = 0.0
+    for name, start in rollout.starts.items():
+        gpus = planned.get(name)
+        end, failed = rollout.ends.get(name, (until, False))
+        if gpus is None:
+            return None
+        lost += gpus * ((until if failed else end) - start)
+    return lost / 3600.0
+
+
+def _nodes(
+    rollout: _Rollout, open_waits: Mapping[str, tuple[WaitCode, float]]
+) -> Iterable[ComparedNode]:
     planned: Mapping[str, PlannedTime] = (
         {} if rollout.plan is None else {each.node: each for each in rollout.plan.nodes}
     )
@@ -267,6 +324,10 @@ def _nodes(rollout: _Rollout) -> Iterable[ComparedNode]:
     ):
         start, plan = rollout.starts.get(name), planned.get(name)
         end, failed = rollout.ends.get(name, (None, False))
+        waited = dict(rollout.waited.get(name, {}))
+        code, seconds = open_waits.get(name, ("", 0.0))
+        if code:
+            waited[code] = waited.get(code, 0.0) + seconds
         yield ComparedNode(
             node=name,
             planned_start=None if plan is None else plan.start - first,
@@ -275,9 +336,6 @@ def _nodes(rollout: _Rollout) -> Iterable[ComparedNode]:
             end=None if end is None else end - rollout.began,
             failed=failed,
             retries=rollout.retries.get(name, 0),
-            waited={
-                code: seconds
-                for code, seconds in rollout.waited.get(name, {}).items()
-                if seconds >= _SHORTEST
-            },
+            waited={code: seconds for code, seconds in waited.items() if seconds >= _SHORTEST},
+            waits_for=code,
         )

@@ -87,7 +87,6 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
         """
         before, after = set(self.before.nodes), set(self.after.nodes)
         version = query.driver_version or version_of(self.after.driver)
-        of_driver = self._driver_changes() if query.driver else ()
         others = (
             f"{each.title} (its other fields)" if each.title in self.others else each.title
             for each in self.file.policies
@@ -103,14 +102,15 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
             nodes=self.after.nodes,
             joining=tuple(sorted(after - before)),
             leaving=tuple(sorted(before - after)),
-            driver_changes=tuple(of_driver),
+            driver_changes=tuple(self._driver_changes(query)),
             not_planned=tuple(self._not_planned(more | _QUERIED | _SELECTION)),
             left_out=(*others, *self.file.left_out),
         )
 
-    def _driver_changes(self) -> Iterator[str]:
-        """Yield the fields that make another driver, besides its version."""
-        version = f"{self._section}version"
+    def _driver_changes(self, query: PlanQuery) -> Iterator[str]:
+        """Yield the fields that make the driver of the query another one."""
+        is_overridden = query.driver_version not in ("", version_of(self.after.driver))
+        version = f"{self._section}version" if is_overridden else ""
         yield from (str(each) for each in self.driver_fields if each.path != version)
         for title, fields in self.others.items():
             yield from (f"{title}: {each}" for each in fields)

@@ -104,6 +104,12 @@ def largest_loss(results: Iterable[PlayResult]) -> CapacityLoss:
     return max(losses, key=lambda loss: (loss.nodes, loss.gpus, -loss.at))
 
 
+def first_loss(results: Sequence[PlayResult]) -> CapacityLoss | None:
+    """Return what is unavailable before anything starts, the same in all plays; None: nothing."""
+    first = results[0].losses[:1]
+    return next((loss for loss in first if loss.nodes and not loss.at), None)
+
+
 def typical_losses(results: Sequence[PlayResult]) -> tuple[CapacityLoss, ...]:
     """Return the changes of the unavailable nodes in the play of median duration.
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from libs.contracts.rollout import Brake
+from libs.contracts.queries import PlanLimits
 from libs.policy.shapes import IntOrString, is_int_or_percent
 from libs.rollout.node_writes import current_record
 from libs.rollout.views.fleet import Fleet
@@ -35,7 +35,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
-    """Return the pool and its nodes, sorted by name, with the options applied and no pause."""
+    """Return the pool and its nodes, sorted by name, with the options applied."""
     view = fleet.pools.get(pool)
     if view is None:
         known = ", ".join(sorted(fleet.pools)) or "none"
@@ -43,24 +43,15 @@ def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
     nodes = {name: node for name, node in sorted(fleet.nodes.items()) if _is_concerned(node, pool)}
     keys = {key for node in nodes.values() for key in _pools_of(node)} | {pool}
     pools = {key: other for key, other in sorted(fleet.pools.items()) if key in keys}
-    return replace(fleet, pools={**pools, pool: without_pause(_apply(view, options))}, nodes=nodes)
+    return replace(fleet, pools={**pools, pool: _apply(view, options)}, nodes=nodes)
 
 
-def pause_reason(pool: PoolView) -> str:
-    """Return why the pool is paused by a person; empty: it is not."""
-    rollout = pool.rollout
-    if rollout is not None and rollout.spec.brake != Brake.NONE:
-        return f"the brake is {rollout.spec.brake}"
-    return "" if pool.upgrade.auto_upgrade else "autoUpgrade is off"
-
-
-def without_pause(pool: PoolView) -> PoolView:
-    """Return the pool with brake and autoUpgrade released."""
-    upgrade = replace(pool.upgrade, auto_upgrade=True)
-    rollout = pool.rollout
-    if rollout is not None:
-        rollout = replace(rollout, spec=replace(rollout.spec, brake=Brake.NONE))
-    return replace(pool, upgrade=upgrade, rollout=rollout)
+def limits_of(pool: PoolView) -> PlanLimits:
+    """Return the limits by which the pool is upgraded."""
+    upgrade = pool.upgrade
+    return PlanLimits(
+        max_unavailable=str(upgrade.max_unavailable), max_parallel=upgrade.max_parallel_upgrades
+    )
 
 
 def _apply(pool: PoolView, options: PlanOptions) -> PoolView:

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from libs.forecast import aggregate
 from libs.forecast.history import NOTHING, History
 from libs.forecast.learned_world import LearnedWorld, fleet_history
-from libs.forecast.options import PlanOptions, apply_options
+from libs.forecast.options import PlanOptions, apply_options, limits_of
 from libs.forecast.play import play
-from libs.forecast.play_result import PlayResult
+from libs.forecast.play_result import PlayResult, unavailable_reason
 from libs.forecast.pods import PodEffects
 from libs.forecast.remarks import remarks
 from libs.forecast.rollout_plan import (
@@ -21,9 +21,11 @@ from libs.forecast.rollout_plan import (
     percentiles_of,
     upper_median,
 )
+from libs.forecast.stops import stops_of, without_stops
 from libs.forecast.world import WorldModel
 from libs.rollout.durations import format_duration
 from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.node import NodeView
 
 _MAX_PLAYS, _MIN_PLAYS = 99, 2
 _NODES = 4_000
@@ -43,14 +45,16 @@ def plan(
     seed: int = 0,
     world_of: Callable[[int], WorldModel] | None = None,
 ) -> RolloutPlan:
-    """Forecast the rollout of a pool from `now` on.
+    """Forecast the rollout of a pool from `now` on, or from the end of what stops it now.
 
     With `finish_by` (unix seconds) also search the limits that complete it in time. `world_of`
     returns the world of a seed; by default things take as long as they took this fleet before, as
     far as its nodes' records say, and otherwise as long as is usual. The same arguments give the
     same plan, in whatever order nodes and pools come.
     """
-    played_fleet = apply_options(fleet, pool, options)
+    wanted_fleet = apply_options(fleet, pool, options)
+    stops = stops_of(wanted_fleet.pools[pool])
+    played_fleet = without_stops(wanted_fleet, pool)
     if plays is None:
         plays = max(_MIN_PLAYS, min(_MAX_PLAYS, _NODES // max(1, len(played_fleet.nodes))))
     if plays < 1:
@@ -61,10 +65,17 @@ def plan(
     worlds = [world_of(seed + number) for number in range(plays)]
     results = [play(played_fleet, now, pool=pool, world=world) for world in worlds]
     forecast = _summarize(played_fleet, pool, results)
-    if finish_by is not None:
+    if forecast.nodes or played_fleet.pools[pool].gone:
+        forecast = replace(forecast, stops=stops)
+    if finish_by is not None and forecast.has_something_to_do:
         search = _Search(played_fleet, now, pool, worlds[:_SEARCH_PLAYS])
         limits = search.required_limits(results, finish_by - now.at)
         forecast = replace(forecast, required_limits=limits)
+    forecast = replace(
+        forecast,
+        limits=limits_of(wanted_fleet.pools[pool]),
+        policy_limits=limits_of(fleet.pools[pool]),
+    )
     told = remarks(forecast, fleet, played_fleet, now, history=history)
     return replace(forecast, measured_nodes=history.nodes, remarks=told)
 
@@ -140,6 +151,7 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
         pool_nodes=len(members),
         pool_gpus=sum(node.gpus for node in members) if all(node.gpus for node in members) else 0,
         losses=aggregate.typical_losses(timed),
+        down=aggregate.first_loss(results),
         gpu_hours_lost=upper_median(result.gpu_seconds for result in results) / 3600.0,
         drained_seconds=upper_median(total for total, _ in drained) if drained else None,
         pulling_seconds=upper_median(pulling for _, pulling in drained) if drained else None,
@@ -163,7 +175,13 @@ def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: s
         blocked_by=pods.blocked_by(fleet.nodes[name]),
         wait=aggregate.final_wait(counted, end),
         failed_plays=sum(node.failed is not None for node in found),
+        gpus=_gpus_taken(fleet.nodes[name]),
     )
+
+
+def _gpus_taken(node: NodeView) -> int | None:
+    reason, _ = unavailable_reason(node)
+    return 0 if reason else node.gpus or None
 
 
 def _start_order(node: NodeForecast) -> tuple[float, float, str]:

@@ -35,8 +35,6 @@ class PlayEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Of targets and their builds, by digest."""
     record: TargetRecord | None
     """What became of the target; None: nothing yet."""
-    was_halted: bool
-    """Whether the target was halted before the play."""
     in_flight: tuple[str, ...]
     """Nodes on whose proof the others wait."""
     max_unavailable: IntOrString
@@ -61,9 +59,8 @@ def _of_pool(wait: Wait, end: PlayEnd) -> Wait:
     if record is None or end.target not in wait.detail:
         return wait
     if wait.code is WaitCode.HALTED:
-        verb = "is halted" if end.was_halted else "would halt"
         failures = _count(len(record.failed), "failure")
-        detail = f"the rollout {verb} after {failures} of {end.target}"
+        detail = f"the rollout would halt after {failures} of {end.target}"
         return replace(wait, detail=detail)
     if wait.code is WaitCode.PROOF:
         return replace(wait, detail=_unproven(record, end))

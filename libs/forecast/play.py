@@ -8,10 +8,14 @@ from libs.contracts.node import UpgradeState
 from libs.forecast.fast_forward import FastForward
 from libs.forecast.play_recorder import PlayRecorder
 from libs.forecast.play_result import PlayResult
+from libs.forecast.stage.objects import DriverPodPhase
 from libs.forecast.stage.stage import Stage, ViewUpdate
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import WorldModel
 from libs.rollout.decide import Decider
+from libs.rollout.node_writes import current_record
+from libs.rollout.pool.conditions import spec_of
+from libs.rollout.pool.harm import accepted
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 
@@ -114,7 +118,7 @@ _HOLDER = "holder"
 
 
 def keep_obstacles(state: StageState, fleet: Fleet) -> None:
-    """Keep the refused evictions and preflight findings of the fleet for the whole play."""
+    """Keep refused evictions, preflight findings and crashing drivers for the whole play."""
     for node in fleet.nodes.values():
         machine = state.machines[node.name]
         for pod in node.pods or ():
@@ -125,6 +129,18 @@ def keep_obstacles(state: StageState, fleet: Fleet) -> None:
         if answer is not None:
             findings = (finding for finding in answer.findings if finding.code != _HOLDER)
             machine.obstacles = (*machine.obstacles, *findings)
+        if _is_broken(node, fleet):
+            for pod in machine.drivers.values():
+                pod.never_loads = pod.phase is DriverPodPhase.CRASHED
+
+
+def _is_broken(node: NodeView, fleet: Fleet) -> bool:
+    """Return whether the node has failed, and nobody has accepted that its driver does."""
+    record = current_record(node)
+    if record is None or record.state != UpgradeState.UPGRADE_FAILED:
+        return False
+    pool = fleet.pools.get(record.pool)
+    return pool is None or not accepted(spec_of(pool), record.target)
 
 
 def only_crash_changed(before: NodeView | None, after: NodeView | None) -> bool:

@@ -44,7 +44,6 @@ class PlayRecorder:
         self._capacity.update(0.0)
         self._view = fleet.pools[pool]
         self._versions = versions_of(fleet)
-        self._was_halted = bool(self._proof.halted)
 
     # Observations.
 
@@ -129,7 +128,6 @@ class PlayRecorder:
             target=self._view.target,
             versions=self._versions,
             record=self._proof.record,
-            was_halted=self._was_halted,
             in_flight=tuple(sorted(self._proof.in_flight)),
             max_unavailable=self._view.upgrade.max_unavailable,
             limit=self._proof.limit,

@@ -89,6 +89,23 @@ class _Outage(NamedTuple):
     """None: from the beginning."""
     gpus: int
     reason: str
+    in_budget: bool
+    """Whether it counts toward the budget of the pool."""
+    was_in_budget: bool
+    """Whether it did so when it became unavailable."""
+
+
+def unavailable_reason(node: NodeView) -> tuple[str, bool]:
+    """Return why no pod can have the GPUs of a node, and whether it counts toward the budget.
+
+    Empty: it is available. A node that waits for its first driver has no capacity to lose, but none
+    to give either.
+    """
+    if reason := contribution.unavailable_reason(node, current_record(node)):
+        return reason, True
+    if node.loaded is not None or node.excluded or not node.pool:
+        return "", False
+    return "without a driver" if node.modules_reported else "no report about its driver", False
 
 
 class CapacityTracker:
@@ -106,8 +123,10 @@ class CapacityTracker:
         """Seconds for which each node was last unavailable, of those that became so."""
 
     def observe(self, node: NodeView, at: float, *, first: bool = False) -> None:
-        if reason := contribution.unavailable_reason(node, current_record(node)):
-            self.node_lost(node.name, node.gpus, None if first else at, reason)
+        reason, in_budget = unavailable_reason(node)
+        if reason:
+            since = None if first else at
+            self.node_lost(node.name, node.gpus, since, reason, in_budget=in_budget)
         elif node.name in self._unavailable:
             outage = self._unavailable.pop(node.name)
             self._gpus -= outage.gpus
@@ -115,25 +134,30 @@ class CapacityTracker:
                 self._outages.append((outage.gpus, outage.since, at))
                 self.last_outages[node.name] = at - outage.since
 
-    def node_lost(self, name: str, gpus: int, at: float | None, reason: str) -> None:
+    def node_lost(
+        self, name: str, gpus: int, at: float | None, reason: str, *, in_budget: bool = True
+    ) -> None:
         """Count a node as unavailable; None: from the beginning."""
         outage = self._unavailable.get(name)
         if outage is None:
-            self._unavailable[name] = _Outage(at, gpus, reason)
+            self._unavailable[name] = _Outage(at, gpus, reason, in_budget, in_budget)
             self._gpus += gpus
         elif outage.reason != reason:
-            self._unavailable[name] = outage._replace(reason=reason)
+            self._unavailable[name] = outage._replace(reason=reason, in_budget=in_budget)
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Return why nodes are unavailable now."""
-        return {name: outage.reason for name, outage in self._unavailable.items()}
+        """Return why nodes are unavailable now that count toward the budget."""
+        found = self._unavailable.items()
+        return {name: outage.reason for name, outage in found if outage.in_budget}
 
     @property
     def from_beginning(self) -> frozenset[str]:
-        """Return the nodes that were never available so far."""
+        """Return the nodes that have counted toward the budget since the beginning."""
         found = self._unavailable.items()
-        return frozenset(name for name, outage in found if outage.since is None)
+        return frozenset(
+            name for name, outage in found if outage.since is None and outage.was_in_budget
+        )
 
     def update(self, at: float) -> None:
         """Update the losses once all changes of this moment are observed."""

@@ -4,22 +4,20 @@ from collections.abc import Sequence
 from math import inf
 
 from libs.contracts.node import WaitCode
-from libs.contracts.rollout import Brake, RolloutPhase, RolloutStatus
+from libs.contracts.queries import PlanStopKind
+from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.forecast.history import NOTHING, History
-from libs.forecast.options import pause_reason
 from libs.forecast.planned_waits import ALREADY
+from libs.forecast.play_result import unavailable_reason
 from libs.forecast.pods import PodEffects
 from libs.forecast.rollout_plan import RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, Lognormal
 from libs.rollout.decision import Wait
 from libs.rollout.durations import format_duration
 from libs.rollout.limits import stale_source
-from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import left_out_reason
 from libs.rollout.plan_time import PlanTime
-from libs.rollout.pool import contribution
 from libs.rollout.views.fleet import Fleet, Instant
-from libs.rollout.views.pool import PoolView
 
 _MEDIAN, _LATE = 0.5, 0.95
 _OPEN = {
@@ -42,10 +40,10 @@ def remarks(
 ) -> tuple[str, ...]:
     """Return all remarks, the most important first."""
     lines = [*_starts(plan, played_fleet), *_under_way(plan, fleet)]
-    lines += _paused(fleet.pools[plan.pool])
+    lines += _halted(plan)
     lines += _unknown_ends(plan)
     lines += _proof(plan)
-    lines += _failures(plan, played_fleet)
+    lines += _failures(plan)
     moves = any(node.start.p50 is not None for node in plan.nodes)
     if moves:
         lines += _unavailable(plan, played_fleet)
@@ -66,7 +64,9 @@ def _starts(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     if names:
         many, verb = format_count(len(names), "node"), _is(len(names))
         return [f"{many} {verb} left out: {format_names(names)}."]
-    return [] if plan.nodes else ["Every node is up to date already."]
+    if plan.nodes or fleet.pools[plan.pool].gone:
+        return []
+    return ["Every node is up to date already."]
 
 
 def _without_forecast(plan: RolloutPlan, fleet: Fleet) -> dict[str, str]:
@@ -82,13 +82,12 @@ def _without_forecast(plan: RolloutPlan, fleet: Fleet) -> dict[str, str]:
     return {name: reason for name, reason in left_out.items() if reason}
 
 
-def _paused(pool: PoolView) -> list[str]:
-    reason, rollout = pause_reason(pool), pool.rollout
-    if not reason:
+def _halted(plan: RolloutPlan) -> list[str]:
+    if all(stop.kind is not PlanStopKind.HALTED for stop in plan.stops):
         return []
-    frozen = rollout is not None and rollout.spec.brake == Brake.FREEZE
-    word, end = ("frozen", "freeze") if frozen else ("paused", "pause")
-    return [f"The pool is {word} ({reason}): times count from the end of the {end}."]
+    return [
+        "After the release the driver is taken to load as often as usual: mend the cause first."
+    ]
 
 
 def _under_way(plan: RolloutPlan, fleet: Fleet) -> list[str]:
@@ -141,9 +140,9 @@ def _proof(plan: RolloutPlan) -> list[str]:
     return lines
 
 
-def _failures(plan: RolloutPlan, fleet: Fleet) -> list[str]:
+def _failures(plan: RolloutPlan) -> list[str]:
     lines: list[str] = []
-    if plan.halted_plays and not _is_halted(fleet.pools[plan.pool]):
+    if plan.halted_plays:
         halted = f"In {plan.halted_plays} of {_runs(plan)} failures halt the rollout"
         few = f"times are of the other {plan.plays - plan.halted_plays}"
         many = "the nodes that are left would wait for a person"
@@ -158,21 +157,13 @@ def _failures(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     return lines
 
 
-def _is_halted(pool: PoolView) -> bool:
-    """Return whether the target is halted already, for which no play is needed."""
-    record = None if pool.rollout is None else pool.rollout.status.targets.get(pool.target)
-    return record is not None and bool(record.halted_because)
-
-
 def _are_few(plan: RolloutPlan) -> bool:
     return 2 * plan.halted_plays < plan.plays
 
 
 def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
-    reasons = {
-        node.name: contribution.unavailable_reason(node, current_record(node)) for node in members
-    }
+    reasons = {node.name: unavailable_reason(node)[0] for node in members}
     already = [f"{name} ({why})" for name, why in sorted(reasons.items()) if why]
     is_said = any(node.wait is not None and ALREADY in node.wait.detail for node in plan.nodes)
     if is_said or not already:

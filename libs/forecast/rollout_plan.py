@@ -11,7 +11,15 @@ from statistics import mean, stdev
 
 import msgspec
 
-from libs.contracts.queries import CapacityPoint, PlanAnswer, PlannedNode, WaitReason
+from libs.contracts.node import WaitCode
+from libs.contracts.queries import (
+    CapacityPoint,
+    PlanAnswer,
+    PlanLimits,
+    PlannedNode,
+    PlanStop,
+    WaitReason,
+)
 from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.rollout.decision import Wait
 
@@ -100,6 +108,8 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Its final wait, if its end is unknown."""
     failed_plays: int = 0
     """Number of plays in which it failed and did not recover."""
+    gpus: int | None = None
+    """How many GPUs it takes away: 0 where they are unavailable already; None: not known."""
 
 
 class ProofForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +145,8 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """0: those of some node are not known, which has no driver yet."""
     losses: tuple[CapacityLoss, ...] = ()
     """The unavailable nodes over time, in a play of median duration."""
+    down: CapacityLoss | None = None
+    """Those that are unavailable already; None: none is."""
     gpu_hours_lost: float = 0.0
     drained_seconds: float | None = None
     """For which a node is out of service, in the median; None: none is, or none is upgraded."""
@@ -147,6 +159,10 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """None: not requested."""
     measured_nodes: int = 0
     """Number of nodes whose last upgrade was measured: durations are theirs."""
+    stops: tuple[PlanStop, ...] = ()
+    """What has to end before the rollout goes on, from whose end times count."""
+    limits: PlanLimits | None = None
+    policy_limits: PlanLimits | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -164,6 +180,12 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Return how many others usually fail, without being the same in each play."""
         others = sum(node.failed_plays for node in self.nodes) / self.plays - len(self.failing)
         return round(others) if others >= 1 else 0
+
+    @property
+    def has_something_to_do(self) -> bool:
+        """Whether any node is to be upgraded that people do not keep out."""
+        waits = (node.wait for node in self.nodes)
+        return any(wait is None or wait.code is not WaitCode.SKIPPED for wait in waits)
 
     @property
     def upgraded(self) -> int:
@@ -191,12 +213,14 @@ def plan_response(plan: RolloutPlan) -> PlanAnswer:
         largest_loss_at=plan.loss.at,
         pool_nodes=plan.pool_nodes,
         pool_gpus=plan.pool_gpus,
-        capacity=tuple(
-            CapacityPoint(at=loss.at, nodes=loss.nodes, gpus=loss.gpus) for loss in plan.losses
-        ),
+        capacity=tuple(map(_point, plan.losses)),
+        down=None if plan.down is None else _point(plan.down),
         needed_max_unavailable=None if needed is None else needed.max_unavailable,
         measured_nodes=plan.measured_nodes,
         remarks=plan.remarks,
+        stops=plan.stops,
+        limits=plan.limits,
+        policy_limits=plan.policy_limits,
     )
 
 
@@ -210,9 +234,14 @@ def _node(node: NodeForecast) -> PlannedNode:
         evicted=node.evicted,
         lost=node.lost_pods,
         without_place=node.without_place,
+        gpus=node.gpus,
         blocked_by=node.blocked_by,
         wait=None if node.wait is None else _reason(node.wait),
     )
+
+
+def _point(loss: CapacityLoss) -> CapacityPoint:
+    return CapacityPoint(at=loss.at, nodes=loss.nodes, gpus=loss.gpus)
 
 
 def _reason(wait: Wait) -> WaitReason:

@@ -4,11 +4,11 @@ The times of a plan count from when it was asked for. A rollout takes from the s
 node to the end of its last one, whenever that start is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from libs.contracts.node import WaitCode
-from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.contracts.queries import PlanAnswer, PlannedNode, PlanStop, PlanStopKind
 from libs.rollout.durations import format_duration
 
 _MINUTE: Final = 60.0
@@ -32,14 +32,45 @@ def plan_time(p50: float | None, p95: float | None, starts: Iterable[float | Non
     return PlanTime(p50, p95)
 
 
+class _Words(NamedTuple):
+    state: str
+    end: str
+    """What ends it."""
+
+
+_STOPS: Final[Mapping[PlanStopKind, _Words]] = {
+    PlanStopKind.POLICY_DELETED: _Words("policy deleted", "the policy is there again"),
+    PlanStopKind.HALTED: _Words("halted", "a release"),
+    PlanStopKind.PAUSED: _Words("paused", "a resume"),
+    PlanStopKind.FROZEN: _Words("frozen", "a resume"),
+    PlanStopKind.AUTO_UPGRADE_OFF: _Words("autoUpgrade is off", "autoUpgrade is on"),
+}
+
+
 def takes(plan: PlanAnswer) -> str:
     """Return how long the rollout takes; without its end, how long those nodes take that have one.
 
-    Nodes that people keep out are no part of either.
+    Nodes that people keep out are no part of either. A rollout that is stopped has no end until it
+    goes on.
     """
+    if any(stop.kind is PlanStopKind.POLICY_DELETED for stop in plan.stops):
+        return "nothing starts, as the policy was deleted"
     nodes = [node for node in plan.nodes if not is_left_out(node)]
     if not nodes:
         return "nothing to do"
+    if not plan.stops:
+        return _takes(plan, nodes)
+    words = [stop_words(stop) for stop in plan.stops]
+    states, ends = (" and ".join(dict.fromkeys(each)) for each in zip(*words, strict=True))
+    return f"{states}: no end until {ends}, then {_takes(plan, nodes)}"
+
+
+def stop_words(stop: PlanStop) -> tuple[str, str]:
+    """Return the state of a pool that is stopped so, and what ends it."""
+    return _STOPS.get(stop.kind, _Words(stop.kind.value, "that ends"))
+
+
+def _takes(plan: PlanAnswer, nodes: Sequence[PlannedNode]) -> str:
     starts = [node.start_p50 for node in nodes]
     if plan.makespan_p50 is not None:
         return str(plan_time(plan.makespan_p50, plan.makespan_p95, starts))

@@ -24,7 +24,7 @@ class PlanPart(NamedTuple):
 def plan_events(answer: PlanAnswer, plan: str, *, version: str = "") -> Iterator[PlanPart]:
     """Yield the events of a plan of this name: one at least. `version` is that of its driver."""
     moving = [
-        PlannedTime(node=node.node, start=node.start_p50, end=node.end_p50)
+        PlannedTime(node=node.node, start=node.start_p50, end=node.end_p50, gpus=node.gpus)
         for node in answer.nodes
         if node.start_p50 is not None
     ][:MOST_NODES]
@@ -38,5 +38,8 @@ def plan_events(answer: PlanAnswer, plan: str, *, version: str = "") -> Iterator
             nodes=tuple(moving[start : start + NODES_PER_EVENT]),
             makespan_p50=answer.makespan_p50,
             makespan_p95=answer.makespan_p95,
+            gpu_hours_lost=answer.gpu_hours_lost,
+            limits=answer.limits,
+            policy_limits=answer.policy_limits,
         )
         yield PlanPart(event, f"{plan}/{start}", message)

@@ -1,5 +1,6 @@
 """Collect a rollout from the stream of events, beside its plan."""
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -50,5 +51,5 @@ def _chosen(
             f"no rollout of pool {pool!r} to {version or 'a driver'} is among the events of 30"
             f" days; pools with one: {', '.join(history.pools())}; drivers of this pool: {known}",
         )
-    found = history.comparison(pool, named[0])
+    found = history.comparison(pool, named[0], now=time.time())
     return msgspec.structs.replace(found, version=version_name(found.target, versions))

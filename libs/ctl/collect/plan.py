@@ -1,5 +1,6 @@
 """Collect a forecast, of Sluice's scheduler or of a GPU Operator's fleet."""
 
+import time
 from typing import TYPE_CHECKING
 
 from libs.contracts.queries import PlanAnswer, PlanQuery, QueryVerb, StatusAnswer, StatusQuery
@@ -29,17 +30,32 @@ async def gather_plan(
     from libs.ctl.bus import open_scheduler, when_ready
 
     planned: PlannedFile | None = None
+    at = time.time()
+    limits_given = bool(query.max_unavailable) or query.max_parallel is not None
     if file is not None:
         query, planned = await _with_file(access, query, file)
     async with open_scheduler(access) as scheduler:
         if not query.pool:
             status = await scheduler.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
             query = replace(query, pool=only_pool([pool.pool for pool in status.pools]))
-        plan = await when_ready(lambda: scheduler.ask(query, QueryVerb.PLAN, PlanAnswer))
+
+        async def ask() -> PlanAnswer:
+            nonlocal at
+            at = time.time()
+            return await scheduler.ask(query, QueryVerb.PLAN, PlanAnswer)
+
+        plan = await when_ready(ask)
     version = query.driver_version if planned is None else planned.version
     if not version:
         version = version_name(plan.target, await known_versions(access))
-    return PlanView(version=version, plan=plan, finish_by=query.finish_by, file=planned)
+    return PlanView(
+        version=version,
+        plan=plan,
+        at=at,
+        limits_given=limits_given,
+        finish_by=query.finish_by,
+        file=planned,
+    )
 
 
 async def _with_file(

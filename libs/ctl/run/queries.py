@@ -121,7 +121,7 @@ def _show_plan(answer: PlanView, output: PictureFormat | None) -> None:
     if output is PictureFormat.HTML:
         from libs.ctl.views.plan_html import plan_html
 
-        sys.stdout.write(plan_html(answer, now=time.time()))
+        sys.stdout.write(plan_html(answer))
     elif output is PictureFormat.SVG:
         from libs.ctl.views.plan_html import plan_svg
 

@@ -12,6 +12,7 @@ from libs.ctl.comparison import ComparedNode, Comparison
 from libs.ctl.text import clock_time, duration, plural, some
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading
+from libs.ctl.views.plan import gpu_hours, limits_text
 from libs.ctl.views.plan_html import page, pairs, table
 from libs.ctl.views.plan_svg import timeline_svg
 from libs.ctl.views.timeline import Row, Span, Timeline
@@ -65,7 +66,8 @@ def comparison_html(comparison: Comparison) -> str:
 def comparison_timeline(comparison: Comparison, *, most_rows: int) -> Timeline:
     """Return the picture of both, in which nodes share rows if there are too many."""
     nodes = comparison.nodes
-    rows = tuple(_rows(nodes, max(1, ceil(len(nodes) / most_rows)) if most_rows else 1))
+    share = max(1, ceil(len(nodes) / most_rows)) if most_rows else 1
+    rows = tuple(_rows(nodes, share, so_far=comparison.makespan))
     ends = (span.end for row in rows for span in row.spans)
     return Timeline(
         rows=rows,
@@ -74,7 +76,7 @@ def comparison_timeline(comparison: Comparison, *, most_rows: int) -> Timeline:
     )
 
 
-def _rows(nodes: Sequence[ComparedNode], share: int) -> Iterator[Row]:
+def _rows(nodes: Sequence[ComparedNode], share: int, *, so_far: float) -> Iterator[Row]:
     for first in range(0, len(nodes), share):
         some = nodes[first : first + share]
         name = some[0].node if len(some) == 1 else f"{some[0].node} and {len(some) - 1} more"
@@ -82,17 +84,20 @@ def _rows(nodes: Sequence[ComparedNode], share: int) -> Iterator[Row]:
             name=name,
             nodes=len(some),
             plan=_joined([(each.planned_start, each.planned_end) for each in some]),
-            happened=_joined([(each.start, each.end) for each in some]),
+            happened=_joined([(each.start, each.end) for each in some], so_far=so_far),
         )
 
 
-def _joined(times: Sequence[tuple[float | None, float | None]]) -> Span | None:
+def _joined(
+    times: Sequence[tuple[float | None, float | None]], *, so_far: float = 0.0
+) -> Span | None:
+    """Return the time in which any of these is; one without an end goes on at least so far."""
     starts = [start for start, _ in times if start is not None]
     if not starts:
         return None
     ends = [end for _, end in times if end is not None]
     is_open = any(start is not None and end is None for start, end in times)
-    last = max([*ends, *starts])
+    last = max([*ends, *starts, so_far if is_open else 0.0])
     return Span(min(starts), last, last, is_open=is_open)
 
 
@@ -101,22 +106,18 @@ def _title(comparison: Comparison) -> str:
 
 
 def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    ended = [node for node in comparison.nodes if node.end is not None]
-    failed = sum(node.failed for node in ended)
-    started = sum(node.start is not None for node in comparison.nodes)
     yield "began", f"{clock_time(comparison.began)} UTC"
-    more = f", {failed} of them failed" if failed else ""
-    left = len(comparison.nodes) - started
-    if left:
-        verb = "not started" if comparison.complete else "not started yet"
-        more += f"; planned, and {verb}: {left}"
-    yield "ended", f"{len(ended)} of {plural(started, 'node')} that started{more}"
+    yield "upgraded", ", ".join(_outcome(comparison))
     word = "took" if comparison.complete else "has taken so far"
     yield word, brief(comparison.makespan)
-    if ended:
+    if ended := [node for node in comparison.nodes if node.end is not None]:
         each = duration(comparison.node_seconds / len(ended))
         added = duration(comparison.node_seconds)
         yield "unavailable", f"each node for {each} from start to end, {added} added up"
+    if (lost := comparison.gpu_hours) is not None:
+        planned_lost = comparison.planned_gpu_hours
+        beside = "" if planned_lost is None else f", planned {gpu_hours(planned_lost)}"
+        yield "GPU-hours lost", f"{gpu_hours(lost)}{beside}"
     yield "pods evicted", f"{comparison.evicted}"
     if told := list(unplanned(comparison)):
         yield "unplanned", "; ".join(told)
@@ -125,9 +126,37 @@ def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
         return
     planned = PlanTime(comparison.planned_makespan, comparison.planned_makespan_p95)
     yield "was planned to take", str(planned)
-    yield "planned at", f"{clock_time(comparison.planned_at)} UTC"
+    yield "planned at", f"{clock_time(comparison.planned_at)} UTC{_limits(comparison)}"
+    if others := [node.node for node in comparison.nodes if node.planned_start is None]:
+        yield "not in the plan", f"{some(others)}: not expected to start then"
     if comparison.complete:
         yield "error of the plan", _error(comparison)
+
+
+def _outcome(comparison: Comparison) -> Iterator[str]:
+    """Yield how many nodes are upgraded, and what became of the others."""
+    nodes = comparison.nodes
+    failed = sum(node.failed for node in nodes)
+    done = sum(node.end is not None for node in nodes) - failed
+    started = sum(node.start is not None for node in nodes)
+    yet = "" if comparison.complete else " yet"
+    yield f"{done} of {plural(len(nodes), 'node')}"
+    for number, what in (
+        (failed, "failed"),
+        (started - done - failed, f"not ended{yet}"),
+        (len(nodes) - started, f"not started{yet}"),
+    ):
+        if number:
+            yield f"{number} {what}"
+
+
+def _limits(comparison: Comparison) -> str:
+    """Return by which limits it was planned, and the policy's if they were others."""
+    planned, policy = comparison.planned_limits, comparison.policy_limits
+    if planned is None:
+        return ""
+    other = "" if policy in (None, planned) else f"; the policy had {limits_text(policy)}"
+    return f", with {limits_text(planned)}{other}"
 
 
 def _error(comparison: Comparison) -> str:
@@ -147,17 +176,21 @@ def _error(comparison: Comparison) -> str:
 
 
 def unplanned(comparison: Comparison) -> Iterator[str]:
-    """Yield what no plan could know: retries, and waits for jobs, people and machines."""
+    """Yield what no plan could know: retries, and waits for jobs, people and machines.
+
+    A wait that goes on has lasted so far.
+    """
     retried = [node.node for node in comparison.nodes if node.retries]
     if retried:
         verb = "was" if len(retried) == 1 else "were"
         yield f"{some(retried)} failed and {verb} tried again"
     for code, (one, several) in _WAITED.items():
         waits = {node.node: node.waited[code] for node in comparison.nodes if code in node.waited}
+        far = " so far" if any(node.waits_for == code for node in comparison.nodes) else ""
         if len(waits) > 1:
-            yield f"{some(waits)} {several} for up to {duration(max(waits.values()))}"
+            yield f"{some(waits)} {several} for up to {duration(max(waits.values()))}{far}"
         for name, seconds in waits.items() if len(waits) == 1 else ():
-            yield f"{name} {one} for {duration(seconds)}"
+            yield f"{name} {one} for {duration(seconds)}{far}"
 
 
 def _cells(node: ComparedNode) -> tuple[str, ...]:

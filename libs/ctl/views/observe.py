@@ -12,7 +12,7 @@ from libs.ctl.observe.plan import Course, NodeForecast, ObservedPlan
 from libs.ctl.observe.traps import Trap
 from libs.ctl.text import duration, plural, some
 from libs.ctl.views.layout import Column, fact, heading, line, listing
-from libs.ctl.views.plan import NAMED, file_facts, limits
+from libs.ctl.views.plan import NAMED, file_facts
 from libs.ctl.views.status import sources_view
 
 _POOLS: Final = (
@@ -141,7 +141,7 @@ def _plan(plan: ObservedPlan, *, wide: bool) -> RenderableType:
     given = f", with {plan.file.file}" if plan.file is not None else ""
     parts: list[RenderableType] = [
         heading(f"{plan.pool} to {plan.version or 'its driver'}{given}"),
-        fact("limits", limits(plan.limits.max_unavailable, plan.limits.max_parallel)),
+        fact("limits", _limits(plan.limits.max_unavailable, plan.limits.max_parallel)),
         *(fact(name, text) for name, text in file_facts(plan.file, most=0 if wide else NAMED)),
         fact("nodes", f"{len(plan.nodes)} are upgraded"),
         fact("a node takes", _node_seconds(plan)),
@@ -155,6 +155,11 @@ def _plan(plan: ObservedPlan, *, wide: bool) -> RenderableType:
     parts += (fact("not as the others", each) for each in plan.left_out)
     parts.append(line("An estimate: no node fails, and no job is waited for.", "dim"))
     return Group(*parts, Text(""), *sources_view(plan.sources))
+
+
+def _limits(max_unavailable: int | str | None, max_parallel: int) -> str:
+    parallel = max_parallel or "0 (unlimited)"
+    return f"maxParallelUpgrades {parallel}, maxUnavailable {max_unavailable}"
 
 
 def _node_seconds(plan: ObservedPlan) -> str:

@@ -10,7 +10,7 @@ from libs.contracts.queries import PlannedNode
 from libs.ctl.answers import PlanView
 from libs.ctl.text import clock_time, duration
 from libs.ctl.views.markup import marked
-from libs.ctl.views.plan import file_facts, obstacles, plan_title, summary
+from libs.ctl.views.plan import file_facts, obstacles, plan_title, stop_facts, summary
 from libs.ctl.views.plan_svg import timeline_svg
 from libs.ctl.views.timeline import Timeline, ordered, plan_timeline
 
@@ -40,14 +40,15 @@ footer { color: var(--dim); margin-top: 2rem; font-size: 0.85rem; }
 
 def plan_svg(view: PlanView) -> str:
     """Return the picture of a forecast."""
-    facts = (f"{name}: {text}" for name, text in summary(view))
+    told = (*summary(view), *stop_facts(view))
+    facts = (f"{name}: {text}" for name, text in told)
     return timeline_svg(_timeline(view), title=plan_title(view), facts=facts)
 
 
-def plan_html(view: PlanView, *, now: float) -> str:
-    """Return the page of a forecast that was made now."""
+def plan_html(view: PlanView) -> str:
+    """Return the page of a forecast."""
     plan = view.plan
-    parts = [pairs([*summary(view), *file_facts(view.file, most=0)])]
+    parts = [pairs([*summary(view), *stop_facts(view), *file_facts(view.file, most=0)])]
     timeline = _timeline(view)
     if timeline.rows:
         parts.append(timeline_svg(timeline, title=""))
@@ -59,8 +60,13 @@ def plan_html(view: PlanView, *, now: float) -> str:
     if plan.remarks:
         items = "".join(f"<li>{marked(each)}</li>" for each in plan.remarks)
         parts.append(f"<h2>Remarks</h2><ul>{items}</ul>")
-    made = f"Made by sluice plan at {clock_time(now)} UTC, from which all times count."
-    return page(plan_title(view), parts, footer=made)
+    return page(plan_title(view), parts, footer=_made(view))
+
+
+def _made(view: PlanView) -> str:
+    at = "" if view.at is None else f" at {clock_time(view.at)} UTC"
+    start = "when it goes on" if view.plan.stops else "then"
+    return f"Made by sluice plan{at}; all times count from {start}."
 
 
 def page(title: str, parts: Sequence[str], *, footer: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from libs.contracts.queries import PlanAnswer, PlannedNode
 from libs.ctl.text import duration
-from libs.rollout.plan_time import brief
+from libs.rollout.plan_time import brief, stop_words
 
 _MINUTE: Final = 60.0
 _HOUR: Final = 3_600.0
@@ -104,11 +104,18 @@ def plan_timeline(plan: PlanAnswer, *, most_rows: int) -> Timeline:
         seconds=seconds,
         total=total if plan.capacity else 0,
         unit=unit,
+        origin=_origin(plan),
         curve=tuple(
             Step(point.at, max(0, total - (point.gpus if plan.pool_gpus else point.nodes)))
             for point in plan.capacity
         ),
     )
+
+
+def _origin(plan: PlanAnswer) -> str:
+    """Return the moment from which times count: now, or when the pool is not stopped any more."""
+    ends = {stop_words(stop)[1].removeprefix("a ") for stop in plan.stops}
+    return ends.pop() if len(ends) == 1 else "then" if ends else "now"
 
 
 def _known(seconds: float | None) -> float:

@@ -137,7 +137,12 @@ def _first_known(move: Move) -> float:
 
 
 def planned_times(answer: PlanAnswer, *, at: float, started: Iterable[str]) -> dict[str, Planned]:
-    """Return start and end by node, of those that have not started and whose end is known."""
+    """Return start and end by node, of those that have not started and whose end is known.
+
+    None has one while the rollout is stopped: its times count from an end that nobody knows.
+    """
+    if answer.stops:
+        return {}
     begun = frozenset(started)
     return {
         each.node: Planned(start=at + each.start_p50, end=at + each.end_p50, at=at)

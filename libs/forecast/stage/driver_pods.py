@@ -266,6 +266,8 @@ def _load(
     """
     pod.run += 1
     end = state.world.load(machine.name, pod.label, machine.attempt(f"load {pod.label}"))
+    if pod.never_loads and end.after is not None:
+        end = ProcessEnd(end.after, end.exit_code or 1)
     if end.after is not None and since is not None:
         left = end.after - (state.now - since)
         end = ProcessEnd(left, end.exit_code) if left > 0 else ProcessEnd(0.0)

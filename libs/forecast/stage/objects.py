@@ -120,6 +120,8 @@ class StageDriverPod(msgspec.Struct, kw_only=True):
     """The status that the API server has."""
     pulled: float | None = None
     """Seconds in which its image was pulled."""
+    never_loads: bool = False
+    """It fails whenever it loads its modules; another pod may not."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):

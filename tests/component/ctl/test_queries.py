@@ -22,6 +22,7 @@ from libs.contracts.events import (
 )
 from libs.contracts.queries import (
     PlanAnswer,
+    PlanLimits,
     PlannedNode,
     PlanQuery,
     PoolStatus,
@@ -68,7 +69,15 @@ class Scheduler:
             return QueryError(code=QueryErrorCode.UNREADABLE, message="no such version")
         node = PlannedNode(node="node-1", start_p50=0.0, end_p50=60.0, end_p95=90.0)
         return PlanAnswer(
-            pool=query.pool, target=NEW, nodes=(node,), makespan_p50=60.0, makespan_p95=90.0
+            pool=query.pool,
+            target=NEW,
+            nodes=(node,),
+            makespan_p50=60.0,
+            makespan_p95=90.0,
+            limits=PlanLimits(
+                max_unavailable=query.max_unavailable or "1", max_parallel=query.max_parallel or 0
+            ),
+            policy_limits=PlanLimits(max_unavailable="1"),
         )
 
 
@@ -77,7 +86,8 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
     await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
     ended = await world.run("plan", "--version", "590.1", "--max-unavailable", "20%")
     assert (ended.code, ended.err) == (ExitCode.DONE, "")
-    assert ended.out.startswith(f"{POOL} to 590.1: 1 min (p50), 1 min 30 s (p95)\n")
+    assert ended.out.startswith(f"{POOL} to 590.1: 1 min (p50), 1 min 30 s (p95)\n  ends: ")
+    assert "limits: maxUnavailable 20% (now 1)" in " ".join(ended.out.split())
     current = await world.run("plan", POOL, "--max-parallel", "2")
     assert current.out.startswith(f"{POOL} to {NEW_VERSION}: ")
     assert [

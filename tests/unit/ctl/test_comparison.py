@@ -1,6 +1,7 @@
 """A rollout beside its plan, from events."""
 
 import io
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -20,6 +21,7 @@ from libs.contracts.events import (
 )
 from libs.contracts.identities import Writer
 from libs.contracts.node import WaitCode
+from libs.contracts.queries import PlanLimits
 from libs.ctl.comparison import Comparison, RolloutHistory
 from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
 from tests.unit.ctl.test_plan_html import HOSTILE, Elements, rectangles
@@ -40,7 +42,14 @@ class Stream:
         )
         self.history.add(event, event.open())
 
-    def plan(self, at: float, *nodes: PlannedTime, name: str = "p", took: float = 600.0) -> None:
+    def plan(
+        self,
+        at: float,
+        *nodes: PlannedTime,
+        name: str = "p",
+        took: float = 600.0,
+        **more: Any,
+    ) -> None:
         self.add(
             at,
             PlanEvent(
@@ -50,6 +59,7 @@ class Stream:
                 nodes=nodes,
                 makespan_p50=took,
                 makespan_p95=took * 1.5,
+                **more,
             ),
         )
 
@@ -72,8 +82,8 @@ class Stream:
     def complete(self, at: float, target: str = NEW) -> None:
         self.add(at, RolloutEvent(pool=POOL, target=target, before="Proven", after="Complete"))
 
-    def compared(self, target: str = NEW) -> Comparison:
-        return self.history.comparison(POOL, target)
+    def compared(self, target: str = NEW, *, now: float = 100_000.0) -> Comparison:
+        return self.history.comparison(POOL, target, now=NOW + now)
 
 
 def planned(node: str, start: float, end: float | None) -> PlannedTime:
@@ -247,8 +257,82 @@ def test_planned_nodes_that_did_not_start_are_counted() -> None:
     stream.grant(0.0, "n-1")
     stream.done(350.0, "n-1")
     stream.complete(351.0)
-    told = "  ended: 1 of 1 node that started; planned, and not started: 1\n"
-    assert told in text(stream.compared(), 120)
+    assert "  upgraded: 1 of 2 nodes, 1 not started\n" in text(stream.compared(), 120)
+
+
+def test_what_became_of_each_node_is_counted() -> None:
+    stream = Stream()
+    names = ("n-1", "n-2", "n-3", "n-4", "n-5", "n-6")
+    stream.plan(-900.0, *(planned(name, 0.0, 300.0) for name in names[:5]))
+    stream.grant(0.0, "n-1", "n-2", "n-3", "n-4", "n-6")
+    for name in names[:2]:
+        stream.done(350.0, name)
+    stream.step(400.0, "n-3", "pod-restart-required", "upgrade-failed")
+    shown = text(stream.compared(now=700.0), 120)
+    assert "  upgraded: 2 of 6 nodes, 1 failed, 2 not ended yet, 1 not started yet\n" in shown
+    assert "  has taken so far: 12 min\n" in shown
+    assert "  not in the plan: n-6: not expected to start then\n" in shown
+
+
+def test_a_wait_that_goes_on_is_among_the_unplanned_ones() -> None:
+    stream = Stream()
+    stream.plan(-900.0, planned("n-1", 0.0, 300.0), planned("n-2", 0.0, 300.0))
+    stream.grant(0.0, "n-1")
+    stream.wait(10.0, "n-1", WaitCode.JOBS)
+    stream.wait(10.0, "n-2", WaitCode.HALTED)
+    found = stream.compared(now=250.0)
+    assert [(node.waited, node.waits_for) for node in found.nodes] == [
+        ({"jobs": 240.0}, "jobs"),
+        ({"halted": 240.0}, "halted"),
+    ]
+    told = "n-1 waited for jobs for 4 min so far; n-2 waited for the end of a halt for 4 min so far"
+    assert f"  unplanned: {told}\n" in text(found, 120)
+    assert stream.compared(now=5.0 + 5.5).nodes[0].waited == {}
+    stream.grant(260.0, "n-3", target=OLD)
+    assert not any(node.waited for node in stream.compared(now=300.0).nodes)
+
+
+def test_lost_gpu_hours_are_beside_the_planned_ones() -> None:
+    def compared(*gpus: int | None) -> Comparison:
+        stream = Stream()
+        names = ("n-1", "n-2", "n-3")
+        nodes = [
+            PlannedTime(node=name, start=0.0, end=900.0, gpus=number)
+            for name, number in zip(names, gpus, strict=True)
+        ]
+        stream.plan(-900.0, *nodes, gpu_hours_lost=3.5)
+        stream.grant(0.0, *names)
+        stream.done(1800.0, "n-1")
+        stream.step(1800.0, "n-2", "pod-restart-required", "upgrade-failed")
+        assert stream.compared().gpu_hours is None, "it goes on"
+        stream.done(3600.0, "n-3")
+        return stream.compared()
+
+    found = compared(8, 4, 0)
+    assert found.gpu_hours == 8 * 0.5 + 4 * 1.0
+    assert "  GPU-hours lost: 8.0, planned 3.5\n" in text(found, 120)
+    unknown = compared(8, 4, None)
+    assert unknown.gpu_hours is None
+    assert "GPU-hours" not in text(unknown, 120)
+
+
+def test_a_plan_by_the_limits_of_the_policy_is_preferred_and_limits_are_told() -> None:
+    four, one = PlanLimits(max_unavailable="4"), PlanLimits(max_unavailable="1", max_parallel=2)
+    stream = Stream()
+    node = planned("n-1", 0.0, 300.0)
+    stream.plan(-900.0, node, name="a", limits=four, policy_limits=four)
+    stream.plan(-800.0, node, name="b", limits=one, policy_limits=four)
+    other = rollout()
+    other.grant(5_000.0, "n-1", target=OLD)
+    other.plan(6_000.0, node, name="b", limits=one, policy_limits=four)
+    for each, at in ((stream, 0.0), (other, 9_000.0)):
+        each.grant(at, "n-1")
+        each.done(at + 300.0, "n-1")
+    found = stream.compared()
+    assert found.planned_at == NOW - 900.0
+    assert " UTC, with maxUnavailable 4\n" in text(found, 120)
+    told = "with maxUnavailable 1, maxParallelUpgrades 2; the policy had maxUnavailable 4\n"
+    assert told in text(other.compared(), 160)
 
 
 def test_only_a_plan_from_before_the_rollout_counts_and_the_last_of_those() -> None:
@@ -268,10 +352,10 @@ def test_a_rollout_that_goes_on_has_no_error_yet() -> None:
     stream.plan(-1.0, planned("n-1", 0.0, 300.0), planned("n-2", 300.0, None))
     stream.grant(0.0, "n-1")
     stream.done(350.0, "n-1")
-    found = stream.compared()
-    assert (found.complete, found.error, found.makespan) == (False, None, 350.0)
+    found = stream.compared(now=370.0)
+    assert (found.complete, found.error, found.makespan) == (False, None, 370.0)
     shown = text(found, 80)
-    assert "has taken so far: 5 min 50 s" in shown
+    assert "has taken so far: 6 min 10 s" in shown
     assert "? the end is not known" in shown
 
 
@@ -283,7 +367,7 @@ def test_nodes_that_failed_end_a_rollout_too() -> None:
     found = stream.compared()
     assert found.complete
     assert found.nodes[0].failed
-    assert "ended: 1 of 1 node that started, 1 of them failed" in text(found, 80)
+    assert "upgraded: 0 of 1 node, 1 failed" in text(found, 80)
 
 
 def test_what_happens_after_a_rollout_or_to_other_targets_is_no_part_of_it() -> None:

@@ -68,7 +68,7 @@ def test_the_picture_has_a_bar_for_each_node_on_one_scale() -> None:
 
 
 def test_the_page_says_what_the_terminal_says() -> None:
-    page = Elements(plan_html(with_capacity(), now=NOW))
+    page = Elements(plan_html(replace(with_capacity(), at=NOW)))
     for words in (
         "gpus to 580.95.05",
         "20 min (p50), 25 min (p95)",
@@ -85,12 +85,12 @@ def test_the_page_says_what_the_terminal_says() -> None:
 def test_the_page_and_the_picture_count_the_nodes_that_fail() -> None:
     view = with_capacity()
     view = replace(view, plan=replace(view.plan, upgraded=1, failing=1))
-    for shown in (plan_html(view, now=NOW), plan_svg(view)):
+    for shown in (plan_html(view), plan_svg(view)):
         assert "1 of 3 nodes, 1 will probably fail" in Elements(shown).text
 
 
 def test_both_load_nothing_and_run_nothing() -> None:
-    for text in (plan_html(with_capacity(), now=NOW), plan_svg(with_capacity())):
+    for text in (plan_html(with_capacity()), plan_svg(with_capacity())):
         page = Elements(text)
         assert not {"script", "link", "img", "iframe", "object", "use"} & set(page.tags)
         assert not [name for name, _ in page.attributes if name.startswith(("on", "href", "src"))]
@@ -101,8 +101,8 @@ def test_both_load_nothing_and_run_nothing() -> None:
 
 def test_hostile_names_stay_text() -> None:
     ElementTree.fromstring(plan_svg(hostile_view()))
-    harmless = Elements(plan_html(PLAN, now=NOW))
-    for text in (plan_svg(hostile_view()), plan_html(hostile_view(), now=NOW)):
+    harmless = Elements(plan_html(PLAN))
+    for text in (plan_svg(hostile_view()), plan_html(hostile_view())):
         page = Elements(text)
         assert "script" not in page.tags
         assert set(page.tags) <= {*harmless.tags, *Elements(plan_svg(PLAN)).tags}
@@ -112,5 +112,5 @@ def test_hostile_names_stay_text() -> None:
 
 def test_a_plan_without_nodes_is_a_page_too() -> None:
     empty = PlanView(version="1", plan=PlanAnswer(pool="gpus", target=""))
-    assert "nothing to do" in Elements(plan_html(empty, now=NOW)).text
+    assert "nothing to do" in Elements(plan_html(empty)).text
     ElementTree.fromstring(plan_svg(empty))

@@ -8,11 +8,20 @@ from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from libs.contracts.node import WaitCode
-from libs.contracts.queries import CapacityPoint, PlanAnswer, PlannedNode, WaitReason
+from libs.contracts.queries import (
+    CapacityPoint,
+    PlanAnswer,
+    PlanLimits,
+    PlannedNode,
+    PlanStop,
+    PlanStopKind,
+    WaitReason,
+)
 from libs.ctl.answers import PlannedFile, PlanView
 from libs.ctl.views.bars import bar
 from libs.ctl.views.plan import plan_view
 from libs.ctl.views.timeline import Span, plan_timeline
+from libs.rollout.wait_reasons import RESOLVED_BY
 
 NOW = 1_800_000_000.0
 
@@ -50,8 +59,8 @@ PLAN = PlanView(
 
 PLAN_HEAD = """\
 gpus to 580.95.05: 20 min (p50), 25 min (p95)
-  upgraded: 2 of 3 nodes; GPU-hours lost: 2.7, busy or idle; pods evicted: 2;
-  smallest limit to end by 2027-01-15 09:00:00 UTC: maxUnavailable 2"""
+  upgraded: 2 of 3 nodes; GPU-hours lost: 2.7; pods evicted: 2; smallest limit
+  to end by 2027-01-15 09:00:00 UTC: maxUnavailable 2"""
 
 
 def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
@@ -103,12 +112,22 @@ def stopped(name: str, code: WaitCode, detail: str, who: str = "") -> PlannedNod
         (WaitCode.PDB, "no action needed; if it lasts, me", "pdb: so; can be ended by me"),
         (WaitCode.PROOF, "no action needed", "so"),
         (WaitCode.HALTED, "", "so"),
+        (
+            WaitCode.HALTED,
+            RESOLVED_BY[WaitCode.HALTED],
+            "so; then `sluice upgrade release 1 --pool gpus` accepts it, or another driver is set",
+        ),
+        (
+            WaitCode.FAILED,
+            RESOLVED_BY[WaitCode.FAILED],
+            "so; `sluice upgrade retry NODE` tries again, or another driver is set",
+        ),
     ],
 )
 def test_why_a_node_would_not_start_and_who_can_change_that_is_said(
     code: WaitCode, who: str, words: str
 ) -> None:
-    lines = text(plan_view(view_of(stopped("n", code, "so", who)), width=80), 80).splitlines()
+    lines = text(plan_view(view_of(stopped("n", code, "so", who)), width=200), 200).splitlines()
     assert lines == ["gpus to 1: nothing would start", f"  n would not start: {words}"]
 
 
@@ -144,17 +163,114 @@ def test_the_first_start_is_told_and_the_rollout_takes_from_it_on() -> None:
     assert "  upgraded: 1 of 1 node; first start: in 2 h; GPU-hours lost: 0" in lines
 
 
+def test_a_stopped_rollout_has_no_end_and_what_ends_the_stop_is_told() -> None:
+    def shown(*stops: PlanStop) -> list[str]:
+        node = planned("n-1", 20.0, 60.0, 80.0)
+        view = view_of(node, makespan_p50=60.0, makespan_p95=80.0, stops=stops)
+        return text(plan_view(view, width=160), 160).splitlines()
+
+    paused = PlanStop(kind=PlanStopKind.PAUSED, because="by jane: so")
+    halted = PlanStop(kind=PlanStopKind.HALTED, because="by Sluice, as so", failures=2)
+    lines = shown(paused)
+    assert lines[0] == "gpus to 1: paused: no end until a resume, then 40 s (p50), 1 min (p95)"
+    assert "first start: 20 s later;" in lines[1]
+    assert lines[2] == "  paused: by jane: so; `sluice upgrade resume gpus` ends it"
+    assert "┬resume " in lines[4]
+    lines = shown(halted, paused)
+    assert lines[0].startswith("gpus to 1: halted and paused: no end until a release and a resume,")
+    release = "`sluice upgrade release 1 --failures 2 --pool gpus` ends it"
+    assert lines[2] == f"  halted: by Sluice, as so; {release}"
+    assert "┬then " in lines[5]
+    lines = shown(PlanStop(kind=PlanStopKind.AUTO_UPGRADE_OFF))
+    assert lines[0].startswith("gpus to 1: autoUpgrade is off: no end until autoUpgrade is on, the")
+    lines = shown(PlanStop(kind=PlanStopKind("newer")))
+    assert lines[0].startswith("gpus to 1: newer: no end until that ends, then 40 s (p50)")
+
+
+def test_without_its_policy_nothing_starts_even_if_there_is_nothing_to_do() -> None:
+    gone = view_of(stops=(PlanStop(kind=PlanStopKind.POLICY_DELETED),))
+    (head, why) = text(plan_view(gone, width=160), 160).splitlines()
+    assert head == "gpus to 1: nothing starts, as the policy was deleted"
+    assert why.startswith("  policy deleted: the nodes keep the driver that they have until")
+
+
 @pytest.mark.parametrize(
     ("lost", "words"),
     [(0.0, "0"), (0.123, "0.12, busy or idle"), (2.66, "2.7, busy or idle")],
 )
 def test_lost_gpu_hours_are_those_of_idle_gpus_too(lost: float, words: str) -> None:
     view = view_of(planned("n-1", 0.0, 60.0, 60.0), gpu_hours_lost=lost)
-    assert text(plan_view(view, width=80), 80).splitlines()[1].endswith(f"GPU-hours lost: {words}")
+    shown = text(plan_view(view, width=80, wide=True), 80)
+    assert shown.splitlines()[1].endswith(f"GPU-hours lost: {words}")
+    assert "busy or idle" not in text(plan_view(view, width=80), 80)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "lost", "words"),
+    [
+        (0, 0.0, "0 more (2 nodes are down already)"),
+        (16, 0.0, "0 more (16 GPUs are down already)"),
+        (16, 2.66, "2.7 more (16 GPUs are down already)"),
+    ],
+)
+def test_lost_gpu_hours_are_beside_what_is_down_already(gpus: int, lost: float, words: str) -> None:
+    down = CapacityPoint(at=0.0, nodes=2, gpus=gpus)
+    node = planned("n-1", 0.0, 60.0, 60.0)
+    view = view_of(node, gpu_hours_lost=lost, down=down, pool_nodes=4, pool_gpus=2 * gpus)
+    assert f"GPU-hours lost: {words}" in text(plan_view(view, width=80), 80)
+
+
+@pytest.mark.parametrize(
+    ("p50", "p95", "words"),
+    [
+        (59.0, 90.0, ""),
+        (60.0, 89.0, "  ends: 08:01 UTC; up"),
+        (600.0, 1470.0, "  ends: 08:10-08:25 UTC; up"),
+        (600.0, None, "  ends: 08:10 UTC (p50); up"),
+        (50_000.0, 60_000.0, "  ends: 21:53-2027-01-16 00:40 UTC; up"),
+    ],
+)
+def test_an_end_that_is_not_near_has_a_time_of_day(
+    p50: float, p95: float | None, words: str
+) -> None:
+    node = planned("n-1", 0.0, p50, p95 or p50)
+    view = replace(view_of(node, makespan_p50=p50, makespan_p95=p95), at=NOW)
+    line = text(plan_view(view, width=160), 160).splitlines()[1]
+    assert line.startswith(words or "  upgraded")
+    stopped = replace(view.plan, stops=(PlanStop(kind=PlanStopKind.PAUSED),))
+    assert "ends: " not in text(plan_view(replace(view, plan=stopped), width=160), 160)
+
+
+def test_limits_that_were_asked_for_are_told_beside_the_policys() -> None:
+    def told(unavailable: str, parallel: int = 0, *, given: bool = True) -> str:
+        view = view_of(
+            planned("n-1", 0.0, 60.0, 60.0),
+            limits=PlanLimits(max_unavailable=unavailable, max_parallel=parallel),
+            policy_limits=PlanLimits(max_unavailable="4"),
+        )
+        return text(plan_view(replace(view, limits_given=given), width=160), 160).splitlines()[1]
+
+    assert told("3").endswith("; limits: maxUnavailable 3 (now 4)")
+    assert told("4").endswith("; limits: maxUnavailable 4 (as now)")
+    parallel = "maxUnavailable 4 (as now), maxParallelUpgrades 2 (now unlimited)"
+    assert told("4", 2).endswith(f"; limits: {parallel}")
+    assert "limits" not in told("4", given=False)
+
+
+def test_with_nothing_to_do_no_limit_is_looked_for() -> None:
+    out = stopped("n-1", WaitCode.SKIPPED, "so")
+    for nodes in ((), (out,)):
+        view = replace(view_of(*nodes), finish_by=NOW)
+        assert "smallest limit" not in text(plan_view(view, width=80), 80)
+
+
+def test_evicted_pods_are_named_with_o_wide() -> None:
+    assert "node-1 evicts 2 pods: a/b, a/c" in text(plan_view(PLAN, width=80, wide=True), 80)
+    assert "evicts" not in text(plan_view(PLAN, width=80), 80)
 
 
 def test_how_long_nodes_are_unavailable_is_told_with_the_pull_of_the_image() -> None:
-    def told(pulling: float) -> str:
+    def told(pulling: float, *, wide: bool = False) -> str:
         view = view_of(
             planned("n-1", 0.0, 60.0, 60.0),
             drained_seconds=222.0,
@@ -162,11 +278,13 @@ def test_how_long_nodes_are_unavailable_is_told_with_the_pull_of_the_image() -> 
             largest_loss=1,
             pool_nodes=4,
         )
-        return text(plan_view(view, width=200), 200)
+        return text(plan_view(view, width=200, wide=wide), 200)
 
-    each = "unavailable: at most 1 of 4, 3 min 42 s each"
-    assert f"{each} (20 s for the image); GPU" in told(20.0)
-    assert f"{each}; GPU" in told(0.4)
+    each = "unavailable: at most 1 of 4, a node for 3 min 42 s (median"
+    assert f"{each}, 1 min 40 s of it for the image); GPU" in told(100.0)
+    assert f"{each}); GPU" in told(20.0)
+    assert f"{each}, 20 s of it for the image); GPU" in told(20.0, wide=True)
+    assert f"{each}); GPU" in told(0.4, wide=True)
 
 
 def test_nothing_to_do_is_said_without_figures() -> None:
@@ -301,7 +419,7 @@ def test_a_plan_of_twelve_nodes_fits_on_a_screen() -> None:
             basis,
         ),
     )
-    shown = text(plan_view(PlanView(version="590.48.01", plan=plan), width=80), 80)
+    shown = text(plan_view(PlanView(version="590.48.01", plan=plan, at=NOW), width=80), 80)
     assert len(shown.splitlines()) == 23
 
 
@@ -317,14 +435,16 @@ FILE = PlannedFile(
 
 
 def shown_file(wide: bool = False, **changes: object) -> str:
-    view = replace(PLAN, file=replace(FILE, **changes))  # pyright: ignore[reportArgumentType]
+    limits, now = PlanLimits(max_unavailable="25%"), PlanLimits(max_unavailable="4")
+    plan = replace(PLAN.plan, limits=limits, policy_limits=now)
+    view = replace(PLAN, plan=plan, file=replace(FILE, **changes))  # pyright: ignore[reportArgumentType]
     return text(plan_view(view, width=200, wide=wide), 200)
 
 
 def test_a_file_is_named_with_its_limits_and_the_nodes_that_it_selects() -> None:
     shown = shown_file()
     assert shown.startswith("gpus to 580.95.05, with policy.yaml: 20 min (p50), 25 min (p95)\n")
-    assert "limits: maxParallelUpgrades 0 (unlimited), maxUnavailable 25%" in shown
+    assert "limits: maxUnavailable 25% (now 4)" in shown
     selected = "ClusterPolicy cluster-policy selects 2 nodes: node-1, node-2\n"
     assert f"  policy.yaml: {selected}" in shown
     assert "not in this plan" not in shown
@@ -348,5 +468,5 @@ def test_what_of_a_file_is_not_in_the_plan_is_named_or_counted() -> None:
     assert "spec.f11" in shown_file(wide=True, not_planned=fields)
     driver = shown_file(driver_changes=("spec.driver.env", "spec.driver.args"))
     changes = "spec.driver.env; spec.driver.args"
-    assert f"  every node is upgraded, as the driver changes: {changes}\n" in driver
+    assert f"  the driver changes: {changes}\n" in driver
     assert "  left out of the file: ConfigMap mig\n" in shown_file(left_out=("ConfigMap mig",))

@@ -189,11 +189,16 @@ def test_version_and_limits_are_asked_for_and_the_target_is_that_of_the_policy()
     assert planned.not_planned == planned.joining == planned.leaving == planned.left_out == ()
 
 
+FROM_OLD_TO_NEW = f'spec.driver.version "{NEW}" (now "{OLD}")'
+
+
 def test_a_driver_that_changes_in_its_version_only_is_asked_for_by_that() -> None:
     change = change_of(cluster_policy(version=NEW))
     query = change.query(PlanQuery(pool=""))
     assert query.driver == ""
-    assert change.planned_file(query).driver_changes == ()
+    assert change.planned_file(query).driver_changes == (FROM_OLD_TO_NEW,)
+    overridden = change.query(PlanQuery(pool="", driver_version="1"))
+    assert change.planned_file(overridden).driver_changes == ()
 
 
 def test_another_driver_of_the_same_version_is_asked_for_with_its_parts() -> None:
@@ -266,7 +271,7 @@ def test_fields_that_make_no_other_driver_say_what_they_do(
     query = change.query(PlanQuery(pool=""))
     assert query.driver == ""
     planned = change.planned_file(query)
-    assert planned.driver_changes == ()
+    assert planned.driver_changes == (FROM_OLD_TO_NEW,)
     assert planned.not_planned == (words,)
 
 
@@ -299,7 +304,7 @@ def test_each_other_field_that_changes_is_named_with_its_values() -> None:
     change = change_of(policy)
     query = change.query(PlanQuery(pool=""))
     assert msgspec.json.decode(query.driver, type=WantedDriver) == change.after.driver
-    assert change.planned_file(query).driver_changes == ("spec.driver.env",)
+    assert set(change.planned_file(query).driver_changes) == {FROM_OLD_TO_NEW, "spec.driver.env"}
     as_now = "the plan goes by the value of now"
     assert change.planned_file(query).not_planned == (
         f"spec.driver.upgradePolicy.autoUpgrade true (now false): {as_now}",

@@ -10,7 +10,14 @@ from libs.contracts.events import Event, StepEvent, WaitEvent
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
-from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason, WhyAnswer
+from libs.contracts.queries import (
+    PlanAnswer,
+    PlannedNode,
+    PlanStop,
+    PlanStopKind,
+    WaitReason,
+    WhyAnswer,
+)
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.ctl.answers import EventLine, NodeFact, NodeRow
@@ -191,6 +198,8 @@ def test_only_what_has_not_started_is_planned_anew() -> None:
     assert history.planned_times(plan, at=T0, started=["n1"]) == {
         "n2": Planned(start=T0 + 60, end=T0 + 120, at=T0)
     }
+    stopped = msgspec.structs.replace(plan, stops=(PlanStop(kind=PlanStopKind.PAUSED),))
+    assert history.planned_times(stopped, at=T0, started=["n1"]) == {}
 
 
 def event(number: int) -> EventLine:

@@ -1,8 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.rollout import Brake, RolloutSpec
-from libs.forecast.options import PlanOptions, apply_options, pause_reason
+from libs.forecast.options import PlanOptions, apply_options
 from libs.rollout.views.pool import Build
 from tests.unit.rollout.builders import NEW, POOL, VARIANT, done, fleet, node, pool, required
 
@@ -37,23 +36,6 @@ def test_only_nodes_of_the_pool_or_with_its_record_are_kept() -> None:
     applied = apply_options(fleet((other, pool()), *nodes), POOL, PlanOptions())
     assert list(applied.nodes) == ["node-a", "node-b"]
     assert list(applied.pools) == [POOL, "other"]
-
-
-@pytest.mark.parametrize("brake", [Brake.PAUSE, Brake.FREEZE])
-def test_a_brake_is_released_for_the_forecast(brake: Brake) -> None:
-    released = pool()
-    assert released.rollout is not None
-    braked = replace(released, rollout=replace(released.rollout, spec=RolloutSpec(brake=brake)))
-    assert pause_reason(braked) == f"the brake is {brake}"
-    applied = apply_options(fleet(braked), POOL, PlanOptions()).pools[POOL]
-    assert applied == released
-    assert not pause_reason(applied)
-
-
-def test_auto_upgrade_is_switched_on_for_the_forecast() -> None:
-    disabled = replace(pool(), upgrade=replace(pool().upgrade, auto_upgrade=False))
-    assert pause_reason(disabled) == "autoUpgrade is off"
-    assert apply_options(fleet(disabled), POOL, PlanOptions()).pools[POOL] == pool()
 
 
 def test_an_unknown_pool_is_reported_with_the_known_ones() -> None:

@@ -3,15 +3,19 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
 from libs.contracts.gpus import GpuIdentity
-from libs.contracts.node import LeaseOwner, WaitCode
+from libs.contracts.node import LeaseOwner, NodeRecord, WaitCode
+from libs.contracts.queries import PlanStopKind
 from libs.contracts.reports import Finding, Preflight
-from libs.contracts.rollout import Brake, RolloutSpec
+from libs.contracts.rollout import Brake, RolloutSpec, TargetRecord
+from libs.forecast.options import PlanOptions
 from libs.forecast.plan import plan
+from libs.forecast.play_result import CapacityLoss
 from libs.forecast.rollout_plan import Percentiles
 from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import FailedGpu, GpuVerdict, PreflightQuery
 from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     GRANTED,
@@ -35,12 +39,16 @@ from tests.unit.rollout.builders import (
     NEW,
     NOW,
     POOL,
+    VARIANT,
+    build,
     done,
+    driver_pod,
     failed,
     fleet,
     instant,
     label_of,
     lease,
+    with_status,
     without_driver,
 )
 from tests.unit.rollout.builders import (
@@ -310,19 +318,82 @@ def test_no_node_starts_while_a_foreign_operator_leads() -> None:
     assert len(waiting_nodes(planned, WaitCode.FOREIGN_OPERATOR, "the GPU Operator leads")) == 2
 
 
-def test_a_pause_is_reported_and_does_not_change_the_times() -> None:
+def test_a_pause_is_told_and_does_not_change_the_times() -> None:
     pool = pool_with_limits()
-    assert pool.rollout is not None
-    paused = replace(pool, rollout=replace(pool.rollout, spec=RolloutSpec(brake=Brake.PAUSE)))
-    planned = forecast_for(paused, idle_nodes(2))
+    planned = forecast_for(paused(pool), idle_nodes(2))
     assert planned.makespan == forecast_for(pool, idle_nodes(2)).makespan
-    remark_with(planned, "The pool is paused (the brake is Pause)", "from the end of the pause")
-    frozen = replace(pool, rollout=replace(pool.rollout, spec=RolloutSpec(brake=Brake.FREEZE)))
-    planned = forecast_for(frozen, idle_nodes(2))
-    remark_with(planned, "The pool is frozen (the brake is Freeze)", "from the end of the freeze")
+    (stop,) = planned.stops
+    assert (stop.kind, stop.because) == (PlanStopKind.PAUSED, "by jane: so")
+    assert forecast_for(paused(pool), [done("node-1", NEW)]).stops == ()
+
+
+def test_a_halt_is_told_and_its_release_is_played() -> None:
+    record = TargetRecord(threshold=1, failed=("uid-node-1",), halted_because="by Sluice, as so")
+    halted = with_status(pool_with_limits(threshold="1"), targets={NEW: record})
+    nodes = [failed("node-1", NEW), old_node("node-2")]
+    planned = forecast_for(halted, nodes)
+    (stop,) = planned.stops
+    assert (stop.kind, stop.because) == (PlanStopKind.HALTED, "by Sluice, as so")
+    assert stop.failures == 1
+    assert node_forecast(planned, "node-2").end.p50 is not None
+    other = PlanOptions(target="other", builds={VARIANT: build("other")})
+    assert forecast_for(halted, nodes, options=other).stops == ()
+
+
+def test_a_deleted_policy_is_the_only_reason_and_nothing_starts() -> None:
+    gone = replace(paused(pool_with_limits()), gone=True)
+    planned = forecast_for(gone, idle_nodes(1))
+    assert [stop.kind for stop in planned.stops] == [PlanStopKind.POLICY_DELETED]
+    assert node_forecast(planned, "node-1").start == Percentiles()
+    idle = forecast_for(gone, [done("node-1", NEW)])
+    assert (len(idle.stops), idle.remarks) == (1, ())
+
+
+def paused(pool: PoolView) -> PoolView:
+    assert pool.rollout is not None
+    spec = RolloutSpec(brake=Brake.PAUSE)
+    rollout = replace(pool.rollout, spec=spec, brake_set_by="jane", brake_reason="so")
+    return replace(pool, rollout=rollout)
 
 
 # Failed nodes and refused evictions.
+
+
+def test_nodes_without_a_first_driver_are_unavailable_and_no_loss_to_the_budget() -> None:
+    nodes = [new_node(f"node-{number}") for number in range(1, 4)]
+    planned = forecast_for(pool_with_limits(unavailable=1), nodes)
+    assert planned.down == planned.loss == CapacityLoss(nodes=3, gpus=24, at=0.0)
+    assert (planned.gpu_hours_lost, planned.drained_seconds) == (0.0, None)
+    assert planned.losses[-1].nodes == 0
+    assert planned.upgraded == 3
+    remark_with(planned, "3 nodes are unavailable already: node-1 (without a driver), ")
+    silent = new_node("node-4", modules_reported=False)
+    told = forecast_for(pool_with_limits(unavailable=0), [old_node("node-1"), silent])
+    remark_with(told, "1 node is unavailable already: node-4 (no report about its driver).")
+    wait = node_forecast(told, "node-1").wait
+    assert wait is not None
+    assert "node-4" not in wait.detail
+
+
+def test_a_driver_that_crashes_on_a_failed_node_is_not_expected_to_load_by_itself() -> None:
+    """The engine tries the node again once, and then a person has to."""
+    pod = driver_pod(NEW, ready=False, started=None, restarts=3, trouble="it crashes")
+    crashing = failed("node-1", NEW, driver_pods=(pod,), gate=Gate(admitted_pod_uid=pod.uid))
+    assert isinstance(crashing.record, NodeRecord)
+    exhausted = replace(crashing, record=replace(crashing.record, attempt=2))
+    others = [old_node("node-2"), old_node("node-3")]
+    planned = forecast_for(pool_with_limits(), [exhausted, *others])
+    node = node_forecast(planned, "node-1")
+    assert (node.start, node.end) == (Percentiles(), Percentiles())
+    assert node.wait is not None
+    assert node.wait.code is WaitCode.FAILED
+    retried = replace(crashing, record=replace(crashing.record, attempt=1))
+    planned = forecast_for(pool_with_limits(), [retried, *others])
+    assert node_forecast(planned, "node-1").end.p50 is not None
+    record = TargetRecord(threshold=1, failed=("uid-node-1",), halted_because="so")
+    halted = with_status(pool_with_limits(), targets={NEW: record})
+    planned = forecast_for(halted, [exhausted, *others])
+    assert node_forecast(planned, "node-1").end.p50 is not None
 
 
 def test_failed_and_driverless_nodes_are_planned_too() -> None:

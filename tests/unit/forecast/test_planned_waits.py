@@ -26,7 +26,7 @@ from tests.unit.forecast.builders import (
     old_node,
     pool_with_limits,
 )
-from tests.unit.rollout.builders import NEW, build, failed, fleet, label_of, with_status
+from tests.unit.rollout.builders import NEW, build, fleet, label_of, with_status
 
 VERSION = "580.95.05"
 NEVER_LOADS = fixed_worlds(WorldOverride(load=ProcessEnd(1.0, 1)))
@@ -53,13 +53,6 @@ def skipped_node(name: str) -> NodeView:
 def test_a_halt_ahead_is_told_as_such_with_the_version(threshold: str, failures: str) -> None:
     planned = forecast_for(pool_to(threshold=threshold), idle_nodes(6), NEVER_LOADS)
     assert detail_of(planned, "node-6") == f"the rollout would halt after {failures} of {VERSION}"
-
-
-def test_a_halt_of_now_is_told_as_such() -> None:
-    record = TargetRecord(threshold=1, failed=("uid-node-1",), halted_because="1 of 1 failures")
-    halted = with_status(pool_to(threshold="1"), targets={NEW: record})
-    planned = forecast_for(halted, [failed("node-1", NEW), old_node("node-2")])
-    assert detail_of(planned, "node-2") == f"the rollout is halted after 1 failure of {VERSION}"
 
 
 def test_the_version_of_an_option_is_told_not_that_of_the_policy() -> None:
@@ -124,7 +117,6 @@ END = PlayEnd(
     target=NEW,
     versions={NEW: VERSION, "d" * 32: VERSION},
     record=TargetRecord(threshold=2, failed=("a", "b"), validated=("c",)),
-    was_halted=False,
     in_flight=(),
     max_unavailable=1,
     limit=1,

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
-from libs.contracts.rollout import Counts, RolloutPhase, TargetRecord
+from libs.contracts.queries import PlanStop, PlanStopKind
+from libs.contracts.rollout import Counts, RolloutPhase
 from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.forecast.remarks import format_count, format_names, remarks
 from libs.forecast.rollout_plan import (
@@ -206,11 +207,16 @@ def test_the_number_of_halted_plays_is_reported() -> None:
         "In 3 of 20 simulated runs failures halt the rollout; times are of the other 17."
         in remarks_of(node(), halted_plays=3)
     )
-    record = TargetRecord(threshold=1, failed=("a",), halted_because="so")
-    halted = with_status(pool_with_limits(), targets={NEW: record})
-    assert not among(remarks_of(node(), halted_plays=20, pool=halted), "failures halt")
     (most,) = among(remarks_of(node(), halted_plays=11), "In 11 of 20")
     assert most.endswith("; the nodes that are left would wait for a person.")
+
+
+def test_what_a_plan_takes_for_granted_after_a_release_is_told() -> None:
+    halted = PlanStop(kind=PlanStopKind.HALTED, because="so", failures=1)
+    (told,) = among(remarks_of(node(), stops=(halted,)), "After the release")
+    assert told.endswith("the driver is taken to load as often as usual: mend the cause first.")
+    paused = replace(halted, kind=PlanStopKind.PAUSED)
+    assert not among(remarks_of(node(), stops=(paused,)), "After the release")
 
 
 # Unavailable nodes, and the basis of the plan.

@@ -1,12 +1,14 @@
 import msgspec
 import pytest
 
-from libs.contracts.queries import PlanAnswer, WaitReason
+from libs.contracts.queries import CapacityPoint, PlanAnswer, PlanLimits, WaitReason
+from libs.forecast.options import PlanOptions
 from libs.forecast.rollout_plan import NodeForecast, Percentiles, RolloutPlan, plan_response
 from libs.forecast.world import NEVER
 from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
     awaiting_jobs,
+    cordoned_node,
     fixed_worlds,
     forecast_for,
     gpu_pod,
@@ -88,3 +90,22 @@ def test_gpus_are_counted_only_where_those_of_all_nodes_are_known() -> None:
     coming_up = [old_node("node-1"), msgspec.structs.replace(old_node("node-2"), gpus=0)]
     answer = plan_response(forecast_for(pool_with_limits(), coming_up))
     assert (answer.pool_gpus, answer.pool_nodes) == (0, 2)
+
+
+def test_limits_are_those_of_the_plan_beside_the_policys_and_what_is_down_is_told() -> None:
+    options = PlanOptions(max_unavailable=3, max_parallel=2)
+    nodes = [old_node("node-1"), cordoned_node("node-2")]
+    answer = plan_response(forecast_for(pool_with_limits(), nodes, options=options))
+    assert answer.limits == PlanLimits(max_unavailable="3", max_parallel=2)
+    assert answer.policy_limits == PlanLimits(max_unavailable="100%")
+    gpus = {node.node: node.gpus for node in answer.nodes}
+    assert gpus == {"node-1": 8, "node-2": 0}
+    assert answer.down == CapacityPoint(at=0.0, nodes=1, gpus=8)
+    assert plan_response(forecast_for(pool_with_limits(), nodes[:1])).down is None
+
+
+def test_no_limit_is_looked_for_where_people_keep_all_nodes_out() -> None:
+    skipped = msgspec.structs.replace(cordoned_node("node-1"), skip=True)
+    planned = forecast_for(pool_with_limits(), [skipped], finish_by=NOW + 1)
+    assert [node.node for node in planned.nodes] == ["node-1"]
+    assert planned.required_limits is None

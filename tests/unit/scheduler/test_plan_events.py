@@ -8,7 +8,7 @@ from libs.contracts.events import Event
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
 from libs.contracts.node import WaitCode
-from libs.contracts.queries import PlanAnswer, PlannedNode, WaitReason
+from libs.contracts.queries import PlanAnswer, PlanLimits, PlannedNode, WaitReason
 from libs.contracts.subjects import EVENTS
 from libs.ctl.answers import PlanView
 from libs.ctl.views.plan import plan_view
@@ -50,6 +50,21 @@ def test_a_plan_without_nodes_is_kept_too() -> None:
         (),
         "p: a plan was asked for, to 580.1: nothing would start",
     )
+
+
+def test_an_event_keeps_what_a_rollout_is_judged_by() -> None:
+    limits, policy = PlanLimits(max_unavailable="1"), PlanLimits(max_unavailable="4")
+    plan = PlanAnswer(
+        pool="p",
+        target="t",
+        nodes=(PlannedNode(node="n", start_p50=0.0, gpus=8),),
+        gpu_hours_lost=1.5,
+        limits=limits,
+        policy_limits=policy,
+    )
+    ((event, _, _),) = plan_events(plan, "plan/x/1")
+    assert (event.limits, event.policy_limits, event.gpu_hours_lost) == (limits, policy, 1.5)
+    assert [node.gpus for node in event.nodes] == [8]
 
 
 def test_how_long_a_plan_takes_is_told_in_words() -> None:
