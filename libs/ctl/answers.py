@@ -1,5 +1,6 @@
 """What the verbs answer, as data for programs and views. Times are Unix seconds. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
 _STARTED_BY = ("requested by ", "adopted ", "driver label edited by ")
 """How causes begin that say why an attempt was started."""
+_LOGS_COMMAND = re.compile("; (all of it|its log): `kubectl logs [^`]*`")
+"""How the cause of a crash ends, in the scheduler's words."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,10 +303,14 @@ def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
 
 
 def told_cause(node: NodeRow) -> str:
-    """Return the cause of a node in words: that of an attempt that is over is an earlier one."""
+    """Return the cause of a node in words, as far as a row has room: `why` and events have all of
+    it. That of an attempt that is over is an earlier one.
+    """
     if not node.cause or node.state == UpgradeState.UPGRADE_FAILED:
+        return _LOGS_COMMAND.sub("", node.cause)
+    if node.cause.startswith(_STARTED_BY):
         return node.cause
-    return node.cause if node.cause.startswith(_STARTED_BY) else f"earlier attempt: {node.cause}"
+    return f"earlier attempt: {node.cause.partition(' (')[0]}"
 
 
 def held_nodes(

@@ -134,6 +134,9 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
         yield fact("lease", describe_lease(node.held))
     if answer.cordoned:
         yield fact("cordon", _cordon(answer.cordon_set, now))
+    wait = None if answer.why is None else answer.why.wait
+    if wait is not None and node.cause and node.cause in wait.detail:
+        node = msgspec.structs.replace(node, cause="")  # it is told as the reason
     if note := node_note(node):
         yield fact("note", note)
 
