@@ -30,7 +30,8 @@ NAMED_WITHIN = 2.0
 SKIPPED_EVENTS = (CommandEvent, FactsEvent, PlanEvent)
 """Events that are not printed: other lines cover them."""
 
-_DIGEST = re.compile(r"\b[0-9a-f]{32}\b")
+_DIGEST = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
+"""Not one in the name of a pod."""
 _SHORT_DIGEST = 8
 
 Versions = Callable[[], Mapping[str, str]]

@@ -1,5 +1,6 @@
 """What the verbs answer, as data for programs and views. Times are Unix seconds. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ _NOT_STARTED = "driver-start: the driver container restarted "
 """How the cause of a failure begins that comes once the old driver is unloaded."""
 _LOADED = ("validation: ", "mig: ")
 """How causes begin that come once the new driver is loaded."""
+_LOGS_COMMAND = re.compile("; (all of it|its log): `kubectl logs [^`]*`")
+"""How the cause of a crash ends, in the scheduler's words."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -366,10 +369,14 @@ def told_driver(node: NodeRow) -> str:
 
 
 def told_cause(node: NodeRow) -> str:
-    """Return the cause of a node in words: that of an attempt that is over is an earlier one."""
+    """Return the cause of a node in words, as far as a row has room: `why` and events have all of
+    it. That of an attempt that is over is an earlier one.
+    """
     if not node.cause or node.state == UpgradeState.UPGRADE_FAILED:
+        return _LOGS_COMMAND.sub("", node.cause)
+    if node.cause.startswith(_STARTED_BY):
         return node.cause
-    return node.cause if node.cause.startswith(_STARTED_BY) else f"earlier attempt: {node.cause}"
+    return f"earlier attempt: {node.cause.partition(' (')[0]}"
 
 
 def held_nodes(

@@ -1,5 +1,6 @@
 """The lease of a person on a node: what shows it, and what takes it and returns it. Pure."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from libs.contracts.message import MalformedMessage, decode, encode
@@ -12,12 +13,16 @@ from libs.contracts.node import (
 from libs.contracts.queries import HeldNode
 from libs.ctl.edits import Edit, record_of
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.text import clock_time, plain
-from libs.kube.views import Metadata
+from libs.ctl.observe.objects import GPU_PREFIXES
+from libs.ctl.text import clock_time, plain, plural, some
+from libs.kube.views import Metadata, Node, Pod
 
 _LATEST = 1e11
 """A time that can still be shown; people may write any number."""
 _UNREADABLE = "cannot be read"
+_OVER = ("Succeeded", "Failed")
+"""Phases of pods whose containers have ended."""
+_MIRROR = "kubernetes.io/config.mirror"
 
 
 def lease_of(metadata: Metadata, key: str = LEASE_ANNOTATION) -> NodeLease | str | None:
@@ -88,13 +93,50 @@ def take(metadata: Metadata, *, who: str, reason: str, at: float) -> Edit:
     if lease is None:
         return Edit(
             done=f"{name} is yours: nothing starts on it, and it counts as unavailable, until"
-            f" `sluice lease return {name}`; its pods stay",
+            f" `sluice lease return {name}`",
             patch=_annotations({LEASE_ANNOTATION: encode(taken).decode()}),
         )
     return Edit(
         done=f"{name} is in an operation, which ends first: the node is yours from then on, and"
         f" `sluice why {name}` shows when",
         patch=_annotations({LEASE_CLAIM_ANNOTATION: encode(taken).decode()}),
+    )
+
+
+def is_taken(metadata: Metadata) -> bool:
+    """Whether a person has the node already, and does not wait for it."""
+    held = held_of(metadata)
+    return held is not None and not held.waits
+
+
+def may_be_pulled(node: Node, pods: Iterable[Pod]) -> str:
+    """Return whether a machine may be switched off, by the pods that are bound to its node."""
+    name = node.metadata.name
+    running = [each for each in pods if each.status.phase not in _OVER and not _stays(each)]
+    if not running:
+        cordon = "" if node.spec.unschedulable else f"; `kubectl cordon {name}` keeps it so"
+        return f"You may pull it: no pods run on it, except those of DaemonSets{cordon}"
+    with_gpus = sum(map(_uses_gpu, running))
+    count = f"{plural(len(running), 'pod')} {'runs' if len(running) == 1 else 'run'} on it"
+    gpus = f", {with_gpus} of them with GPUs" if with_gpus else ""
+    names = some(sorted(each.metadata.key for each in running))
+    drain = f"`kubectl drain {name} --ignore-daemonsets` evicts"
+    them = "it" if len(running) == 1 else "them"
+    return f"Do not pull it yet: {count}{gpus}: {names}; {drain} {them}"
+
+
+def _stays(pod: Pod) -> bool:
+    """Whether a drain leaves the pod alone: it belongs to a DaemonSet, or is the kubelet's own."""
+    owners = pod.metadata.owner_references
+    of_daemon_set = any(each.controller and each.kind == "DaemonSet" for each in owners)
+    return of_daemon_set or _MIRROR in pod.metadata.annotations
+
+
+def _uses_gpu(pod: Pod) -> bool:
+    return any(
+        name.startswith(GPU_PREFIXES)
+        for container in pod.spec.containers
+        for name in (*container.resources.limits, *container.resources.requests)
     )
 
 

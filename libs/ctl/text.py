@@ -9,7 +9,8 @@ from libs.contracts.rollout import SHORT_TARGET
 from libs.rollout.durations import format_duration
 
 duration: Final = format_duration
-_DIGEST: Final = re.compile(r"\b[0-9a-f]{32}\b")
+_DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
+"""That of a target, not one in the name of a DaemonSet or a pod, which people paste."""
 _LONGEST: Final = 200
 """Characters of a name or a reason that are written."""
 _SUFFIXES: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}

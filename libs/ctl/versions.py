@@ -6,8 +6,8 @@ from typing import Final
 
 from libs.contracts.node import DRIVER_LABEL
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.text import printable
 from libs.kube import views
-from libs.policy.findings import printable
 
 TARGET_ANNOTATION: Final = "sluice.dev/target"
 _OS_LABEL: Final = "nvidia.com/node.os-version"

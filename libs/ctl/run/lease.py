@@ -5,12 +5,13 @@ import time
 from collections.abc import Sequence
 
 from libs.ctl import leases
-from libs.ctl.cluster import open_cluster
+from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.run.upgrade import write_nodes
 from libs.kube import views
+from libs.kube.resources import PODS
 
 
 def take(access: Access, names: Sequence[str], *, reason: str) -> None:
@@ -39,6 +40,25 @@ def _write(access: Access, names: Sequence[str], *, reason: str | None, yes: boo
                     return leases.give_back(seen.metadata, who=who)
                 return leases.take(seen.metadata, who=who, reason=reason, at=at)
 
-            await write_nodes(cluster, names, decide, yes=yes)
+            async def remark(name: str, edit: Edit) -> str:
+                node = await cluster.node(name)
+                if reason is not None:
+                    return await _may_be_pulled(cluster, node)
+                is_left = edit.patch and node.spec.unschedulable
+                return f"; `kubectl uncordon {name}` ends its cordon" if is_left else ""
+
+            await write_nodes(cluster, names, decide, yes=yes, remark=remark)
 
     asyncio.run(run())
+
+
+async def _may_be_pulled(cluster: Cluster, node: views.Node) -> str:
+    """Return whether a node that was taken may be pulled, as far as the user may see its pods."""
+    name = node.metadata.name
+    if not leases.is_taken(node.metadata):
+        return ""
+    try:
+        pods = await cluster.list(PODS, fields=f"spec.nodeName={name}")
+    except Failure as failure:
+        return f". Whether pods run on it is not known ({failure}): look before you pull it"
+    return f". {leases.may_be_pulled(node, pods)}"

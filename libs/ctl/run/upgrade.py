@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from libs.contracts.rollout import SHORT_TARGET, Brake, TargetRecord
@@ -189,15 +189,25 @@ def edit_nodes(access: Access, action: str, names: Sequence[str], *, yes: bool) 
 
 
 async def write_nodes(
-    cluster: Cluster, names: Sequence[str], decide: Callable[[views.Object], Edit], *, yes: bool
+    cluster: Cluster,
+    names: Sequence[str],
+    decide: Callable[[views.Object], Edit],
+    *,
+    yes: bool,
+    remark: Callable[[str, Edit], Awaitable[str]] | None = None,
 ) -> None:
-    """Decide all nodes, ask about the risks once, then write each node and print what was done."""
+    """Decide all nodes, ask about the risks once, then write each node and print what was done.
+
+    `remark` returns what is added to that about a node.
+    """
     names = list(dict.fromkeys(names))  # a node may be named twice
     planned = [decide(await cluster.node(name)) for name in names]
     confirm([edit.risk for edit in planned], yes=yes)
-    for name, edit in zip(names, planned, strict=True):
-        checked = as_confirmed(decide, edit, yes=yes)
-        print(printable((await cluster.write(LABELLED_NODES, name, checked)).done))
+    for name, confirmed in zip(names, planned, strict=True):
+        checked = as_confirmed(decide, confirmed, yes=yes)
+        edit = await cluster.write(LABELLED_NODES, name, checked)
+        more = "" if remark is None else await remark(name, edit)
+        print(printable(f"{edit.done}{more}"))
 
 
 def as_confirmed(decide: Callable[[V], Edit], confirmed: Edit, *, yes: bool) -> Callable[[V], Edit]:

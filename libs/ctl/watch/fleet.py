@@ -24,6 +24,22 @@ _UNTOLD: Final = (EventKind.COMMAND, EventKind.FACTS, EventKind.PLAN)
 """Events that are not listed: commands and facts, a dozen for each node, which steps and waits
 cover; and plans that were asked for, which change nothing.
 """
+WAITS_OF_POOLS: Final = frozenset(
+    {
+        WaitCode.BUDGET,
+        WaitCode.PROOF,
+        WaitCode.HALTED,
+        WaitCode.PAUSED,
+        WaitCode.FROZEN,
+        WaitCode.FOREIGN_OPERATOR,
+        WaitCode.POLICY_GONE,
+        WaitCode.STALE,
+        WaitCode.BUS,
+    }
+)
+"""Codes that a whole pool has at once, as in `libs.rollout.wait_reasons`, which is slow to import:
+they are counted at the pool, and not listed for each node.
+"""
 _PHASES: Final[Mapping[str, str]] = {EntryPhase.STARTED: "begun"}
 
 
@@ -166,9 +182,11 @@ class FleetState:
         elif isinstance(body, CommandEvent):
             self._commands[event.node] = _command_text(body), event.writer, event.at
             self._refresh(event.node)
-        # That a wait has ended is seen by what follows it.
-        is_end = isinstance(body, WaitEvent) and body.code is None
-        if event.kind not in _UNTOLD and not is_end:
+        # That a wait has ended is seen by what follows it, and what a pool waits for beside it.
+        is_shown = isinstance(body, WaitEvent) and (
+            body.code is None or body.code in WAITS_OF_POOLS
+        )
+        if event.kind not in _UNTOLD and not is_shown:
             self.event_listed(EventLine.of(event, self._versions))
 
     def event_listed(self, line: EventLine) -> None:

@@ -108,7 +108,7 @@ async def test_a_server_that_is_no_api_server_and_an_address_that_is_none_are_fa
     async with TestServer(app) as portal:
         for server, why in (
             (str(portal.make_url("/")), "does not answer as an API server of Kubernetes"),
-            ("http://[::1", "Invalid IPv6 URL"),
+            ("http://[::1", "which names no host, or no port"),
         ):
             ended = await doctor(kubeconfig(tmp_path, server))
             assert (ended.code, ended.err) == (ExitCode.FAULT_FOUND, "")

@@ -8,6 +8,8 @@ import pytest
 from libs.contracts.message import encode
 from libs.contracts.node import LEASE_ANNOTATION, LEASE_CLAIM_ANNOTATION, LeaseOwner, NodeLease
 from libs.ctl.failures import ExitCode
+from libs.kube.client import MERGE_PATCH
+from libs.kube.resources import NODES, PODS
 from tests.component.ctl.world import World, make_world, rollout_status
 
 
@@ -34,6 +36,26 @@ async def test_a_node_is_taken_told_and_returned(world: World) -> None:
     returned = await world.run("lease", "return", "node-9", "--yes")
     assert (returned.code, returned.err) == (ExitCode.DONE, "")
     assert LEASE_ANNOTATION not in await world.annotations("node-9")
+
+
+async def test_whether_a_node_may_be_pulled_is_told_by_its_pods(world: World) -> None:
+    await world.add_node("node-9")
+    spec = {"nodeName": "node-9", "containers": [{"name": "c", "image": "train:1"}]}
+    body = {"metadata": {"name": "train-0"}, "spec": spec}
+    await world.kube.create(PODS, body, namespace="default")
+    taken = await world.run("lease", "take", "node-9", "--reason", "swap a riser")
+    assert "Do not pull it yet: 1 pod runs on it: default/train-0; `kubectl drain" in taken.out
+    path = PODS.path(name="train-0", namespace="default")
+    await world.kube.request("DELETE", path, query={"gracePeriodSeconds": "0"})
+    patch = {"spec": {"unschedulable": True}}
+    query = {"fieldManager": "kubectl"}
+    path = NODES.path(name="node-9")
+    await world.kube.request("PATCH", path, query=query, body=patch, content_type=MERGE_PATCH)
+    again = await world.run("lease", "take", "node-9", "--reason", "swap a riser")
+    assert again.out.startswith("unchanged: ")
+    assert again.out.endswith("You may pull it: no pods run on it, except those of DaemonSets\n")
+    returned = await world.run("lease", "return", "node-9", "--yes")
+    assert returned.out.endswith("; `kubectl uncordon node-9` ends its cordon\n")
 
 
 async def test_a_node_in_flight_is_claimed(world: World) -> None:

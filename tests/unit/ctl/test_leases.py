@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.contracts.message import decode, encode
@@ -17,7 +18,7 @@ from libs.contracts.node import (
 from libs.ctl import leases
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
-from libs.kube.views import Metadata
+from libs.kube.views import Metadata, Node, NodeSpec, Pod
 
 NOW = 1_793_530_800.0
 UPGRADE = NodeLease(node_uid="u", owner=LeaseOwner.UPGRADE, token=4, since=NOW)
@@ -121,3 +122,47 @@ def test_a_claim_holds_once_the_operation_has_ended() -> None:
     held = leases.held_of(node(odd))
     assert held is not None
     assert leases.describe(held).startswith("a person has the node for a while")
+
+
+def pod(name: str, *, gpu: bool = False, **more: Any) -> Pod:
+    limits = {"nvidia.com/gpu": "4"} if gpu else {}
+    containers = [{"name": "c", "resources": {"limits": limits}}]
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": "ml", **more.get("metadata", {})},
+            "spec": {"containers": containers},
+            "status": {"phase": more.get("phase", "Running")},
+        },
+        Pod,
+    )
+
+
+OWNER = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
+OF_DAEMON_SET = {"ownerReferences": [OWNER]}
+STAYING = (
+    pod("driver", metadata=OF_DAEMON_SET),
+    pod("static", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}),
+    pod("over", gpu=True, phase="Succeeded"),
+)
+
+
+DRAIN = "`kubectl drain node-9 --ignore-daemonsets` evicts"
+EMPTY = "You may pull it: no pods run on it, except those of DaemonSets"
+TWO = "Do not pull it yet: 2 pods run on it, 1 of them with GPUs: ml/train-0, ml/web;"
+
+
+@pytest.mark.parametrize(
+    ("pods", "cordoned", "said"),
+    [
+        ((), False, f"{EMPTY}; `kubectl cordon node-9` keeps it so"),
+        ((), True, EMPTY),
+        ((pod("train-0", gpu=True), pod("web")), True, f"{TWO} {DRAIN} them"),
+        ((pod("web"),), True, f"Do not pull it yet: 1 pod runs on it: ml/web; {DRAIN} it"),
+    ],
+    ids=["empty", "empty and cordoned", "two", "one"],
+)
+def test_a_node_may_be_pulled_once_only_pods_that_a_drain_leaves_run_on_it(
+    pods: tuple[Pod, ...], cordoned: bool, said: str
+) -> None:
+    seen = Node(metadata=node(), spec=NodeSpec(unschedulable=cordoned))
+    assert leases.may_be_pulled(seen, (*STAYING, *pods)) == said

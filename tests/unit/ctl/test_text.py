@@ -85,6 +85,8 @@ def test_digests_become_versions() -> None:
     assert name_versions(f"{known}, {unknown}, {'a' * 33}", versions) == (
         f"580.95.05, bbbbbbbb, {'a' * 33}"
     )
+    pod = f"pod gpu-operator/sluice-driver-{known}-w2nhx"
+    assert name_versions(pod, versions) == pod
     assert version_name(known, versions) == "580.95.05"
     assert version_name(unknown, versions) == "bbbbbbbb"
 

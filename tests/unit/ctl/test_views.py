@@ -173,6 +173,13 @@ def test_the_failure_of_an_earlier_attempt_is_said_to_be_one() -> None:
     assert node_note(node("n", cause=cause, state="upgrade-failed")) == f"{cause}; attempt 2"
     released = node("n", cause=cause, state="upgrade-required", attempt=0, in_flight=False)
     assert node_note(released) == f"earlier attempt: {cause}"
+    details = " (it exited with code 1, and its log ends: no; all of it: `kubectl logs -n x p`)"
+    crashed = node("n", cause=f"{cause}{details}")
+    assert node_note(crashed) == f"earlier attempt: {cause}; attempt 2"
+    failed = node("n", cause=f"{cause}{details}", state="upgrade-failed")
+    assert node_note(failed) == (
+        f"{cause} (it exited with code 1, and its log ends: no); attempt 2"
+    )
     for why in ("requested by kubectl-label", "adopted in upgrade-done"):
         assert node_note(node("n", cause=why)) == f"{why}; attempt 2"
 
@@ -201,6 +208,25 @@ def test_status_without_a_pool_says_so() -> None:
     assert text(status_view(empty, now=NOW, width=80), 80) == (
         "There is no pool: no policy selects a node with GPUs.\n\nwaits: not from it: is away"
     )
+
+
+def test_the_cause_of_a_failure_is_said_once() -> None:
+    cause = "driver-start: the driver container restarted 3 times (it exited with code 1)"
+    detail = f"the upgrade failed: {cause}; no retry"
+    wait = WaitReason(code=WaitCode.FAILED, detail=detail, since=NOW, until=None, who="alice")
+    answer = NodeAnswer(
+        node=node("node-2", state="upgrade-failed", cause=cause),
+        ready=True,
+        cordoned=False,
+        labels={},
+        conditions=(),
+        events=(),
+        why=WhyAnswer(node="node-2", state="upgrade-failed", wait=wait),
+        sources=(),
+    )
+    shown = text(node_view(answer, now=NOW), 200)
+    assert shown.count("restarted 3 times") == 1
+    assert "note: attempt 2" in shown
 
 
 def test_a_node_begins_with_the_reason_and_ends_with_the_sources() -> None:
