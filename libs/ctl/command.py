@@ -108,6 +108,7 @@ def _wrong_arguments(error: typer.TyperException, program: str) -> int:
         print(text, file=sys.stderr)
         return error.exit_code
     text = text.removeprefix("Invalid value: ").rstrip(".")
+    text = text.replace("is not a valid int range", "is not a whole number")
     context = getattr(error, "ctx", None)
     command = program if context is None else context.command_path
     problem = f"{text[:1].lower()}{text[1:]}; `{command} -h` tells what may be written"
@@ -115,10 +116,10 @@ def _wrong_arguments(error: typer.TyperException, program: str) -> int:
 
 
 def _fail(problem: str, code: ExitCode) -> int:
-    from libs.ctl.text import printable
+    from libs.ctl.text import cut_words, printable
 
     try:
-        print(f"sluice: {printable(problem)}", file=sys.stderr, flush=True)
+        print(f"sluice: {cut_words(printable(problem))}", file=sys.stderr, flush=True)
     except OSError:
         leave(sys.stderr)  # the exit code still tells
     return code

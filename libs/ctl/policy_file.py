@@ -1,6 +1,6 @@
 """A file with policies, as people apply it: YAML or JSON, of one object or several. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,6 +15,8 @@ PLANNED_KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind for kind in (CLUSTER_POLICY, NVIDIA_DRIVER)
 }
 """The kinds of policy that a plan can be made of."""
+
+_MOST_VALUES: Final = 1_000_000
 
 JsonObject = Mapping[str, Any]
 
@@ -113,6 +115,8 @@ def _documents(name: str, content: bytes) -> list[Any]:
             pass  # flow style of YAML, or an error whose place YAML knows
     try:
         loaded = list(yaml.safe_load_all(content))
+        if _values(loaded, {}) > _MOST_VALUES:
+            raise _refusal(name, f"its aliases make more than {_MOST_VALUES} values of it")
         return cast("list[Any]", msgspec.json.decode(msgspec.json.encode(loaded)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -120,8 +124,20 @@ def _documents(name: str, content: bytes) -> list[Any]:
         raise _refusal(name, f"{where}it is not YAML: {error.problem or error.context}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise _refusal(name, f"it is not YAML: {error}") from error
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except RecursionError as error:
+        raise _refusal(name, "it is nested too deeply, or contains itself") from error
+    except (TypeError, ValueError, OverflowError) as error:
         raise _refusal(name, f"it cannot be written as JSON: {error}") from error
+
+
+def _values(found: Any, known: dict[int, int]) -> int:
+    """Count the values with those that aliases repeat, each of which YAML reads once."""
+    if not isinstance(found, dict | list):
+        return 1
+    if id(found) not in known:
+        parts = cast("Collection[Any]", found.values() if isinstance(found, dict) else found)
+        known[id(found)] = 1 + sum(_values(each, known) for each in parts)
+    return known[id(found)]
 
 
 def _refusal(name: str, problem: str) -> Failure:

@@ -12,6 +12,7 @@ duration: Final = format_duration
 _DIGEST: Final = re.compile(r"\b[0-9a-f]{32}\b")
 _LONGEST: Final = 200
 """Characters of a name or a reason that are written."""
+_LONG_WORD: Final = re.compile(rf"\S{{{_LONGEST + 1},}}")
 _SUFFIXES: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DIGITS: Final = re.compile(r"(\d+)")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)")
@@ -20,6 +21,11 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)")
 def printable(text: str) -> str:
     """Replace what would control the terminal: parts of the text come from nodes."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def cut_words(text: str) -> str:
+    """Shorten what nobody reads to its end: a name or a version of hundreds of characters."""
+    return _LONG_WORD.sub(lambda found: f"{found[0][: _LONGEST - 1]}…", text)
 
 
 def plain(text: str) -> str:

@@ -284,6 +284,12 @@ async def test_each_failure_is_one_line(world: World, columns: str) -> None:
         ("status", "--cluster", "*"): (ExitCode.WRONG_ARGUMENTS, "--cluster: '*' cannot be"),
         ("status", "--cluster", ""): (ExitCode.WRONG_ARGUMENTS, "--cluster: '' cannot be"),
         ("gpus", "--cluster", "a.>"): (ExitCode.WRONG_ARGUMENTS, "--cluster: 'a.>' cannot be"),
+        ("why", "x" * 5000): (ExitCode.NOT_FOUND, f"there is no Node '{'x' * 198}…"),
+        ("upgrade", "release", ""): (ExitCode.NOT_FOUND, "sluice: '' is not halted; halted: none"),
+        ("upgrade", "release", "1", "--failures", "x"): (
+            ExitCode.WRONG_ARGUMENTS,
+            "'x' is not a whole number; `sluice upgrade release -h`",
+        ),
         ("why", "n", "--namespace", "../x"): (ExitCode.WRONG_ARGUMENTS, "--namespace: '../x'"),
     }
     for arguments, (code, text) in cases.items():

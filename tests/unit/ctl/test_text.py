@@ -5,6 +5,7 @@ import pytest
 
 from libs.ctl.text import (
     clock_time,
+    cut_words,
     duration,
     moment,
     name_versions,
@@ -45,6 +46,12 @@ def test_durations_are_read(text: str, expected: float) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "5", "2h later", "h", "-2h"])
 def test_other_texts_are_no_durations(text: str) -> None:
     assert parse_duration(text) is None
+
+
+def test_a_word_that_nobody_reads_to_its_end_is_cut() -> None:
+    kept = f"{'a' * 200} {'/b' * 90}"
+    assert cut_words(kept) == kept
+    assert cut_words(f"no {'a' * 5000}, but b") == f"no {'a' * 199}… but b"
 
 
 def test_times_are_iso_8601() -> None:
