@@ -91,7 +91,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     verbs.register(app)
     program = "kubectl sluice" if Path(sys.argv[0]).name == "kubectl-sluice" else "sluice"
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = [_text(each) for each in (sys.argv[1:] if arguments is None else arguments)]
     try:
         code = app(given, prog_name=program, standalone_mode=False)
     except SystemExit as exited:
@@ -99,6 +99,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     except typer.TyperException as error:
         return _wrong_arguments(error, program)
     return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _text(argument: str) -> str:
+    """Replace bytes that are no text: nothing that is named so can be asked for."""
+    return argument.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _wrong_arguments(error: typer.TyperException, program: str) -> int:

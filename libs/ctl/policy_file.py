@@ -1,6 +1,6 @@
 """A file with policies, as people apply it: YAML or JSON, of one object or several. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -134,10 +134,11 @@ def _values(found: Any, known: dict[int, int]) -> int:
     """Count the values with those that aliases repeat, each of which YAML reads once."""
     if not isinstance(found, dict | list):
         return 1
-    if id(found) not in known:
-        parts = cast("Collection[Any]", found.values() if isinstance(found, dict) else found)
-        known[id(found)] = 1 + sum(_values(each, known) for each in parts)
-    return known[id(found)]
+    parts = cast("dict[Any, Any] | list[Any]", found)
+    if id(parts) not in known:
+        values = parts.values() if isinstance(parts, dict) else parts
+        known[id(parts)] = 1 + sum(_values(each, known) for each in values)
+    return known[id(parts)]
 
 
 def _refusal(name: str, problem: str) -> Failure:
