@@ -280,6 +280,8 @@ async def test_each_failure_is_one_line(world: World, columns: str) -> None:
             ExitCode.WRONG_ARGUMENTS,
             "'soon' is no time",
         ),
+        ("events", "--since", "0001-01-01"): (ExitCode.WRONG_ARGUMENTS, "'0001-01-01' is no time"),
+        ("plan", "--max-parallel", "9" * 26): (ExitCode.WRONG_ARGUMENTS, "is not in the range"),
         ("status", "--kubeconfig", "/none"): (ExitCode.NOT_REACHABLE, "there is no such file"),
         ("status", "--cluster", "*"): (ExitCode.WRONG_ARGUMENTS, "--cluster: '*' cannot be"),
         ("status", "--cluster", ""): (ExitCode.WRONG_ARGUMENTS, "--cluster: '' cannot be"),
