@@ -50,7 +50,7 @@ def _parse(url: str) -> tuple[str, str, str]:
         host, port = parsed.hostname, parsed.port or DEFAULT_PORT
     except ValueError:
         host, parsed, port = None, urlsplit(""), 0
-    if parsed.scheme not in ("nats", "tls") or not host:
+    if parsed.scheme not in ("nats", "tls") or not host or len(url.split()) > 1:
         raise BusMisconfigured(
             f"{url!r} is not the address of a NATS server: write tls://HOST:{DEFAULT_PORT}, or"
             f" nats://HOST:{DEFAULT_PORT} without TLS"

@@ -91,7 +91,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     verbs.register(app)
     program = "kubectl sluice" if Path(sys.argv[0]).name == "kubectl-sluice" else "sluice"
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = [_text(each) for each in (sys.argv[1:] if arguments is None else arguments)]
     try:
         code = app(given, prog_name=program, standalone_mode=False)
     except SystemExit as exited:
@@ -101,6 +101,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else ExitCode.DONE
 
 
+def _text(argument: str) -> str:
+    """Replace bytes that are no text: nothing that is named so can be asked for."""
+    return argument.encode(errors="surrogateescape").decode(errors="replace")
+
+
 def _wrong_arguments(error: typer.TyperException, program: str) -> int:
     """Tell in one line what is wrong with the arguments; without any, what there is."""
     text = error.format_message()
@@ -108,6 +113,7 @@ def _wrong_arguments(error: typer.TyperException, program: str) -> int:
         print(text, file=sys.stderr)
         return error.exit_code
     text = text.removeprefix("Invalid value: ").rstrip(".")
+    text = text.replace("is not a valid int range", "is not a whole number")
     context = getattr(error, "ctx", None)
     command = program if context is None else context.command_path
     problem = f"{text[:1].lower()}{text[1:]}; `{command} -h` tells what may be written"
@@ -115,10 +121,10 @@ def _wrong_arguments(error: typer.TyperException, program: str) -> int:
 
 
 def _fail(problem: str, code: ExitCode) -> int:
-    from libs.ctl.text import printable
+    from libs.ctl.text import cut_words, printable
 
     try:
-        print(f"sluice: {printable(problem)}", file=sys.stderr, flush=True)
+        print(f"sluice: {cut_words(printable(problem))}", file=sys.stderr, flush=True)
     except OSError:
         leave(sys.stderr)  # the exit code still tells
     return code

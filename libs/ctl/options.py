@@ -8,6 +8,8 @@ import typer
 
 from libs.ctl.failures import ExitCode, Failure
 
+MOST: Final = 2**31 - 1
+"""The largest number that an option takes, as a field of a policy."""
 _CLUSTER: Final = "default"
 _NAMESPACE: Final = re.compile("[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 

@@ -16,6 +16,8 @@ PLANNED_KINDS: Final[Mapping[str, Kind]] = {
 }
 """The kinds of policy that a plan can be made of."""
 
+_MOST_VALUES: Final = 1_000_000
+
 JsonObject = Mapping[str, Any]
 
 
@@ -113,6 +115,8 @@ def _documents(name: str, content: bytes) -> list[Any]:
             pass  # flow style of YAML, or an error whose place YAML knows
     try:
         loaded = list(yaml.safe_load_all(content))
+        if _values(loaded, {}) > _MOST_VALUES:
+            raise _refusal(name, f"its aliases make more than {_MOST_VALUES} values of it")
         return cast("list[Any]", msgspec.json.decode(msgspec.json.encode(loaded)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -120,8 +124,21 @@ def _documents(name: str, content: bytes) -> list[Any]:
         raise _refusal(name, f"{where}it is not YAML: {error.problem or error.context}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise _refusal(name, f"it is not YAML: {error}") from error
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except RecursionError as error:
+        raise _refusal(name, "it is nested too deeply, or contains itself") from error
+    except (TypeError, ValueError, OverflowError) as error:
         raise _refusal(name, f"it cannot be written as JSON: {error}") from error
+
+
+def _values(found: Any, known: dict[int, int]) -> int:
+    """Count the values with those that aliases repeat, each of which YAML reads once."""
+    if not isinstance(found, dict | list):
+        return 1
+    parts = cast("dict[Any, Any] | list[Any]", found)
+    if id(parts) not in known:
+        values = parts.values() if isinstance(parts, dict) else parts
+        known[id(parts)] = 1 + sum(_values(each, known) for each in values)
+    return known[id(parts)]
 
 
 def _refusal(name: str, problem: str) -> Failure:

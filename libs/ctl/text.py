@@ -13,14 +13,22 @@ _DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
 """That of a target, not one in the name of a DaemonSet or a pod, which people paste."""
 _LONGEST: Final = 200
 """Characters of a name or a reason that are written."""
+_LONG_WORD: Final = re.compile(rf"\S{{{_LONGEST + 1},}}")
 _SUFFIXES: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DIGITS: Final = re.compile(r"(\d+)")
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", re.ASCII)
+_MOST_SECONDS: Final = 100 * 365 * 86_400.0
+"""Nobody means a longer time than this, and a clock may not know it."""
 
 
 def printable(text: str) -> str:
     """Replace what would control the terminal: parts of the text come from nodes."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def cut_words(text: str) -> str:
+    """Shorten what nobody reads to its end: a name or a version of hundreds of characters."""
+    return _LONG_WORD.sub(lambda found: f"{found[0][: _LONGEST - 1]}…", text)
 
 
 def plain(text: str) -> str:
@@ -32,20 +40,20 @@ def plain(text: str) -> str:
 
 
 def parse_duration(text: str) -> float | None:
-    """Return the seconds of `90m`, `2h` or `1h30m`; None for anything else."""
+    """Return the seconds of `90m`, `2h` or `1h30m`; None for anything else, or for centuries."""
     parts = list(_DURATION.finditer(text.strip()))
     if not parts or "".join(part[0] for part in parts) != text.strip():
         return None
-    return sum(float(part[1]) * _SUFFIXES[part[2]] for part in parts)
+    seconds = sum(float(part[1]) * _SUFFIXES[part[2]] for part in parts)
+    return seconds if seconds <= _MOST_SECONDS else None
 
 
 def parse_time(text: str) -> float | None:
     """Return the Unix seconds of an ISO 8601 time; None for anything else."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):  # also of a year that has no timestamp here
         return None
-    return moment.timestamp()
 
 
 def clock_time(at: float) -> str:

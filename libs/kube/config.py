@@ -117,7 +117,9 @@ class InClusterSource:
         try:
             loader.load_and_set(configuration)
         except (ConfigException, OSError, ValueError) as error:
-            why = f"{error}; the pod needs a service account, and its token mounted"
+            why = (
+                f"{str(error).rstrip('.')}; the pod needs a service account, and its token mounted"
+            )
             raise Misconfigured(str(self), why) from error
         return _cluster_config(configuration)
 

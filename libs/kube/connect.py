@@ -88,8 +88,8 @@ def choose_source(
     """Return the source to read; raise `Misconfigured` with the attempts and the remedy."""
     if kubeconfig is not None:
         return KubeconfigSource(kubeconfig)
-    if listed := environ.get("KUBECONFIG"):
-        paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
+    listed = environ.get("KUBECONFIG", "").split(os.pathsep)
+    if paths := [Path(part).expanduser() for part in listed if part]:
         return KubeconfigSource(*paths)
     if InClusterSource.is_available(environ):
         return InClusterSource(environ, folder=service_account)

@@ -5,8 +5,6 @@ the client.
 """
 
 import asyncio
-import errno
-import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,6 +17,7 @@ from yarl import URL
 
 from libs.kube.errors import Unavailable
 from libs.kube.requests import Request
+from libs.runtime.fatal import describe_connect_error
 
 _READ_BUFFER = 2**18
 """Read buffer in bytes: enough to receive a page of objects without a pause."""
@@ -218,12 +217,7 @@ def _describe_certificate_error(error: Exception) -> str:
 def _describe_os_error(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return f"{error.reason or error}".lower().replace("_", " ")
-    number = error.errno
-    if number == errno.ECONNREFUSED:
-        return "connection refused: nothing listens there"
-    if number in {errno.ECONNRESET, errno.EPIPE}:
-        return "the server reset the connection"
-    return os.strerror(number).lower() if number else f"{error}" or type(error).__name__
+    return describe_connect_error(error)
 
 
 def _request_url(url: str, request: Request) -> URL:

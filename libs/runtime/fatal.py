@@ -1,5 +1,9 @@
 """`Fatal`, the error that ends a process, and one-line descriptions of errors."""
 
+import errno
+import os
+import re
+import socket
 import traceback
 from pathlib import PurePath
 from typing import cast
@@ -18,6 +22,21 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, Fatal):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def describe_connect_error(error: OSError) -> str:
+    """Describe why nothing could be connected to, or why a connection was lost, without numbers."""
+    if isinstance(error, socket.gaierror):
+        return "the host name cannot be resolved"
+    number = error.errno
+    if number is None:  # of several addresses, in asyncio's words
+        numbers = {int(each) for each in re.findall(r"\[Errno (\d+)\]", str(error))}
+        number = numbers.pop() if len(numbers) == 1 else None
+    if number == errno.ECONNREFUSED:
+        return "connection refused: nothing listens there"
+    if number in {errno.ECONNRESET, errno.EPIPE}:
+        return "the server reset the connection"
+    return os.strerror(number).lower() if number else f"{error}" or type(error).__name__
 
 
 def raised_at(error: BaseException) -> str | None:

@@ -17,6 +17,7 @@ from nats.errors import Error as NatsError
 
 from libs.bus.nats.tls_errors import describe_tls_error, is_wrong_name
 from libs.bus.port import BusMisconfigured
+from libs.runtime.fatal import describe_connect_error
 
 CLOSE_SECONDS = 2.0
 """Seconds for what was sent and for the end of TLS, before a connection is dropped."""
@@ -45,6 +46,10 @@ class Transport(TcpTransport):
             raise ConnectFailed(
                 str(error) or f"no connection to {uri.netloc} within {connect_timeout:g} s"
             ) from None
+        except UnicodeError:
+            raise ConnectFailed(f"{uri.hostname[:80]!r} cannot be a host name") from None
+        except OSError as error:
+            raise ConnectFailed(describe_connect_error(error)) from None
         self._bare_io_reader = self._io_reader = reader
         self._bare_io_writer = self._io_writer = writer
 

@@ -155,7 +155,8 @@ def choose_halted(halted: Sequence[Halted], version: str, *, pool: str, target: 
         known = ", ".join(sorted({f"{each.version} in {each.pool}" for each in halted}))
         raise Failure(
             ExitCode.NOT_FOUND,
-            f"{version} is not halted{f' in {pool}' if pool else ''}; halted: {known or 'none'}",
+            f"{version or repr(version)} is not halted{f' in {pool}' if pool else ''};"
+            f" halted: {known or 'none'}",
         )
     listed = "; ".join(map(str, chosen or found))
     problem = "is several targets" if chosen else f"has no target {target!r}"

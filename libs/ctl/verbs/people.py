@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from libs.ctl.command import verb
-from libs.ctl.options import Access
+from libs.ctl.options import MOST, Access
 
 Pool = Annotated[str, typer.Argument(metavar="[POOL]", help="By default the only one.")]
 PoolOption = Annotated[str, typer.Option("--pool", hidden=True)]
@@ -133,7 +133,10 @@ def release(
     failures: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Failures to accept in all; by default those so far.", show_default=False
+            min=0,
+            max=MOST,
+            help="Failures to accept in all; by default those so far.",
+            show_default=False,
         ),
     ] = None,
     *,

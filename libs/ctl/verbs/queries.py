@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from libs.ctl.command import verb
-from libs.ctl.options import Access
+from libs.ctl.options import MOST, Access
 from libs.ctl.output import Format, PictureFormat
 
 Output = Annotated[
@@ -82,7 +82,8 @@ def plan(
     version: Annotated[str, typer.Option(help="Another driver version.")] = "",
     max_unavailable: Annotated[str, typer.Option(help="Another limit, as 3 or 20%.")] = "",
     max_parallel: Annotated[
-        int | None, typer.Option(min=0, help="Another limit.", show_default=False)
+        int | None,
+        typer.Option(min=0, max=MOST, help="Another limit.", show_default=False),
     ] = None,
     finish_by: Annotated[
         str, typer.Option(metavar="TIME", help="Find the limit that ends by then: 2h, or a time.")

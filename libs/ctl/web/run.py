@@ -38,6 +38,11 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run_web(access: Access, *, host: str, port: int, hosts: Sequence[str]) -> None:
     """Serve the page until SIGTERM or Ctrl-C."""
+    if not host:  # would be every address
+        raise Failure(
+            ExitCode.WRONG_ARGUMENTS,
+            "--host is empty: give an address of this machine, or 0.0.0.0 for all",
+        )
     async with serve_page(access, host=host, port=port, hosts=hosts) as served:
         stopped = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)

@@ -167,11 +167,11 @@ async def serve(server: PageServer, host: str, port: int) -> AsyncGenerator[str]
         site = web.TCPSite(runner, host, port)
         try:
             await site.start()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or "this cannot be a host name"
             raise Failure(
                 ExitCode.NOT_REACHABLE,
-                f"cannot listen on {host}:{port}: {error.strerror or error}; choose another with"
-                " --host and --port",
+                f"cannot listen on {host}:{port}: {why}; choose another with --host and --port",
             ) from error
         yield _address(*runner.addresses[0][:2])
     finally:

@@ -134,6 +134,18 @@ def test_what_the_encoding_of_the_terminal_lacks_is_a_question_mark() -> None:
     assert (failed.returncode, "kubeconfig /??: " in failed.stderr) == (3, True)
 
 
+def test_an_argument_that_is_no_text_is_one_line() -> None:
+    asked = ("why", "\udcff", "--kubeconfig", "/none", "--nats", "\udcfe://x")
+    failed = in_shell("", *asked)
+    assert (failed.returncode, failed.stderr.count("\n")) == (3, 1), failed.stderr
+
+
+def test_a_nats_server_that_is_away_is_told_without_numbers() -> None:
+    failed = in_shell("", "events", "--nats", "nats://127.0.0.1:1", "--nkey-seed-file", "")
+    assert failed.returncode == 3
+    assert "within 3 s: connection refused: nothing listens there; check the" in failed.stderr
+
+
 @pytest.mark.parametrize("plugin", ["false", "no-such-plugin"])
 def test_a_plugin_that_fails_is_one_line(plugin: str, tmp_path: Path) -> None:
     config = tmp_path / "config"

@@ -280,10 +280,18 @@ async def test_each_failure_is_one_line(world: World, columns: str) -> None:
             ExitCode.WRONG_ARGUMENTS,
             "'soon' is no time",
         ),
+        ("events", "--since", "0001-01-01"): (ExitCode.WRONG_ARGUMENTS, "'0001-01-01' is no time"),
+        ("plan", "--max-parallel", "9" * 26): (ExitCode.WRONG_ARGUMENTS, "is not in the range"),
         ("status", "--kubeconfig", "/none"): (ExitCode.NOT_REACHABLE, "there is no such file"),
         ("status", "--cluster", "*"): (ExitCode.WRONG_ARGUMENTS, "--cluster: '*' cannot be"),
         ("status", "--cluster", ""): (ExitCode.WRONG_ARGUMENTS, "--cluster: '' cannot be"),
         ("gpus", "--cluster", "a.>"): (ExitCode.WRONG_ARGUMENTS, "--cluster: 'a.>' cannot be"),
+        ("why", "x" * 5000): (ExitCode.NOT_FOUND, f"there is no Node '{'x' * 198}…"),
+        ("upgrade", "release", ""): (ExitCode.NOT_FOUND, "sluice: '' is not halted; halted: none"),
+        ("upgrade", "release", "1", "--failures", "x"): (
+            ExitCode.WRONG_ARGUMENTS,
+            "'x' is not a whole number; `sluice upgrade release -h`",
+        ),
         ("why", "n", "--namespace", "../x"): (ExitCode.WRONG_ARGUMENTS, "--namespace: '../x'"),
     }
     for arguments, (code, text) in cases.items():

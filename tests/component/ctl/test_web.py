@@ -381,6 +381,14 @@ async def test_what_keeps_the_verb_from_serving_is_one_line(world: World) -> Non
         assert taken.code == ExitCode.NOT_REACHABLE
         assert taken.err.startswith(f"sluice: cannot listen on 127.0.0.1:{port}: ")
         assert taken.err.count("\n") == 1
+    for host, code in (
+        ("", ExitCode.WRONG_ARGUMENTS),
+        ("x" * 300, ExitCode.NOT_REACHABLE),
+        ("../x", ExitCode.NOT_REACHABLE),
+    ):
+        none = await world.run("web", "--port", "0", "--host", host)
+        assert (none.code, none.out, none.err.count("\n")) == (code, "", 1), none.err
+        assert "--host" in none.err
     await world.server.stop()
     away = await world.run("web", "--port", "0", KUBECONFIG="/nowhere")
     assert away.code == ExitCode.NOT_REACHABLE

@@ -127,6 +127,7 @@ async def test_the_first_source_wins(tmp_path: Path) -> None:
         environ(KUBECONFIG=str(tmp_path / "none"))
     )
     assert await url(environ(KUBECONFIG=f"{tmp_path / 'none'}:{listed}")) == "http://listed"
+    assert await url(environ(KUBECONFIG=":")) == "http://home"
     assert await url(environ(KUBECONFIG=str(listed)), kubeconfig=given) == "http://given"
     assert "Service token file does not exist" in await refusal_of(pod, service_account=account)
 

@@ -55,6 +55,7 @@ def test_addresses_with_tls(credentials: Credentials) -> None:
         ("tls://a:99999", NONE, "is not the address of a NATS server"),
         ("tls://[a", NONE, "is not the address of a NATS server"),
         ("tls://a,", NONE, "is not the address of a NATS server"),
+        ("nats://a b", NONE, "is not the address of a NATS server"),
         ("", NONE, "is not the address of a NATS server"),
     ],
 )

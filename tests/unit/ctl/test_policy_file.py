@@ -128,12 +128,21 @@ def test_json_is_read_with_tabs_too() -> None:
     assert parse_policy_file("-", text.encode()).policies[0].name == "cluster-policy"
 
 
+_BOMB = b"\n".join(
+    [b"a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    + [b"a%d: &a%d [%s]" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 10)) for n in range(1, 12)]
+)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
         (b"a: [1", "line 1, column 6: it is not YAML"),
         (b"a: \xff", "it is not YAML"),
-        (b"a: &a {b: *a}", "it cannot be written as JSON"),
+        (b"a: &a {b: *a}", "it is nested too deeply, or contains itself"),
+        (b"[" * 100_000, "it is nested too deeply"),
+        (_BOMB, "its aliases make more than 1000000 values of it"),
+        (b"? [a]\n: b", "it is not YAML"),
         (b"", "it has neither ClusterPolicy (nvidia.com/v1) nor NVIDIADriver"),
         (b"- 1", "document 1 is not an object"),
         (b"kind: List\nitems: [1]", "document 1: items[0] is not an object"),

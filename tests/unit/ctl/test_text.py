@@ -5,6 +5,7 @@ import pytest
 
 from libs.ctl.text import (
     clock_time,
+    cut_words,
     duration,
     moment,
     name_versions,
@@ -42,14 +43,23 @@ def test_durations_are_read(text: str, expected: float) -> None:
     assert parse_duration(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "soon", "5", "2h later", "h", "-2h"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "5", "2h later", "h", "-2h", "\u0663h", f"{'9' * 400}d", "36501d"]
+)
 def test_other_texts_are_no_durations(text: str) -> None:
     assert parse_duration(text) is None
+
+
+def test_a_word_that_nobody_reads_to_its_end_is_cut() -> None:
+    kept = f"{'a' * 200} {'/b' * 90}"
+    assert cut_words(kept) == kept
+    assert cut_words(f"no {'a' * 5000}, but b") == f"no {'a' * 199}… but b"
 
 
 def test_times_are_iso_8601() -> None:
     assert parse_time("2027-01-15T08:00:00+00:00") == 1_800_000_000.0
     assert parse_time("tomorrow") is None
+    assert parse_time("0001-01-01") is None
     assert clock_time(1_800_000_000.0) == "2027-01-15 08:00:00"
 
 

@@ -1,8 +1,10 @@
 """Descriptions of errors in one line, and where they were raised."""
 
+import socket
+
 import pytest
 
-from libs.runtime.fatal import Fatal, describe_error, fatal, raised_at
+from libs.runtime.fatal import Fatal, describe_connect_error, describe_error, fatal, raised_at
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,25 @@ from libs.runtime.fatal import Fatal, describe_error, fatal, raised_at
 )
 def test_an_error_is_described_in_one_line(error: BaseException, line: str):
     assert describe_error(error) == line
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed"), "connection refused: nothing listens"),
+        (socket.gaierror(-2, "Name or service not known"), "the host name cannot be resolved"),
+        (OSError(113, "Connect call failed"), "no route to host"),
+        (
+            OSError(
+                "Multiple exceptions: [Errno 111] a ('::1', 1), [Errno 111] a ('127.0.0.1', 1)"
+            ),
+            "connection refused: nothing listens",
+        ),
+        (OSError("Multiple exceptions: [Errno 111] a, [Errno 113] b"), "Multiple exceptions"),
+    ],
+)
+def test_why_nothing_could_be_connected_to_is_told_without_numbers(error: OSError, line: str):
+    assert describe_connect_error(error).startswith(line)
 
 
 def test_a_fatal_keeps_its_cause_and_where_that_was_raised():
