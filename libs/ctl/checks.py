@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.queries import StatusAnswer
-from libs.contracts.rollout import Brake, RolloutPhase, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import duration, some
 from libs.kube import views
@@ -112,7 +112,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     to_follow: int = 0
     failed: int = 0
     is_held: bool = False
-    """A rollout with nodes that wait or are in flight is halted, or people braked it."""
+    """A rollout with nodes that wait or are in flight is halted or braked, or none may start."""
 
     @property
     def is_under_way(self) -> bool:
@@ -351,8 +351,7 @@ def upgrade_of(rollouts: Iterable[tuple[RolloutSpec, RolloutStatus]]) -> Upgrade
         to_follow=sum(to_follow for _, _, to_follow in listed),
         failed=sum(status.counts.failed for _, status, _ in listed),
         is_held=any(
-            (to_follow or status.in_flight)
-            and (status.phase is RolloutPhase.HALTED or spec.brake is not Brake.NONE)
+            (to_follow or status.in_flight) and (status.because or spec.brake is not Brake.NONE)
             for spec, status, to_follow in listed
         ),
     )

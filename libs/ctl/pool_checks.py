@@ -26,7 +26,8 @@ def pool_checks(
     found: list[Check] = []
     for rollout in sorted(rollouts, key=lambda each: natural_order(each.metadata.name)):
         of_pool = [row for row in rows if row.pool == rollout.metadata.name]
-        problems = [*_failures(rollout, of_pool), *_brake(rollout, of_pool, now)]
+        stopped = _brake(rollout, of_pool, now) or _stop(rollout, of_pool)
+        problems = [*_failures(rollout, of_pool), *stopped]
         found += problems or [ok(_about(rollout), _progress(rollout))]
     found += [
         warning(row.name, holding(row.held), _return(row.held.node, is_claim=row.held.waits))
@@ -67,14 +68,24 @@ def _cause(row: NodeRow) -> str:
     return f"{row.name} ({cause})" if cause else row.name
 
 
-def _brake(rollout: Rollout, rows: Sequence[NodeRow], now: float) -> Iterator[Check]:
+def _brake(rollout: Rollout, rows: Sequence[NodeRow], now: float) -> list[Check]:
     brake, pool = rollout.spec.brake, rollout.metadata.name
     if brake is Brake.NONE:
-        return
+        return []
     means = _means(rollout, [row for row in rows if row.in_flight])
     who = _signed(brake_author(rollout.metadata), now)
     found = f"{_BRAKED.get(brake, brake.value)}{who}; {means}"
-    yield warning(_about(rollout), found, f"`sluice upgrade resume {pool}`")
+    return [warning(_about(rollout), found, f"`sluice upgrade resume {pool}`")]
+
+
+def _stop(rollout: Rollout, rows: Sequence[NodeRow]) -> list[Check]:
+    """Return why no node starts, where it is neither a brake nor a halt."""
+    status = rollout.status
+    if not status.because or status.phase in (*IDLE_PHASES, RolloutPhase.HALTED):
+        return []
+    waiting = [row.name for row in rows if row.state == UpgradeState.UPGRADE_REQUIRED]
+    remedy = f"`sluice why {waiting[0]}` says who can end it" if waiting else "`sluice status`"
+    return [warning(_about(rollout), f"no node starts: {status.because}", remedy)]
 
 
 def _signed(author: Author | None, now: float) -> str:

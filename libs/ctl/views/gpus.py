@@ -1,5 +1,6 @@
 """GPUs, for people. Pure."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -30,14 +31,19 @@ def gpus_view(
     if not gpus:
         return line("Kubernetes shows no GPU: no discovery agent has reported one.")
     shown = gpus if every or wide else _to_look_at(gpus)
-    sick = [
-        fact(f"{gpu.node} GPU {gpu.index} {gpu.health}", _why(gpu))
-        for gpu in gpus
-        if gpu.because and not _lacks_driver(gpu)
-    ]
+    sick = [fact(about, text) for about, text in _sick(gpus)]
     lacking = [fact(about, text) for about, text in _without_driver(gpus)]
     rows = listing(_COLUMNS, map(_row, shown), width=width, wide=wide)
     return Group(line(_summary(gpus)), rows, *sick, *lacking)
+
+
+def _sick(gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong, once for all GPUs of a node for which it is the same."""
+    told = [gpu for gpu in gpus if gpu.because and not _lacks_driver(gpu)]
+    for (node, health, why), found in groupby(
+        told, key=lambda gpu: (gpu.node, gpu.health, _why(gpu))
+    ):
+        yield f"{node} GPU {', '.join(f'{gpu.index}' for gpu in found)} {health}", why
 
 
 def _why(gpu: Gpu) -> str:
@@ -72,8 +78,11 @@ def _summary(gpus: Sequence[Gpu]) -> str:
     if not _is_judged(gpus):
         return f"{count}; no telemetry agent has reported on their health"
     without = sum(map(_lacks_driver, gpus))
-    rest = f", {without} without a driver" if without else ""
-    return f"{count}, {sum(gpu.health == HealthState.OK for gpu in gpus)} healthy{rest}"
+    states = Counter(gpu.health for gpu in gpus if not _lacks_driver(gpu))
+    parts = [f"{states.pop(HealthState.OK, 0)} healthy"]
+    parts += [f"{number} {state}" for state, number in sorted(states.items())]
+    parts += [f"{without} without a driver"] if without else []
+    return ", ".join([count, *parts])
 
 
 def _row(gpu: Gpu) -> tuple[str, ...]:

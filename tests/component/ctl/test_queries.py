@@ -20,6 +20,8 @@ from libs.contracts.events import (
     RolloutEvent,
     StepEvent,
 )
+from libs.contracts.message import encode
+from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.queries import (
     PlanAnswer,
     PlanLimits,
@@ -209,12 +211,31 @@ async def add_gpu(world: World, name: str, node: str, index: int, **health: Any)
     )
 
 
+async def test_the_gpus_of_a_node_whose_driver_was_unloaded_are_not_healthy(world: World) -> None:
+    await add_gpu(world, "gpu-a", "node-5", 0, state="ok")
+    uid = await world.add_node("node-5", state="upgrade-failed")
+    record = NodeRecord(
+        node_uid=uid,
+        epoch=1,
+        token=1,
+        state="upgrade-failed",
+        started=True,
+        cause="driver-start: the driver container restarted 3 times",
+    )
+    await world.annotate("node-5", **{RECORD_ANNOTATION: encode(record).decode()})
+    ended = await world.run("gpus")
+    assert ended.out.startswith("1 GPU on 1 node, 0 healthy, 1 without a driver\n")
+    assert "sluice why node-5" in ended.out
+    (gpu,) = (await world.run("gpus", "-o", "json")).json
+    assert (gpu["health"], gpu["driver_state"]) == ("unknown", "none")
+
+
 async def test_gpus_are_listed_by_node_and_index_with_what_is_wrong(world: World) -> None:
     await add_gpu(world, "gpu-b", "node-2", 0, state="ok")
     await add_gpu(world, "gpu-c", "node-1", 1, state="failed", message="Xid 79", remedy="reboot")
     await add_gpu(world, "gpu-a", "node-1", 0, state="ok")
     ended = await world.run("gpus")
-    assert ended.out.startswith("3 GPUs on 2 nodes, 2 healthy\n")
+    assert ended.out.startswith("3 GPUs on 2 nodes, 2 healthy, 1 failed\n")
     assert [line.split()[:2] for line in ended.out.splitlines()[2:3]] == [["node-1", "1"]]
     wide = await world.run("gpus", "-o", "wide")
     assert [line.split()[:2] for line in wide.out.splitlines()[2:5]] == [

@@ -204,7 +204,9 @@ def test_drivers_of_nodes_in_flight_are_expected_to_be_away_and_agents_are_not()
 def test_the_upgrade_is_that_of_all_pools() -> None:
     flight = {"u": InFlight(node="n", token=1, target="t", since=NOW)}
     going = RolloutStatus(in_flight=flight, counts=Counts(total=3, waiting=3))
-    halted = RolloutStatus(phase=RolloutPhase.HALTED, counts=Counts(total=2, failed=1))
+    halted = RolloutStatus(
+        phase=RolloutPhase.HALTED, because="by Sluice", counts=Counts(total=2, failed=1)
+    )
     free, braked = RolloutSpec(), RolloutSpec(brake=Brake.PAUSE)
     assert upgrade_of([(free, going)]) == Upgrade(in_flight=1, to_follow=2)
     both = Upgrade(in_flight=1, to_follow=3, failed=1, is_held=True)

@@ -131,6 +131,19 @@ def test_a_paused_pool_names_the_nodes_that_still_finish() -> None:
     )
 
 
+def test_a_pool_in_which_nothing_starts_for_another_reason_says_which() -> None:
+    off = rollout(status=replace(GOING, because="autoUpgrade is off in the policy"))
+    (found,) = checks(node("node-2", "upgrade-required"), of=off)
+    assert (found.verdict, found.found, found.remedy) == (
+        Verdict.WARNING,
+        "no node starts: autoUpgrade is off in the policy",
+        "`sluice why node-2` says who can end it",
+    )
+    complete = replace(GOING, phase=RolloutPhase.COMPLETE, because="left out: 1 skipped")
+    (found,) = checks(of=rollout(status=complete))
+    assert found.verdict is Verdict.OK
+
+
 def test_a_halt_is_a_fault_with_the_failed_nodes_and_the_command_that_ends_it() -> None:
     halted = replace(GOING, phase=RolloutPhase.HALTED, targets={"new": FAILED})
     broken = node("node-2", "upgrade-failed", cause="driver-start: it exited")

@@ -465,12 +465,16 @@ def test_gpus_are_counted_and_the_sick_are_rows_with_a_reason() -> None:
     gpus = [gpu(0, "ok"), gpu(1, "failed", "Xid 79", "reboot the node"), gpu(2, "unknown")]
     assert text(gpus_view(gpus, width=80), 80) == (
         """\
-3 GPUs on 1 node, 1 healthy
+3 GPUs on 1 node, 1 healthy, 1 failed, 1 unknown
 NODE    GPU  PRODUCT      MEMORY  HEALTH
 node-1    1  NVIDIA H100  80 GiB  failed
 node-1    2  NVIDIA H100  80 GiB  unknown
   node-1 GPU 1 failed: Xid 79 (reboot the node)"""
     )
+    same = [gpu(0, "failed", "Xid 79"), gpu(1, "failed", "Xid 79"), gpu(2, "failed", "ECC")]
+    *_, first, second = text(gpus_view(same, width=80), 80).splitlines()
+    assert first == "  node-1 GPU 0, 1 failed: Xid 79"
+    assert second == "  node-1 GPU 2 failed: ECC"
     for all_rows in (gpus_view(gpus, width=80, every=True), gpus_view(gpus, width=200, wide=True)):
         assert "\nnode-1    0  NVIDIA H100  80 GiB  ok" in text(all_rows, 200)
 
@@ -486,7 +490,7 @@ def test_gpus_without_a_driver_are_not_counted_as_healthy_and_their_node_is_name
     gpus = [gpu(0, "ok"), gpu(1, "failed", "Xid 79"), off, replace(off, index=1)]
     assert text(gpus_view(gpus, width=80), 80) == (
         """\
-4 GPUs on 2 nodes, 1 healthy, 2 without a driver
+4 GPUs on 2 nodes, 1 healthy, 1 failed, 2 without a driver
 NODE    GPU  PRODUCT      MEMORY  HEALTH
 node-1    1  NVIDIA H100  80 GiB  failed
   node-1 GPU 1 failed: Xid 79
