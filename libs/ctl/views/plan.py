@@ -49,7 +49,7 @@ def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableTy
     parts: list[RenderableType] = [heading(f"{plan_title(view)}: {how_long}")]
     if costs:
         parts.append(indented("; ".join(f"{name}: {text}" for name, text in costs)))
-    parts += starmap(fact, stop_facts(view))
+    parts += (indented(_stop_line(*stop)) for stop in stop_facts(view))
     parts += starmap(fact, file_facts(view.file, most=most))
     if timeline.rows:
         parts += picture(timeline, width=width)
@@ -79,14 +79,21 @@ def summary(view: PlanView, *, wide: bool = True) -> Iterator[tuple[str, str]]:
     if view.finish_by is not None and not all(map(is_left_out, view.plan.nodes)):
         needed = view.plan.needed_max_unavailable
         text = "none is enough" if needed is None else f"maxUnavailable {needed}"
-        yield f"smallest limit to end by {clock_time(view.finish_by)} UTC", text
+        now = " if it goes on now" if view.plan.stops else ""
+        yield f"smallest limit to end by {clock_time(view.finish_by)} UTC{now}", text
 
 
 def stop_facts(view: PlanView) -> Iterator[tuple[str, str]]:
     """Yield each state in which no node starts now: who stopped the pool, why, and what ends it."""
     for stop in view.plan.stops:
+        if stop.kind is PlanStopKind.POLICY_DELETED:  # that is all there is to say
+            continue
         because = f"{stop.because}; " if stop.because else ""
         yield stop_words(stop)[0], f"{because}{_ending(stop, view)}"
+
+
+def _stop_line(state: str, text: str) -> str:
+    return f"{state} {text}" if text.startswith("by ") else f"{state}: {text}"
 
 
 def _ending(stop: PlanStop, view: PlanView) -> str:
@@ -99,8 +106,6 @@ def _ending(stop: PlanStop, view: PlanView) -> str:
             return f"`sluice upgrade resume {pool}` ends it"
         case PlanStopKind.AUTO_UPGRADE_OFF:
             return "a node keeps its driver until somebody deletes its driver pod"
-        case PlanStopKind.POLICY_DELETED:
-            return "the nodes keep the driver that they have until the policy is created again"
         case _:
             return "times count from its end"
 
@@ -239,8 +244,9 @@ def obstacles(view: PlanView, *, most: int) -> Iterator[tuple[str, str]]:
     for node in nodes:
         for budget in node.blocked_by:
             blocked.setdefault(budget, []).append(node.node)
-        if node.start_p50 is None and node.wait is not None:
-            still.setdefault(_reason(node.wait, view), []).append(node)
+        wait = node.wait
+        if node.start_p50 is None and wait is not None and wait.code is not WaitCode.POLICY_GONE:
+            still.setdefault(_reason(wait), []).append(node)
     for budget, names in sorted(blocked.items()):
         yield f"disruption budget {budget} blocks", _some(names, most)
     displaced = "that fit on no other node now"
@@ -250,31 +256,37 @@ def obstacles(view: PlanView, *, most: int) -> Iterator[tuple[str, str]]:
         names = [node.node for node in stopped]
         out = "is left out" if len(names) == 1 else "are left out"
         verb = out if is_left_out(stopped[0]) else "would not start"
-        yield f"{_some(names, most)} {verb}", reason
+        ended = _command(stopped, view)
+        yield f"{_some(names, most)} {verb}", f"{reason}; {ended}" if ended else reason
 
 
-def _reason(wait: WaitReason, view: PlanView) -> str:
-    """Return why a node does not start, and who can change that, or by which command.
+def _reason(wait: WaitReason) -> str:
+    """Return why a node does not start, and who can change that unless a command does.
 
     The code is left out where the words say as much.
     """
     is_said = wait.code in OF_POOLS or wait.code is WaitCode.SKIPPED
-    if (ended := _command(wait.code, view)) and wait.who == RESOLVED_BY[wait.code]:
-        return f"{wait.detail}; {ended}"
+    if _has_command(wait):
+        return wait.detail
     who = resolver_if_it_lasts(wait.who) or wait.who.removeprefix(f"{NO_ACTION_NEEDED}; ")
     ended = f"; can be ended by {who}" if who not in ("", NO_ACTION_NEEDED) else ""
     return f"{wait.detail if is_said else f'{wait.code.value}: {wait.detail}'}{ended}"
 
 
-def _command(code: WaitCode, view: PlanView) -> str:
-    """Return the command that would end such a wait; empty: none would."""
-    if code is WaitCode.HALTED:
+def _has_command(wait: WaitReason) -> bool:
+    is_usual = wait.who == RESOLVED_BY.get(wait.code)
+    return is_usual and wait.code in (WaitCode.HALTED, WaitCode.FAILED)
+
+
+def _command(stopped: Sequence[PlannedNode], view: PlanView) -> str:
+    """Return the command that would end the wait of these nodes; empty: none would."""
+    wait, name = stopped[0].wait, stopped[0].node if len(stopped) == 1 else "NODE"
+    if wait is None or not _has_command(wait):
+        return ""
+    if wait.code is WaitCode.HALTED:
         release = f"sluice upgrade release {view.version} --pool {view.plan.pool}"
         return f"then `{release}` accepts it, or another driver is set"
-    if code is WaitCode.FAILED:
-        retry = "sluice upgrade retry NODE"
-        return f"`{retry}` tries again, or another driver is set"
-    return ""
+    return f"`sluice upgrade retry {name}` tries again, or another driver is set"
 
 
 def _of_pods(
