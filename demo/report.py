@@ -15,7 +15,8 @@ from demo.observed import Observed
 from libs.contracts.events import Event, GrantEvent, StepEvent, WaitEvent
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import UpgradeState
-from libs.ctl.comparison import Comparison, RolloutHistory
+from libs.ctl.comparison import Comparison
+from libs.ctl.rollout_history import RolloutHistory
 from libs.ctl.text import duration
 from libs.ctl.views.comparison import comparison_view, unplanned
 

@@ -54,7 +54,7 @@ def takes(plan: PlanAnswer) -> str:
     goes on.
     """
     if any(stop.kind is PlanStopKind.POLICY_DELETED for stop in plan.stops):
-        return "nothing starts, as the policy was deleted"
+        return "nothing starts, as the policy was deleted; nodes keep the driver that they have"
     nodes = [node for node in plan.nodes if not is_left_out(node)]
     if not nodes:
         return "nothing to do"

@@ -8,9 +8,10 @@ import msgspec
 
 from libs.ctl.collect.plan import only_pool
 from libs.ctl.collect.versions import known_versions
-from libs.ctl.comparison import Comparison, RolloutHistory
+from libs.ctl.comparison import Comparison
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
+from libs.ctl.rollout_history import RolloutHistory
 from libs.ctl.text import version_name
 
 

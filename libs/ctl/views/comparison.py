@@ -12,8 +12,8 @@ from libs.ctl.comparison import ComparedNode, Comparison
 from libs.ctl.text import clock_time, duration, plural, some
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading
-from libs.ctl.views.plan import gpu_hours, limits_text
 from libs.ctl.views.plan_html import page, pairs, table
+from libs.ctl.views.plan_summary import gpu_hours, limits_text
 from libs.ctl.views.plan_svg import timeline_svg
 from libs.ctl.views.timeline import Row, Span, Timeline
 from libs.rollout.plan_time import PlanTime, brief

@@ -10,7 +10,8 @@ from libs.contracts.queries import PlannedNode
 from libs.ctl.answers import PlanView
 from libs.ctl.text import clock_time, duration
 from libs.ctl.views.markup import marked
-from libs.ctl.views.plan import file_facts, obstacles, plan_title, stop_facts, summary
+from libs.ctl.views.plan import file_facts, obstacles, plan_title
+from libs.ctl.views.plan_summary import stop_facts, summary
 from libs.ctl.views.plan_svg import timeline_svg
 from libs.ctl.views.timeline import Timeline, ordered, plan_timeline
 

@@ -6,7 +6,7 @@ from demo.fleet import SERVING, make_fleet
 from demo.world import demo_world
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import PlanAnswer, PlanQuery
-from libs.ctl.comparison import RolloutHistory
+from libs.ctl.rollout_history import RolloutHistory
 from libs.testing.bus.queries import send_query
 from tests.component.campaign.admin import NEW, OLD, POOL
 from tests.component.campaign.world import CampaignWorld, run_world

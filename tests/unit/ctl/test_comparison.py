@@ -22,7 +22,8 @@ from libs.contracts.events import (
 from libs.contracts.identities import Writer
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanLimits
-from libs.ctl.comparison import Comparison, RolloutHistory
+from libs.ctl.comparison import Comparison
+from libs.ctl.rollout_history import RolloutHistory
 from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
 from tests.unit.ctl.test_plan_html import HOSTILE, Elements, rectangles
 

@@ -120,7 +120,7 @@ def stopped(name: str, code: WaitCode, detail: str, who: str = "") -> PlannedNod
         (
             WaitCode.FAILED,
             RESOLVED_BY[WaitCode.FAILED],
-            "so; `sluice upgrade retry NODE` tries again, or another driver is set",
+            "so; `sluice upgrade retry n` tries again, or another driver is set",
         ),
     ],
 )
@@ -174,14 +174,15 @@ def test_a_stopped_rollout_has_no_end_and_what_ends_the_stop_is_told() -> None:
     lines = shown(paused)
     assert lines[0] == "gpus to 1: paused: no end until a resume, then 40 s (p50), 1 min (p95)"
     assert "first start: 20 s later;" in lines[1]
-    assert lines[2] == "  paused: by jane: so; `sluice upgrade resume gpus` ends it"
+    assert lines[2] == "  paused by jane: so; `sluice upgrade resume gpus` ends it"
     assert "┬resume " in lines[4]
     lines = shown(halted, paused)
     assert lines[0].startswith("gpus to 1: halted and paused: no end until a release and a resume,")
     release = "`sluice upgrade release 1 --failures 2 --pool gpus` ends it"
-    assert lines[2] == f"  halted: by Sluice, as so; {release}"
+    assert lines[2] == f"  halted by Sluice, as so; {release}"
     assert "┬then " in lines[5]
     lines = shown(PlanStop(kind=PlanStopKind.AUTO_UPGRADE_OFF))
+    assert lines[2].startswith("  autoUpgrade is off: a node keeps its driver until")
     assert lines[0].startswith("gpus to 1: autoUpgrade is off: no end until autoUpgrade is on, the")
     lines = shown(PlanStop(kind=PlanStopKind("newer")))
     assert lines[0].startswith("gpus to 1: newer: no end until that ends, then 40 s (p50)")
@@ -189,9 +190,11 @@ def test_a_stopped_rollout_has_no_end_and_what_ends_the_stop_is_told() -> None:
 
 def test_without_its_policy_nothing_starts_even_if_there_is_nothing_to_do() -> None:
     gone = view_of(stops=(PlanStop(kind=PlanStopKind.POLICY_DELETED),))
-    (head, why) = text(plan_view(gone, width=160), 160).splitlines()
-    assert head == "gpus to 1: nothing starts, as the policy was deleted"
-    assert why.startswith("  policy deleted: the nodes keep the driver that they have until")
+    node = stopped("n", WaitCode.POLICY_GONE, "the policy was deleted", "the author")
+    for view in (gone, replace(gone, plan=replace(gone.plan, nodes=(node,)))):
+        (line,) = text(plan_view(view, width=160), 160).splitlines()
+        told = "nothing starts, as the policy was deleted; nodes keep the driver that they have"
+        assert line == f"gpus to 1: {told}"
 
 
 @pytest.mark.parametrize(
