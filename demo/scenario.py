@@ -263,7 +263,7 @@ def _was_changed(pool: FleetPool, *, from_version: str) -> Condition:
 
 
 def _is_upgraded(training: FleetPool, *, with_nodes_of: str) -> Condition:
-    """Whether a pool is done, also where a workload runs: a viewer may keep its node out for now."""
+    """Whether a pool is done, also where a workload runs: a viewer may keep that out for now."""
 
     def is_upgraded(seen: Observed) -> bool:
         found = seen.pools[training.name]
