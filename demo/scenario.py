@@ -176,7 +176,7 @@ def _held_up(training: FleetPool, *, has_budget: bool) -> Iterator[Cue]:
         after=("good driver",),
         when=lambda seen: seen.waits_for(WaitCode.JOBS, TOLD_JOB),
         pause=_LOOK_SECONDS,
-        moot=_is_upgraded(training),
+        moot=_is_upgraded(training, with_nodes_of=TOLD_JOB),
         do=(FinishJob(TOLD_JOB),),
     )
     if has_budget:
@@ -186,7 +186,7 @@ def _held_up(training: FleetPool, *, has_budget: bool) -> Iterator[Cue]:
             after=("good driver",),
             when=lambda seen: seen.waits_for(WaitCode.PDB, CHAT),
             pause=_LOOK_SECONDS,
-            moot=_is_upgraded(training),
+            moot=_is_upgraded(training, with_nodes_of=CHAT),
             do=(Scale(CHAT, 2),),
         )
 
@@ -262,10 +262,14 @@ def _was_changed(pool: FleetPool, *, from_version: str) -> Condition:
     return lambda seen: seen.pools[pool.name].wanted != from_version
 
 
-def _is_upgraded(pool: FleetPool) -> Condition:
+def _is_upgraded(training: FleetPool, *, with_nodes_of: str) -> Condition:
+    """Whether a pool is done, also where a workload runs: a viewer may keep that out for now."""
+
     def is_upgraded(seen: Observed) -> bool:
-        found = seen.pools[pool.name]
-        return found.is_complete and found.wanted != OLD
+        found = seen.pools[training.name]
+        nodes = [seen.nodes[name] for name in seen.nodes_of(with_nodes_of) if name in seen.nodes]
+        is_done = all(node.state == UpgradeState.UPGRADE_DONE for node in nodes)
+        return found.is_complete and found.wanted != OLD and is_done
 
     return is_upgraded
 

@@ -117,12 +117,14 @@ def may_be_pulled(node: Node, pods: Iterable[Pod]) -> str:
         cordon = "" if node.spec.unschedulable else f"; `kubectl cordon {name}` keeps it so"
         return f"You may pull it: no pods run on it, except those of DaemonSets{cordon}"
     with_gpus = sum(map(_uses_gpu, running))
-    count = f"{plural(len(running), 'pod')} {'runs' if len(running) == 1 else 'run'} on it"
-    gpus = f", {with_gpus} of them with GPUs" if with_gpus else ""
+    all_use = with_gpus == len(running)
+    count = f"{plural(len(running), 'pod')}{' with GPUs' if all_use else ''}"
+    gpus = f", {with_gpus} of them with GPUs" if with_gpus and not all_use else ""
     names = some(sorted(each.metadata.key for each in running))
     drain = f"`kubectl drain {name} --ignore-daemonsets` evicts"
     them = "it" if len(running) == 1 else "them"
-    return f"Do not pull it yet: {count}{gpus}: {names}; {drain} {them}"
+    run = "runs" if len(running) == 1 else "run"
+    return f"Do not pull it yet: {count} {run} on it{gpus}: {names}; {drain} {them}"
 
 
 def _stays(pod: Pod) -> bool:

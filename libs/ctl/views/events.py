@@ -1,6 +1,8 @@
 """Events as lines. Pure."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Final
 
@@ -22,6 +24,8 @@ _NAMED: Final = 6
 """Up to so many nodes of a line are all named; of more, one less is, and the others are counted."""
 _WAITING: Final = "waiting for "
 """Begins most reasons."""
+_OF_GPU: Final = re.compile(r"GPU (?P<gpu>\S+): (?P<what>.*)")
+"""How events about the health of a GPU begin."""
 _NO_CHANGE: Final = (EventKind.COMMAND, EventKind.FACTS, EventKind.PLAN)
 """Commands and facts of agents, and plans that were asked for, which change nothing."""
 
@@ -38,7 +42,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     event: EventLine
     what: str
-    """Without the name of the node; of a wait that is over, what it was for."""
+    """Without the name of the node or of a GPU; of a wait that is over, what it was for."""
+    gpu: str = ""
+    """The GPU that the event is about."""
     waited: float | None = None
     """How long a wait lasted that is over."""
 
@@ -58,7 +64,7 @@ class Changes:
         if event.kind in _NO_CHANGE:
             return
         if event.kind != EventKind.WAIT:
-            yield Change(event=event, what=_without_node(event))
+            yield _change(event)
             return
         before = self._waits.get(event.node)
         if before is not None and event.message.startswith(f"{event.node}: {STILL_WAITING}"):
@@ -107,26 +113,34 @@ class _JoinedChanges:
 
     def __init__(self, within: float) -> None:
         self._within = within
-        self._lines: list[dict[str, Change]] = []
-        """By node: those that another change may still join, in order."""
+        self._lines: deque[list[Change]] = deque()
+        """Those that another change may still join, in order."""
+        self._nodes: deque[set[str]] = deque()
+        """The nodes of each line."""
 
     def add(self, change: Change) -> Iterator[EventLine]:
         """Take a change over; yield the lines that nothing can join any more."""
         at, node = change.event.at, change.event.node
-        while self._lines and at - _first(self._lines[0]).event.at > self._within:
-            yield _joined(self._lines.pop(0))
-        for line in reversed(self._lines if node else ()):
-            if node in line or "" in line:
+        while self._lines and at - self._lines[0][0].event.at > self._within:
+            self._nodes.popleft()
+            yield _joined(self._lines.popleft())
+        lines = zip(reversed(self._lines), reversed(self._nodes), strict=True)
+        for line, nodes in lines if node else ():
+            is_same = _is_same(line[0], change)
+            if "" in nodes or (node in nodes and not (is_same and change.gpu)):
                 break
-            if _is_same(_first(line), change):
-                line[node] = change
+            if is_same:
+                line.append(change)
+                nodes.add(node)
                 return
-        self._lines.append({node: change})
+        self._lines.append([change])
+        self._nodes.append({node})
 
     def rest(self) -> Iterator[EventLine]:
         """Yield the last lines."""
         yield from map(_joined, self._lines)
         self._lines.clear()
+        self._nodes.clear()
 
 
 class FollowedEvents:
@@ -142,28 +156,35 @@ class FollowedEvents:
         return was_waiting or not _ends_wait(event)
 
 
+def _change(event: EventLine) -> Change:
+    what = event.message.removeprefix(f"{event.node}: ")
+    found = _OF_GPU.fullmatch(what) if event.kind == EventKind.HEALTH else None
+    if found is None:
+        return Change(event=event, what=what)
+    return Change(event=event, what=found["what"], gpu=found["gpu"])
+
+
 def _is_same(change: Change, other: Change) -> bool:
-    return (change.event.writer, change.what, change.waited is None) == (
+    """Whether two changes differ by their nodes, GPUs and durations alone."""
+    return (change.event.writer, change.what, change.waited is None, change.gpu == "") == (
         other.event.writer,
         other.what,
         other.waited is None,
+        other.gpu == "",
     )
 
 
-def _first(line: Mapping[str, Change]) -> Change:
-    return next(iter(line.values()))
-
-
-def _joined(line: Mapping[str, Change]) -> EventLine:
-    """Return the line of a change, or of the same on several nodes."""
-    first = _first(line)
-    waits = [each.waited for each in line.values() if each.waited is not None]
+def _joined(line: Sequence[Change]) -> EventLine:
+    """Return the line of a change, or of the same on several nodes or GPUs."""
+    first = line[0]
+    waits = [each.waited for each in line if each.waited is not None]
     if len(line) == 1 and not waits:
         return first.event
-    names = sorted(line, key=natural_order)
+    names = sorted({each.event.node for each in line}, key=natural_order)
     listed = ", ".join(names) if len(names) <= _NAMED else some(names, _NAMED - 1)
     waited = f"waited {_range(min(waits), max(waits))}" if waits else ""
-    return replace(first.event, node="", message=f"{listed}: {waited}{first.what}")
+    gpus = f"{len(line)} GPUs: " if first.gpu else ""
+    return replace(first.event, node="", message=f"{listed}: {gpus}{waited}{first.what}")
 
 
 def _range(least: float, most: float) -> str:
@@ -171,13 +192,9 @@ def _range(least: float, most: float) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _without_node(event: EventLine) -> str:
-    return event.message.removeprefix(f"{event.node}: ")
-
-
 def _cause(wait: EventLine) -> str:
     """Return what a wait is for, as it follows after `waited`."""
-    reason = _without_node(wait)
+    reason = wait.message.removeprefix(f"{wait.node}: ")
     cause = reason.removeprefix(_WAITING)
     return f"{' for ' if cause != reason else ': '}{cause}"
 

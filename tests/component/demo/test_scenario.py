@@ -160,6 +160,14 @@ def test_scenes_that_did_not_come_are_left_out_once_the_pool_is_upgraded() -> No
     assert {cue.name for cue in turn.moot} == {"job", "budget"}
 
 
+def test_the_job_goes_on_until_its_node_is_returned_that_a_viewer_keeps_out() -> None:
+    upgraded = fleet_of(pool(TRAINING, wanted=NEW), pool(SERVING, wanted=NEW))
+    leased = SeenNode(name="node-1", pool=TRAINING, state="upgrade-required", lease_of_person=True)
+    kept_out = replace(upgraded, nodes={**upgraded.nodes, "node-1": leased})
+    turn = turn_at(kept_out, *TO_BAD, "repair", "release", "retry")
+    assert {cue.name for cue in turn.moot} == {"budget"}
+
+
 def test_the_other_pool_gets_the_driver_once_it_is_proven() -> None:
     training, _ = FLEET.pools
     cues = ("workloads", "plan", "good driver")

@@ -157,9 +157,14 @@ TWO = "Do not pull it yet: 2 pods run on it, 1 of them with GPUs: ml/train-0, ml
         ((), False, f"{EMPTY}; `kubectl cordon node-9` keeps it so"),
         ((), True, EMPTY),
         ((pod("train-0", gpu=True), pod("web")), True, f"{TWO} {DRAIN} them"),
+        (
+            (pod("train-0", gpu=True),),
+            True,
+            f"Do not pull it yet: 1 pod with GPUs runs on it: ml/train-0; {DRAIN} it",
+        ),
         ((pod("web"),), True, f"Do not pull it yet: 1 pod runs on it: ml/web; {DRAIN} it"),
     ],
-    ids=["empty", "empty and cordoned", "two", "one"],
+    ids=["empty", "empty and cordoned", "two", "one with GPUs", "one"],
 )
 def test_a_node_may_be_pulled_once_only_pods_that_a_drain_leaves_run_on_it(
     pods: tuple[Pod, ...], cordoned: bool, said: str

@@ -591,6 +591,19 @@ def test_the_same_of_several_nodes_is_one_line() -> None:
     assert joined(*many) == ["node-1, node-2, node-3, node-4, node-5 and 3 more: upgrade begins"]
 
 
+def test_the_same_of_several_gpus_is_one_line_that_counts_them() -> None:
+    def health(node: str, gpu: int, what: str = "failed: hung") -> tuple[float, str, str, str]:
+        return 0.0, node, "health", f"GPU GPU-{gpu}: {what}"
+
+    assert joined(*(health("node-7", gpu) for gpu in range(8))) == ["node-7: 8 GPUs: failed: hung"]
+    assert joined(*(health(node, 0) for node in ("a", "b"))) == ["a, b: 2 GPUs: failed: hung"]
+    assert joined(health("a", 0), health("a", 0, "no longer failed"), health("a", 0)) == [
+        "GPU GPU-0: failed: hung",
+        "GPU GPU-0: no longer failed",
+        "GPU GPU-0: failed: hung",
+    ]
+
+
 def test_no_line_is_moved_before_another_of_its_node_or_of_a_pool() -> None:
     assert joined(
         (0.0, "a", "step", "begins"),
