@@ -212,8 +212,6 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """All of the pool, with those that need no upgrade; 0: the GPUs of some node are not known."""
     capacity: tuple[CapacityPoint, ...] = ()
     """The unavailable nodes over time, in a simulated run of median duration."""
-    down: CapacityPoint | None = None
-    """What is unavailable when the plan is made; None: nothing is, or it is not told."""
     needed_max_unavailable: Count | None = None
     measured_nodes: Count = 0
     """Nodes of the pool whose last upgrade, or before it the bring-up, was measured: durations are
@@ -229,6 +227,8 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """Those of the plan; None: not told."""
     policy_limits: PlanLimits | None = None
     """Those of the policy when the plan was made."""
+    down: CapacityPoint | None = None
+    """What is unavailable when the plan is made; None: nothing is, or it is not told."""
 
 
 class JournalQuery(Message, frozen=True, kw_only=True):

@@ -113,7 +113,7 @@ def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
     if ended := [node for node in comparison.nodes if node.end is not None]:
         each = duration(comparison.node_seconds / len(ended))
         added = duration(comparison.node_seconds)
-        yield "unavailable", f"each node for {each} from start to end, {added} added up"
+        yield "unavailable", f"a node for {each} from start to end (mean), {added} added up"
     if (lost := comparison.gpu_hours) is not None:
         planned_lost = comparison.planned_gpu_hours
         beside = "" if planned_lost is None else f", planned {gpu_hours(planned_lost)}"

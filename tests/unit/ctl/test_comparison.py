@@ -143,7 +143,7 @@ def test_the_cost_is_the_time_without_nodes_and_the_pods_that_were_evicted() -> 
     found = stream.compared()
     assert (found.evicted, found.node_seconds) == (2, 300.0)
     lines = text(found, 80).splitlines()
-    assert "  unavailable: each node for 2 min 30 s from start to end, 5 min added up" in lines
+    assert "  unavailable: a node for 2 min 30 s from start to end (mean), 5 min added up" in lines
     assert "  pods evicted: 2" in lines
 
 
