@@ -6,7 +6,6 @@ from typing import Final
 
 from libs.contracts.node import DRIVER_LABEL
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.text import printable
 from libs.kube import views
 
 TARGET_ANNOTATION: Final = "sluice.dev/target"
@@ -49,7 +48,7 @@ def check_version(version: str) -> None:
     if not _VERSION.fullmatch(version):
         raise Failure(
             ExitCode.WRONG_ARGUMENTS,
-            f"{printable(version)!r} cannot be a driver version: name one in digits and dots, like"
+            f"{version!r} cannot be a driver version: name one in digits and dots, like"
             " 580.95.05, or a branch, like 580, if the policy uses precompiled drivers",
         )
 
