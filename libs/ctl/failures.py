@@ -53,6 +53,8 @@ def kube_failure(error: "KubeError") -> Failure:
         (errors.Misconfigured, ExitCode.NOT_REACHABLE),
         (errors.Unavailable, ExitCode.NOT_REACHABLE),
         (errors.TooManyRequests, ExitCode.NOT_REACHABLE),
+        (errors.Gone, ExitCode.NOT_REACHABLE),
+        (errors.MalformedResponse, ExitCode.NOT_REACHABLE),
         (errors.Forbidden, ExitCode.NOT_ALLOWED),
         (errors.Unauthorized, ExitCode.NOT_ALLOWED),
         (errors.NotFound, ExitCode.NOT_FOUND),
