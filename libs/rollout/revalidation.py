@@ -84,10 +84,11 @@ def _count_restart(
 
 def _restarting_wait(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
     pod = driver_pod_of(node)
-    trouble = f": {pod.problem}" if pod is not None and pod.problem else ""
+    problem = "" if pod is None else pod.problem("it")
+    times = f"the driver restarted {len(recent)} times within an hour"
     return wait(
         WaitCode.DRIVER_RESTARTING,
-        f"the driver restarted {len(recent)} times within an hour{trouble}",
+        f"{times}: {problem}" if problem else times,
         now,
         sorted(recent)[-RESTARTS] + RESTART_WINDOW,
     )
@@ -120,7 +121,7 @@ def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
     if pod.trouble or due is None:
         return wait(
             WaitCode.DRIVER_START,
-            f"the driver does not start: {pod.problem}",
+            f"the driver does not start: {pod.problem('it')}",
             now,
             who=DRIVER_ADMINISTRATOR,
         )

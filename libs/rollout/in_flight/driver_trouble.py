@@ -22,7 +22,9 @@ def driver_failure(f: InFlightNode) -> str:
         return pod.trouble
     restarts = _restarts(f, pod)
     if restarts >= limits.RESTARTS:
-        return f"the driver container restarted {restarts} times{trouble_text(f)}"
+        return (
+            f"the driver container restarted {restarts} times{_in_brackets(f, pod.problem('it'))}"
+        )
     return ""
 
 
@@ -39,7 +41,10 @@ def restart_text(f: InFlightNode) -> str:
 
 def trouble_text(f: InFlightNode) -> str:
     """Return why the driver does not run, in brackets: what is wrong by name, then the kubelet."""
-    problem = "" if f.new_pod is None else f.new_pod.problem
+    return _in_brackets(f, "" if f.new_pod is None else f.new_pod.problem())
+
+
+def _in_brackets(f: InFlightNode, problem: str) -> str:
     known = "; ".join(filter(None, (describe(f.node.obstacle), problem)))
     return f" ({known})" if known else ""
 

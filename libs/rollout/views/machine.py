@@ -68,10 +68,12 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
         """Identity of this run of the driver, which evidence refers to."""
         return "" if self.started is None else f"{self.uid}/{self.started}"
 
-    @property
-    def problem(self) -> str:
-        """Everything that the kubelet says about why the driver does not run."""
-        ended = f"the driver container {self.last_exit}" if self.last_exit else ""
+    def problem(self, container: str = "the driver container") -> str:
+        """Return all that the kubelet says about why the driver does not run.
+
+        `container` names the driver container: `it` where that has just been named.
+        """
+        ended = f"{container} {self.last_exit}" if self.last_exit else ""
         return "; ".join(filter(None, (self.trouble, ended)))
 
     @property

@@ -19,7 +19,7 @@ RUNS_WITHIN, HALTED_WITHIN = 240.0, 400.0
 LIVES: Final = 20.0
 """Longer than a validation takes."""
 FAILED = UpgradeState.UPGRADE_FAILED
-CRASHED = "the driver container exited with code 137, and its log ends: "
+CRASHED = "it exited with code 137, and its log ends: "
 FORMAT = "insmod: ERROR: could not insert module nvidia.ko: Invalid module format"
 
 

@@ -300,7 +300,7 @@ def test_another_container_of_a_driver_pod_that_fails_says_why() -> None:
     )
     of_driver = _driver_with(state=waiting, lastState=ended)
     assert of_driver.trouble == "CrashLoopBackOff"
-    assert of_driver.problem == (
+    assert of_driver.problem() == (
         "CrashLoopBackOff; the driver container exited with code 1,"
         " and its log ends: no sources of this kernel;"
         " all of it: `kubectl logs -n ml p -c nvidia-driver-ctr --previous`"

@@ -106,14 +106,14 @@ def test_three_restarts_within_an_hour_are_too_many() -> None:
     earlier_restarts = (NOW - 3000, NOW - 2000, NOW - 1000)
     outcome = wait_of(
         step_at_rest(
-            restarted(at=NOW - 1000, known=earlier_restarts, trouble="it crashed"),
+            restarted(at=NOW - 1000, known=earlier_restarts, trouble="Crashed", last_exit="ended"),
             pool(),
             instant(),
         )
     )
     assert (outcome.code, outcome.until) == ("driver-restarting", NOW - 3000 + HOUR)
     assert "restarted 3 times" in outcome.detail
-    assert outcome.detail.endswith(": it crashed")
+    assert outcome.detail.endswith(": Crashed; it ended")
     over = instant(NOW + 601)
     node = restarted(at=NOW - 1000, known=earlier_restarts)
     alive = {name: replace(part, silent_at=NOW + HOUR) for name, part in node.components.items()}

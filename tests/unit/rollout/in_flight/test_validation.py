@@ -458,7 +458,7 @@ def test_a_driver_that_crashes_during_its_validation_is_named_at_once_and_fails_
     hopeless = replace(view, driver_pods=(crashing,))
     assert failing_with(outcome_of(hopeless), hopeless).cause == (
         "driver-start: the driver container restarted 3 times (CrashLoopBackOff: back-off;"
-        f" the driver container {KILLED})"
+        f" it {KILLED})"
     )
 
 
