@@ -105,6 +105,14 @@ class NodeRequest(OpenEnum):
     WITHOUT_PREFLIGHT = "without-preflight"
 
 
+REQUESTED_BY, ADOPTED, LABEL_EDITED_BY = "requested by ", "adopted ", "driver label edited by "
+"""Begin the causes that say why an attempt was started."""
+ITS_LOG, WHOLE_LOG = "its log", "all of it"
+"""Precede the command for a log, at the end of how a container ended."""
+BY_RETRY = "by a retry"
+"""How a wait says that people end it."""
+
+
 class NodeRecord(Message, frozen=True, kw_only=True):
     """The progress of a node. It holds everything that must survive a crash."""
 

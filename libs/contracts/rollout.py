@@ -18,6 +18,11 @@ BRAKE_SET_BY, BRAKE_REASON = "sluice.dev/brake-set-by", "sluice.dev/brake-reason
 """The annotations with the user who wrote the brake by `sluice`, and why."""
 RELEASE_SET_BY, RELEASE_REASON = "sluice.dev/release-set-by", "sluice.dev/release-reason"
 """The same of a release."""
+BY_BRAKE = "by spec.brake of the Rollout"
+BY_BRAKE_OR_POLICY = f"{BY_BRAKE}, or by autoUpgrade of the policy"
+BY_CHECKED_BRAKE = "by setting spec.brake of the Rollout to None"
+BY_RELEASE = "by spec.release of the Rollout"
+"""How a wait says that people end a brake or a halt; the command says by which of its verbs."""
 SHORT_TARGET = 8
 """How many digits of a target are shown to people."""
 

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from libs.contracts.node import (
+    ADOPTED,
+    ITS_LOG,
+    LABEL_EDITED_BY,
     MIG_STATE_LABEL,
+    REQUESTED_BY,
     SKIP_LABEL,
     STATE_LABEL,
+    WHOLE_LOG,
     MigState,
     NodeRecord,
     Operation,
@@ -29,14 +34,12 @@ if TYPE_CHECKING:
     from libs.contracts.events import Event
 
 VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
-_STARTED_BY = ("requested by ", "adopted ", "driver label edited by ")
-"""How causes begin that say why an attempt was started."""
+_STARTED_BY = (REQUESTED_BY, ADOPTED, LABEL_EDITED_BY)
 _NOT_STARTED = "driver-start: the driver container restarted "
 """How the cause of a failure begins that comes once the old driver is unloaded."""
 _LOADED = ("validation: ", "mig: ")
 """How causes begin that come once the new driver is loaded."""
-_LOGS_COMMAND = re.compile("; (all of it|its log): `kubectl logs [^`]*`")
-"""How the cause of a crash ends, in the scheduler's words."""
+_LOGS_COMMAND = re.compile(f"; ({WHOLE_LOG}|{ITS_LOG}): `kubectl logs [^`]*`")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

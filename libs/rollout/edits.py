@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from libs.contracts.node import (
     DRIVER_LABEL,
+    LABEL_EDITED_BY,
     MANAGER,
     STATE_LABEL,
     NodeRecord,
@@ -150,7 +151,7 @@ def _restore_at_rest(
         now,
         f"restore the driver label, edited by {manager}, in {seconds:.0f} s",
         notes=(_driver_label_notice(node, record),),
-        cause=f"driver label edited by {manager}",
+        cause=f"{LABEL_EDITED_BY}{manager}",
         back_off_until=now.at + seconds,
         back_off_seconds=seconds,
     )

@@ -8,6 +8,7 @@ withdrawn.
 from collections.abc import Iterator
 
 from libs.contracts.node import (
+    ADOPTED,
     REQUEST_ANNOTATION,
     NodeRecord,
     NodeRequest,
@@ -165,7 +166,7 @@ def _adopt(node: NodeView, pool: PoolView, now: Instant) -> Step:
         since=now.at,
         boot_id=node.boot_id,
         started=node.state in _STARTED,
-        cause=f"adopted by {manager} in {node.state or 'no state'}",
+        cause=f"{ADOPTED}by {manager} in {node.state or 'no state'}",
     )
     message = f"adopted in {state}; the driver counts as unproven until it is validated"
     return write_step(
@@ -228,7 +229,7 @@ def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | 
         state=UpgradeState.UPGRADE_REQUIRED.value,
         since=now.at,
         boot_id=node.boot_id,
-        cause=f"adopted in {node.state}",
+        cause=f"{ADOPTED}in {node.state}",
         cordon_adopted=cordon_adopted,
     )
     message = f"another operator left the node in {node.state}; Sluice takes it over"

@@ -7,6 +7,7 @@
 from libs.contracts.node import (
     REQUEST_ANNOTATION,
     REQUESTED_ANNOTATION,
+    REQUESTED_BY,
     NodeRecord,
     NodeRequest,
     UpgradeState,
@@ -44,7 +45,7 @@ def retry(
         notes=(request_notice(node, field, UpgradeState.UPGRADE_REQUIRED.value, message),),
         cleared=(REQUESTED_ANNOTATION,) if node.requested else (),
         asked=True,
-        cause=f"requested by {manager}",
+        cause=f"{REQUESTED_BY}{manager}",
         back_off_until=0.0,
         back_off_seconds=0.0,
     )

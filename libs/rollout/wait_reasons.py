@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from libs.contracts.node import WaitCode
+from libs.contracts.node import BY_RETRY, WaitCode
+from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_RELEASE
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 
@@ -15,34 +16,29 @@ DRIVER_AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the driver agent"
 DRIVER_SERVICE_LATE: Final = f"{_IF_IT_LASTS}an administrator of the driver service"
 GATE_BLOCKED: Final = "an administrator of the driver agent, of the driver image or of NATS"
 POD_OWNERS: Final = "the owners of the pods"
+_BY_ANOTHER_DRIVER: Final = "the author of the policy, by another driver"
 FAILED_AND_RELEASED: Final = (
-    "an administrator, by spec.release of the Rollout (the retry follows by itself); the author of"
-    " the policy, by another driver"
+    f"an administrator, {BY_RELEASE} (the retry follows by itself); {_BY_ANOTHER_DRIVER}"
 )
 """Who ends the wait of a node that failed on a target which is halted, and has retries left."""
 FAILED_AND_HALTED: Final = (
-    "an administrator, by spec.release of the Rollout and then by a retry; the author of the"
-    " policy, by another driver"
+    f"an administrator, {BY_RELEASE} and then {BY_RETRY}; {_BY_ANOTHER_DRIVER}"
 )
+"""The same without a retry left."""
 DRIVER_ADMINISTRATOR: Final = "the administrator of the machine or of the driver image"
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.BUDGET: "no action needed; the author of the policy, by raising the limits",
     WaitCode.PROOF: "no action needed; an administrator, if the nodes in progress cannot go on",
-    WaitCode.HALTED: (
-        "an administrator, by spec.release of the Rollout; the author of the policy, by another"
-        " driver"
-    ),
-    WaitCode.PAUSED: (
-        "an administrator, by spec.brake of the Rollout, or by autoUpgrade of the policy"
-    ),
-    WaitCode.FROZEN: "an administrator, by spec.brake of the Rollout",
+    WaitCode.HALTED: f"an administrator, {BY_RELEASE}; {_BY_ANOTHER_DRIVER}",
+    WaitCode.PAUSED: f"an administrator, {BY_BRAKE_OR_POLICY}",
+    WaitCode.FROZEN: f"an administrator, {BY_BRAKE}",
     WaitCode.SKIPPED: "an administrator, by removing the skip label or the cordon",
     WaitCode.GPU_FAILED: (
         "the administrator of the machine, by repairing the GPU; or, if another driver may be the"
         " cure, an administrator, by the annotation nvidia.com/gpu-driver-upgrade-requested=true"
     ),
-    WaitCode.BACK_OFF: "no action needed; the author of the policy, by another driver",
+    WaitCode.BACK_OFF: f"{NO_ACTION_NEEDED}; {_BY_ANOTHER_DRIVER}",
     WaitCode.PREFLIGHT: (
         "an administrator, by removing the cause, or by the request without-preflight"
     ),
@@ -66,7 +62,7 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.VALIDATION: NO_ACTION_NEEDED,
     WaitCode.MIG: "an administrator, by another value of the label nvidia.com/mig.config",
     WaitCode.REBOOT: "the administrator of the machine, by rebooting the node",
-    WaitCode.FAILED: "an administrator, by a retry; the author of the policy, by another driver",
+    WaitCode.FAILED: f"an administrator, {BY_RETRY}; {_BY_ANOTHER_DRIVER}",
     WaitCode.LABEL_EDITED: (
         "the user of the field manager that the details name, by restoring the value; then an"
         " administrator, by a retry"

@@ -1,6 +1,5 @@
 """One node: why it is not done, and what Kubernetes shows of it. Pure."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -10,7 +9,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from libs.contracts.diagnoses import NOTES, describe
+from libs.contracts.node import BY_RETRY
 from libs.contracts.queries import WhyAnswer
+from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_CHECKED_BRAKE, BY_RELEASE
 from libs.ctl.answers import DriverState, NodeAnswer, NodeFact, told_driver
 from libs.ctl.leases import describe as describe_lease
 from libs.ctl.text import clock_time, duration, moment, parse_time
@@ -18,12 +19,7 @@ from libs.ctl.views.layout import cut, fact, heading, line
 from libs.ctl.views.status import node_note, sources_view
 from libs.kube.authors import Author
 
-_FIELD: Final = re.compile(
-    r"by (setting )?spec\.(brake|release) of the Rollout( to None)?"
-    r"(, or by autoUpgrade of the policy)?"
-)
-"""How the scheduler says it that a brake or a halt is ended."""
-_RETRY: Final = "by a retry"
+_BY_FIELD: Final = (BY_BRAKE_OR_POLICY, BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE)
 _NEW_STATE: Final = "Successfully updated node state label to "
 """Begins the Event of a new state, in the words of the GPU Operator."""
 _ABOVE: Final = "(as above)"
@@ -127,11 +123,9 @@ def _people(who: str, command: str) -> str:
     """Return who can end a wait, with the command to paste in place of the field that it writes."""
     if not command:
         return who
-    told, count = _FIELD.subn(lambda _: f"by `{command}`", who)
-    if count:
-        return told
-    if _RETRY in who and "retry" in command:
-        return who.replace(_RETRY, f"by `{command}`", 1)
+    for phrase in (*_BY_FIELD, *((BY_RETRY,) if "retry" in command else ())):
+        if phrase in who:
+            return who.replace(phrase, f"by `{command}`")
     return f"{who}; `{command}`"
 
 

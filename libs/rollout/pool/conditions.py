@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
 from libs.contracts.rollout import (
+    BY_CHECKED_BRAKE,
     Brake,
     ConditionStatus,
     ConditionType,
@@ -74,7 +75,7 @@ def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
             f"Rollout {key} was lost or deleted; it was rebuilt from the Nodes, and is paused until"
             " an administrator has checked it (spec.brake: Pause)"
         )
-        who = "an administrator, by setting spec.brake of the Rollout to None"
+        who = f"an administrator, {BY_CHECKED_BRAKE}"
         return Pause(PauseReason.REBUILT, BlockReason(WaitCode.PAUSED, detail, who))
     if spec_of(pool).brake is Brake.PAUSE:
         return Pause(PauseReason.BRAKE, BlockReason(WaitCode.PAUSED, _brake_detail(pool)))

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from libs.contracts.identities import Writer
-from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
+from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL, ITS_LOG, WHOLE_LOG
 from libs.kube.views import ContainerStatus, Terminated, parse_time
 from libs.policy.findings import printable
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
@@ -156,10 +156,10 @@ def _exit_text(ended: Terminated, logs: str) -> str:
     lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
     log = " / ".join(lines[-_LOG_LINES:])
     if not log:
-        return f"{text}; its log: `{logs}`"
+        return f"{text}; {ITS_LOG}: `{logs}`"
     if len(log) > _MAX_LOG:
         log = f"…{log[1 - _MAX_LOG :]}"
-    return f"{text}, and its log ends: {printable(log, _MAX_LOG)}; all of it: `{logs}`"
+    return f"{text}, and its log ends: {printable(log, _MAX_LOG)}; {WHOLE_LOG}: `{logs}`"
 
 
 def _logs_command(pod: Pod, container: ContainerStatus) -> str:

@@ -11,13 +11,15 @@ import pytest
 from msgspec.structs import asdict, replace
 from rich.style import Style
 
-from libs.contracts.rollout import Counts
+from libs.contracts.node import WaitCode
+from libs.contracts.rollout import BY_CHECKED_BRAKE, Brake, Counts, braked
 from libs.ctl.answers import EventLine, NodeRow, Pool, Source
 from libs.ctl.views.frame.compose import Frame, frame, listed_room
 from libs.ctl.views.frame.nodes import short_who
 from libs.ctl.views.frame.text import Span, bar, cut, cut_middle, fit, fold, pad, text_of, width_of
 from libs.ctl.watch.fleet import GpuUse, Wait, Watched, WatchedNode, kind_of
 from libs.ctl.watch.screen import Layout, Panel, Screen, arrange
+from libs.rollout.wait_reasons import RESOLVED_BY
 
 NOW: Final = 1_800_000_000.0
 FOLDER: Final = Path(__file__).parent / "frames"
@@ -220,11 +222,11 @@ def test_a_row_says_who_without_how(who: str, short: str) -> None:
     [
         (
             "frozen",
-            "Rollout gpus is frozen by alice (spec.brake: Freeze): no storage",
+            braked("gpus", Brake.FREEZE, by="alice", reason="no storage"),
             "frozen by alice: no s…",
             "frozen by alice for 5 s: no storage",
         ),
-        ("paused", "Rollout gpus is paused (spec.brake: Pause)", "paused", "paused for 5 s"),
+        ("paused", braked("gpus", Brake.PAUSE), "paused", "paused for 5 s"),
         ("skipped", "bob has the node", "skipped: bob has", "skipped for 5 s: bob has the node"),
         ("budget", "2 of 2", "budget: 2 of 2", "waits for budget for 5 s: 2 of 2"),
     ],
@@ -243,10 +245,15 @@ def test_a_node_waits_for_what_is_awaited_and_is_what_somebody_made_it(
 @pytest.mark.parametrize(
     ("who", "told"),
     [
-        ("an administrator, by spec.brake of the Rollout", "an administrator, by key r"),
+        (RESOLVED_BY[WaitCode.FROZEN], "an administrator, by key r"),
         (
-            "an administrator, by spec.release of the Rollout; its author, by another driver",
-            "an administrator, by key l; its author, by another driver",
+            RESOLVED_BY[WaitCode.PAUSED],
+            "an administrator, by key r, or by autoUpgrade of the policy",
+        ),
+        (BY_CHECKED_BRAKE, "by key r"),
+        (
+            RESOLVED_BY[WaitCode.HALTED],
+            "an administrator, by key l; the author of the policy, by another driver",
         ),
         ("the owners of the jobs", "the owners of the jobs"),
     ],

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from libs.contracts.commands import CommandKind, Idle, Mig
 from libs.contracts.facts import Gate
 from libs.contracts.node import LeaseOwner, MigState, NodeRecord, Operation, UpgradeState, WaitCode
+from libs.ctl.answers import DriverState, driver_state
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.rollout.decision import Candidate, EvictPods, Step, WriteNode, WriteSlot
@@ -292,6 +293,18 @@ def test_a_reboot_that_completes_nothing_is_a_failure() -> None:
     )
     assert (after.state, after.mig_state) == (S.UPGRADE_DONE, MigState.FAILED)
     assert wait_of(outcome(after)).code is WaitCode.MIG
+
+
+def test_a_division_that_does_not_end_fails_under_a_driver_that_still_runs() -> None:
+    begun, _ = run_until_state(at_rest(SEVEN, MigState.PENDING), S.POD_RESTART_REQUIRED)
+    assert isinstance(begun.record, NodeRecord)
+    assert begun.record.deadline is not None
+    late = begun.record.deadline + 1
+    view = with_beats(begun, late)
+    record = record_in(step_of(outcome(view, granted(pool(NEW), view, target=""), at=late)))
+    assert record.cause == "mig: the driver is not ready"
+    failed = replace(record, state=S.UPGRADE_FAILED)
+    assert (record.started, driver_state(failed)) == (True, DriverState.RUNS)
 
 
 def test_the_proven_driver_comes_back_through_the_gate_after_a_reboot() -> None:

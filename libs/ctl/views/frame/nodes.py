@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.rollout import BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE
 from libs.ctl.answers import told_driver
 from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
@@ -72,10 +73,7 @@ _AWAITED: Final = frozenset(
 """Codes that name what a node waits for; the others say how it is."""
 _BRAKED: Final = re.compile(r"Rollout \S+ is (\w+(?: by .+?)?) \(spec\.brake: \w+\)(?:: (.*))?")
 """How the scheduler says that the brake holds a pool."""
-_BY_KEY: Final = (
-    (re.compile(r"by (setting )?spec\.brake of the Rollout( to None)?"), "by key r"),
-    (re.compile(r"by (setting )?spec\.release of the Rollout"), "by key l"),
-)
+_BY_KEY: Final = {BY_BRAKE: "by key r", BY_CHECKED_BRAKE: "by key r", BY_RELEASE: "by key l"}
 """How the scheduler says it that a brake or a halt is ended, and how it is in this view."""
 _HOW: Final = re.compile("[;,]| that ")
 _ARTICLE: Final = re.compile("^(an?|the) ")
@@ -213,8 +211,8 @@ def _told(wait: Wait) -> tuple[str, ...]:
 
 def _by_key(who: str) -> str:
     """Return who can end a wait, with the key for it in place of the field that it writes."""
-    for field, key in _BY_KEY:
-        who = field.sub(key, who)
+    for field, key in _BY_KEY.items():
+        who = who.replace(field, key)
     return who
 
 

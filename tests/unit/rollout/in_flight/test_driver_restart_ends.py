@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import Operation, WaitCode
+from libs.ctl.answers import DriverState, driver_state
 from libs.rollout.decision import WriteNode
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
@@ -104,24 +105,25 @@ def test_the_agent_failure_becomes_the_cause(code: str, message: str, cause: str
 
 
 @pytest.mark.parametrize(
-    ("pod", "cause"),
+    ("pod", "cause", "shown"),
     [
         (
             driver_pod(NEW, restarts=3, trouble="CrashLoopBackOff"),
-            "restarted 3 times (CrashLoopBackOff)",
+            "driver-start: the driver container restarted 3 times (CrashLoopBackOff)",
+            DriverState.NONE,
         ),
         (
             replace(WAITS_AT_GATE, trouble="InvalidImageName: driver:??"),
             "driver-start: InvalidImageName: driver:??",
+            DriverState.UNKNOWN,
         ),
     ],
 )
-def test_a_hopeless_driver_fails_at_once(pod: DriverPod, cause: str) -> None:
+def test_a_hopeless_driver_fails_at_once(pod: DriverPod, cause: str, shown: DriverState) -> None:
     view = swapping(WAITS_AT_GATE)
     view = replace(view, driver_pods=(pod,))
-    actual = failing_with(outcome_of(view), view).cause
-    assert cause in actual
-    assert actual == actual.strip()
+    record = failing_with(outcome_of(view), view)
+    assert (record.cause, driver_state(record)) == (cause, shown)
 
 
 @pytest.mark.parametrize("pod", [driver_pod(NEW, restarts=2, ready=False)])

@@ -10,6 +10,7 @@ from libs.contracts.commands import Idle, Order, Proven, Quiesce, Swap, Validate
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.reports import Resource, ValidationStep
+from libs.ctl.answers import DriverState, driver_state
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
 from libs.rollout.views.fleet import SourceState
@@ -389,6 +390,7 @@ def test_a_failed_check_is_the_cause(steps: tuple[ValidationStep, ...], cause: s
     assert record.state == S.UPGRADE_FAILED
     assert record.cause.startswith(cause)
     assert (record.evidence, record.revalidated) == (None, view.driver_pods[0].instance)
+    assert (record.started, driver_state(record)) == (True, DriverState.RUNS)
 
 
 @pytest.mark.parametrize(
