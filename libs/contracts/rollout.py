@@ -122,14 +122,14 @@ class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel
     limit: Count = 0
 
 
-_BRAKED = {Brake.PAUSE: "paused", Brake.FREEZE: "frozen"}
+def braked_state(brake: Brake) -> str:
+    return {Brake.PAUSE: "paused", Brake.FREEZE: "frozen"}.get(brake, "held")
 
 
 def braked(pool: str, brake: Brake, *, by: str = "", reason: str = "") -> str:
     """Return which brake holds a pool, who set it, and why, as far as known."""
     who, why = f" by {by}" if by else "", f": {reason}" if reason else ""
-    state = _BRAKED.get(brake, "held")
-    return f"Rollout {pool} is {state}{who} (spec.brake: {brake.value}){why}"
+    return f"Rollout {pool} is {braked_state(brake)}{who} (spec.brake: {brake.value}){why}"
 
 
 def left_out(*, skipped: int, excluded: int) -> str:

@@ -103,8 +103,14 @@ def ending_of_halt(pool: str, status: RolloutStatus) -> str:
     return release_command(pool, status.version, len(record.failed))
 
 
-def release_command(pool: str, version: str, failures: int) -> str:
-    return f"sluice upgrade release {version} {pool} --failures {failures}"
+def release_command(pool: str, version: str, failures: int | None = None) -> str:
+    """Return the command that accepts so many failures, or those that there are by then."""
+    number = "" if failures is None else f" --failures {failures}"
+    return f"sluice upgrade release {version} {pool}{number}"
+
+
+def resume_command(pool: str) -> str:
+    return f"sluice upgrade resume {pool}"
 
 
 def release(

@@ -8,7 +8,7 @@ from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, WAITS_REA
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.answers import NodeAnswer, NodeFact, Source, node_row
-from libs.ctl.brakes import release_command
+from libs.ctl.brakes import release_command, resume_command
 from libs.ctl.cordons import cordoned_by, skipped_by
 from libs.ctl.text import name_versions, parse_time, version_name
 from libs.kube import views
@@ -95,7 +95,7 @@ def ending_command(
     """Return the command by which an administrator ends a node's wait; empty: none does."""
     code = why.wait.code if why.wait is not None else None
     if code in (WaitCode.PAUSED, WaitCode.FROZEN) and spec.brake is not Brake.NONE:
-        return f"sluice upgrade resume {why.pool}"
+        return resume_command(why.pool)
     if code not in (WaitCode.HALTED, WaitCode.FAILED):
         return ""
     if target := _halted_target(why, status):

@@ -1,20 +1,17 @@
 """What `sluice doctor` says of pools: halts, failures, brakes, leases and cordons. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from libs.contracts.node import UpgradeState
-from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase
+from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, braked_state
 from libs.ctl.answers import NodeRow, node_row, told_cause
-from libs.ctl.brakes import ending_of_halt
+from libs.ctl.brakes import ending_of_halt, resume_command
 from libs.ctl.checks import Check, CheckedNode, fault, ok, warning
 from libs.ctl.cluster import Rollout
 from libs.ctl.cordons import SLUICE, cordoned_by
 from libs.ctl.leases import holding
 from libs.ctl.text import duration, natural_order, plural, some
 from libs.kube.authors import Author, brake_author
-
-_BRAKED: Final = {Brake.PAUSE: "paused", Brake.FREEZE: "frozen"}
 
 
 def pool_checks(
@@ -74,8 +71,8 @@ def _brake(rollout: Rollout, rows: Sequence[NodeRow], now: float) -> list[Check]
         return []
     means = _means(rollout, [row for row in rows if row.in_flight])
     who = _signed(brake_author(rollout.metadata), now)
-    found = f"{_BRAKED.get(brake, brake.value)}{who}; {means}"
-    return [warning(_about(rollout), found, f"`sluice upgrade resume {pool}`")]
+    found = f"{braked_state(brake)}{who}; {means}"
+    return [warning(_about(rollout), found, f"`{resume_command(pool)}`")]
 
 
 def _stop(rollout: Rollout, rows: Sequence[NodeRow]) -> list[Check]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.contracts.rollout import Brake
+from libs.ctl.brakes import resume_command
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
@@ -49,8 +50,8 @@ _OWNERS: Final = (
 _PEOPLES: Final = "kubectl"
 """How the field managers begin by which people write once: of kubectl, and of this command."""
 _BRAKED: Final = {
-    Brake.PAUSE: "; the pool is paused: nothing starts until `sluice upgrade resume {pool}`",
-    Brake.FREEZE: "; the pool is frozen: no node moves until `sluice upgrade resume {pool}`",
+    Brake.PAUSE: "the pool is paused: nothing starts",
+    Brake.FREEZE: "the pool is frozen: no node moves",
 }
 
 
@@ -131,7 +132,7 @@ def wanted_version(
     for part in path[1:-1]:
         before = before.get(part) or {}
     old = before.get(path[-1]) or "none"
-    braked = _BRAKED.get(brake, "").format(pool=pool)
+    braked = f"; {_BRAKED[brake]} until `{resume_command(pool)}`" if brake in _BRAKED else ""
     if old == version:
         return Edit(done=f"{about} wants driver {version} already; unchanged{braked}")
     patch: dict[str, Any] = {path[-1]: version}

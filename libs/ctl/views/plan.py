@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlannedNode, WaitReason
 from libs.ctl.answers import PlannedFile, PlanView
+from libs.ctl.brakes import release_command
 from libs.ctl.text import plural
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading, indented, line
@@ -146,7 +147,7 @@ def _command(stopped: Sequence[PlannedNode], view: PlanView) -> str:
     if wait is None or not _has_command(wait):
         return ""
     if wait.code is WaitCode.HALTED:
-        release = f"sluice upgrade release {view.version} --pool {view.plan.pool}"
+        release = release_command(view.plan.pool, view.version)
         return f"then `{release}` accepts it, or another driver is set"
     return f"`sluice upgrade retry {name}` tries again, or another driver is set"
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from libs.contracts.queries import PlanAnswer, PlanLimits, PlanStop, PlanStopKind
 from libs.ctl.answers import PlanView
+from libs.ctl.brakes import release_command, resume_command
 from libs.ctl.text import clock_time, duration, plural
 from libs.rollout.plan_time import brief, first_start, is_left_out, stop_words, takes
 
@@ -43,10 +44,9 @@ def _ending(stop: PlanStop, view: PlanView) -> str:
     pool = view.plan.pool
     match stop.kind:
         case PlanStopKind.HALTED:
-            accept = f"{view.version} --failures {stop.failures} --pool {pool}"
-            return f"`sluice upgrade release {accept}` ends it"
+            return f"`{release_command(pool, view.version, stop.failures)}` ends it"
         case PlanStopKind.PAUSED | PlanStopKind.FROZEN:
-            return f"`sluice upgrade resume {pool}` ends it"
+            return f"`{resume_command(pool)}` ends it"
         case PlanStopKind.AUTO_UPGRADE_OFF:
             return "a node keeps its driver until somebody deletes its driver pod"
         case _:

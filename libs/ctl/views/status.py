@@ -10,6 +10,7 @@ from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
 from libs.contracts.rollout import Brake, braked, left_out
 from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause, told_driver
+from libs.ctl.brakes import resume_command
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
 from libs.ctl.text import duration, plural
@@ -124,7 +125,7 @@ def is_told_by_brake(pool: Pool) -> bool:
 
 
 def _brake(pool: Pool, now: float) -> str:
-    ends = f"`sluice upgrade resume {pool.name}` ends it"
+    ends = f"`{resume_command(pool.name)}` ends it"
     if (author := pool.brake_set) is None:
         return f"{pool.brake}; {ends}"
     ago = "" if author.at is None else f" {duration(now - author.at)} ago"

@@ -115,7 +115,7 @@ def stopped(name: str, code: WaitCode, detail: str, who: str = "") -> PlannedNod
         (
             WaitCode.HALTED,
             RESOLVED_BY[WaitCode.HALTED],
-            "so; then `sluice upgrade release 1 --pool gpus` accepts it, or another driver is set",
+            "so; then `sluice upgrade release 1 gpus` accepts it, or another driver is set",
         ),
         (
             WaitCode.FAILED,
@@ -178,7 +178,7 @@ def test_a_stopped_rollout_has_no_end_and_what_ends_the_stop_is_told() -> None:
     assert "┬resume " in lines[4]
     lines = shown(halted, paused)
     assert lines[0].startswith("gpus to 1: halted and paused: no end until a release and a resume,")
-    release = "`sluice upgrade release 1 --failures 2 --pool gpus` ends it"
+    release = "`sluice upgrade release 1 gpus --failures 2` ends it"
     assert lines[2] == f"  halted by Sluice, as so; {release}"
     assert "┬then " in lines[5]
     lines = shown(PlanStop(kind=PlanStopKind.AUTO_UPGRADE_OFF))
