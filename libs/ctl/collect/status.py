@@ -1,31 +1,27 @@
-"""Collect an answer from Kubernetes and the scheduler; either may be away."""
+"""Collect the status of pools from Kubernetes and the scheduler; either may be away."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
-from libs.contracts.message import Message
 from libs.contracts.node import (
-    DRIVER_LABEL,
     MIG_STATE_LABEL,
     STATE_LABEL,
     MigState,
     UpgradeState,
-    WaitCode,
 )
-from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
+from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.contracts.rollout import GROUP
-from libs.ctl import answers, node_answers
-from libs.ctl.answers import NodeAnswer, NodeFact, NodeRow, Source, Status
-from libs.ctl.cluster import Cluster, NodeEvent, Rollout, open_cluster
+from libs.ctl import answers
+from libs.ctl.answers import NodeAnswer, NodeRow, Status
+from libs.ctl.cluster import Cluster, Rollout, open_cluster
+from libs.ctl.collect import sources
+from libs.ctl.collect.node import node_of
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES
 from libs.ctl.options import Access
-from libs.ctl.text import name_versions, natural_order
+from libs.ctl.text import natural_order
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
@@ -33,10 +29,7 @@ if TYPE_CHECKING:
 _NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
 _UNDIVIDED = f"{STATE_LABEL},{MIG_STATE_LABEL},{MIG_STATE_LABEL}!={MigState.SUCCESS.value}"
 _CORDONED = "spec.unschedulable=true"
-_LAST_EVENTS = 10
-_OF_ROLLOUT = (WaitCode.PAUSED, WaitCode.FROZEN, WaitCode.HALTED, WaitCode.FAILED)
-_A = TypeVar("_A", bound=Message)
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 async def gather_status(
@@ -48,7 +41,9 @@ async def gather_status(
     """
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(open_cluster(access))
-        told = asyncio.create_task(_ask(access, StatusQuery(), QueryVerb.STATUS, StatusAnswer))
+        told = asyncio.create_task(
+            sources.ask(access, StatusQuery(), QueryVerb.STATUS, StatusAnswer)
+        )
         try:
             rollouts = await _or_failure(cluster.rollouts())
             if isinstance(rollouts, Failure):
@@ -71,7 +66,7 @@ async def gather_status(
         return await _status(cluster, rollouts, answer, name)
 
 
-async def _or_failure(reading: Awaitable[T]) -> T | Failure:
+async def _or_failure(reading: Awaitable[_T]) -> _T | Failure:
     try:
         return await reading
     except Failure as failure:
@@ -96,20 +91,6 @@ async def _observe(
 
 async def _is_installed(cluster: Cluster) -> bool:
     return await _or_failure(cluster.serves_group(GROUP)) is True
-
-
-async def gather_why(access: Access, name: str) -> "NodeAnswer | ObservedNode":
-    """Return what the scheduler says of a node, and what Kubernetes shows of it.
-
-    Without an answer and without a trace of Sluice on the node, a GPU Operator's may be told.
-    """
-    async with open_cluster(access) as cluster:
-        answer = await _node(access, cluster, name)
-        if answer.why is not None or DRIVER_LABEL in answer.labels or answer.node.attempt:
-            return answer
-        from libs.ctl.observe.gather import observe_why
-
-        return await observe_why(cluster, name) or answer
 
 
 async def _status(
@@ -140,9 +121,9 @@ async def _status(
         pools=tuple(pool for pool in pools if name in ("", pool.name)),
         nodes=tuple(row for row in chosen if name or not answers.is_settled(row)),
         sources=(
-            *((_kubernetes(cluster, given),) if given else ()),
-            *(_missing(cluster.address, gives, each) for gives, each in failures.items()),
-            _scheduler(answer, by_scheduler),
+            *((sources.kubernetes(cluster, given),) if given else ()),
+            *(sources.missing(cluster.address, gives, each) for gives, each in failures.items()),
+            sources.scheduler(answer, by_scheduler),
         ),
         held=answers.held_nodes(chosen, told, name),
         exit_code=_exit_code(failures.values()),
@@ -168,10 +149,6 @@ def _exit_code(failures: Iterable[Failure]) -> int:
     return next((int(each.code) for each in failures), int(ExitCode.DONE))
 
 
-def _missing(address: str, gives: str, failure: Failure) -> Source:
-    return Source(name=f"Kubernetes ({address})", gives=gives, problem=str(failure))
-
-
 def _status_without_cluster(
     answer: StatusAnswer | Failure, name: str, url: str, failure: Failure
 ) -> Status:
@@ -186,7 +163,10 @@ def _status_without_cluster(
     return Status(
         pools=pools,
         nodes=(),
-        sources=(_scheduler(answer, "pools and waits"), _missing(url, "nodes", failure)),
+        sources=(
+            sources.scheduler(answer, "pools and waits"),
+            sources.missing(url, "nodes", failure),
+        ),
         held=answers.held_nodes((), answer, name),
         exit_code=failure.code,
     )
@@ -197,7 +177,7 @@ async def _node_or_pool(
 ) -> NodeAnswer:
     """Return the node of this name; fail where it might be a pool, which cannot be read."""
     try:
-        return await _node(access, cluster, name)
+        return await node_of(access, cluster, name)
     except Failure as of_node:
         raise (failure if of_node.code is ExitCode.NOT_FOUND else of_node) from None
 
@@ -206,7 +186,7 @@ async def _node_or_fail(
     access: Access, cluster: Cluster, name: str, pools: list[str]
 ) -> NodeAnswer:
     try:
-        return await _node(access, cluster, name)
+        return await node_of(access, cluster, name)
     except Failure as failure:
         if failure.code is not ExitCode.NOT_FOUND:
             raise
@@ -214,96 +194,3 @@ async def _node_or_fail(
         raise Failure(
             ExitCode.NOT_FOUND, f"there is neither a pool nor a Node {name!r}; pools: {known}"
         ) from None
-
-
-async def _node(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
-    told = asyncio.create_task(_ask(access, WhyQuery(node=name), QueryVerb.WHY, WhyAnswer))
-    try:
-        node = await cluster.node(name)
-        events, lacking = await _or_source(cluster, "Events", cluster.node_events(name))
-    finally:
-        await asyncio.wait({told})
-    answer = told.result()
-    why = answer if isinstance(answer, WhyAnswer) else None
-    facts = [event_fact(each) for each in events[-_LAST_EVENTS:]]
-    ended_by = ""
-    by_rollout = why is not None and why.wait is not None and why.wait.code in _OF_ROLLOUT
-    if by_rollout or (why and node_answers.has_digest(why)) or any(map(_names_digest, facts)):
-        rollouts, unread = await _or_source(cluster, "the pool", cluster.rollouts())
-        lacking += unread
-        versions = await cluster.versions(rollouts)
-        ended_by = _ended_by(why, rollouts, versions) if why is not None else ""
-        why = why and node_answers.with_versions(why, versions)
-        facts = [_with_versions(each, versions) for each in facts]
-    return node_answers.node_answer(
-        node,
-        facts,
-        why=why,
-        ended_by=ended_by,
-        sources=(
-            _kubernetes(cluster, "labels and conditions"),
-            *lacking,
-            _scheduler(answer, "why"),
-        ),
-    )
-
-
-def _ended_by(why: WhyAnswer, rollouts: Iterable[Rollout], versions: Mapping[str, str]) -> str:
-    found = (each for each in rollouts if each.metadata.name == why.pool)
-    rollout = next(found, None)
-    if rollout is None:
-        return ""
-    return node_answers.ending_command(why, rollout.spec, rollout.status, versions)
-
-
-async def _or_source(
-    cluster: Cluster, gives: str, reading: Awaitable[tuple[T, ...]]
-) -> tuple[tuple[T, ...], tuple[Source, ...]]:
-    """Return what is read, or why there is nothing where the user may not read it."""
-    try:
-        return await reading, ()
-    except Failure as failure:
-        if failure.code is not ExitCode.NOT_ALLOWED:
-            raise
-        return (), (_missing(cluster.address, gives, failure),)
-
-
-def _names_digest(fact: NodeFact) -> bool:
-    return _with_versions(fact, {}) != fact
-
-
-def _with_versions(fact: NodeFact, versions: Mapping[str, str]) -> NodeFact:
-    return msgspec.structs.replace(fact, text=name_versions(fact.text, versions))
-
-
-def event_fact(event: NodeEvent) -> NodeFact:
-    at = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
-    return NodeFact(name=event.reason, text=event.message, at=at)
-
-
-async def _ask(access: Access, query: Message, verb: QueryVerb, answer: type[_A]) -> _A | Failure:
-    """Return the scheduler's answer, or why there is none."""
-    if not access.nats:
-        return Failure(
-            ExitCode.NOT_REACHABLE, "no address of NATS is given (--nats or SLUICE_NATS_URL)"
-        )
-    from libs.ctl.bus import open_scheduler
-
-    try:
-        async with open_scheduler(access) as scheduler:
-            return await scheduler.ask(query, verb, answer)
-    except Failure as failure:
-        return failure
-
-
-def _kubernetes(cluster: Cluster, gives: str) -> Source:
-    return Source(name=f"Kubernetes ({cluster.address})", gives=gives, age=0.0)
-
-
-def _scheduler(answer: Message | Failure, gives: str = "waits") -> Source:
-    if isinstance(answer, Failure):
-        return Source(name="the scheduler", gives=gives, problem=str(answer))
-    if isinstance(answer, StatusAnswer):
-        source = answers.scheduler_source(answer, now=time.time())
-        return Source(name=source.name, gives=gives, age=source.age, behind=source.behind)
-    return Source(name="the scheduler", gives=gives, age=0.0)

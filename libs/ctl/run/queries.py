@@ -31,7 +31,7 @@ def show_status(access: Access, name: str, output: Format | None) -> None:
 
 
 def show_why(access: Access, node: str, output: Format | None) -> None:
-    from libs.ctl.collect.status import gather_why
+    from libs.ctl.collect.node import gather_why
 
     answer = run_shown(f"asking about {node}", gather_why(access, node))
     if isinstance(answer, NodeAnswer):

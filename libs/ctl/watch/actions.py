@@ -92,7 +92,7 @@ async def carry_out(cluster: Cluster, write: Write) -> str:
 
 
 async def ask_why(access: Access, node: str) -> NodeAnswer:
-    from libs.ctl.collect.status import gather_why
+    from libs.ctl.collect.node import gather_why
 
     answer = await gather_why(access, node)
     if not isinstance(answer, NodeAnswer):

@@ -13,7 +13,7 @@ from libs.ctl.answers import EventLine, Gpu, NodeAnswer, NodeFact, Source
 from libs.ctl.bus import Scheduler
 from libs.ctl.cluster import DEVICES, Cluster, Device
 from libs.ctl.collect.gpus import gpu_of
-from libs.ctl.collect.status import event_fact
+from libs.ctl.collect.node import event_fact
 from libs.ctl.edits import record_of
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import printable

@@ -1,0 +1,46 @@
+"""Where an answer comes from, or why a part of it is missing."""
+
+import time
+from typing import TypeVar
+
+from libs.contracts.message import Message
+from libs.contracts.queries import QueryVerb, StatusAnswer
+from libs.ctl.answers import Source, scheduler_source
+from libs.ctl.cluster import Cluster
+from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.options import Access
+
+_A = TypeVar("_A", bound=Message)
+
+
+async def ask(access: Access, query: Message, verb: QueryVerb, answer: type[_A]) -> _A | Failure:
+    """Return the scheduler's answer, or why there is none."""
+    if not access.nats:
+        return Failure(
+            ExitCode.NOT_REACHABLE, "no address of NATS is given (--nats or SLUICE_NATS_URL)"
+        )
+    from libs.ctl.bus import open_scheduler
+
+    try:
+        async with open_scheduler(access) as scheduler:
+            return await scheduler.ask(query, verb, answer)
+    except Failure as failure:
+        return failure
+
+
+def kubernetes(cluster: Cluster, gives: str) -> Source:
+    return Source(name=f"Kubernetes ({cluster.address})", gives=gives, age=0.0)
+
+
+def scheduler(answer: Message | Failure, gives: str = "waits") -> Source:
+    if isinstance(answer, Failure):
+        return Source(name="the scheduler", gives=gives, problem=str(answer))
+    if isinstance(answer, StatusAnswer):
+        source = scheduler_source(answer, now=time.time())
+        return Source(name=source.name, gives=gives, age=source.age, behind=source.behind)
+    return Source(name="the scheduler", gives=gives, age=0.0)
+
+
+def missing(address: str, gives: str, failure: Failure) -> Source:
+    """Return Kubernetes as the source of what it did not give."""
+    return Source(name=f"Kubernetes ({address})", gives=gives, problem=str(failure))
