@@ -361,7 +361,7 @@ def driver_state(record: NodeRecord) -> DriverState:
     return DriverState.NONE if record.cause.startswith(_NOT_STARTED) else DriverState.UNKNOWN
 
 
-def told_driver(node: NodeRow) -> str:
+def driver_text(node: NodeRow) -> str:
     """Return the driver of a node in words; the first word alone tells whether there is one."""
     if node.driver_state is DriverState.CHANGING:
         return node.driver_state.value
@@ -371,7 +371,7 @@ def told_driver(node: NodeRow) -> str:
     return node.driver
 
 
-def told_cause(node: NodeRow) -> str:
+def cause_text(node: NodeRow) -> str:
     """Return the cause of a node in words, as far as a row has room: `why` and events have all of
     it. That of an attempt that is over is an earlier one.
     """

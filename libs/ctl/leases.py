@@ -53,10 +53,10 @@ def _held(node: str, lease: NodeLease, *, waits: bool) -> HeldNode:
 def describe(held: HeldNode) -> str:
     """Return who has a node, since when, why, and how that ends."""
     ends = "withdrawn by" if held.waits else "ends with"
-    return f"{holding(held)}; {ends} `sluice lease return {held.node}`"
+    return f"{holder_text(held)}; {ends} `sluice lease return {held.node}`"
 
 
-def holding(held: HeldNode) -> str:
+def holder_text(held: HeldNode) -> str:
     """Return who has a node, since when, and why."""
     who = held.who or "a person"
     since = f"since {clock_time(held.since)} UTC" if 0 < held.since < _LATEST else "for a while"

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, braked_state
-from libs.ctl.answers import NodeRow, node_row, told_cause
+from libs.ctl.answers import NodeRow, cause_text, node_row
 from libs.ctl.brakes import ending_of_halt, resume_command
 from libs.ctl.checks import Check, CheckedNode, fault, ok, warning
 from libs.ctl.cluster import Rollout
 from libs.ctl.cordons import SLUICE, cordoned_by
-from libs.ctl.leases import holding
+from libs.ctl.leases import holder_text
 from libs.ctl.text import duration, natural_order, plural, some
 from libs.kube.authors import Author, brake_author
 
@@ -27,7 +27,7 @@ def pool_checks(
         problems = [*_failures(rollout, of_pool), *stopped]
         found += problems or [ok(_about(rollout), _progress(rollout))]
     found += [
-        warning(row.name, holding(row.held), _return(row.held.node, is_claim=row.held.waits))
+        warning(row.name, holder_text(row.held), _return(row.held.node, is_claim=row.held.waits))
         for row in rows
         if row.held is not None
     ]
@@ -61,7 +61,7 @@ def _failures(rollout: Rollout, rows: Sequence[NodeRow]) -> Iterator[Check]:
 
 
 def _cause(row: NodeRow) -> str:
-    cause = told_cause(row)
+    cause = cause_text(row)
     return f"{row.name} ({cause})" if cause else row.name
 
 

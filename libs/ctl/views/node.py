@@ -12,7 +12,7 @@ from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.node import BY_RETRY
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_CHECKED_BRAKE, BY_RELEASE
-from libs.ctl.answers import DriverState, NodeAnswer, NodeFact, told_driver
+from libs.ctl.answers import DriverState, NodeAnswer, NodeFact, driver_text
 from libs.ctl.leases import describe as describe_lease
 from libs.ctl.text import clock_time, duration, moment, parse_time
 from libs.ctl.views.layout import cut, fact, heading, line
@@ -135,7 +135,7 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
         yield fact("pool", node.pool)
     since = "" if node.since is None else f", for {duration(now - node.since)}"
     yield fact("state", f"{node.state or 'none'}{since}")
-    if driver := told_driver(node):
+    if driver := driver_text(node):
         yield fact("driver", driver)
     if answer.ready is False:
         yield fact("kubelet", "the Node is not Ready")

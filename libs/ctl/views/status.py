@@ -9,7 +9,7 @@ from rich.text import Text
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
 from libs.contracts.rollout import Brake, braked, left_out
-from libs.ctl.answers import NodeRow, Pool, Source, Status, told_cause, told_driver
+from libs.ctl.answers import NodeRow, Pool, Source, Status, cause_text, driver_text
 from libs.ctl.brakes import resume_command
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
@@ -146,7 +146,7 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     # One in flight is cordoned by its operation.
     cordoned = "cordoned" if node.cordoned and not node.in_flight else ""
     mig = "" if node.is_divided else f"MIG {node.mig}"
-    driver, _, before = told_driver(node).partition(" ")
+    driver, _, before = driver_text(node).partition(" ")
     note = "; ".join(filter(None, (before.strip("()"), cordoned, mig, node_note(node))))
     return (node.name, node.state or "none", since, driver, note, node.pool)
 
@@ -154,7 +154,7 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
 def node_note(node: NodeRow) -> str:
     """Return what is special about a node, in a few words."""
     notes = (
-        told_cause(node),
+        cause_text(node),
         "skipped" if node.skipped else "",
         f"attempt {node.attempt}" if node.attempt > 1 else "",
     )

@@ -14,7 +14,7 @@ from libs.contracts.device import UNKNOWN
 from libs.contracts.events import WaitEvent
 from libs.contracts.health import HealthState
 from libs.contracts.node import STATE_LABEL, UpgradeState
-from libs.ctl.answers import EventLine, NodeRow, Pool, Source, told_cause, told_driver
+from libs.ctl.answers import EventLine, NodeRow, Pool, Source, cause_text, driver_text
 from libs.ctl.text import name_versions, printable
 from libs.kube import views
 
@@ -132,10 +132,10 @@ def cell_of(
         kind=kind,
         pool=printable(node.pool),
         state=printable(node.state),
-        driver=printable(told_driver(node)),
+        driver=printable(driver_text(node)),
         since=node.since,
         attempt=node.attempt,
-        cause=printable(told_cause(node)),
+        cause=printable(cause_text(node)),
         wait=wait,
         unready=not ready,
         cordoned=cordoned,

@@ -116,11 +116,11 @@ def story_of(
     replace = msgspec.structs.replace
     shown = node_answers.node_answer(node, events, why=why, sources=(kubernetes, scheduler))
     row = shown.node
-    told_row = replace(row, cause=answers.told_cause(row), driver=answers.told_driver(row))
+    shown_row = replace(row, cause=answers.cause_text(row), driver=answers.driver_text(row))
     gpus = [gpu_of(each, row.driver_state) for each in devices]
     return Story(
         at=now,
-        node=replace(shown, node=told_row),
+        node=replace(shown, node=shown_row),
         proof=_proof(node),
         diagnoses=tuple(
             Diagnosed(name=each.value, text=describe(each), is_note=each in NOTES)

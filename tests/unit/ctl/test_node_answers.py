@@ -8,7 +8,7 @@ from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, Operation, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus, TargetRecord
-from libs.ctl.answers import VERSION_LABEL, node_row, told_driver
+from libs.ctl.answers import VERSION_LABEL, driver_text, node_row
 from libs.ctl.node_answers import ending_command
 from libs.kube import views
 
@@ -87,4 +87,4 @@ def test_a_driver_that_was_unloaded_is_not_shown_as_that_of_the_node(
         labels={VERSION_LABEL: "570.86.15"},
         annotations={RECORD_ANNOTATION: encode(record).decode()},
     )
-    assert told_driver(node_row(metadata)) == told
+    assert driver_text(node_row(metadata)) == told

@@ -8,7 +8,7 @@ import msgspec
 
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.rollout import BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE
-from libs.ctl.answers import told_driver
+from libs.ctl.answers import driver_text
 from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
 from libs.ctl.views.status import node_note
@@ -158,7 +158,7 @@ def _cells(node: WatchedNode, since: str, now: float) -> dict[str, tuple[str, st
         "NODE": (row.name, ""),
         "STATE": (state_name(row.state), STYLES[node.kind]),
         "SINCE": (since, ""),
-        "DRIVER": (told_driver(row).partition(" ")[0], ""),
+        "DRIVER": (driver_text(row).partition(" ")[0], ""),
         "STEP": (step_bar(node, now), "cyan"),
         "GPUS": ("" if gpus is None else f"{gpus.busy}/{gpus.total}", ""),
         "°C": (hot, ""),
@@ -225,7 +225,7 @@ def detail_lines(node: WatchedNode | None, *, now: float, width: int) -> list[Li
     limit = ""
     if node.kind is Kind.IN_FLIGHT and node.deadline is not None:
         limit = f", at most {duration(node.deadline - now)} more"
-    driver = told_driver(row)
+    driver = driver_text(row)
     facts = [f"driver {driver}" if driver else "", node_note(row)]
     if node.gpus is not None:
         hot = "" if node.gpus.hottest is None else f", {node.gpus.hottest:.0f} °C at most"
