@@ -3,19 +3,17 @@
 Waits are printed only when they last. Digests are replaced by the versions that they stand for.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from demo.observed import DriverExit
 from libs.contracts.events import (
-    CommandEvent,
+    NO_CHANGE,
     Event,
-    FactsEvent,
-    PlanEvent,
     RolloutEvent,
     WaitEvent,
 )
 from libs.contracts.message import MalformedMessage
+from libs.ctl.text import DIGEST, name_versions
 
 WAIT_SHOWN_AFTER = 2.0
 """Seconds after which a wait is printed, with the same waits of other nodes."""
@@ -27,20 +25,8 @@ _NAMED = 4
 NAMED_WITHIN = 2.0
 """Seconds within which the version that a new digest stands for is usually known."""
 
-SKIPPED_EVENTS = (CommandEvent, FactsEvent, PlanEvent)
-"""Events that are not printed: other lines cover them."""
-
-_DIGEST = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
-"""Not one in the name of a pod."""
-_SHORT_DIGEST = 8
-
 Versions = Callable[[], Mapping[str, str]]
 """Return the driver versions that targets and driver labels stand for."""
-
-
-def replace_digests(text: str, versions: Mapping[str, str]) -> str:
-    """Replace digests by versions, and shorten unknown ones."""
-    return _DIGEST.sub(lambda match: versions.get(match[0], match[0][:_SHORT_DIGEST]), text)
 
 
 class EventFormatter:
@@ -56,11 +42,11 @@ class EventFormatter:
 
     def lines_for(self, event: Event) -> Iterator[str]:
         """Return the lines to print at once, and keep waits for `overdue_lines`."""
+        if event.kind in NO_CHANGE:
+            return
         try:
             body = event.open()
         except MalformedMessage:
-            return
-        if isinstance(body, SKIPPED_EVENTS):
             return
         if not isinstance(body, WaitEvent):
             if isinstance(body, RolloutEvent) and not self._is_named(event):
@@ -104,7 +90,7 @@ class EventFormatter:
         return f"{max(0.0, at - self._began):6.1f} s  {actor:<17} {printable}"
 
     def _is_named(self, event: Event) -> bool:
-        return set(_DIGEST.findall(event.message)) <= self._versions().keys()
+        return set(DIGEST.findall(event.message)) <= self._versions().keys()
 
     def _event_line(
         self, event: Event, *, at: float, wait: WaitEvent | None = None, nodes: str = ""
@@ -112,7 +98,7 @@ class EventFormatter:
         message = event.message if wait is None else wait.detail
         about = nodes or (event.node if event.node not in event.message else "")
         text = ": ".join(filter(None, (about, message)))
-        return self.line(event.writer, replace_digests(text, self._versions()), at=at)
+        return self.line(event.writer, name_versions(text, self._versions()), at=at)
 
 
 def _joined(nodes: Sequence[str]) -> str:

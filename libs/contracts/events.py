@@ -28,6 +28,12 @@ class EventKind(OpenEnum):
     EVIDENCE = "evidence"
 
 
+NO_CHANGE = frozenset({EventKind.COMMAND, EventKind.FACTS, EventKind.PLAN})
+"""Commands and facts of agents, which steps and waits cover, and plans that were asked for: views
+leave them out.
+"""
+
+
 class StepEvent(Data, frozen=True, kw_only=True):
     """A node changed its upgrade state."""
 

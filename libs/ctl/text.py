@@ -9,7 +9,7 @@ from libs.contracts.rollout import SHORT_TARGET
 from libs.rollout.durations import format_duration
 
 duration: Final = format_duration
-_DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
+DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
 """That of a target, not one in the name of a DaemonSet or a pod, which people paste."""
 _LONGEST: Final = 200
 """Characters of a name or a reason that are written."""
@@ -75,7 +75,7 @@ def natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
 
 def name_versions(text: str, versions: Mapping[str, str]) -> str:
     """Replace the digests of targets by versions, and shorten unknown ones."""
-    return _DIGEST.sub(lambda found: versions.get(found[0], found[0][:SHORT_TARGET]), text)
+    return DIGEST.sub(lambda found: versions.get(found[0], found[0][:SHORT_TARGET]), text)
 
 
 def version_name(target: str, versions: Mapping[str, str]) -> str:

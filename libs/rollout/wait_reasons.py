@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from libs.contracts.node import BY_RETRY, WaitCode
+from libs.contracts.node import BY_RETRY, WAITS_OF_POOLS, WaitCode
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_RELEASE
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
@@ -80,25 +80,9 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
 }
 
 
-OF_POOLS: Final = frozenset(
-    {
-        WaitCode.BUDGET,
-        WaitCode.PROOF,
-        WaitCode.HALTED,
-        WaitCode.PAUSED,
-        WaitCode.FROZEN,
-        WaitCode.FOREIGN_OPERATOR,
-        WaitCode.POLICY_GONE,
-        WaitCode.STALE,
-        WaitCode.BUS,
-    }
-)
-"""Codes that a whole pool, or all of them, have at once."""
-
-
 def is_for_people(code: WaitCode, who: str) -> bool:
     """Whether a wait is of one node, and somebody has to end it."""
-    return code not in OF_POOLS and not who.startswith(NO_ACTION_NEEDED)
+    return code not in WAITS_OF_POOLS and not who.startswith(NO_ACTION_NEEDED)
 
 
 def resolver_if_it_lasts(who: str) -> str:

@@ -19,10 +19,10 @@ from libs.contracts import subjects
 from libs.contracts.events import Event, EventKind, WaitEvent
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage, decode
-from libs.contracts.node import WAITS_REASON, WaitCode
+from libs.contracts.node import WAITS_OF_POOLS, WAITS_REASON, WaitCode
 from libs.kube.events import EventRecorder, InvolvedObject
 from libs.rollout.decision import Wait
-from libs.rollout.wait_reasons import OF_POOLS, is_for_people, resolver_if_it_lasts
+from libs.rollout.wait_reasons import is_for_people, resolver_if_it_lasts
 from libs.rollout.wait_tracker import WakeQueue
 from libs.runtime.logs import logger
 
@@ -137,7 +137,7 @@ class WaitEvents:
         That of a wait that may end by itself is recorded by `tell_lasting`.
         """
         self.ended(name)
-        if wait.code in OF_POOLS or not uid:
+        if wait.code in WAITS_OF_POOLS or not uid:
             return
         is_found = now < self._quiet_until and self._began_earlier(name, uid, wait.code)
         if not is_for_people(wait.code, wait.who):

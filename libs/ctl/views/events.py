@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
-from libs.contracts.events import NOT_WAITING, STILL_WAITING, EventKind
+from libs.contracts.events import NO_CHANGE, NOT_WAITING, STILL_WAITING, EventKind
 from libs.ctl.answers import EventLine
 from libs.ctl.text import clock_time, duration, natural_order, printable, some
 from libs.ctl.views.layout import Hanging
@@ -26,8 +26,6 @@ _WAITING: Final = "waiting for "
 """Begins most reasons."""
 _OF_GPU: Final = re.compile(r"GPU (?P<gpu>\S+): (?P<what>.*)")
 """How events about the health of a GPU begin."""
-_NO_CHANGE: Final = (EventKind.COMMAND, EventKind.FACTS, EventKind.PLAN)
-"""Commands and facts of agents, and plans that were asked for, which change nothing."""
 
 
 def event_line(event: EventLine) -> RenderableType:
@@ -61,7 +59,7 @@ class Changes:
 
     def of(self, event: EventLine) -> Iterator[Change]:
         """Yield what an event changed."""
-        if event.kind in _NO_CHANGE:
+        if event.kind in NO_CHANGE:
             return
         if event.kind != EventKind.WAIT:
             yield _change(event)

@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.console import Group, RenderableType
 
-from libs.contracts.node import WaitCode
+from libs.contracts.node import WAITS_OF_POOLS, WaitCode
 from libs.contracts.queries import PlannedNode, WaitReason
 from libs.ctl.answers import PlannedFile, PlanView
 from libs.ctl.brakes import release_command
@@ -18,7 +18,6 @@ from libs.ctl.views.timeline import ordered, plan_timeline
 from libs.rollout.plan_time import is_left_out
 from libs.rollout.wait_reasons import (
     NO_ACTION_NEEDED,
-    OF_POOLS,
     RESOLVED_BY,
     resolver_if_it_lasts,
 )
@@ -128,7 +127,7 @@ def _reason(wait: WaitReason) -> str:
 
     The code is left out where the words say as much.
     """
-    is_said = wait.code in OF_POOLS or wait.code is WaitCode.SKIPPED
+    is_said = wait.code in WAITS_OF_POOLS or wait.code is WaitCode.SKIPPED
     if _has_command(wait):
         return wait.detail
     who = resolver_if_it_lasts(wait.who) or wait.who.removeprefix(f"{NO_ACTION_NEEDED}; ")

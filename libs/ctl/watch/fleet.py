@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 
 from libs.contracts.commands import TASKS
-from libs.contracts.events import CommandEvent, Event, EventKind, WaitEvent
+from libs.contracts.events import NO_CHANGE, CommandEvent, Event, EventKind, WaitEvent
 from libs.contracts.journal import EntryPhase
 from libs.contracts.message import MalformedMessage
-from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.node import WAITS_OF_POOLS, UpgradeState, WaitCode
 from libs.ctl import answers
 from libs.ctl.answers import EventLine, NodeRow, Pool, Source
 from libs.ctl.cluster import Rollout
@@ -20,26 +20,6 @@ from libs.ctl.text import name_versions, natural_order
 from libs.kube.views import Metadata
 
 KEPT_EVENTS: Final = 64
-_UNTOLD: Final = (EventKind.COMMAND, EventKind.FACTS, EventKind.PLAN)
-"""Events that are not listed: commands and facts, a dozen for each node, which steps and waits
-cover; and plans that were asked for, which change nothing.
-"""
-WAITS_OF_POOLS: Final = frozenset(
-    {
-        WaitCode.BUDGET,
-        WaitCode.PROOF,
-        WaitCode.HALTED,
-        WaitCode.PAUSED,
-        WaitCode.FROZEN,
-        WaitCode.FOREIGN_OPERATOR,
-        WaitCode.POLICY_GONE,
-        WaitCode.STALE,
-        WaitCode.BUS,
-    }
-)
-"""Codes that a whole pool has at once, as in `libs.rollout.wait_reasons`, which is slow to import:
-they are counted at the pool, and not listed for each node.
-"""
 _PHASES: Final[Mapping[str, str]] = {EntryPhase.STARTED: "begun"}
 
 
@@ -182,11 +162,11 @@ class FleetState:
         elif isinstance(body, CommandEvent):
             self._commands[event.node] = _command_text(body), event.writer, event.at
             self._refresh(event.node)
-        # That a wait has ended is seen by what follows it, and what a pool waits for beside it.
-        is_shown = isinstance(body, WaitEvent) and (
+        # The end of a wait is seen by what follows it; that of a pool is shown with it.
+        is_shown_elsewhere = isinstance(body, WaitEvent) and (
             body.code is None or body.code in WAITS_OF_POOLS
         )
-        if event.kind not in _UNTOLD and not is_shown:
+        if event.kind not in NO_CHANGE and not is_shown_elsewhere:
             self.event_listed(EventLine.of(event, self._versions))
 
     def event_listed(self, line: EventLine) -> None:

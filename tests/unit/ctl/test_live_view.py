@@ -32,13 +32,12 @@ from libs.ctl.failures import Failure
 from libs.ctl.views.frame.compose import frame
 from libs.ctl.views.frame.text import text_of
 from libs.ctl.watch.actions import planned_write
-from libs.ctl.watch.fleet import KEPT_EVENTS, WAITS_OF_POOLS, FleetState, GpuUse, Kind
+from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
 from libs.ctl.watch.keys import Action, keys_of, press
 from libs.ctl.watch.screen import Layout, Panel, Screen
 from libs.ctl.watch.telemetry import PageReader, require_address
 from libs.kube.authors import Author
 from libs.kube.views import Metadata
-from libs.rollout.wait_reasons import OF_POOLS
 from services.telemetry.cluster.page import fleet_page
 from services.telemetry.exposition import NodeSamples
 from tests.unit.ctl.test_frames import MANY, TWELVE
@@ -199,7 +198,6 @@ def test_plans_that_were_asked_for_ends_of_waits_and_waits_of_pools_are_not_list
     state.event_received(event(frozen, at=2.5))
     state.event_received(event(PlanEvent(pool="gpus", target=TARGET, plan="p"), node="", at=3.0))
     assert [each.at for each in state.watched([]).events] == [1.0]
-    assert WAITS_OF_POOLS == OF_POOLS
 
 
 def test_events_are_in_the_order_of_their_times_and_forgotten_when_read_anew() -> None:

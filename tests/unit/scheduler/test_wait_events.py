@@ -9,9 +9,9 @@ from libs.contracts import subjects
 from libs.contracts.events import Event, EventKind, WaitEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
-from libs.contracts.node import WAITS_REASON, WaitCode
+from libs.contracts.node import WAITS_OF_POOLS, WAITS_REASON, WaitCode
 from libs.rollout.decision import Wait
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, OF_POOLS, RESOLVED_BY, is_for_people
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, RESOLVED_BY, is_for_people
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run
 from services.scheduler.wait_events import (
@@ -239,7 +239,7 @@ def test_leaders_tell_a_wait_that_lasts_once(recorder: Recorder) -> None:
 
 def test_waits_of_pools_and_those_that_end_by_themselves_are_not_told() -> None:
     told = {code for code, who in RESOLVED_BY.items() if is_for_people(code, who)}
-    assert not told & OF_POOLS
+    assert not told & WAITS_OF_POOLS
     assert told.isdisjoint({WaitCode.BACK_OFF, WaitCode.VALIDATION, WaitCode.QUIESCE})
     assert {WaitCode.PDB, WaitCode.JOBS, WaitCode.FAILED, WaitCode.PREFLIGHT} <= told
     assert told.isdisjoint({WaitCode.GATE, WaitCode.OLD_DRIVER, WaitCode.EVICTION})
