@@ -18,7 +18,6 @@ _SET: Final = {
     Brake.FREEZE: ("is frozen", "is already frozen"),
 }
 """What is said of a pool whose brake is set, and of one that had it before."""
-_NAMES: Final = {Brake.PAUSE: "pause", Brake.FREEZE: "freeze"}
 _MEANS: Final = {
     Brake.NONE: ": nodes start within the budget",
     Brake.PAUSE: ": no node starts, nodes in flight finish",
@@ -72,10 +71,10 @@ def set_brake(
 
 def _set_before(brake: Brake, author: Author | None) -> str:
     """Return the brake that is set, by whom, and why, as far as that is recorded."""
-    name = _NAMES.get(brake, "brake")
     if author is None:
-        return f"the {name}"
-    return f"the {name} by {author.name}{f' ({author.reason})' if author.reason else ''}"
+        return f"the {brake.value.lower()}"
+    reason = f" ({author.reason})" if author.reason else ""
+    return f"the {brake.value.lower()} by {author.name}{reason}"
 
 
 def _reason_kept(brake: Brake, author: Author, by: Signature) -> str:
@@ -83,7 +82,7 @@ def _reason_kept(brake: Brake, author: Author, by: Signature) -> str:
     if author.name == plain(by.user):
         return author.reason
     reason = f": {author.reason}" if author.reason else ""
-    return f"after the {_NAMES.get(brake, 'brake')} by {author.name}{reason}"
+    return f"after the {brake.value.lower()} by {author.name}{reason}"
 
 
 def _halted(pool: str, status: RolloutStatus) -> str:

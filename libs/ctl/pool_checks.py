@@ -54,8 +54,9 @@ def _failures(rollout: Rollout, rows: Sequence[NodeRow]) -> Iterator[Check]:
     if status.phase is RolloutPhase.HALTED and record is not None:
         count = f"{len(record.failed)} of {plural(status.counts.total, 'node')} failed"
         found = f"halted: {count} on {status.version}, and no other starts on it{causes}"
-        release = f"`{ending_of_halt(rollout.metadata.name, status)}`, or set another version"
-        yield fault(about, found, f"{look}, then {release}" if look else release)
+        release = ending_of_halt(rollout.metadata.name, status)
+        ends = f"`{release}`, or set another version" if release else "set another version"
+        yield fault(about, found, f"{look}, then {ends}" if look else ends)
     elif failed:
         yield fault(about, f"{plural(len(failed), 'node')} failed{causes}", look)
 

@@ -159,6 +159,8 @@ def test_a_halt_is_a_fault_with_the_failed_nodes_and_the_command_that_ends_it() 
         "`sluice why node-2`, then `sluice upgrade release 580.95.05 gpus --failures 1`, or"
         " set another version"
     )
+    (found,) = checks(broken, of=rollout(status=replace(halted, version="")))
+    assert found.remedy == "`sluice why node-2`, then set another version"
     (found,) = checks(broken)
     assert (found.verdict, found.found, found.remedy) == (
         Verdict.FAULT,
