@@ -1,4 +1,4 @@
-"""The options that every verb shares: how to reach the cluster and NATS. Light to import."""
+"""Options that verbs share: how to reach the cluster and NATS, and the pool. Light to import."""
 
 import re
 from typing import Annotated, Any, Final
@@ -10,7 +10,7 @@ from libs.ctl.failures import ExitCode, Failure
 
 MOST: Final = 2**31 - 1
 """The largest number that an option takes, as a field of a policy."""
-_CLUSTER: Final = "default"
+_DEFAULT_CLUSTER: Final = "default"
 _NAMESPACE: Final = re.compile("[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -23,7 +23,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str = ""
     nkey_seed_file: str = ""
     ca_file: str = ""
-    cluster: str = _CLUSTER
+    cluster: str = _DEFAULT_CLUSTER
 
     @property
     def has_credentials(self) -> bool:
@@ -32,7 +32,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse names that would become parts of a subject or of a path."""
-        if self.cluster != _CLUSTER:
+        if self.cluster != _DEFAULT_CLUSTER:
             from libs.contracts.subjects import check_cluster
 
             try:
@@ -97,10 +97,21 @@ ACCESS_OPTIONS: Final[dict[str, Any]] = {
         str,
         typer.Option(
             "--cluster",
-            envvar="SLUICE_NATS_CLUSTER",
+            envvar="SLUICE_NATS_DEFAULT_CLUSTER",
             metavar="NAME",
             help="Name of this cluster on the bus.",
         ),
     ],
 }
 """The option of each field of `Access`."""
+
+Pool = Annotated[str, typer.Argument(metavar="[POOL]", help="By default the only one.")]
+PoolOption = Annotated[str, typer.Option("--pool", hidden=True)]
+"""The same as POOL, for those who write it as an option."""
+
+
+def one_pool(pool: str, option: str) -> str:
+    """Return the pool that is named, as POOL or as --pool."""
+    if pool and option and pool != option:
+        raise typer.BadParameter(f"{pool} and --pool {option} are two pools: name one")
+    return pool or option

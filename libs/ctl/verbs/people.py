@@ -5,11 +5,8 @@ from typing import Annotated
 import typer
 
 from libs.ctl.command import verb
-from libs.ctl.options import MOST, Access
+from libs.ctl.options import MOST, Access, Pool, PoolOption, one_pool
 
-Pool = Annotated[str, typer.Argument(metavar="[POOL]", help="By default the only one.")]
-PoolOption = Annotated[str, typer.Option("--pool", hidden=True)]
-"""The same as POOL, for those who write it as an option."""
 Every = Annotated[bool, typer.Option("--all", help="All pools.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask what happens to nodes.")]
 Reason = Annotated[str, typer.Option(help="Why, for others to read.")]
@@ -59,7 +56,7 @@ def start(
     """
     from libs.ctl.run import driver_version
 
-    driver_version.start(access, version, pool=_one_pool(pool, pool_option), yes=yes)
+    driver_version.start(access, version, pool=one_pool(pool, pool_option), yes=yes)
 
 
 def pause(
@@ -78,7 +75,7 @@ def pause(
     from libs.contracts.rollout import Brake
     from libs.ctl.run.upgrade import set_brake
 
-    pool = _one_pool(pool, pool_option)
+    pool = one_pool(pool, pool_option)
     set_brake(access, pool, Brake.PAUSE, reason=reason, every=every, yes=True)
 
 
@@ -99,7 +96,7 @@ def resume(
     from libs.contracts.rollout import Brake
     from libs.ctl.run.upgrade import set_brake
 
-    pool = _one_pool(pool, pool_option)
+    pool = one_pool(pool, pool_option)
     set_brake(access, pool, Brake.NONE, reason=reason, every=every, yes=yes)
 
 
@@ -119,7 +116,7 @@ def freeze(
     from libs.contracts.rollout import Brake
     from libs.ctl.run.upgrade import set_brake
 
-    pool = _one_pool(pool, pool_option)
+    pool = one_pool(pool, pool_option)
     set_brake(access, pool, Brake.FREEZE, reason=reason, every=every, yes=True)
 
 
@@ -156,7 +153,7 @@ def release(
         access,
         version,
         failures=failures,
-        pool=_one_pool(pool, pool_option),
+        pool=one_pool(pool, pool_option),
         target=target,
         reason=reason,
         yes=yes,
@@ -234,13 +231,6 @@ def give_back(access: Access, nodes: Nodes, yes: Yes = False) -> None:
     from libs.ctl.run import lease
 
     lease.give_back(access, nodes, yes=yes)
-
-
-def _one_pool(pool: str, option: str) -> str:
-    """Return the pool that is named, as POOL or as --pool."""
-    if pool and option and pool != option:
-        raise typer.BadParameter(f"{pool} and --pool {option} are two pools: name one")
-    return pool or option
 
 
 def _edit(access: Access, action: str, nodes: list[str], *, yes: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from libs.ctl.command import verb
-from libs.ctl.options import MOST, Access
+from libs.ctl.options import MOST, Access, Pool, PoolOption, one_pool
 from libs.ctl.output import Format, PictureFormat
 
 Output = Annotated[
@@ -68,8 +68,9 @@ def why(access: Access, node: Node, output: Output = None) -> None:
 
 def plan(
     access: Access,
-    pool: Annotated[str, typer.Argument(metavar="[POOL]", help="By default the only one.")] = "",
+    pool: Pool = "",
     *,
+    pool_option: PoolOption = "",
     filename: Annotated[
         str,
         typer.Option(
@@ -105,6 +106,7 @@ def plan(
     """
     from libs.ctl.run.queries import show_comparison, show_plan
 
+    pool = one_pool(pool, pool_option)
     if compare:
         if filename or max_unavailable or finish_by or max_parallel is not None:
             raise typer.BadParameter(

@@ -90,7 +90,7 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
     assert (ended.code, ended.err) == (ExitCode.DONE, "")
     assert ended.out.startswith(f"{POOL} to 590.1: 1 min (p50), 1 min 30 s (p95)\n  ends: ")
     assert "limits: maxUnavailable 20% (now 1)" in " ".join(ended.out.split())
-    current = await world.run("plan", POOL, "--max-parallel", "2")
+    current = await world.run("plan", "--pool", POOL, "--max-parallel", "2")
     assert current.out.startswith(f"{POOL} to {NEW_VERSION}: ")
     assert [
         (query.pool, query.driver_version, query.max_unavailable, query.max_parallel)
@@ -133,7 +133,7 @@ async def test_a_rollout_is_set_beside_its_plan(world: World) -> None:
     )
     found = (await world.run("plan", "--compare", "-o", "json")).json
     assert (found["version"], found["makespan"], found["error"]) == (NEW_VERSION, 2.0, -0.875)
-    shown = await world.run("plan", POOL, "--compare")
+    shown = await world.run("plan", "--pool", POOL, "--compare")
     assert "error of the plan: it took 88% less than the planned 16 s" in shown.out
     page = await world.run("plan", POOL, "--compare", "--version", NEW_VERSION, "-o", "html")
     assert page.out.startswith("<!doctype html>")
