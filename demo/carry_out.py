@@ -23,9 +23,8 @@ from demo.scenario import failed_nodes
 from demo.screen import DemoScreen
 from libs.contracts.queries import PlanQuery
 from libs.contracts.rollout import RolloutStatus
-from libs.ctl import brakes
 from libs.ctl.answers import PlanView
-from libs.ctl.brakes import Signature, release_command
+from libs.ctl.brakes import Signature, release, release_command
 from libs.ctl.collect.plan import gather_plan
 from libs.ctl.edits import Edit
 from libs.ctl.failures import Failure
@@ -160,7 +159,7 @@ class ScenarioActions:
 def release_edit(pool: str, status: RolloutStatus, failures: int) -> Edit:
     """Return what the administrator writes to end a halt, signed as `sluice` does."""
     by = Signature(user=ADMINISTRATOR, reason=_RELEASED_BECAUSE)
-    return brakes.release(pool, status, status.target, status.version, failures, by=by)
+    return release(pool, status, status.target, status.version, failures, by=by)
 
 
 def _planned(found: object) -> str:

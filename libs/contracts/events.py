@@ -175,6 +175,11 @@ class HealthEvent(Data, frozen=True, kw_only=True):
     value: str = ""
 
 
+def about_gpu(gpu: str, text: str) -> str:
+    """Return the message of such an event."""
+    return f"GPU {gpu}: {text}"
+
+
 class OperandEvent(Data, frozen=True, kw_only=True):
     """An operand was applied, orphaned or deleted."""
 

@@ -113,6 +113,11 @@ BY_RETRY = "by a retry"
 """How a wait says that people end it."""
 
 
+def without_details(cause: str) -> str:
+    """Return a cause without what it has in brackets, which was told with the failure."""
+    return cause.partition(" (")[0]
+
+
 class NodeRecord(Message, frozen=True, kw_only=True):
     """The progress of a node. It holds everything that must survive a crash."""
 

@@ -146,7 +146,7 @@ class PlanLimits(Data, frozen=True, kw_only=True):
 
 
 class PlanStopKind(OpenEnum):
-    """What keeps the nodes of a pool from starting; in a plan, only the deletion of the policy."""
+    """The kinds of stops. A plan goes on as if each had ended, except a deleted policy."""
 
     POLICY_DELETED = "policy-deleted"
     HALTED = "halted"

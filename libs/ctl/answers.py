@@ -20,6 +20,7 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
+    without_details,
 )
 from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
@@ -379,7 +380,7 @@ def cause_text(node: NodeRow) -> str:
         return _LOGS_COMMAND.sub("", node.cause)
     if node.cause.startswith(_STARTED_BY):
         return node.cause
-    return f"earlier attempt: {node.cause.partition(' (')[0]}"
+    return f"earlier attempt: {without_details(node.cause)}"
 
 
 def held_nodes(

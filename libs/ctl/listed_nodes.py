@@ -11,6 +11,7 @@ from libs.contracts.node import (
     RECORD_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
+    UpgradeState,
 )
 from libs.ctl.answers import VERSION_LABEL
 from libs.kube import views
@@ -58,6 +59,8 @@ def _present(found: msgspec.Struct) -> dict[str, str]:
     return {key: value for key, name in names if (value := getattr(found, name))}
 
 
+NOT_DONE: Final = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
+"""Selects nodes that have a state and are not done, by their labels."""
 LISTED_NODES: Final[Resource[Any]] = Resource(
     plural="nodes", kind="Node", namespaced=False, metadata_only=True, view=ListedNode
 )

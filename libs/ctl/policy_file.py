@@ -115,7 +115,7 @@ def _documents(name: str, content: bytes) -> list[Any]:
             pass  # flow style of YAML, or an error whose place YAML knows
     try:
         loaded = list(yaml.safe_load_all(content))
-        if _values(loaded, {}) > _MOST_VALUES:
+        if _count_values(loaded, {}) > _MOST_VALUES:
             raise _refusal(name, f"its aliases make more than {_MOST_VALUES} values of it")
         return cast("list[Any]", msgspec.json.decode(msgspec.json.encode(loaded)))
     except yaml.MarkedYAMLError as error:
@@ -130,14 +130,14 @@ def _documents(name: str, content: bytes) -> list[Any]:
         raise _refusal(name, f"it cannot be written as JSON: {error}") from error
 
 
-def _values(found: Any, known: dict[int, int]) -> int:
+def _count_values(found: Any, known: dict[int, int]) -> int:
     """Count the values with those that aliases repeat, each of which YAML reads once."""
     if not isinstance(found, dict | list):
         return 1
     parts = cast("dict[Any, Any] | list[Any]", found)
     if id(parts) not in known:
         values = parts.values() if isinstance(parts, dict) else parts
-        known[id(parts)] = 1 + sum(_values(each, known) for each in values)
+        known[id(parts)] = 1 + sum(_count_values(each, known) for each in values)
     return known[id(parts)]
 
 

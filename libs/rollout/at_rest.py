@@ -1,6 +1,6 @@
 """The step of a node without an upgrade lease: one function for each state that it rests in."""
 
-from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
+from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode, without_details
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome, Step, Wait
 from libs.rollout.eligibility import (
@@ -215,8 +215,7 @@ def retry_automatically(
     constraints = pool.constraints
     if not has_retries(record, pool) or not constraints.admits(record.target):
         return None
-    cause = record.cause.partition(" (")[0]  # its details were told with the failure
-    because = f"automatic retry after a failure ({cause})"
+    because = f"automatic retry after a failure ({without_details(record.cause)})"
     if constraints.paused:
         return wait(WaitCode.PAUSED, f"{because} is paused: {constraints.paused}", now)
     return mark_required(node, record, pool, now, because, back_off_until=0.0, back_off_seconds=0.0)

@@ -4,15 +4,13 @@ import asyncio
 
 from libs.contracts.device import UNKNOWN
 from libs.contracts.health import HealthState
-from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.ctl.answers import DriverState, Gpu, node_row
 from libs.ctl.cluster import DEVICES, Cluster, Device, open_cluster
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.listed_nodes import LISTED_NODES
+from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
 from libs.ctl.options import Access
 from libs.ctl.text import natural_order
 
-_NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
 _LACKING = {
     DriverState.CHANGING: "its driver is being changed",
     DriverState.NONE: "its driver was unloaded, and the next one does not start",
@@ -37,7 +35,7 @@ async def gather_gpus(access: Access, node: str) -> tuple[Gpu, ...]:
 async def _driver_states(cluster: Cluster) -> dict[str, DriverState]:
     """Return what became of the drivers of nodes that are not done; nothing without that right."""
     try:
-        nodes = await cluster.list(LISTED_NODES, labels=_NOT_DONE)
+        nodes = await cluster.list(LISTED_NODES, labels=NOT_DONE)
     except Failure as failure:
         if failure.code is not ExitCode.NOT_ALLOWED:
             raise

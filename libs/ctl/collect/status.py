@@ -9,7 +9,6 @@ from libs.contracts.node import (
     MIG_STATE_LABEL,
     STATE_LABEL,
     MigState,
-    UpgradeState,
 )
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.contracts.rollout import GROUP
@@ -19,14 +18,13 @@ from libs.ctl.cluster import Cluster, Rollout, open_cluster
 from libs.ctl.collect import sources
 from libs.ctl.collect.node import node_of
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.listed_nodes import LISTED_NODES
+from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
 from libs.ctl.options import Access
 from libs.ctl.text import natural_order
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
 
-_NOT_DONE = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"
 _UNDIVIDED = f"{STATE_LABEL},{MIG_STATE_LABEL},{MIG_STATE_LABEL}!={MigState.SUCCESS.value}"
 _CORDONED = "spec.unschedulable=true"
 _T = TypeVar("_T")
@@ -133,7 +131,7 @@ async def _status(
 async def _rows(cluster: Cluster, pool: str) -> list[NodeRow]:
     """Return the nodes with something to tell; for a pool, all that have a state."""
     listed, undivided, cordoned = await asyncio.gather(
-        cluster.list(LISTED_NODES, labels=STATE_LABEL if pool else _NOT_DONE),
+        cluster.list(LISTED_NODES, labels=STATE_LABEL if pool else NOT_DONE),
         cluster.list(LISTED_NODES, labels=_UNDIVIDED),
         cluster.list(LISTED_NODES, labels=STATE_LABEL, fields=_CORDONED),
     )

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from libs.bus.events import EventPublisher
 from libs.bus.reports import ReportCache
-from libs.contracts.events import HealthEvent
+from libs.contracts.events import HealthEvent, about_gpu
 from libs.contracts.health import GpuHealth, Health, HealthFinding, HealthState
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
@@ -117,15 +117,13 @@ class FleetHealth:
         if not self._may_publish(node):
             self.unpublished += 1
             return
-        text = _clean(finding.message)
+        text, state = _clean(finding.message), finding.state.value
         detail = f"{text}: {_clean(finding.remedy)}" if is_firing and finding.remedy else text
         self._publisher.publish(
             HealthEvent(rule=rule, gpu=gpu, firing=is_firing, value=text),
             # The same in all replicas.
             id=f"health/{node}/{report.boot_id}/{gpu}/{rule}/{xid or 0}/{is_firing}/{report.at}",
-            message=f"GPU {gpu}: {finding.state.value}: {detail}"
-            if is_firing
-            else f"GPU {gpu}: no longer {finding.state.value}: {detail}",
+            message=about_gpu(gpu, f"{'' if is_firing else 'no longer '}{state}: {detail}"),
             node=node,
             node_uid=report.node_uid,
         )

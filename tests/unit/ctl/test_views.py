@@ -10,6 +10,7 @@ from libs.audit import TITLES
 from libs.audit.write_counts import WAITS
 from libs.contracts.device import DeviceHealth, DeviceSpec, DeviceStatus
 from libs.contracts.diagnoses import Diagnosis
+from libs.contracts.events import about_gpu
 from libs.contracts.node import WAITS_REASON, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
@@ -593,7 +594,7 @@ def test_the_same_of_several_nodes_is_one_line() -> None:
 
 def test_the_same_of_several_gpus_is_one_line_that_counts_them() -> None:
     def health(node: str, gpu: int, what: str = "failed: hung") -> tuple[float, str, str, str]:
-        return 0.0, node, "health", f"GPU GPU-{gpu}: {what}"
+        return 0.0, node, "health", about_gpu(f"GPU-{gpu}", what)
 
     assert joined(*(health("node-7", gpu) for gpu in range(8))) == ["node-7: 8 GPUs: failed: hung"]
     assert joined(*(health(node, 0) for node in ("a", "b"))) == ["a, b: 2 GPUs: failed: hung"]
