@@ -211,25 +211,6 @@ def test_status_without_a_pool_says_so() -> None:
     )
 
 
-def test_the_cause_of_a_failure_is_said_once() -> None:
-    cause = "driver-start: the driver container restarted 3 times (it exited with code 1)"
-    detail = f"the upgrade failed: {cause}; no retry"
-    wait = WaitReason(code=WaitCode.FAILED, detail=detail, since=NOW, until=None, who="alice")
-    answer = NodeAnswer(
-        node=node("node-2", state="upgrade-failed", cause=cause),
-        ready=True,
-        cordoned=False,
-        labels={},
-        conditions=(),
-        events=(),
-        why=WhyAnswer(node="node-2", state="upgrade-failed", wait=wait),
-        sources=(),
-    )
-    shown = text(node_view(answer, now=NOW), 200)
-    assert shown.count("restarted 3 times") == 1
-    assert "note: attempt 2" in shown
-
-
 def test_a_node_begins_with_the_reason_and_ends_with_the_sources() -> None:
     wait = WaitReason(
         code=WaitCode.PDB,
@@ -437,7 +418,7 @@ def test_a_failed_node_tells_its_failure_once() -> None:
             "n",
             state="upgrade-failed",
             cause=cause,
-            attempt=1,
+            attempt=2,
             in_flight=False,
             driver_state=DriverState.NONE,
         ),
@@ -456,6 +437,7 @@ def test_a_failed_node_tells_its_failure_once() -> None:
     )
     shown = text(node_view(answer, now=NOW), 200)
     assert shown.count("restarted 3 times") == 1
+    assert "  note: attempt 2\n" in shown
     assert "  failed: (as above)" in shown
     assert "  driver: none (was 580.95.05)" in shown
     assert "being changed" not in shown
