@@ -5,6 +5,9 @@ from typing import Final
 
 from libs.contracts.message import Data, OpenEnum
 
+GPU_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
+"""How the names of resources begin by which a pod asks for GPUs."""
+
 
 class GpuIdentity(Data, frozen=True, kw_only=True):
     """What identifies a GPU. The PCI address does where one of the UUIDs is not known."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from libs.contracts.gpus import GPU_RESOURCES
 from libs.contracts.message import MalformedMessage, decode, encode
 from libs.contracts.node import (
     LEASE_ANNOTATION,
@@ -13,16 +14,14 @@ from libs.contracts.node import (
 from libs.contracts.queries import HeldNode
 from libs.ctl.edits import Edit, record_of
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.observe.objects import GPU_PREFIXES
 from libs.ctl.text import clock_time, plain, plural, some
-from libs.kube.views import Metadata, Node, Pod
+from libs.kube.views import MIRROR_ANNOTATION, Metadata, Node, Pod
 
 _LATEST = 1e11
 """A time that can still be shown; people may write any number."""
 _UNREADABLE = "cannot be read"
 _OVER = ("Succeeded", "Failed")
 """Phases of pods whose containers have ended."""
-_MIRROR = "kubernetes.io/config.mirror"
 
 
 def lease_of(metadata: Metadata, key: str = LEASE_ANNOTATION) -> NodeLease | str | None:
@@ -131,12 +130,12 @@ def _stays(pod: Pod) -> bool:
     """Whether a drain leaves the pod alone: it belongs to a DaemonSet, or is the kubelet's own."""
     owners = pod.metadata.owner_references
     of_daemon_set = any(each.controller and each.kind == "DaemonSet" for each in owners)
-    return of_daemon_set or _MIRROR in pod.metadata.annotations
+    return of_daemon_set or MIRROR_ANNOTATION in pod.metadata.annotations
 
 
 def _uses_gpu(pod: Pod) -> bool:
     return any(
-        name.startswith(GPU_PREFIXES)
+        name.startswith(GPU_RESOURCES)
         for container in pod.spec.containers
         for name in (*container.resources.limits, *container.resources.requests)
     )

@@ -19,6 +19,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """A part of an object."""
 
 
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+"""Of a pod that a kubelet runs by itself, and no eviction ends."""
+
+
 class OwnerReference(View, frozen=True, kw_only=True):
     kind: str
     name: str

@@ -14,7 +14,6 @@ VALIDATOR_PODS: Final = "app=nvidia-operator-validator"
 OWNER_LABEL: Final = "nvidia.com/gpu-operator.driver.owner"
 JOBS_SINCE_ANNOTATION: Final = "nvidia.com/gpu-driver-upgrade-wait-for-pod-completion-start-time"
 VALIDATION_SINCE_ANNOTATION: Final = "nvidia.com/gpu-driver-upgrade-validation-start-time"
-GPU_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 PAUSED: Final = "paused-for-driver-upgrade"
 DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
 DONE: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})

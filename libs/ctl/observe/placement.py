@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from libs.ctl.observe.objects import GPU_PREFIXES, Pod, Toleration
+from libs.contracts.gpus import GPU_RESOURCES
+from libs.ctl.observe.objects import Pod, Toleration
 from libs.kube import views
 
 
@@ -36,7 +37,7 @@ def hosts_of(nodes: Iterable[views.Node], pods: Iterable[Pod]) -> tuple[Host, ..
             free={
                 name: int(amount) - used.get(node.metadata.name, Counter())[name]
                 for name, amount in node.status.allocatable.items()
-                if name.startswith(GPU_PREFIXES) and amount.isdecimal()
+                if name.startswith(GPU_RESOURCES) and amount.isdecimal()
             },
         )
         for node in nodes
@@ -54,7 +55,7 @@ def gpus_of(pod: Pod) -> dict[str, int]:
     for container in pod.spec.containers:
         resources = container.resources
         for name, amount in {**resources.requests, **resources.limits}.items():
-            if name.startswith(GPU_PREFIXES) and amount.isdecimal():
+            if name.startswith(GPU_RESOURCES) and amount.isdecimal():
                 asked[name] += int(amount)
     return dict(asked)
 

@@ -4,14 +4,13 @@ Pods with GPUs by a resource claim are not looked at.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import msgspec
 
+from libs.contracts.gpus import GPU_RESOURCES
 from libs.ctl.observe.fleet import Limits
-from libs.ctl.observe.objects import GPU_PREFIXES, DisruptionBudget, Pod
-
-_MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+from libs.ctl.observe.objects import DisruptionBudget, Pod
+from libs.kube.views import MIRROR_ANNOTATION
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +30,7 @@ def uses_gpu(pod: Pod) -> bool:
         for container in pod.spec.containers
         for name in (*container.resources.limits, *container.resources.requests)
     )
-    return pod.is_active and any(name.startswith(GPU_PREFIXES) for name in asked)
+    return pod.is_active and any(name.startswith(GPU_RESOURCES) for name in asked)
 
 
 def evicted_pods(
@@ -54,7 +53,7 @@ def _obstacle(pod: Pod, limits: Limits) -> str:
     owners = pod.metadata.owner_references
     if any(owner.kind == "DaemonSet" for owner in owners):
         return "it belongs to a DaemonSet, which the operator counts but never evicts"
-    if _MIRROR_ANNOTATION in pod.metadata.annotations:
+    if MIRROR_ANNOTATION in pod.metadata.annotations:
         return "it is a static pod, which cannot be evicted"
     if eviction is None:
         return ""

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from libs.contracts import rollout
+from libs.contracts.gpus import GPU_RESOURCES
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import RECORD_ANNOTATION, VALIDATION_POD_ANNOTATION, ValidationPod
 from libs.kube import views
@@ -55,10 +56,6 @@ class PolicyObject(CustomObject, frozen=True, kw_only=True):
 
 class RuntimeHandler(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
-
-
-_GPUS: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
-"""How the names of resources begin that a device plugin offers for GPUs."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -122,7 +119,7 @@ class Node(views.Object, frozen=True, kw_only=True):
 
 
 def _is_gpu(name: str) -> bool:
-    return name.startswith(_GPUS)
+    return name.startswith(GPU_RESOURCES)
 
 
 class ValidatingPod(views.Pod, frozen=True, kw_only=True):

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from libs.contracts.gpus import GPU_RESOURCES
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL, ITS_LOG, WHOLE_LOG
-from libs.kube.views import ContainerStatus, Terminated, parse_time
+from libs.kube.views import MIRROR_ANNOTATION, ContainerStatus, Terminated, parse_time
 from libs.policy.findings import printable
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.owners import DEPLOY_PREFIX
@@ -33,7 +34,6 @@ _MAX_TROUBLE: Final = 400
 _LOG_LINES: Final = 3
 _MAX_LOG: Final = 300
 """How much is shown of the log of a driver container that ended."""
-_MIRROR: Final = "kubernetes.io/config.mirror"
 _BACKS_OFF: Final = "CrashLoopBackOff"
 _STARTING: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
 _OVER: Final = frozenset(("Succeeded", "Failed"))
@@ -48,7 +48,6 @@ _GANG_LABELS: Final = (
 )
 """The labels that name a group of pods which compute together, the outermost group first."""
 _JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
-_GPU_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 def driver_pod(pod: Pod, *, deleted_uid: str = "") -> DriverPod:
@@ -247,7 +246,7 @@ def is_of_daemon_set(pod: Pod) -> bool:
 
 def _requests_gpu(pod: Pod) -> bool:
     return any(
-        name.startswith(_GPU_PREFIXES) and amount != "0"
+        name.startswith(GPU_RESOURCES) and amount != "0"
         for container in pod.spec.containers
         for amounts in (container.resources.limits, container.resources.requests)
         for name, amount in amounts.items()
@@ -257,7 +256,7 @@ def _requests_gpu(pod: Pod) -> bool:
 def _exemption(pod: Pod, namespace: str, never_paused: Collection[str]) -> EvictionExemption:
     metadata = pod.metadata
     in_namespace = metadata.namespace == namespace
-    if _MIRROR in metadata.annotations:
+    if MIRROR_ANNOTATION in metadata.annotations:
         return EvictionExemption.MIRROR
     if in_namespace and _is_own(metadata.labels):
         return EvictionExemption.SLUICE

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from libs.contracts.gpus import GPU_RESOURCES
 from libs.host import pci
 from libs.host.machine import Machine
 from libs.host.podresources.allocatable import AllocatableDevices
@@ -28,7 +29,6 @@ UNKNOWN: Final = -1
 """The number of devices that cannot be counted."""
 
 _MODULE: Final = "/sys/module/nvidia/refcnt"
-_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ def _devices(kubelet: AllocatableDevices) -> int:
         allocatable = kubelet.allocatable()
     except KubeletUnavailable:
         return UNKNOWN
-    return sum(len(names) for name, names in allocatable.items() if name.startswith(_PREFIXES))
+    return sum(len(names) for name, names in allocatable.items() if name.startswith(GPU_RESOURCES))
 
 
 class NodeStatus(Collector):
