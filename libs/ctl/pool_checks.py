@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, braked_state
-from libs.ctl.answers import NodeRow, cause_text, node_row
 from libs.ctl.brakes import ending_of_halt, resume_command
 from libs.ctl.checks import Check, CheckedNode, fault, ok, warning
 from libs.ctl.cluster import Rollout
 from libs.ctl.cordons import SLUICE, cordoned_by
 from libs.ctl.leases import holder_text
+from libs.ctl.node_rows import NodeRow, cause_text, node_row
 from libs.ctl.text import duration, natural_order, plural, some
 from libs.kube.authors import Author, brake_author
 

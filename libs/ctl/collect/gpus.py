@@ -4,10 +4,11 @@ import asyncio
 
 from libs.contracts.device import UNKNOWN
 from libs.contracts.health import HealthState
-from libs.ctl.answers import DriverState, Gpu, node_row
+from libs.ctl.answers import Gpu
 from libs.ctl.cluster import DEVICES, Cluster, Device, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
+from libs.ctl.node_rows import DriverState, node_row
 from libs.ctl.options import Access
 from libs.ctl.text import natural_order
 

@@ -12,13 +12,14 @@ from libs.contracts.node import (
 )
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.contracts.rollout import GROUP
-from libs.ctl import answers
-from libs.ctl.answers import NodeAnswer, NodeRow, Status
+from libs.ctl import answers, node_rows
+from libs.ctl.answers import NodeAnswer, Status
 from libs.ctl.cluster import Cluster, Rollout, open_cluster
 from libs.ctl.collect import sources
 from libs.ctl.collect.node import node_of
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
+from libs.ctl.node_rows import NodeRow
 from libs.ctl.options import Access
 from libs.ctl.text import natural_order
 
@@ -117,7 +118,7 @@ async def _status(
     by_scheduler = "pools and waits" if "pools" in failures else "waits"
     return Status(
         pools=tuple(pool for pool in pools if name in ("", pool.name)),
-        nodes=tuple(row for row in chosen if name or not answers.is_settled(row)),
+        nodes=tuple(row for row in chosen if name or not node_rows.is_settled(row)),
         sources=(
             *((sources.kubernetes(cluster, given),) if given else ()),
             *(sources.missing(cluster.address, gives, each) for gives, each in failures.items()),
@@ -138,7 +139,7 @@ async def _rows(cluster: Cluster, pool: str) -> list[NodeRow]:
     is_cordoned = {each.metadata.name for each in cordoned}
     found = {each.metadata.name: each for each in (*listed, *undivided, *cordoned)}
     return [
-        answers.node_row(found[node].known_metadata(), cordoned=node in is_cordoned)
+        node_rows.node_row(found[node].known_metadata(), cordoned=node in is_cordoned)
         for node in sorted(found, key=natural_order)
     ]
 

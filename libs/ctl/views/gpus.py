@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 
 from libs.contracts.device import UNKNOWN
 from libs.contracts.health import HealthState
-from libs.ctl.answers import DriverState, Gpu
+from libs.ctl.answers import Gpu
+from libs.ctl.node_rows import DriverState
 from libs.ctl.text import plural
 from libs.ctl.views.layout import Column, fact, line, listing
 

@@ -12,8 +12,9 @@ from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.node import BY_RETRY
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_CHECKED_BRAKE, BY_RELEASE
-from libs.ctl.answers import DriverState, NodeAnswer, NodeFact, driver_text
+from libs.ctl.answers import NodeAnswer, NodeFact
 from libs.ctl.leases import describe as describe_lease
+from libs.ctl.node_rows import DriverState, driver_text
 from libs.ctl.text import clock_time, duration, moment, parse_time
 from libs.ctl.views.layout import cut, fact, heading, line
 from libs.ctl.views.status import node_note, sources_view

@@ -9,10 +9,11 @@ from rich.text import Text
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.queries import HeldNode
 from libs.contracts.rollout import Brake, braked, left_out
-from libs.ctl.answers import NodeRow, Pool, Source, Status, cause_text, driver_text
+from libs.ctl.answers import Pool, Source, Status
 from libs.ctl.brakes import resume_command
 from libs.ctl.checks import BEHIND
 from libs.ctl.leases import describe
+from libs.ctl.node_rows import NodeRow, cause_text, driver_text
 from libs.ctl.text import duration, plural
 from libs.ctl.views.layout import Column, fact, line, listing
 

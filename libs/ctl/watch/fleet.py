@@ -12,10 +12,11 @@ from libs.contracts.events import NO_CHANGE, CommandEvent, Event, EventKind, Wai
 from libs.contracts.journal import EntryPhase
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import WAITS_OF_POOLS, UpgradeState, WaitCode
-from libs.ctl import answers
-from libs.ctl.answers import EventLine, NodeRow, Pool, Source
+from libs.ctl import answers, node_rows
+from libs.ctl.answers import EventLine, Pool, Source
 from libs.ctl.cluster import Rollout
 from libs.ctl.edits import record_of
+from libs.ctl.node_rows import NodeRow
 from libs.ctl.text import name_versions, natural_order
 from libs.kube.views import Metadata
 
@@ -228,7 +229,7 @@ class FleetState:
         if metadata is None:
             return  # an event was heard of before the node
         self.is_changed = True
-        row, record = answers.node_row(metadata), record_of(metadata)
+        row, record = node_rows.node_row(metadata), record_of(metadata)
         _, wait = self._waits.get(name, ("", None))
         command, agent, at = self._commands.get(name, ("", "", 0.0))
         if wait is not None:

@@ -14,9 +14,10 @@ from libs.contracts import subjects
 from libs.contracts.events import Event
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, SKIP_LABEL, STATE_LABEL
-from libs.ctl.answers import VERSION_LABEL, EventLine, Source
+from libs.ctl.answers import EventLine, Source
 from libs.ctl.cluster import ROLLOUTS, Cluster, NodeEvent
 from libs.ctl.failures import Failure
+from libs.ctl.node_rows import VERSION_LABEL
 from libs.ctl.options import Access
 from libs.ctl.text import parse_time
 from libs.ctl.watch.fleet import FleetState

@@ -15,7 +15,7 @@ from libs.contracts.device import UNKNOWN, DeviceHealth, DeviceSpec
 from libs.contracts.health import HealthState
 from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, SKIP_LABEL, STATE_LABEL
 from libs.contracts.rollout import RolloutStatus
-from libs.ctl import answers
+from libs.ctl import answers, node_rows
 from libs.ctl.answers import Source
 from libs.ctl.cluster import DEVICES, ROLLOUTS, Cluster, Rollout
 from libs.ctl.edits import record_of
@@ -33,7 +33,7 @@ ROUND_SECONDS: Final = 0.5
 VERSIONS_SECONDS: Final = 30.0
 
 
-_LABELS: Final = (model.GPU_LABEL, STATE_LABEL, SKIP_LABEL, answers.VERSION_LABEL)
+_LABELS: Final = (model.GPU_LABEL, STATE_LABEL, SKIP_LABEL, node_rows.VERSION_LABEL)
 _ANNOTATIONS: Final = (RECORD_ANNOTATION, LEASE_ANNOTATION)
 _READY: Final = views.NodeStatus(conditions=(views.Condition(type="Ready", status="True"),))
 _SPECS: Final = {each: views.NodeSpec(unschedulable=each) for each in (True, False)}
@@ -210,7 +210,7 @@ class ClusterFeed:
             self._board.put_cell(shown, None)
             self._board.put_bar(shown, None)
             return
-        row = answers.node_row(node.metadata)
+        row = node_rows.node_row(node.metadata)
         uid = node.metadata.uid
         cell = model.cell_of(
             row,

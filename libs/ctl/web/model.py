@@ -14,7 +14,8 @@ from libs.contracts.device import UNKNOWN
 from libs.contracts.events import WaitEvent
 from libs.contracts.health import HealthState
 from libs.contracts.node import STATE_LABEL, UpgradeState
-from libs.ctl.answers import EventLine, NodeRow, Pool, Source, cause_text, driver_text
+from libs.ctl.answers import EventLine, Pool, Source
+from libs.ctl.node_rows import NodeRow, cause_text, driver_text
 from libs.ctl.text import name_versions, printable
 from libs.kube import views
 

@@ -8,7 +8,7 @@ import msgspec
 
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
-from libs.ctl import answers, node_answers
+from libs.ctl import node_answers, node_rows
 from libs.ctl.answers import EventLine, Gpu, NodeAnswer, NodeFact, Source
 from libs.ctl.bus import Scheduler
 from libs.ctl.cluster import DEVICES, Cluster, Device
@@ -116,7 +116,7 @@ def story_of(
     replace = msgspec.structs.replace
     shown = node_answers.node_answer(node, events, why=why, sources=(kubernetes, scheduler))
     row = shown.node
-    shown_row = replace(row, cause=answers.cause_text(row), driver=answers.driver_text(row))
+    shown_row = replace(row, cause=node_rows.cause_text(row), driver=node_rows.driver_text(row))
     gpus = [gpu_of(each, row.driver_state) for each in devices]
     return Story(
         at=now,

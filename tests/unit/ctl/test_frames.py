@@ -13,7 +13,8 @@ from rich.style import Style
 
 from libs.contracts.node import WaitCode
 from libs.contracts.rollout import BY_CHECKED_BRAKE, Brake, Counts, braked
-from libs.ctl.answers import EventLine, NodeRow, Pool, Source
+from libs.ctl.answers import EventLine, Pool, Source
+from libs.ctl.node_rows import NodeRow
 from libs.ctl.views.frame.compose import Frame, frame, listed_room
 from libs.ctl.views.frame.nodes import short_who
 from libs.ctl.views.frame.text import Span, bar, cut, cut_middle, fit, fold, pad, text_of, width_of

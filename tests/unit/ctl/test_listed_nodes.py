@@ -14,8 +14,8 @@ from libs.contracts.node import (
     NodeLease,
     NodeRecord,
 )
-from libs.ctl.answers import VERSION_LABEL, node_row
 from libs.ctl.listed_nodes import ListedNode
+from libs.ctl.node_rows import VERSION_LABEL, node_row
 from libs.kube import views
 
 RECORD = NodeRecord(node_uid="u", epoch=1, token=2, pool="gpus", since=5.0, attempt=3, cause="x")

@@ -8,8 +8,8 @@ from libs.contracts.message import encode
 from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, Operation, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus, TargetRecord
-from libs.ctl.answers import VERSION_LABEL, driver_text, node_row
 from libs.ctl.node_answers import ending_command
+from libs.ctl.node_rows import VERSION_LABEL, driver_text, node_row
 from libs.kube import views
 
 OLD, NEW, OTHER = "1" * 32, "2" * 32, "3" * 32

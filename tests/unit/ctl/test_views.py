@@ -17,12 +17,10 @@ from libs.contracts.rollout import Counts
 from libs.ctl.answers import (
     Audit,
     AuditedInvariant,
-    DriverState,
     EventLine,
     Gpu,
     NodeAnswer,
     NodeFact,
-    NodeRow,
     Pool,
     Source,
     Status,
@@ -30,6 +28,7 @@ from libs.ctl.answers import (
 from libs.ctl.cluster import Device
 from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.node_answers import node_answer
+from libs.ctl.node_rows import DriverState, NodeRow
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import ChangedLines, FollowedEvents, event_line
 from libs.ctl.views.gpus import gpus_view

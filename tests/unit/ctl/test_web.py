@@ -20,8 +20,9 @@ from libs.contracts.queries import (
 )
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.contracts.rollout import InFlight, RolloutStatus
-from libs.ctl.answers import EventLine, NodeFact, NodeRow
+from libs.ctl.answers import EventLine, NodeFact
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.node_rows import NodeRow
 from libs.ctl.options import Access
 from libs.ctl.web import history, model
 from libs.ctl.web.board import MOST_EVENTS, Board, Encoder

@@ -9,7 +9,8 @@ from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
-from libs.ctl.answers import NodeAnswer, NodeRow, Pool, Source, Status
+from libs.ctl.answers import NodeAnswer, Pool, Source, Status
+from libs.ctl.node_rows import NodeRow
 from libs.ctl.observe import traps
 from libs.ctl.views.node import node_view
 from libs.ctl.views.status import status_view

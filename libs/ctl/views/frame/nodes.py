@@ -8,7 +8,7 @@ import msgspec
 
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.rollout import BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE
-from libs.ctl.answers import driver_text
+from libs.ctl.node_rows import driver_text
 from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
 from libs.ctl.views.status import node_note

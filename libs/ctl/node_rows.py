@@ -1,0 +1,134 @@
+"""A node as a row: what its labels and its record say, and that in words. Pure."""
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from libs.contracts.node import (
+    ADOPTED,
+    ITS_LOG,
+    LABEL_EDITED_BY,
+    MIG_STATE_LABEL,
+    REQUESTED_BY,
+    SKIP_LABEL,
+    STATE_LABEL,
+    WHOLE_LOG,
+    MigState,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+    without_details,
+)
+from libs.contracts.queries import HeldNode
+from libs.ctl.edits import is_in_flight, record_of
+from libs.ctl.leases import held_of
+from libs.kube import views
+
+VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
+_STARTED_BY = (REQUESTED_BY, ADOPTED, LABEL_EDITED_BY)
+_NOT_STARTED = "driver-start: the driver container restarted "
+"""Begins the cause of a failure after the old driver was unloaded."""
+_LOADED = ("validation: ", "mig: ")
+"""Begin the causes of failures after the new driver was loaded."""
+_LOGS_COMMAND = re.compile(f"; ({WHOLE_LOG}|{ITS_LOG}): `kubectl logs [^`]*`")
+
+
+class DriverState(StrEnum):
+    """What became of the driver that a node's label names."""
+
+    RUNS = "runs"
+    CHANGING = "changing"
+    """It is being unloaded, and the next one loaded."""
+    NONE = "none"
+    """It was unloaded, and the next one does not start."""
+    UNKNOWN = "unknown"
+    """The operation failed after it began to unload it."""
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A node, by its labels and its record."""
+
+    name: str
+    pool: str
+    state: str
+    driver: str
+    """The version that runs, or ran last, as its label says."""
+    driver_state: DriverState = DriverState.RUNS
+    since: float | None
+    attempt: int
+    in_flight: bool
+    skipped: bool
+    cause: str
+    """Why its last attempt failed, or why this one was started."""
+    operation: str = ""
+    """What is done to it, or was last: an `Operation`."""
+    held: HeldNode | None = None
+    """The lease that a person has on it, or waits for."""
+    cordoned: bool = False
+    mig: str = ""
+    """How far the division is that its label asks for: a `MigState`; empty: none is asked for."""
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether its GPUs are divided as its label asks, if it does."""
+        return self.mig in ("", MigState.SUCCESS)
+
+
+def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
+    """Return a node by its labels and its record."""
+    record, labels = record_of(metadata), metadata.labels
+    return NodeRow(
+        name=metadata.name,
+        pool=record.pool if record else "",
+        state=labels.get(STATE_LABEL, ""),
+        driver=labels.get(VERSION_LABEL, ""),
+        driver_state=DriverState.RUNS if record is None else driver_state(record),
+        since=record.since or None if record else None,
+        attempt=record.attempt if record else 0,
+        in_flight=is_in_flight(metadata),
+        held=held_of(metadata),
+        cordoned=cordoned,
+        mig=labels.get(MIG_STATE_LABEL, ""),
+        skipped=labels.get(SKIP_LABEL) == "true",
+        cause=record.cause if record else "",
+        operation=record.operation or "" if record else "",
+    )
+
+
+def driver_state(record: NodeRecord) -> DriverState:
+    """Return what became of the driver: its label keeps the last version that was loaded."""
+    if not record.started or record.operation is Operation.VALIDATE:
+        return DriverState.RUNS
+    if record.state == UpgradeState.POD_RESTART_REQUIRED:
+        return DriverState.CHANGING
+    if record.state != UpgradeState.UPGRADE_FAILED or record.cause.startswith(_LOADED):
+        return DriverState.RUNS
+    return DriverState.NONE if record.cause.startswith(_NOT_STARTED) else DriverState.UNKNOWN
+
+
+def driver_text(node: NodeRow) -> str:
+    """Return the driver of a node in words; the first word alone tells whether there is one."""
+    if node.driver_state is DriverState.CHANGING:
+        return node.driver_state.value
+    if node.driver_state in (DriverState.NONE, DriverState.UNKNOWN):
+        before = f" (was {node.driver})" if node.driver else ""
+        return f"{node.driver_state.value}{before}"
+    return node.driver
+
+
+def cause_text(node: NodeRow) -> str:
+    """Return the cause of a node in words, as far as a row has room: `why` and events have all of
+    it. That of an attempt that is over is an earlier one.
+    """
+    if not node.cause or node.state == UpgradeState.UPGRADE_FAILED:
+        return _LOGS_COMMAND.sub("", node.cause)
+    if node.cause.startswith(_STARTED_BY):
+        return node.cause
+    return f"earlier attempt: {without_details(node.cause)}"
+
+
+def is_settled(node: NodeRow) -> bool:
+    """Whether there is nothing to tell about a node in the overview."""
+    at_rest = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN)
+    return at_rest and node.is_divided and not (node.in_flight or node.cordoned)
