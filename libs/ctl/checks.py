@@ -1,7 +1,6 @@
 """What `sluice doctor` says of what it found: each check is ok, or says what to do. Pure."""
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -24,16 +23,6 @@ CLOCKS_DIFFER: Final = 30.0
 BEHIND: Final = 90.0
 """Seconds from which a source of the scheduler is out of date, rather than quiet: a quiet one is
 confirmed each minute. Nothing starts on older ones."""
-_POSITIVE: Final = "Accepted"
-"""The condition that is a fault when it is false. Others are one when they are true."""
-_PROBLEMS: Final = re.compile(r"; (?=[\w-]+(?: on \S+)?: )")
-"""Between the problems of a condition, each `OPERAND on NODE: CAUSE`."""
-OF_DRIVERS: Final = "state-driver on "
-"""Begins the problem of the driver of one node."""
-_NO_FAULT: Final = ("Ready", "NotReady", "Upgrading", "Disabled")
-"""Conditions that say again what `Error` says, or what a person asked for."""
-
-
 _SIMULATED: Final = "+simulated"
 """Ends the version of the API server that the demo simulates."""
 _BUS_REMEDIES: Final = {
@@ -94,15 +83,6 @@ class DeploymentStatus(views.View, frozen=True, kw_only=True):
 class Deployment(views.Object, frozen=True, kw_only=True):
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus = DeploymentStatus()
-
-
-class Policy(views.Object, frozen=True, kw_only=True):
-    status: "PolicyStatus | None" = None
-
-
-class PolicyStatus(views.View, frozen=True, kw_only=True):
-    state: str = ""
-    conditions: tuple[views.Condition, ...] = ()
 
 
 class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,58 +225,6 @@ def _missing(daemon_set: views.DaemonSet) -> int:
 def _ready(daemon_set: views.DaemonSet) -> str:
     status = daemon_set.status
     return f"{status.number_ready}/{status.desired_number_scheduled}"
-
-
-def policy_checks(policies: Mapping[str, Policy], upgrade: Upgrade) -> list[Check]:
-    """Judge the status of policies for the whole cluster, by kind and name.
-
-    While an upgrade is under way, or has failed nodes, that drivers are not ready is no fault of
-    the policy: what is wrong is said of the pools.
-    """
-    if not policies:
-        remedy = "create one: see docs/install.md"
-        return [warning("policy", "there is no ClusterPolicy", remedy)]
-    return [
-        check for about, each in policies.items() for check in _policy_checks(about, each, upgrade)
-    ]
-
-
-def _policy_checks(about: str, policy: Policy, upgrade: Upgrade) -> list[Check]:
-    status = policy.status or PolicyStatus()
-    if not status.state:
-        return [
-            fault(about, "it has no status", "see the logs of the Deployment sluice-driver-cluster")
-        ]
-    is_told = upgrade.is_under_way or upgrade.failed > 0
-    problems = list(_problems(about, status, is_told=is_told))
-    if problems or status.state == "ready" or not is_told:
-        return problems or [ok(about, status.state)]
-    if upgrade.needs_somebody:
-        return [warning(about, f"{status.state}, because of the pools", "")]
-    return [ok(about, f"{status.state}, as {upgrade}")]
-
-
-def _problems(about: str, status: PolicyStatus, *, is_told: bool) -> Iterator[Check]:
-    upgrading = any(
-        each.type == "Upgrading" and each.status == "True" for each in status.conditions
-    )
-    for each in status.conditions:
-        if each.type in _NO_FAULT or each.status != ("False" if each.type == _POSITIVE else "True"):
-            continue
-        text = _besides_drivers(each) if is_told else each.message
-        if is_told and (each.type == "Error" or (each.message and not text)):
-            continue
-        judge = warning if upgrading and each.type == "Error" else fault
-        remedy = "see `sluice status`, and for the fields docs/policies.md"
-        yield judge(about, f"{each.type} is {each.status}: {text or each.reason}", remedy)
-
-
-def _besides_drivers(condition: views.Condition) -> str:
-    """Return what the message says of others than drivers of nodes, which pools tell."""
-    if condition.type != "Degraded":
-        return condition.message
-    parts = _PROBLEMS.split(condition.message)
-    return "; ".join(each for each in parts if not each.startswith(OF_DRIVERS))
 
 
 def nodes_checks(nodes: Sequence[CheckedNode]) -> list[Check]:

@@ -7,10 +7,11 @@ from typing import Final
 
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl import checks
-from libs.ctl.checks import Check, CheckedNode, Deployment, Policy, Right, Upgrade
+from libs.ctl.checks import Check, CheckedNode, Deployment, Right, Upgrade
 from libs.ctl.cluster import DEVICES, ROLLOUTS, Cluster, Rollout, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
+from libs.ctl.policy_checks import Policy, policy_checks
 from libs.ctl.pool_checks import pool_checks
 from libs.kube.resources import DAEMON_SETS, Resource, custom_resource
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
@@ -153,7 +154,7 @@ async def _policies(cluster: Cluster, upgrade: Upgrade) -> list[Check]:
         if await cluster.serves(kind)
         for each in await cluster.list(kind)
     }
-    return checks.policy_checks(found, upgrade)
+    return policy_checks(found, upgrade)
 
 
 async def _rollouts(cluster: Cluster) -> tuple[tuple[Rollout, ...], list[Check]]:

@@ -18,7 +18,6 @@ from libs.contracts.rollout import (
 )
 from libs.ctl.checks import (
     DRIVER_APP,
-    OF_DRIVERS,
     Check,
     CheckedNode,
     Deployment,
@@ -26,8 +25,6 @@ from libs.ctl.checks import (
     DeploymentStatus,
     NodeInfo,
     NodeStatus,
-    Policy,
-    PolicyStatus,
     Right,
     Upgrade,
     Verdict,
@@ -36,7 +33,6 @@ from libs.ctl.checks import (
     nodes_checks,
     not_answered,
     operands_check,
-    policy_checks,
     rights_check,
     scheduler_checks,
     server_check,
@@ -45,6 +41,7 @@ from libs.ctl.checks import (
     worst,
 )
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.policy_checks import OF_DRIVERS, Policy, PolicyStatus, policy_checks
 from libs.ctl.views.doctor import doctor_view
 from libs.kube.views import Condition, DaemonSet, DaemonSetStatus, Metadata
 from libs.policy.render.rendered import Operand
