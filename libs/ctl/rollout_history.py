@@ -112,7 +112,9 @@ class RolloutHistory:
         if rollout is None or rollout.completed_at is not None:
             return
         rollout.completed_at = at
-        planned = {each.node for each in rollout.plan.nodes} if rollout.plan is not None else set()
+        planned = (
+            {each.node for each in rollout.plan.nodes} if rollout.plan is not None else set[str]()
+        )
         skipped = {
             node
             for node, (pool, code, _) in self._waits.items()
