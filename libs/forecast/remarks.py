@@ -6,6 +6,7 @@ from math import inf
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanStopKind
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
+from libs.forecast.crashes import crash_remarks
 from libs.forecast.history import NOTHING, History
 from libs.forecast.planned_waits import ALREADY
 from libs.forecast.play_result import unavailable_reason
@@ -41,6 +42,7 @@ def remarks(
     """Return all remarks, the most important first."""
     lines = [*_starts(plan, played_fleet), *_under_way(plan, fleet)]
     lines += _halted(plan)
+    lines += crash_remarks(played_fleet.nodes.values())
     lines += _unknown_ends(plan)
     lines += _proof(plan)
     lines += _failures(plan)
