@@ -7,6 +7,7 @@ from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanStopKind
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.forecast.crashes import crash_remarks
+from libs.forecast.held_nodes import held_remarks
 from libs.forecast.history import NOTHING, History
 from libs.forecast.planned_waits import ALREADY
 from libs.forecast.play_result import unavailable_reason
@@ -44,6 +45,7 @@ def remarks(
     lines += _halted(plan)
     lines += crash_remarks(played_fleet.nodes.values())
     lines += _unknown_ends(plan)
+    lines += held_remarks(plan, played_fleet, now)
     lines += _proof(plan)
     lines += _failures(plan)
     moves = any(node.start.p50 is not None for node in plan.nodes)
