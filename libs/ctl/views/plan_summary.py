@@ -110,7 +110,7 @@ def _unavailable(plan: PlanAnswer, *, wide: bool) -> str:
 def _lost(plan: PlanAnswer, *, wide: bool) -> str:
     amount, down = gpu_hours(plan.gpu_hours_lost), _down_already(plan)
     if down:
-        return f"{amount} more ({down} down already)"
+        return f"{amount} from now on ({down} down already)"
     return f"{amount}, busy or idle" if wide and amount != "0" else amount
 
 

@@ -211,16 +211,16 @@ def test_lost_gpu_hours_are_those_of_idle_gpus_too(lost: float, words: str) -> N
 @pytest.mark.parametrize(
     ("gpus", "lost", "words"),
     [
-        (0, 0.0, "0 more (2 nodes are down already)"),
-        (16, 0.0, "0 more (16 GPUs are down already)"),
-        (16, 2.66, "2.7 more (16 GPUs are down already)"),
+        (0, 0.0, "0 from now on (2 nodes are down already)"),
+        (16, 0.0, "0 from now on (16 GPUs are down already)"),
+        (16, 2.66, "2.7 from now on (16 GPUs are down already)"),
     ],
 )
 def test_lost_gpu_hours_are_beside_what_is_down_already(gpus: int, lost: float, words: str) -> None:
     down = CapacityPoint(at=0.0, nodes=2, gpus=gpus)
     node = planned("n-1", 0.0, 60.0, 60.0)
     view = view_of(node, gpu_hours_lost=lost, down=down, pool_nodes=4, pool_gpus=2 * gpus)
-    assert f"GPU-hours lost: {words}" in text(plan_view(view, width=80), 80)
+    assert f"GPU-hours lost: {words}" in text(plan_view(view, width=160), 160)
 
 
 @pytest.mark.parametrize(
