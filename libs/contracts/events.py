@@ -120,7 +120,7 @@ class PlannedTime(Data, frozen=True, kw_only=True):
     start: float
     end: float | None = None
     gpus: Count | None = None
-    """How many GPUs that takes away: 0 where they were unavailable already; None: not known."""
+    """How many GPUs that takes away: 0 where something else had already; None: not known."""
 
 
 class PlanEvent(Data, frozen=True, kw_only=True):

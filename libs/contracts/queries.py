@@ -189,7 +189,7 @@ class PlannedNode(Data, frozen=True, kw_only=True):
     without_place: tuple[str, ...] = ()
     """Evicted pods that would fit on no other node now, each with the reason."""
     gpus: Count | None = None
-    """How many GPUs it takes away: 0 where they are unavailable already; None: not known."""
+    """How many GPUs it takes away: 0 where something else has already; None: not known."""
 
 
 class PlanAnswer(Message, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanLimits
 
 LEAST_JUDGED: Final = 10.0
@@ -30,6 +31,19 @@ class ComparedNode(msgspec.Struct, frozen=True, kw_only=True):
     """The code of the one of these that goes on."""
     retries: int = 0
     """How often it was tried again after a failure."""
+    follows: bool = False
+    """Whether it started after the rollout was complete without it, as people kept it out."""
+
+    @property
+    def is_kept_out(self) -> bool:
+        """Whether people keep it out still."""
+        return self.start is None and self.waits_for == WaitCode.SKIPPED
+
+    @property
+    def is_unplanned(self) -> bool:
+        """Whether anything happened to it that no plan could know."""
+        is_known = self.planned_start is None and (self.follows or self.is_kept_out)
+        return bool(self.retries or self.waited) and not is_known
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +58,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[ComparedNode, ...]
     """In the order in which they were upgraded."""
     makespan: float
-    """Until the last node that has ended; of a rollout that goes on, until now."""
+    """Until the last node that has ended, without those that followed; of a rollout that goes on,
+    until now.
+    """
     evicted: int = 0
     """Pods that were evicted from its nodes."""
     planned_at: float | None = None
@@ -70,7 +86,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def was_disturbed(self) -> bool:
         """Whether anything happened that no plan could know."""
-        return any(node.waited or node.retries for node in self.nodes)
+        return any(node.is_unplanned for node in self.nodes)
 
     @property
     def error(self) -> float | None:

@@ -57,9 +57,20 @@ class _Rollout(msgspec.Struct, kw_only=True):
     retries: dict[str, int] = {}
     evicted: set[str] = set()
     """UIDs of pods."""
-    complete: bool = False
+    completed_at: float | None = None
+    kept_out: set[str] = set()
+    """Nodes that it was complete without: those that people kept out, and planned ones."""
     waited: dict[str, dict[str, float]] = {}
     """Seconds by node and code of the wait."""
+
+    def concerns(self, node: str) -> bool:
+        """Return whether what happens to a node is part of the rollout still."""
+        return self.completed_at is None or node in self.kept_out
+
+    @property
+    def followers(self) -> set[str]:
+        """Return the nodes that started after it was complete without them."""
+        return self.kept_out & self.starts.keys()
 
 
 class RolloutHistory:
@@ -92,11 +103,24 @@ class RolloutHistory:
             case EvictionEvent(answer="evicted"):
                 self._evicted(body, event.node)
             case RolloutEvent(after=RolloutPhase.COMPLETE):
-                rollout = self._rollouts.get(body.pool, {}).get(body.target)
-                if rollout is not None:
-                    rollout.complete = True
+                self._completed(body, event.at)
             case _:
                 pass
+
+    def _completed(self, body: RolloutEvent, at: float) -> None:
+        rollout = self._rollouts.get(body.pool, {}).get(body.target)
+        if rollout is None or rollout.completed_at is not None:
+            return
+        rollout.completed_at = at
+        planned = (
+            {each.node for each in rollout.plan.nodes} if rollout.plan is not None else set[str]()
+        )
+        skipped = {
+            node
+            for node, (pool, code, _) in self._waits.items()
+            if pool == body.pool and code is WaitCode.SKIPPED
+        }
+        rollout.kept_out = (planned | skipped) - rollout.starts.keys()
 
     def _planned(self, body: PlanEvent, at: float) -> None:
         self._limits[body.pool] = body.policy_limits
@@ -128,9 +152,7 @@ class RolloutHistory:
             of_pool.pop(body.target, None)
             of_pool[body.target] = _Rollout(target=body.target, began=at, plan=plan)
         rollout = of_pool[body.target]
-        if rollout.complete:  # a later node is no part of it
-            return
-        for node in body.nodes:
+        for node in filter(rollout.concerns, body.nodes):
             rollout.starts.setdefault(node, at)
             _, has_failed = rollout.ends.get(node, (at, False))
             if has_failed:
@@ -141,7 +163,7 @@ class RolloutHistory:
         rollout = self._rollouts.get(body.pool, {}).get(body.target)
         if (
             rollout is None
-            or rollout.complete
+            or not rollout.concerns(event.node)
             or event.node not in rollout.starts
             or body.after not in _ENDS
         ):
@@ -157,14 +179,14 @@ class RolloutHistory:
             return
         rollout = targets[next(reversed(targets))]
         seconds = event.at - max(since, rollout.began)
-        if seconds > 0 and not rollout.complete and event.node not in rollout.ends:
+        if seconds > 0 and rollout.concerns(event.node) and event.node not in rollout.ends:
             of_node = rollout.waited.setdefault(event.node, {})
             of_node[code] = of_node.get(code, 0.0) + seconds
 
     def _evicted(self, body: EvictionEvent, node: str) -> None:
         for targets in self._rollouts.values():
             rollout = targets[next(reversed(targets))]
-            if node in rollout.starts and not rollout.complete:
+            if node in rollout.starts and rollout.concerns(node):
                 rollout.evicted.add(body.pod_uid)
 
     def pools(self) -> list[str]:
@@ -177,9 +199,11 @@ class RolloutHistory:
     def comparison(self, pool: str, target: str, *, now: float) -> Comparison:
         rollout = self._rollouts[pool][target]
         plan = rollout.plan
-        complete = rollout.complete or _is_over(rollout)
-        ends = [end for end, _ in rollout.ends.values()]
+        complete = rollout.completed_at is not None or _is_over(rollout)
+        followers = rollout.followers
+        ends = [end for node, (end, _) in rollout.ends.items() if node not in followers]
         until = max(ends, default=rollout.began) if complete else now
+        is_ended = complete and followers <= rollout.ends.keys()
         planned = PlanTime(None, None)
         if plan is not None:
             planned = plan_time(plan.makespan, plan.late, (each.start for each in plan.nodes))
@@ -196,7 +220,7 @@ class RolloutHistory:
             planned_makespan_p95=planned.p95,
             planned_limits=None if plan is None else plan.limits,
             policy_limits=None if plan is None else plan.policy_limits,
-            gpu_hours=_gpu_hours(rollout, until) if complete else None,
+            gpu_hours=_gpu_hours(rollout, until) if is_ended else None,
             planned_gpu_hours=None if plan is None else plan.gpu_hours,
         )
 
@@ -205,12 +229,12 @@ class RolloutHistory:
     ) -> Mapping[str, tuple[WaitCode, float]]:
         """Return the waits of the rollout that go on, by node, with their seconds until now."""
         is_last = rollout.target == next(reversed(self._rollouts[pool]))
-        if rollout.complete or not is_last:
+        if not is_last:
             return {}
         return {
             node: (code, now - max(since, rollout.began))
             for node, (of_pool, code, since) in self._waits.items()
-            if of_pool == pool and node not in rollout.ends
+            if of_pool == pool and node not in rollout.ends and rollout.concerns(node)
         }
 
 
@@ -243,8 +267,9 @@ def _nodes(
         {} if rollout.plan is None else {each.node: each for each in rollout.plan.nodes}
     )
     first = first_start(each.start for each in planned.values())
+    kept_out = {name for name, (code, _) in open_waits.items() if code is WaitCode.SKIPPED}
     for name in sorted(
-        planned.keys() | rollout.starts.keys(),
+        planned.keys() | rollout.starts.keys() | kept_out,
         key=lambda name: (rollout.starts.get(name, float("inf")), name),
     ):
         start, plan = rollout.starts.get(name), planned.get(name)
@@ -263,4 +288,5 @@ def _nodes(
             retries=rollout.retries.get(name, 0),
             waited={code: seconds for code, seconds in waited.items() if seconds >= _SHORTEST},
             waits_for=code,
+            follows=name in rollout.followers,
         )

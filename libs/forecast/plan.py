@@ -11,7 +11,7 @@ from libs.forecast.history import NOTHING, History
 from libs.forecast.learned_world import LearnedWorld, fleet_history
 from libs.forecast.options import PlanOptions, apply_options, limits_of
 from libs.forecast.play import play
-from libs.forecast.play_result import PlayResult, unavailable_reason
+from libs.forecast.play_result import PlayResult, is_away_by_upgrade, unavailable_reason
 from libs.forecast.pods import PodEffects
 from libs.forecast.remarks import remarks
 from libs.forecast.rollout_plan import (
@@ -181,7 +181,7 @@ def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: s
 
 def _gpus_taken(node: NodeView) -> int | None:
     reason, _ = unavailable_reason(node)
-    return 0 if reason else node.gpus or None
+    return 0 if reason and not is_away_by_upgrade(node) else node.gpus or None
 
 
 def _start_order(node: NodeForecast) -> tuple[float, float, str]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from libs.contracts.node import UpgradeState
+from libs.forecast.crashes import crashes_of
 from libs.forecast.fast_forward import FastForward
 from libs.forecast.play_recorder import PlayRecorder
 from libs.forecast.play_result import PlayResult
@@ -132,6 +133,9 @@ def keep_obstacles(state: StageState, fleet: Fleet) -> None:
         if _is_broken(node, fleet):
             for pod in machine.drivers.values():
                 pod.never_loads = pod.phase is DriverPodPhase.CRASHED
+        crashes = crashes_of(node)
+        if crashes is not None and crashes.goes_on:
+            machine.drivers[crashes.pod.uid].never_loads = True
 
 
 def _is_broken(node: NodeView, fleet: Fleet) -> bool:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from libs.contracts.node import WaitCode
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.rollout import RolloutStatus, TargetRecord
 from libs.rollout.decision import Wait
-from libs.rollout.node_writes import current_record
+from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.pool import contribution
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -73,7 +73,7 @@ class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[CapacityLoss, ...] = ()
     """Each change of the unavailable nodes, in order."""
     gpu_seconds: float
-    """Lost until the last node was done, by nodes that were available before."""
+    """Lost until the last node was done, by nodes that an upgrade makes or made unavailable."""
     proof: ProofResult | None
     """None: the target needed no proof."""
     halted_because: str
@@ -93,6 +93,8 @@ class _Outage(NamedTuple):
     """Whether it counts toward the budget of the pool."""
     was_in_budget: bool
     """Whether it did so when it became unavailable."""
+    lost_since: float | None
+    """From when on the rollout loses its GPUs; None: something else does."""
 
 
 def unavailable_reason(node: NodeView) -> tuple[str, bool]:
@@ -106,6 +108,11 @@ def unavailable_reason(node: NodeView) -> tuple[str, bool]:
     if node.loaded is not None or node.excluded or not node.pool:
         return "", False
     return "without a driver" if node.modules_reported else "no report about its driver", False
+
+
+def is_away_by_upgrade(node: NodeView) -> bool:
+    """Return whether an upgrade of ours keeps the node unavailable, or did and has failed."""
+    return upgrade_lease(node) is not None or node.state == UpgradeState.UPGRADE_FAILED
 
 
 class CapacityTracker:
@@ -127,11 +134,15 @@ class CapacityTracker:
         if reason:
             since = None if first else at
             self.node_lost(node.name, node.gpus, since, reason, in_budget=in_budget)
+            if first and is_away_by_upgrade(node):
+                outage = self._unavailable[node.name]
+                self._unavailable[node.name] = outage._replace(lost_since=at)
         elif node.name in self._unavailable:
             outage = self._unavailable.pop(node.name)
             self._gpus -= outage.gpus
+            if outage.lost_since is not None:
+                self._outages.append((outage.gpus, outage.lost_since, at))
             if outage.since is not None:
-                self._outages.append((outage.gpus, outage.since, at))
                 self.last_outages[node.name] = at - outage.since
 
     def node_lost(
@@ -140,7 +151,7 @@ class CapacityTracker:
         """Count a node as unavailable; None: from the beginning."""
         outage = self._unavailable.get(name)
         if outage is None:
-            self._unavailable[name] = _Outage(at, gpus, reason, in_budget, in_budget)
+            self._unavailable[name] = _Outage(at, gpus, reason, in_budget, in_budget, at)
             self._gpus += gpus
         elif outage.reason != reason:
             self._unavailable[name] = outage._replace(reason=reason, in_budget=in_budget)
@@ -169,11 +180,11 @@ class CapacityTracker:
             self.loss = current
 
     def gpu_seconds(self, until: float) -> float:
-        """Return the GPU-seconds lost by nodes that became unavailable during the play."""
+        """Return the GPU-seconds that the rollout loses from the beginning of the play on."""
         open_ = [
-            (outage.gpus, outage.since, until)
+            (outage.gpus, outage.lost_since, until)
             for outage in self._unavailable.values()
-            if outage.since is not None
+            if outage.lost_since is not None
         ]
         return sum(
             gpus * (min(to, until) - since)

@@ -6,6 +6,8 @@ from math import inf
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanStopKind
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
+from libs.forecast.crashes import crash_remarks
+from libs.forecast.held_nodes import held_remarks
 from libs.forecast.history import NOTHING, History
 from libs.forecast.planned_waits import ALREADY
 from libs.forecast.play_result import unavailable_reason
@@ -41,7 +43,9 @@ def remarks(
     """Return all remarks, the most important first."""
     lines = [*_starts(plan, played_fleet), *_under_way(plan, fleet)]
     lines += _halted(plan)
+    lines += crash_remarks(played_fleet.nodes.values())
     lines += _unknown_ends(plan)
+    lines += held_remarks(plan, played_fleet, now)
     lines += _proof(plan)
     lines += _failures(plan)
     moves = any(node.start.p50 is not None for node in plan.nodes)

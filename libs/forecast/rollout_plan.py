@@ -109,7 +109,7 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     failed_plays: int = 0
     """Number of plays in which it failed and did not recover."""
     gpus: int | None = None
-    """How many GPUs it takes away: 0 where they are unavailable already; None: not known."""
+    """How many GPUs it takes away: 0 where something else has already; None: not known."""
 
 
 class ProofForecast(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,6 +66,13 @@ class Lognormal(msgspec.Struct, frozen=True):
         return _STANDARD.cdf(deviation * _P95)
 
 
+def job_left(distribution: Lognormal, age: float, share: float) -> float:
+    """Return the seconds within which this share of all jobs of this age ends; infinite: none."""
+    below = distribution.share_below(age)
+    share = below + (1.0 - below) * share
+    return math.inf if share >= 1.0 else max(0.0, distribution.quantile(share) - age)
+
+
 class FleetProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Durations and failure rates of a fleet; failures are independent for each attempt.
 
@@ -213,12 +220,10 @@ class SeededWorld:
     def remainder(self, pod: str, age: float) -> TimeSpan:
         """Return the rest of a duration that is known to be longer than `age`."""
         chance, quantile = self._draw(f"remainder\n{pod}")
-        distribution = self._profile.job
-        below = distribution.share_below(age)
-        share = below + (1.0 - below) * quantile
-        if chance < self._profile.job_endless or share >= 1.0:
+        left = job_left(self._profile.job, age, quantile)
+        if chance < self._profile.job_endless or left == math.inf:
             return NEVER
-        return TimeSpan(max(0.0, _to_milliseconds(distribution.quantile(share) - age)))
+        return TimeSpan(_to_milliseconds(left))
 
     def _failure(self, quantile: float) -> ProcessEnd:
         return ProcessEnd(self._profile.failing.milliseconds(quantile), 1)

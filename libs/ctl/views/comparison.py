@@ -9,7 +9,7 @@ from rich.text import Text
 
 from libs.contracts.node import WaitCode
 from libs.ctl.comparison import ComparedNode, Comparison
-from libs.ctl.text import clock_time, duration, plural, some
+from libs.ctl.text import clock_time, duration, moment, plural, some
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading
 from libs.ctl.views.plan_html import page, pairs, table
@@ -65,7 +65,7 @@ def comparison_html(comparison: Comparison) -> str:
 
 def comparison_timeline(comparison: Comparison, *, most_rows: int) -> Timeline:
     """Return the picture of both, in which nodes share rows if there are too many."""
-    nodes = comparison.nodes
+    nodes = [node for node in comparison.nodes if _is_drawn(node)]
     share = max(1, ceil(len(nodes) / most_rows)) if most_rows else 1
     rows = tuple(_rows(nodes, share, so_far=comparison.makespan))
     ends = (span.end for row in rows for span in row.spans)
@@ -76,6 +76,11 @@ def comparison_timeline(comparison: Comparison, *, most_rows: int) -> Timeline:
     )
 
 
+def _is_drawn(node: ComparedNode) -> bool:
+    """Return whether a bar shows it: a node that followed after days would leave no room."""
+    return node.planned_start is not None or (node.start is not None and not node.follows)
+
+
 def _rows(nodes: Sequence[ComparedNode], share: int, *, so_far: float) -> Iterator[Row]:
     for first in range(0, len(nodes), share):
         some = nodes[first : first + share]
@@ -84,7 +89,9 @@ def _rows(nodes: Sequence[ComparedNode], share: int, *, so_far: float) -> Iterat
             name=name,
             nodes=len(some),
             plan=_joined([(each.planned_start, each.planned_end) for each in some]),
-            happened=_joined([(each.start, each.end) for each in some], so_far=so_far),
+            happened=_joined(
+                [(each.start, each.end) for each in some if not each.follows], so_far=so_far
+            ),
         )
 
 
@@ -108,6 +115,8 @@ def _title(comparison: Comparison) -> str:
 def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield "began", f"{clock_time(comparison.began)} UTC"
     yield "upgraded", ", ".join(_outcome(comparison))
+    if followed := _followers(comparison):
+        yield "followed", followed
     word = "took" if comparison.complete else "has taken so far"
     yield word, brief(comparison.makespan)
     if ended := [node for node in comparison.nodes if node.end is not None]:
@@ -127,7 +136,10 @@ def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
     planned = PlanTime(comparison.planned_makespan, comparison.planned_makespan_p95)
     yield "was planned to take", str(planned)
     yield "planned at", f"{clock_time(comparison.planned_at)} UTC{_limits(comparison)}"
-    if others := [node.node for node in comparison.nodes if node.planned_start is None]:
+    others = [
+        node.node for node in comparison.nodes if node.planned_start is None and _is_drawn(node)
+    ]
+    if others:
         yield "not in the plan", f"{some(others)}: not expected to start then"
     if comparison.complete:
         yield "error of the plan", _error(comparison)
@@ -139,15 +151,31 @@ def _outcome(comparison: Comparison) -> Iterator[str]:
     failed = sum(node.failed for node in nodes)
     done = sum(node.end is not None for node in nodes) - failed
     started = sum(node.start is not None for node in nodes)
+    kept_out = sum(node.is_kept_out for node in nodes)
     yet = "" if comparison.complete else " yet"
+    going_on = " yet" if any(node.follows and node.end is None for node in nodes) else yet
     yield f"{done} of {plural(len(nodes), 'node')}"
     for number, what in (
         (failed, "failed"),
-        (started - done - failed, f"not ended{yet}"),
-        (len(nodes) - started, f"not started{yet}"),
+        (started - done - failed, f"not ended{going_on}"),
+        (kept_out, "kept out by people"),
+        (len(nodes) - started - kept_out, f"not started{yet}"),
     ):
         if number:
             yield f"{number} {what}"
+
+
+def _followers(comparison: Comparison) -> str:
+    """Return when nodes were upgraded that the rollout was complete without; empty: none was."""
+    nodes = [node for node in comparison.nodes if node.follows]
+    starts = [comparison.began + node.start for node in nodes if node.start is not None]
+    ends = [comparison.began + node.end for node in nodes if node.end is not None]
+    if not starts:
+        return ""
+    told = f"{some(node.node for node in nodes)}: kept out before, from {clock_time(min(starts))}"
+    if len(ends) < len(starts):
+        return f"{told} UTC on"
+    return f"{told} to {moment(max(ends), min(starts)).removesuffix('Z')} UTC"
 
 
 def _limits(comparison: Comparison) -> str:
@@ -180,13 +208,14 @@ def unplanned(comparison: Comparison) -> Iterator[str]:
 
     A wait that goes on has lasted so far.
     """
-    retried = [node.node for node in comparison.nodes if node.retries]
+    nodes = [node for node in comparison.nodes if node.is_unplanned]
+    retried = [node.node for node in nodes if node.retries]
     if retried:
         verb = "was" if len(retried) == 1 else "were"
         yield f"{some(retried)} failed and {verb} tried again"
     for code, (one, several) in _WAITED.items():
-        waits = {node.node: node.waited[code] for node in comparison.nodes if code in node.waited}
-        far = " so far" if any(node.waits_for == code for node in comparison.nodes) else ""
+        waits = {node.node: node.waited[code] for node in nodes if code in node.waited}
+        far = " so far" if any(node.waits_for == code for node in nodes) else ""
         if len(waits) > 1:
             yield f"{some(waits)} {several} for up to {duration(max(waits.values()))}{far}"
         for name, seconds in waits.items() if len(waits) == 1 else ():
@@ -200,5 +229,7 @@ def _cells(node: ComparedNode) -> tuple[str, ...]:
         difference = node.end - node.planned_end
         later = f"{'-' if difference < 0 else ''}{duration(abs(difference))}"
     result = "failed" if node.failed else "done" if node.end is not None else "not ended"
+    if node.start is None:
+        result = "kept out" if node.is_kept_out else "not started"
     shown = ("" if each is None else duration(each) for each in times)
     return (node.node, *shown, later, result)

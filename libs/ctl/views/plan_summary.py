@@ -9,6 +9,7 @@ from libs.ctl.brakes import release_command, resume_command
 from libs.ctl.text import clock_time, duration, plural
 from libs.rollout.plan_time import brief, first_start, is_left_out, stop_words, takes
 
+_DAY: Final = 86_400.0
 _MINUTE: Final = 60.0
 """Of shorter rollouts the end has no time of day."""
 _NOTABLE: Final = 0.25
@@ -58,14 +59,24 @@ def _ends(view: PlanView) -> str:
     plan, at = view.plan, view.at
     if at is None or plan.stops or plan.makespan_p50 is None or plan.makespan_p50 < _MINUTE:
         return ""
-    ends = {_clock(at + each, at): None for each in (plan.makespan_p50, plan.makespan_p95) if each}
-    return f"{'-'.join(ends)} UTC{' (p50)' if plan.makespan_p95 is None else ''}"
+    median = " (p50)" if plan.makespan_p95 is None else ""
+    ends = [
+        _clock(at + each, at) for each in (plan.makespan_p50, plan.makespan_p95) if each is not None
+    ]
+    (first, day), (last, last_day) = ends[0], ends[-1]
+    if day != last_day:
+        return f"{first} UTC{day} to {last} UTC{last_day}"
+    return f"{first if first == last else f'{first}-{last}'} UTC{day}{median}"
 
 
-def _clock(end: float, now: float) -> str:
-    """Return a time of day to the minute, with its date if that is not today's."""
-    (today, _), (date, clock) = (clock_time(each + _MINUTE / 2).split() for each in (now, end))
-    return clock[:5] if date == today else f"{date} {clock[:5]}"
+def _clock(end: float, now: float) -> tuple[str, str]:
+    """Return a time of day to the minute, and its day if that is not today."""
+    today, tomorrow, end_at = (
+        clock_time(each + _MINUTE / 2).split() for each in (now, now + _DAY, end)
+    )
+    date, clock = end_at
+    days = {today[0]: "", tomorrow[0]: " tomorrow"}
+    return clock[:5], days.get(date, f" on {date}")
 
 
 def _limits(view: PlanView) -> str:
@@ -99,18 +110,22 @@ def _costs(plan: PlanAnswer, *, wide: bool) -> Iterator[tuple[str, str]]:
 
 def _unavailable(plan: PlanAnswer, *, wide: bool) -> str:
     most = f"at most {plan.largest_loss} of {plan.pool_nodes}"
+    further = ""
+    if plan.down is not None:
+        most += f" ({plan.down.nodes} {'is' if plan.down.nodes == 1 else 'are'} already)"
+        further = "further "
     if plan.drained_seconds is None:
         return most
     pulling = round(plan.pulling_seconds or 0.0)
     is_told = pulling if wide else pulling > plan.drained_seconds * _NOTABLE
     image = f", {duration(pulling)} of it for the image" if is_told else ""
-    return f"{most}, a node for {duration(plan.drained_seconds)} (median{image})"
+    return f"{most}, a {further}node for {duration(plan.drained_seconds)} (median{image})"
 
 
 def _lost(plan: PlanAnswer, *, wide: bool) -> str:
     amount, down = gpu_hours(plan.gpu_hours_lost), _down_already(plan)
     if down:
-        return f"{amount} more ({down} down already)"
+        return f"{amount} from now on ({down} down already)"
     return f"{amount}, busy or idle" if wide and amount != "0" else amount
 
 

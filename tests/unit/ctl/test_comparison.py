@@ -24,7 +24,12 @@ from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanLimits
 from libs.ctl.comparison import Comparison
 from libs.ctl.rollout_history import RolloutHistory
-from libs.ctl.views.comparison import comparison_html, comparison_svg, comparison_view
+from libs.ctl.views.comparison import (
+    comparison_html,
+    comparison_svg,
+    comparison_timeline,
+    comparison_view,
+)
 from tests.unit.ctl.test_plan_html import HOSTILE, Elements, rectangles
 
 POOL, OLD, NEW = "gpus", "1" * 32, "2" * 32
@@ -259,6 +264,66 @@ def test_planned_nodes_that_did_not_start_are_counted() -> None:
     stream.done(350.0, "n-1")
     stream.complete(351.0)
     assert "  upgraded: 1 of 2 nodes, 1 not started\n" in text(stream.compared(), 120)
+
+
+def kept_out() -> Stream:
+    """One of two nodes is leased while the rollout goes on, and returned after it."""
+    stream = Stream()
+    nodes = planned("n-1", 0.0, 300.0), planned("n-2", 0.0, 300.0)
+    stream.plan(-900.0, *(replace(node, gpus=8) for node in nodes), took=300.0)
+    stream.grant(0.0, "n-1")
+    stream.wait(100.0, "n-2", WaitCode.SKIPPED)
+    stream.done(350.0, "n-1")
+    stream.complete(351.0)
+    return stream
+
+
+def test_a_node_that_is_returned_after_a_rollout_is_complete_belongs_to_it() -> None:
+    stream = kept_out()
+    shown = text(stream.compared(now=400.0), 160)
+    assert "  upgraded: 1 of 2 nodes, 1 kept out by people\n" in shown
+    assert "  unplanned: n-2 was kept out by people for 5 min so far\n" in shown
+    stream.wait(460.0, "n-2", None)
+    stream.grant(460.0, "n-2")
+    going_on = stream.compared(now=500.0)
+    assert going_on.gpu_hours is None
+    shown = text(going_on, 160)
+    assert "  upgraded: 1 of 2 nodes, 1 not ended yet\n" in shown
+    assert "  followed: n-2: kept out before, from 2027-01-15 08:07:40 UTC on\n" in shown
+    stream.evict(470.0, "n-2", "a", "evicted")
+    stream.done(820.0, "n-2")
+    stream.complete(821.0)
+    found = stream.compared()
+    shown = text(found, 160)
+    assert "  upgraded: 2 of 2 nodes\n" in shown
+    assert "  followed: n-2: kept out before, from 2027-01-15 08:07:40 to 08:13:40 UTC\n" in shown
+    assert "  unplanned: n-2 was kept out by people for 6 min\n" in shown
+    assert "error of the plan: not judged, because of what was unplanned" in shown
+    assert (found.makespan, found.evicted, found.node_seconds) == (350.0, 1, 710.0)
+    assert found.gpu_hours == pytest.approx(8 * 710 / 3600)
+
+
+def test_a_node_that_was_kept_out_when_the_plan_was_made_disturbs_no_judgement() -> None:
+    stream = Stream()
+    stream.wait(-1000.0, "n-2", WaitCode.SKIPPED)
+    stream.wait(-1000.0, "n-3", WaitCode.SKIPPED)
+    stream.plan(-900.0, planned("n-1", 0.0, 300.0), took=300.0)
+    stream.grant(0.0, "n-1")
+    assert "1 not ended yet, 2 kept out by people" in text(stream.compared(now=50.0), 160)
+    stream.done(300.0, "n-1")
+    stream.complete(301.0)
+    stream.wait(90_000.0, "n-2", None)
+    stream.grant(90_000.0, "n-2")
+    stream.done(90_300.0, "n-2")
+    found = stream.compared()
+    shown = text(found, 160)
+    assert "  upgraded: 2 of 3 nodes, 1 kept out by people\n" in shown
+    assert "n-2: kept out before, from 2027-01-16 09:00:00 to 09:05:00 UTC\n" in shown
+    assert "error of the plan: none: it took the planned 5 min" in shown
+    assert not any(words in shown for words in ("unplanned", "not in the plan"))
+    page = comparison_html(found)
+    assert "kept out</td>" in page
+    assert comparison_timeline(found, most_rows=0).seconds == 300.0
 
 
 def test_what_became_of_each_node_is_counted() -> None:

@@ -211,16 +211,16 @@ def test_lost_gpu_hours_are_those_of_idle_gpus_too(lost: float, words: str) -> N
 @pytest.mark.parametrize(
     ("gpus", "lost", "words"),
     [
-        (0, 0.0, "0 more (2 nodes are down already)"),
-        (16, 0.0, "0 more (16 GPUs are down already)"),
-        (16, 2.66, "2.7 more (16 GPUs are down already)"),
+        (0, 0.0, "0 from now on (2 nodes are down already)"),
+        (16, 0.0, "0 from now on (16 GPUs are down already)"),
+        (16, 2.66, "2.7 from now on (16 GPUs are down already)"),
     ],
 )
 def test_lost_gpu_hours_are_beside_what_is_down_already(gpus: int, lost: float, words: str) -> None:
     down = CapacityPoint(at=0.0, nodes=2, gpus=gpus)
     node = planned("n-1", 0.0, 60.0, 60.0)
     view = view_of(node, gpu_hours_lost=lost, down=down, pool_nodes=4, pool_gpus=2 * gpus)
-    assert f"GPU-hours lost: {words}" in text(plan_view(view, width=80), 80)
+    assert f"GPU-hours lost: {words}" in text(plan_view(view, width=160), 160)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,10 @@ def test_lost_gpu_hours_are_beside_what_is_down_already(gpus: int, lost: float, 
         (60.0, 89.0, "  ends: 08:01 UTC; up"),
         (600.0, 1470.0, "  ends: 08:10-08:25 UTC; up"),
         (600.0, None, "  ends: 08:10 UTC (p50); up"),
-        (50_000.0, 60_000.0, "  ends: 21:53-2027-01-16 00:40 UTC; up"),
+        (50_000.0, 60_000.0, "  ends: 21:53 UTC to 00:40 UTC tomorrow; up"),
+        (60_000.0, 70_000.0, "  ends: 00:40-03:27 UTC tomorrow; up"),
+        (60_000.0, None, "  ends: 00:40 UTC tomorrow (p50); up"),
+        (50_000.0, 400_000.0, "  ends: 21:53 UTC to 23:07 UTC on 2027-01-19; up"),
     ],
 )
 def test_an_end_that_is_not_near_has_a_time_of_day(
@@ -288,6 +291,24 @@ def test_how_long_nodes_are_unavailable_is_told_with_the_pull_of_the_image() -> 
     assert f"{each}); GPU" in told(20.0)
     assert f"{each}, 20 s of it for the image); GPU" in told(20.0, wide=True)
     assert f"{each}); GPU" in told(0.4, wide=True)
+
+
+@pytest.mark.parametrize(
+    ("most", "words"),
+    [(4, "at most 4 of 6 (4 are already)"), (5, "at most 5 of 6 (4 are already)")],
+)
+def test_nodes_that_are_unavailable_already_are_told_apart_from_further_ones(
+    most: int, words: str
+) -> None:
+    view = view_of(
+        planned("n-1", 0.0, 60.0, 60.0),
+        drained_seconds=94.0,
+        largest_loss=most,
+        pool_nodes=6,
+        down=CapacityPoint(at=0.0, nodes=4, gpus=32),
+    )
+    shown = text(plan_view(view, width=200), 200)
+    assert f"unavailable: {words}, a further node for 1 min 34 s (median); GPU" in shown
 
 
 def test_nothing_to_do_is_said_without_figures() -> None:

@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
 from libs.contracts.gpus import GpuIdentity
-from libs.contracts.node import LeaseOwner, NodeRecord, WaitCode
+from libs.contracts.node import LeaseOwner, NodeRecord, UpgradeState, WaitCode
 from libs.contracts.queries import PlanStopKind
 from libs.contracts.reports import Finding, Preflight
 from libs.contracts.rollout import Brake, RolloutSpec, TargetRecord
@@ -45,6 +45,8 @@ from tests.unit.rollout.builders import (
     driver_pod,
     failed,
     fleet,
+    granted,
+    in_flight_node,
     instant,
     label_of,
     lease,
@@ -394,6 +396,40 @@ def test_a_driver_that_crashes_on_a_failed_node_is_not_expected_to_load_by_itsel
     halted = with_status(pool_with_limits(), targets={NEW: record})
     planned = forecast_for(halted, [exhausted, *others])
     assert node_forecast(planned, "node-1").end.p50 is not None
+
+
+@pytest.mark.parametrize(
+    ("restarts", "running", "times", "fails"),
+    [
+        (0, False, "once: it is taken to load the next time", False),
+        (1, False, "2 times: it is taken to end so each time", True),
+        (2, True, "2 times: it is taken to end so each time", True),
+    ],
+)
+def test_a_driver_that_crashes_again_and_again_on_a_node_in_flight_is_expected_to_fail(
+    restarts: int, running: bool, times: str, fails: bool
+) -> None:
+    pod = driver_pod(
+        NEW,
+        ready=False,
+        started=NOW - 1.0 if running else None,
+        restarts=restarts,
+        trouble="" if running else "CrashLoopBackOff",
+        last_exit="exited with code 1 (Error), and its log ends: no such device",
+    )
+    canary = in_flight_node(
+        UpgradeState.POD_RESTART_REQUIRED,
+        driver_pods=(pod,),
+        loaded=None,
+        gate=Gate(admitted_pod_uid=pod.uid),
+    )
+    others = [old_node("node-2"), old_node("node-3")]
+    canaries = granted(pool_with_limits(parallel=1, threshold="1"), canary)
+    planned = forecast_for(canaries, [canary, *others])
+    remark_with(planned, f"The driver on node-1 has exited with code 1 (Error) {times}.")
+    assert node_forecast(planned, "node-1").failed_plays == fails
+    assert planned.halted_plays == fails
+    assert (node_forecast(planned, "node-2").start.p50 is None) is fails
 
 
 def test_failed_and_driverless_nodes_are_planned_too() -> None:

@@ -148,9 +148,19 @@ def test_of_equal_losses_the_earliest_is_kept() -> None:
     assert tracker.gpu_seconds(20.0) == pytest.approx(8 * (10 + 10))
 
 
-def test_nodes_unavailable_before_count_as_loss_but_lose_no_gpu_time() -> None:
+def test_nodes_that_an_upgrade_keeps_away_lose_gpu_time_from_the_beginning_on() -> None:
+    for node in (in_flight_node(name="a"), failed("a")):
+        tracker = CapacityTracker()
+        tracker.observe(node, 0.0, first=True)
+        assert tracker.gpu_seconds(100.0) == pytest.approx(8 * 100)
+        tracker.observe(done("a"), 50.0)
+        assert tracker.gpu_seconds(100.0) == pytest.approx(8 * 50)
+        assert not tracker.last_outages, "how long it was away is not known"
+
+
+def test_nodes_that_something_else_keeps_away_count_as_loss_but_lose_no_gpu_time() -> None:
     tracker = CapacityTracker()
-    tracker.observe(failed("a"), 0.0, first=True)
+    tracker.observe(done("a", ready=False), 0.0, first=True)
     tracker.update(0.0)
     assert tracker.loss == CapacityLoss(nodes=1, gpus=8, at=0.0)
     assert tracker.gpu_seconds(100.0) == 0.0

@@ -1,0 +1,63 @@
+"""Drivers that ended by themselves on nodes in flight. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from libs.rollout.in_flight.in_flight_node import is_old_pod
+from libs.rollout.node_writes import current_record, upgrade_lease
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeView
+
+_PERSISTENT: Final = 2
+"""Ends of a driver after which it is taken to end again: by chance one ends once."""
+_ENDED: Final = re.compile(r"CrashLoopBackOff|\bexited with code \d+")
+"""What the kubelet says of a container that has ended and was not started again yet."""
+_EXIT: Final = re.compile(r"exited with code \d+(?: \([^)]*\))?")
+
+
+class Crashes(NamedTuple):
+    """How often the new driver of a node in flight has ended by itself."""
+
+    pod: DriverPod
+    number: int
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a plan takes it to end each time that it starts."""
+        return self.number >= _PERSISTENT
+
+    @property
+    def how(self) -> str:
+        """Return how it last ended, as far as the kubelet says."""
+        found = _EXIT.search(self.pod.trouble) or _EXIT.search(self.pod.last_exit)
+        return "ended" if found is None else found[0]
+
+
+def crashes_of(node: NodeView) -> Crashes | None:
+    """Return the crashes of the new driver since the node's upgrade began; None: there were none.
+
+    A driver that is ready has got over them.
+    """
+    record = current_record(node)
+    if record is None or upgrade_lease(node) is None:
+        return None
+    before = record.restarts_before or {}
+    for pod in node.driver_pods:
+        if pod.ready or is_old_pod(record, pod):
+            continue
+        is_down = pod.started is None and _ENDED.search(pod.trouble) is not None
+        number = pod.restarts - before.get(pod.uid, 0) + is_down
+        if number > 0:
+            return Crashes(pod, number)
+    return None
+
+
+def crash_remarks(nodes: Iterable[NodeView]) -> Iterator[str]:
+    """Yield what a plan takes to become of each driver that has crashed."""
+    for node in nodes:
+        if (crashes := crashes_of(node)) is None:
+            continue
+        times = "once" if crashes.number == 1 else f"{crashes.number} times"
+        expected = "end so each time" if crashes.goes_on else "load the next time"
+        yield f"The driver on {node.name} has {crashes.how} {times}: it is taken to {expected}."

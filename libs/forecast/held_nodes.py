@@ -1,0 +1,139 @@
+"""Jobs and disruption budgets that hold nodes up: for how long, and what ends that. Pure."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from libs.contracts.node import UpgradeState
+from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
+from libs.forecast.seeded_world import FleetProfile, job_left
+from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
+from libs.rollout import limits
+from libs.rollout.durations import format_duration
+from libs.rollout.node_writes import current_record, upgrade_lease
+from libs.rollout.plan_time import PlanTime
+from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.machine import WorkloadPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+
+_MOST: Final = 3
+"""Nodes that are named for each reason."""
+_JOBS: Final = UpgradeState.WAIT_FOR_JOBS_REQUIRED
+_EVICTING: Final = (UpgradeState.POD_DELETION_REQUIRED, UpgradeState.DRAIN_REQUIRED)
+
+
+def held_remarks(plan: RolloutPlan, fleet: Fleet, now: Instant) -> list[str]:
+    """Return a line for each node that a job or a disruption budget holds up."""
+    pool = fleet.pools[plan.pool]
+    views = [
+        (node, view)
+        for node in plan.nodes
+        if node.start.p50 is not None and (view := fleet.nodes.get(node.node)) is not None
+    ]
+    jobs = [
+        _job_line(view, pods, pool, now)
+        for node, view in views
+        if node.end.p50 is not None and (pods := _awaited_jobs(view))
+    ]
+    budgets = [
+        _budget_line(view, pool, now, has_stops=bool(plan.stops))
+        for node, view in views
+        if node.end.p50 is None and _is_refused(node, view)
+    ]
+    return [*_first(jobs, "jobs"), *_first(budgets, "disruption budgets")]
+
+
+def _first(lines: list[str], of: str) -> Iterator[str]:
+    yield from lines[:_MOST]
+    if more := len(lines) - _MOST if len(lines) > _MOST else 0:
+        yield f"{more} more {'node waits' if more == 1 else 'nodes wait'} for {of} likewise."
+
+
+def _state(view: NodeView) -> str:
+    """Return the state of a node in flight; empty: it is at rest."""
+    record = current_record(view)
+    return "" if record is None or upgrade_lease(view) is None else record.state
+
+
+# Jobs.
+
+
+def _awaited_jobs(view: NodeView) -> list[WorkloadPod]:
+    """Return the pods of jobs that a node waits for, or will."""
+    return [pod for pod in view.pods or () if pod.job] if _state(view) in ("", _JOBS) else []
+
+
+def _job_line(view: NodeView, pods: list[WorkloadPod], pool: PoolView, now: Instant) -> str:
+    names = ", ".join(pod.display_name for pod in pods[:_MOST])
+    more = f" and {len(pods) - _MOST} more" if len(pods) > _MOST else ""
+    age = min(0.0 if pod.started is None else max(0.0, now.at - pod.started) for pod in pods)
+    job = FleetProfile().job
+    left = PlanTime(job_left(job, age, 0.5), job_left(job, age, 0.95))
+    word, owner = ("job", "its owner") if len(pods) == 1 else ("jobs", "their owners")
+    waits = "waits" if _state(view) else "will wait"
+    limit = _job_limit(view, pool, now)
+    return (
+        f"{view.name} {waits} for the {word} {names}{more}, assumed to go on for {left}:"
+        f" {owner} can end that, {limit}."
+    )
+
+
+def _job_limit(view: NodeView, pool: PoolView, now: Instant) -> str:
+    field = "waitForCompletion.timeoutSeconds"
+    seconds = pool.upgrade.wait_for_completion.timeout_seconds
+    left = _left(view, pool, now) if _state(view) else None
+    if not seconds and left is None:
+        return f"and nothing else does ({field} is 0)"
+    when = (
+        f"in {format_duration(left)}"
+        if left is not None
+        else f"{format_duration(seconds)} after the node has started"
+    )
+    is_deferred = pool.strategy.on_job_timeout is OnJobTimeout.DEFER
+    what = "the node is given back, and tried again later" if is_deferred else "pods are evicted"
+    return f"or {when} {what} ({field})"
+
+
+# Disruption budgets.
+
+
+def _is_refused(node: NodeForecast, view: NodeView) -> bool:
+    return bool(node.blocked_by) and _state(view) in ("", _JOBS, *_EVICTING)
+
+
+def _budget_line(view: NodeView, pool: PoolView, now: Instant, *, has_stops: bool) -> str:
+    is_evicting = _state(view) in _EVICTING
+    left = _left(view, pool, now) if is_evicting else None
+    if left is not None:
+        clock = "" if has_stops else f" ({datetime.fromtimestamp(now.at + left, UTC):%H:%M:%S} UTC)"
+        when = f"in {format_duration(left)}{clock}"
+    else:
+        deletion = pool.upgrade.gpu_pod_deletion or pool.upgrade.pod_deletion
+        when = f"{format_duration(deletion.timeout_seconds)} after it begins"
+    verb = "waits" if is_evicting else "will wait"
+    return (
+        f"{view.name} {verb} for a disruption budget, which is taken to go on refusing: {when}"
+        f" the eviction times out; {_after_refusal(view, pool)}."
+    )
+
+
+def _after_refusal(view: NodeView, pool: PoolView) -> str:
+    """Return what becomes of a node whose eviction has timed out."""
+    if pool.strategy.on_eviction_timeout is OnEvictionTimeout.RELEASE:
+        wait = format_duration(limits.BACK_OFF)
+        return f"the node is then given back, and tried again {wait} later or more"
+    record = current_record(view)
+    attempt = record.attempt if record is not None and _state(view) else 1
+    retries = pool.strategy.retries - attempt + 1
+    if retries <= 0:
+        return "the node then fails for good"
+    times = "once" if retries == 1 else f"{retries} times"
+    return f"the node then fails, and is tried again {times} unless the rollout is halted"
+
+
+def _left(view: NodeView, pool: PoolView, now: Instant) -> float | None:
+    """Return the seconds until the state of a node in flight times out; None: never."""
+    record = current_record(view)
+    deadline = None if record is None else limits.effective_deadline(record, pool, now)
+    return None if deadline is None else max(0.0, deadline - now.at)

@@ -1,0 +1,114 @@
+"""What a plan says of nodes that jobs and disruption budgets hold up."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.node import NodeRecord, UpgradeState
+from libs.forecast.plan import plan
+from libs.forecast.rollout_plan import RolloutPlan
+from libs.forecast.seeded_world import FleetProfile, job_left
+from libs.forecast.world import TimeSpan
+from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from libs.testing.stage.worlds import WorldOverride
+from tests.unit.forecast.builders import (
+    awaiting_jobs,
+    fixed_worlds,
+    forecast_for,
+    gpu_pod,
+    idle_nodes,
+    old_node,
+    pool_with_limits,
+    remark_with,
+)
+from tests.unit.forecast.test_play_midway import moments
+from tests.unit.rollout.builders import NOW, POOL, fleet, granted, in_flight_node
+
+TRAIN = gpu_pod("train", job=True, started=NOW - 600.0)
+WORLDS = fixed_worlds(WorldOverride(pod="uid-train", remainder=TimeSpan(9_000.0)))
+WEB = gpu_pod("web", budget="ml/web-budget")
+
+
+def waiting(pool: PoolView, timeout: float | None) -> tuple[PoolView, list[NodeView]]:
+    """Return a node in flight that waits for a job, and one at rest."""
+    deadline = None if timeout is None else NOW + timeout
+    node = in_flight_node(
+        UpgradeState.WAIT_FOR_JOBS_REQUIRED, pods=(TRAIN,), record={"deadline": deadline}
+    )
+    return granted(pool, node), [node, *idle_nodes(2)[1:]]
+
+
+def test_a_job_is_told_with_the_time_that_is_assumed_and_what_ends_it() -> None:
+    pool, nodes = waiting(pool_with_limits(**awaiting_jobs()), None)
+    told = remark_with(forecast_for(pool, nodes, WORLDS), "ml/train, assumed")
+    assert told == (
+        "node-1 waits for the job ml/train, assumed to go on for 2 h 2 min (p50), 1 d"
+        " (p95): its owner can end that, and nothing else does"
+        " (waitForCompletion.timeoutSeconds is 0)."
+    )
+    pool, nodes = waiting(pool_with_limits(**awaiting_jobs(1800)), 1200.0)
+    remark_with(forecast_for(pool, nodes, WORLDS), "or in 20 min pods are evicted (waitFor")
+    pool = replace(pool, strategy=replace(pool.strategy, on_job_timeout=OnJobTimeout.DEFER))
+    remark_with(forecast_for(pool, nodes, WORLDS), "or in 20 min the node is given back, and")
+
+
+def test_jobs_of_nodes_that_start_later_are_told_of_three_nodes() -> None:
+    pool = pool_with_limits(**awaiting_jobs(1800))
+    two = (TRAIN, gpu_pod("more", job=True))
+    planned = forecast_for(pool, [old_node("node-1", *two)], WORLDS)
+    remark_with(planned, "node-1 will wait for the jobs ml/train, ml/more", "30 min after the node")
+    nodes = [old_node(f"node-{n}", gpu_pod(f"train-{n}", job=True)) for n in range(1, 6)]
+    remark_with(forecast_for(pool, nodes, WORLDS), "2 more nodes wait for jobs likewise.")
+
+
+def evicting(*, attempts: int, **strategy: Any) -> tuple[RolloutPlan, float]:
+    """Return the plan of a node whose eviction is refused in this attempt, and what is left of it
+    then.
+    """
+    pool = pool_with_limits()
+    pool = replace(pool, strategy=replace(pool.strategy, **strategy))
+    start = replace(fleet(pool, old_node("node-1", WEB)), budgets={WEB.budget: 0})
+    for seen, now in moments(start, seconds=2_000.0):
+        view = seen.nodes["node-1"]
+        refused = view.evictions and view.evictions[0].refused
+        if refused and isinstance(view.record, NodeRecord) and view.record.attempt == attempts:
+            assert view.record.deadline is not None
+            pods = tuple(replace(pod, budget=WEB.budget) for pod in view.pods or ())
+            nodes = {"node-1": replace(view, pods=pods)}
+            seen = replace(seen, nodes=nodes, budgets=start.budgets)  # noqa: PLW2901
+            planned = plan(seen, now, pool=POOL, plays=1, world_of=fixed_worlds())
+            return planned, view.record.deadline - now.at
+    raise AssertionError("no eviction was refused")
+
+
+def test_what_happens_when_an_eviction_times_out_is_told_and_is_what_is_played() -> None:
+    planned, left = evicting(attempts=1)
+    assert left == pytest.approx(300.0, abs=1.0)
+    told = remark_with(planned, "node-1 waits for a disruption budget")
+    assert told == (
+        "node-1 waits for a disruption budget, which is taken to go on refusing: in 5 min"
+        " (11:05:02 UTC) the eviction times out; the node then fails, and is tried again once"
+        " unless the rollout is halted."
+    )
+    assert planned.makespan.p50 == pytest.approx(left + 300.0, abs=5.0)
+    planned, left = evicting(attempts=2)
+    remark_with(planned, "the node then fails for good.")
+    assert planned.makespan.p50 == pytest.approx(left, abs=5.0)
+
+
+def test_another_strategy_does_something_else_when_an_eviction_times_out() -> None:
+    planned, _ = evicting(attempts=1, on_eviction_timeout=OnEvictionTimeout.RELEASE)
+    remark_with(planned, "the node is then given back, and tried again 10 min later or more")
+
+
+def test_a_budget_of_a_node_that_starts_later_is_told() -> None:
+    later = forecast_for(pool_with_limits(), [old_node("node-1", WEB), old_node("node-2")])
+    remark_with(later, "node-1 will wait for a disruption budget", "5 min after it begins the")
+
+
+def test_what_is_left_of_a_job_is_infinite_after_any_known_one() -> None:
+    assert job_left(FleetProfile().job, 0.0, 0.5) == pytest.approx(7200.0)
+    assert job_left(FleetProfile().job, 1e12, 0.5) == float("inf")
