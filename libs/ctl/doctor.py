@@ -9,7 +9,11 @@ from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl import checks
 from libs.ctl.checks import Check, CheckedNode, Deployment, Right, Upgrade
 from libs.ctl.cluster import DEVICES, ROLLOUTS, Cluster, Rollout, open_cluster
+from libs.ctl.collect.driver_trouble import driver_troubles
+from libs.ctl.driver_trouble import starts_driver
+from libs.ctl.edits import record_of
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.node_rows import node_row
 from libs.ctl.options import Access
 from libs.ctl.policy_checks import Policy, policy_checks
 from libs.ctl.pool_checks import pool_checks
@@ -169,7 +173,14 @@ async def _rollouts(cluster: Cluster) -> tuple[tuple[Rollout, ...], list[Check]]
 
 async def _pools_and_nodes(cluster: Cluster, rollouts: tuple[Rollout, ...]) -> list[Check]:
     nodes = await _nodes(cluster)
-    return [*pool_checks(rollouts, nodes, now=time.time()), *checks.nodes_checks(nodes)]
+    starting = {
+        each.metadata.name: record_of(each.metadata)
+        for each in nodes
+        if starts_driver(node_row(each.metadata))
+    }
+    troubles = await driver_troubles(cluster, starting)
+    judged = pool_checks(rollouts, nodes, now=time.time(), troubles=troubles)
+    return [*judged, *checks.nodes_checks(nodes)]
 
 
 async def _nodes(cluster: Cluster) -> tuple[CheckedNode, ...]:

@@ -66,6 +66,9 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     held: HeldNode | None = None
     """The lease that a person has on it, or waits for."""
     cordoned: bool = False
+    trouble: str = ""
+    """Why its new driver does not run, as its pod shows it; empty: nothing is wrong, or its pod was
+    not read."""
     mig: str = ""
     """How far the division is that its label asks for: a `MigState`; empty: none is asked for."""
 

@@ -1,6 +1,6 @@
 """What `sluice doctor` says of pools: halts, failures, brakes, leases and cordons. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, braked_state
@@ -15,9 +15,15 @@ from libs.kube.authors import Author, brake_author
 
 
 def pool_checks(
-    rollouts: Sequence[Rollout], nodes: Sequence[CheckedNode], *, now: float
+    rollouts: Sequence[Rollout],
+    nodes: Sequence[CheckedNode],
+    *,
+    now: float,
+    troubles: Mapping[str, str],
 ) -> list[Check]:
-    """Judge each pool, then the nodes that people have or keep from it."""
+    """Judge each pool, then the nodes whose drivers are in trouble, then those that people have or
+    keep from it.
+    """
     ordered = sorted(nodes, key=lambda node: natural_order(node.metadata.name))
     rows = [node_row(each.metadata, cordoned=each.spec.unschedulable) for each in ordered]
     found: list[Check] = []
@@ -26,6 +32,10 @@ def pool_checks(
         stopped = _brake(rollout, of_pool, now) or _stop(rollout, of_pool)
         problems = [*_failures(rollout, of_pool), *stopped]
         found += problems or [ok(_about(rollout), _progress(rollout))]
+    found += [
+        warning(name, f"the {trouble}", f"`sluice why {name}`")
+        for name, trouble in troubles.items()
+    ]
     found += [
         warning(row.name, holder_text(row.held), _return(row.held.node, is_claim=row.held.waits))
         for row in rows

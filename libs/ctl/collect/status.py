@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Iterable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import replace
+
 from libs.contracts.node import (
     MIG_STATE_LABEL,
     STATE_LABEL,
@@ -16,7 +18,10 @@ from libs.ctl import answers, node_rows
 from libs.ctl.answers import NodeAnswer, Status
 from libs.ctl.cluster import Cluster, Rollout, open_cluster
 from libs.ctl.collect import sources
+from libs.ctl.collect.driver_trouble import driver_troubles
 from libs.ctl.collect.node import node_of
+from libs.ctl.driver_trouble import starts_driver
+from libs.ctl.edits import record_of
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
 from libs.ctl.node_rows import NodeRow
@@ -138,10 +143,14 @@ async def _rows(cluster: Cluster, pool: str) -> list[NodeRow]:
     )
     is_cordoned = {each.metadata.name for each in cordoned}
     found = {each.metadata.name: each for each in (*listed, *undivided, *cordoned)}
-    return [
-        node_rows.node_row(found[node].known_metadata(), cordoned=node in is_cordoned)
-        for node in sorted(found, key=natural_order)
+    known = {node: found[node].known_metadata() for node in sorted(found, key=natural_order)}
+    rows = [
+        node_rows.node_row(metadata, cordoned=node in is_cordoned)
+        for node, metadata in known.items()
     ]
+    starting = {row.name: record_of(known[row.name]) for row in rows if starts_driver(row)}
+    troubles = await driver_troubles(cluster, starting)
+    return [replace(row, trouble=troubles.get(row.name, "")) for row in rows]
 
 
 def _exit_code(failures: Iterable[Failure]) -> int:

@@ -155,6 +155,7 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
 def node_note(node: NodeRow) -> str:
     """Return what is special about a node, in a few words."""
     notes = (
+        node.trouble,
         cause_text(node),
         "skipped" if node.skipped else "",
         f"attempt {node.attempt}" if node.attempt > 1 else "",

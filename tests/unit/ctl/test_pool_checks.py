@@ -93,7 +93,7 @@ def in_flight(name: str) -> CheckedNode:
 
 
 def checks(*nodes: CheckedNode, of: Rollout | None = None) -> list[Check]:
-    return pool_checks([rollout() if of is None else of], nodes, now=NOW)
+    return pool_checks([rollout() if of is None else of], nodes, now=NOW, troubles={})
 
 
 def flying(*names: str) -> RolloutStatus:
@@ -105,6 +105,18 @@ def test_a_pool_that_goes_on_is_ok() -> None:
     (found,) = checks(in_flight("node-1"), of=rollout(status=flying("node-1")))
     assert (found.verdict, found.about) == (Verdict.OK, "pool gpus")
     assert found.found == "Proven, 1/3 nodes are done, 1 in flight"
+
+
+def test_a_driver_that_does_not_start_is_a_warning_before_its_node_fails() -> None:
+    trouble = {"node-1": "driver exited with code 1, 2 times"}
+    going = rollout(status=flying("node-1"))
+    _, found = pool_checks([going], [in_flight("node-1")], now=NOW, troubles=trouble)
+    assert (found.verdict, found.about, found.found, found.remedy) == (
+        Verdict.WARNING,
+        "node-1",
+        "the driver exited with code 1, 2 times",
+        "`sluice why node-1`",
+    )
 
 
 def test_a_frozen_pool_names_who_since_when_why_and_the_nodes_that_stay_out_of_service() -> None:
