@@ -56,6 +56,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """The version that runs, or ran last, as its label says."""
     driver_state: DriverState = DriverState.RUNS
     since: float | None
+    target: str = ""
+    """The target of its last attempt."""
     attempt: int
     in_flight: bool
     skipped: bool
@@ -88,6 +90,7 @@ def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
         driver=labels.get(VERSION_LABEL, ""),
         driver_state=DriverState.RUNS if record is None else driver_state(record),
         since=record.since or None if record else None,
+        target=record.target if record else "",
         attempt=record.attempt if record else 0,
         in_flight=is_in_flight(metadata),
         held=held_of(metadata),
@@ -129,6 +132,11 @@ def cause_text(node: NodeRow) -> str:
     if node.cause.startswith(_STARTED_BY):
         return node.cause
     return f"earlier attempt: {without_details(node.cause)}"
+
+
+def is_done_for(node: NodeRow, target: str) -> bool:
+    """Whether the node is done with this target of its pool, and not with an earlier one."""
+    return node.state == UpgradeState.UPGRADE_DONE and node.target == target
 
 
 def is_settled(node: NodeRow) -> bool:

@@ -9,7 +9,7 @@ from libs.ctl.checks import Check, CheckedNode, fault, ok, warning
 from libs.ctl.cluster import Rollout
 from libs.ctl.cordons import SLUICE, cordoned_by
 from libs.ctl.leases import holder_text
-from libs.ctl.node_rows import NodeRow, cause_text, node_row
+from libs.ctl.node_rows import NodeRow, cause_text, is_done_for, node_row
 from libs.ctl.text import duration, natural_order, plural, some
 from libs.kube.authors import Author, brake_author
 
@@ -27,10 +27,13 @@ def pool_checks(
     ordered = sorted(nodes, key=lambda node: natural_order(node.metadata.name))
     rows = [node_row(each.metadata, cordoned=each.spec.unschedulable) for each in ordered]
     found: list[Check] = []
+    told = set[str]()
     for rollout in sorted(rollouts, key=lambda each: natural_order(each.metadata.name)):
         of_pool = [row for row in rows if row.pool == rollout.metadata.name]
         stopped = _brake(rollout, of_pool, now) or _stop(rollout, of_pool)
-        problems = [*_failures(rollout, of_pool), *stopped]
+        left = _left(rollout, of_pool)
+        told |= {row.name for row in left}
+        problems = [*_failures(rollout, of_pool), *stopped, *_left_out(rollout, left)]
         found += problems or [ok(_about(rollout), _progress(rollout))]
     found += [
         warning(name, f"the {trouble}", f"`sluice why {name}`")
@@ -39,7 +42,7 @@ def pool_checks(
     found += [
         warning(row.name, holder_text(row.held), _return(row.held.node, is_claim=row.held.waits))
         for row in rows
-        if row.held is not None
+        if row.held is not None and row.name not in told
     ]
     return [*found, *_cordons(rollouts, ordered, rows, now)]
 
@@ -94,6 +97,52 @@ def _stop(rollout: Rollout, rows: Sequence[NodeRow]) -> list[Check]:
     waiting = [row.name for row in rows if row.state == UpgradeState.UPGRADE_REQUIRED]
     remedy = f"`sluice why {waiting[0]}` says who can end it" if waiting else "`sluice status`"
     return [warning(_about(rollout), f"no node starts: {status.because}", remedy)]
+
+
+def _left(rollout: Rollout, rows: Sequence[NodeRow]) -> list[NodeRow]:
+    """Return the nodes that people keep from the driver of a rollout that is complete."""
+    status = rollout.status
+    if status.phase is not RolloutPhase.COMPLETE or not status.counts.skipped:
+        return []
+    return [
+        row
+        for row in rows
+        if (row.skipped or _is_leased(row) or row.cordoned)
+        and not (row.in_flight or is_done_for(row, status.target))
+    ]
+
+
+def _is_leased(row: NodeRow) -> bool:
+    return row.held is not None and not row.held.waits
+
+
+def _left_out(rollout: Rollout, left: Sequence[NodeRow]) -> Iterator[Check]:
+    """Yield which nodes a complete rollout left out, why, and how people end that."""
+    if not left:
+        return
+    names = some(f"{row.name} ({_kept_out(row)})" for row in left)
+    more = rollout.status.counts.skipped - len(left)
+    names += f" and {more} more" if more > 0 else ""
+    done = rollout.status.progress
+    found = f"complete on {rollout.status.version}, {done} nodes are done, but for {names}"
+    yield warning(_about(rollout), found, "; ".join(dict.fromkeys(map(_let_in, left[:3]))))
+
+
+def _kept_out(row: NodeRow) -> str:
+    """Return how people keep a node out of a rollout, in a few words."""
+    leased = holder_text(row.held) if row.held is not None and _is_leased(row) else ""
+    ways = ("skip label" if row.skipped else "", leased, "cordoned" if row.cordoned else "")
+    return ", ".join(filter(None, ways))
+
+
+def _let_in(row: NodeRow) -> str:
+    """Return the commands that end it."""
+    commands = (
+        f"`sluice upgrade unskip {row.name} --yes`" if row.skipped else "",
+        f"`sluice lease return {row.name} --yes`" if _is_leased(row) else "",
+        f"`kubectl uncordon {row.name}`" if row.cordoned else "",
+    )
+    return ", ".join(filter(None, commands))
 
 
 def _signed(author: Author | None, now: float) -> str:

@@ -9,6 +9,7 @@ from libs.contracts.message import encode
 from libs.contracts.node import (
     LEASE_ANNOTATION,
     RECORD_ANNOTATION,
+    SKIP_LABEL,
     STATE_LABEL,
     LeaseOwner,
     NodeLease,
@@ -66,9 +67,13 @@ def node(
     cordoned_by: str = "",
     who: str = "",
     cause: str = "",
+    target: str = "old",
+    skip: bool = False,
 ) -> CheckedNode:
     uid = f"uid-{name}"
-    record = NodeRecord(node_uid=uid, epoch=1, token=1, pool="gpus", state=state, cause=cause)
+    record = NodeRecord(
+        node_uid=uid, epoch=1, token=1, pool="gpus", state=state, cause=cause, target=target
+    )
     annotations = {RECORD_ANNOTATION: encode(record).decode()}
     if owner is not None:
         lease = NodeLease(node_uid=uid, owner=owner, token=1, since=NOW, who=who, reason="a riser")
@@ -78,7 +83,7 @@ def node(
         metadata=Metadata(
             name=name,
             uid=uid,
-            labels={STATE_LABEL: state},
+            labels={STATE_LABEL: state, **({SKIP_LABEL: "true"} if skip else {})},
             annotations=annotations,
             managed_fields=(fields,) if cordoned_by else (),
         ),
@@ -189,6 +194,26 @@ def test_a_lease_of_a_person_names_who_has_which_node_and_why() -> None:
     assert (found.verdict, found.about) == (Verdict.WARNING, "node-3")
     assert found.found == "bob has the node since 2027-01-15 08:00:00 UTC: a riser"
     assert found.remedy == "if nobody works on it any more: `sluice lease return node-3`"
+
+
+def test_a_complete_pool_names_the_nodes_that_people_keep_from_its_driver() -> None:
+    counts = Counts(total=4, done=1, skipped=3)
+    status = replace(GOING, phase=RolloutPhase.COMPLETE, counts=counts, because="left out: 3")
+    leased = node("node-9", "upgrade-done", owner=LeaseOwner.HUMAN, who="bob")
+    (found,) = checks(
+        node("node-7", "upgrade-done", target="new"),
+        node("node-8", "upgrade-required", skip=True),
+        leased,
+        of=rollout(status=status),
+    )
+    assert (found.verdict, found.about) == (Verdict.WARNING, "pool gpus")
+    assert found.found == (
+        "complete on 580.95.05, 1/3 nodes are done, but for node-8 (skip label), node-9 (bob"
+        " has the node since 2027-01-15 08:00:00 UTC: a riser) and 1 more"
+    )
+    assert found.remedy == (
+        "`sluice upgrade unskip node-8 --yes`; `sluice lease return node-9 --yes`"
+    )
 
 
 def test_cordons_of_others_are_named_while_the_pool_has_nodes_to_upgrade() -> None:
