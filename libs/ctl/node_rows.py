@@ -21,6 +21,7 @@ from libs.contracts.node import (
     without_details,
 )
 from libs.contracts.queries import HeldNode
+from libs.contracts.rollout import RolloutStatus
 from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.kube import views
@@ -68,6 +69,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     held: HeldNode | None = None
     """The lease that a person has on it, or waits for."""
     cordoned: bool = False
+    wanted: str = ""
+    """The version that its pool wants, where its state is that of an earlier one."""
     trouble: str = ""
     """Why its new driver does not run, as its pod shows it; empty: nothing is wrong, or its pod was
     not read."""
@@ -134,6 +137,14 @@ def cause_text(node: NodeRow) -> str:
     return f"earlier attempt: {without_details(node.cause)}"
 
 
+def with_wanted(node: NodeRow, status: RolloutStatus) -> NodeRow:
+    """Add the version that its pool wants to a node that is done with an earlier one."""
+    is_done = node.state == UpgradeState.UPGRADE_DONE
+    if not is_done or not status.target or is_done_for(node, status.target):
+        return node
+    return msgspec.structs.replace(node, wanted=status.version)
+
+
 def is_done_for(node: NodeRow, target: str) -> bool:
     """Whether the node is done with this target of its pool, and not with an earlier one."""
     return node.state == UpgradeState.UPGRADE_DONE and node.target == target
@@ -142,4 +153,4 @@ def is_done_for(node: NodeRow, target: str) -> bool:
 def is_settled(node: NodeRow) -> bool:
     """Whether there is nothing to tell about a node in the overview."""
     at_rest = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN)
-    return at_rest and node.is_divided and not (node.in_flight or node.cordoned)
+    return at_rest and node.is_divided and not (node.in_flight or node.cordoned or node.wanted)

@@ -11,9 +11,10 @@ from libs.contracts.node import (
     MIG_STATE_LABEL,
     STATE_LABEL,
     MigState,
+    UpgradeState,
 )
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
-from libs.contracts.rollout import GROUP
+from libs.contracts.rollout import GROUP, RolloutStatus
 from libs.ctl import answers, node_rows
 from libs.ctl.answers import NodeAnswer, Status
 from libs.ctl.cluster import Cluster, Rollout, open_cluster
@@ -105,7 +106,9 @@ async def _status(
 ) -> Status:
     """Return what can be read of pools and of nodes; fail if that is nothing."""
     told = answer if isinstance(answer, StatusAnswer) else None
-    nodes = await _or_failure(_rows(cluster, name))
+    nodes = await _or_failure(
+        _rows(cluster, name, () if isinstance(rollouts, Failure) else rollouts)
+    )
     lacking = {"pools": rollouts, "nodes": nodes}
     failures = {gives: each for gives, each in lacking.items() if isinstance(each, Failure)}
     if len(failures) == len(lacking) and told is None:
@@ -134,10 +137,24 @@ async def _status(
     )
 
 
-async def _rows(cluster: Cluster, pool: str) -> list[NodeRow]:
-    """Return the nodes with something to tell; for a pool, all that have a state."""
+async def _rows(cluster: Cluster, pool: str, rollouts: Iterable[Rollout]) -> list[NodeRow]:
+    """Return the nodes with something to tell; for a pool, all that have a state.
+
+    All are listed too where fewer have the label of a node that is not done than are counted so:
+    the others are done with an earlier target, as a node that a person has.
+    """
+    statuses = {each.metadata.name: each.status for each in rollouts}
+    rows = await _listed_rows(cluster, every=bool(pool))
+    counts = [each.counts for each in statuses.values()]
+    not_done = sum(row.state != UpgradeState.UPGRADE_DONE for row in rows)
+    if not pool and sum(each.total - each.done for each in counts) > not_done:
+        rows = await _listed_rows(cluster, every=True)
+    return [node_rows.with_wanted(row, statuses.get(row.pool, RolloutStatus())) for row in rows]
+
+
+async def _listed_rows(cluster: Cluster, *, every: bool) -> list[NodeRow]:
     listed, undivided, cordoned = await asyncio.gather(
-        cluster.list(LISTED_NODES, labels=STATE_LABEL if pool else NOT_DONE),
+        cluster.list(LISTED_NODES, labels=STATE_LABEL if every else NOT_DONE),
         cluster.list(LISTED_NODES, labels=_UNDIVIDED),
         cluster.list(LISTED_NODES, labels=STATE_LABEL, fields=_CORDONED),
     )

@@ -148,7 +148,10 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     cordoned = "cordoned" if node.cordoned and not node.in_flight else ""
     mig = "" if node.is_divided else f"MIG {node.mig}"
     driver, _, before = driver_text(node).partition(" ")
-    note = "; ".join(filter(None, (before.strip("()"), cordoned, mig, node_note(node))))
+    wanted = f"{node.wanted} is wanted" if node.wanted else ""
+    leased = "leased" if node.held is not None and not node.held.waits else ""
+    notes = (before.strip("()"), wanted, leased, cordoned, mig, node_note(node))
+    note = "; ".join(filter(None, notes))
     return (node.name, node.state or "none", since, driver, note, node.pool)
 
 

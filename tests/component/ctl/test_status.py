@@ -41,6 +41,7 @@ from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.ctl.world import (
     NEW,
     NEW_VERSION,
+    OLD,
     PERSON,
     POOL,
     World,
@@ -129,6 +130,22 @@ async def test_status_and_doctor_tell_of_a_driver_that_crashes_before_its_node_f
     found = (await world.run("doctor", "--namespace", "sluice")).out
     assert "warning  node-2: the driver exited with code 1, 2 times" in found
     assert "do: `sluice why node-2`" in found
+
+
+async def test_status_shows_a_node_that_a_person_has_and_that_is_done_with_an_earlier_version(
+    world: World,
+) -> None:
+    for name, target in (("node-1", NEW), ("node-9", OLD)):
+        if name == "node-9":
+            await world.add_node(name, state="upgrade-done")
+        uid = (await world.kube.get(NODES, name)).metadata.uid
+        record = NodeRecord(node_uid=uid, epoch=1, token=1, pool=POOL, target=target)
+        await world.annotate(name, **{RECORD_ANNOTATION: encode(record).decode()})
+    assert (await world.run("lease", "take", "node-9", "--reason", "a riser")).code == 0
+    out = (await world.run("status")).out
+    (row,) = (line for line in out.splitlines() if line.startswith("node-9"))
+    assert row.split() == ["node-9", "upgrade-done", NEW_VERSION, "is", "wanted;", "leased"]
+    assert "node-1 " not in out
 
 
 async def test_status_shows_a_node_that_is_done_and_cordoned(world: World) -> None:

@@ -11,9 +11,20 @@ from libs.audit.write_counts import WAITS
 from libs.contracts.device import DeviceHealth, DeviceSpec, DeviceStatus
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import about_gpu
-from libs.contracts.node import WAITS_REASON, WaitCode
+from libs.contracts.message import encode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
+    RECORD_ANNOTATION,
+    STATE_LABEL,
+    WAITS_REASON,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    WaitCode,
+)
 from libs.contracts.queries import WaitReason, WhyAnswer
-from libs.contracts.rollout import Counts
+from libs.contracts.rollout import Counts, RolloutStatus
 from libs.ctl.answers import (
     Audit,
     AuditedInvariant,
@@ -28,7 +39,7 @@ from libs.ctl.answers import (
 from libs.ctl.cluster import Device
 from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.node_answers import node_answer
-from libs.ctl.node_rows import DriverState, NodeRow
+from libs.ctl.node_rows import VERSION_LABEL, DriverState, NodeRow
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import ChangedLines, FollowedEvents, event_line
 from libs.ctl.views.gpus import gpus_view
@@ -345,6 +356,48 @@ def test_a_brake_is_told_once_with_who_set_it_and_what_ends_it() -> None:
     unknown = told(None, "Rollout gpus is paused (spec.brake: Pause)")
     assert f"  gpus brake: Pause; {ends}\n" in unknown
     assert "gpus Proven" not in unknown
+
+
+def leased_node_shown(*, waits: bool = False) -> str:
+    """Return what `why` says of a node that ann has, or waits for, in a pool that wants another."""
+    owner = LeaseOwner.HUMAN
+    lease = NodeLease(node_uid="u", owner=owner, token=1, since=NOW, who="ann", reason="a riser")
+    record = NodeRecord(node_uid="u", epoch=1, token=1, pool="gpus", target="old")
+    keys = {LEASE_CLAIM_ANNOTATION if waits else LEASE_ANNOTATION: encode(lease).decode()}
+    if waits:
+        operation = replace(lease, owner=LeaseOwner.UPGRADE)
+        keys[LEASE_ANNOTATION] = encode(operation).decode()
+    metadata = views.Metadata(
+        name="node-9",
+        uid="u",
+        labels={STATE_LABEL: "upgrade-done", VERSION_LABEL: "570.86.15"},
+        annotations={**keys, RECORD_ANNOTATION: encode(record).decode()},
+    )
+    wait = WaitReason(
+        code=WaitCode.JOBS if waits else WaitCode.SKIPPED,
+        detail="ann has the node since 2027-01-15 08:00 UTC: a riser",
+        since=NOW,
+        who="ann or an administrator, by `sluice lease return node-9`",
+    )
+    answer = node_answer(
+        views.Node(metadata=metadata),
+        (),
+        why=WhyAnswer(node="node-9", pool="gpus", wait=wait),
+        rollout=RolloutStatus(version="580.95.05", target="new"),
+        sources=(),
+    )
+    return text(node_view(answer, now=NOW), 200)
+
+
+def test_a_node_that_is_done_with_an_earlier_driver_says_which_its_pool_wants() -> None:
+    assert "  driver: 570.86.15; its pool wants 580.95.05\n" in leased_node_shown()
+
+
+def test_a_lease_for_which_a_node_waits_is_told_once() -> None:
+    shown = leased_node_shown()
+    assert (shown.count("a riser"), shown.count("lease return node-9")) == (1, 1)
+    claimed = leased_node_shown(waits=True)
+    assert "  lease: ann waits since 2027-01-15 08:00:00 UTC for the operation" in claimed
 
 
 def test_who_cordoned_a_node_is_said_as_far_as_it_is_known() -> None:
