@@ -7,6 +7,7 @@ import msgspec
 
 from libs.contracts.node import (
     ADOPTED,
+    INITIALLY_CORDONED_ANNOTATION,
     ITS_LOG,
     LABEL_EDITED_BY,
     MIG_STATE_LABEL,
@@ -69,6 +70,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     held: HeldNode | None = None
     """The lease that a person has on it, or waits for."""
     cordoned: bool = False
+    was_cordoned: bool = False
+    """A person cordoned it before the operation on it, and it stays so afterwards."""
     wanted: str = ""
     """The version that its pool wants, where its state is that of an earlier one."""
     trouble: str = ""
@@ -98,6 +101,8 @@ def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
         in_flight=is_in_flight(metadata),
         held=held_of(metadata),
         cordoned=cordoned,
+        was_cordoned=is_in_flight(metadata)
+        and INITIALLY_CORDONED_ANNOTATION in metadata.annotations,
         mig=labels.get(MIG_STATE_LABEL, ""),
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",

@@ -1,6 +1,7 @@
 """What `sluice doctor` says of pools: halts, failures, brakes, leases and cordons. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, braked_state
@@ -11,7 +12,26 @@ from libs.ctl.cordons import SLUICE, cordoned_by
 from libs.ctl.leases import holder_text
 from libs.ctl.node_rows import NodeRow, cause_text, is_done_for, node_row
 from libs.ctl.text import duration, natural_order, plural, some
+from libs.kube import views
 from libs.kube.authors import Author, brake_author
+from libs.policy.kinds.strategy import CordonedNodes
+
+
+class StrategySpec(views.View, frozen=True, kw_only=True):
+    pool: str = ""
+    cordoned_nodes: str = CordonedNodes.UPGRADE.value
+
+
+class Strategy(views.Object, frozen=True, kw_only=True):
+    spec: StrategySpec = StrategySpec()
+
+
+class _Cordon(NamedTuple):
+    """A node that others cordoned, and what is said of it."""
+
+    name: str
+    pool: str
+    text: str
 
 
 def pool_checks(
@@ -20,9 +40,10 @@ def pool_checks(
     *,
     now: float,
     troubles: Mapping[str, str],
+    skipping: Collection[str] | None,
 ) -> list[Check]:
     """Judge each pool, then the nodes whose drivers are in trouble, then those that people have or
-    keep from it.
+    keep from it. `skipping` are the pools that skip cordoned nodes; None: not known.
     """
     ordered = sorted(nodes, key=lambda node: natural_order(node.metadata.name))
     rows = [node_row(each.metadata, cordoned=each.spec.unschedulable) for each in ordered]
@@ -44,7 +65,30 @@ def pool_checks(
         for row in rows
         if row.held is not None and row.name not in told
     ]
-    return [*found, *_cordons(rollouts, ordered, rows, now)]
+    cordons = list(_cordons(rollouts, ordered, rows, now))
+    if skipping is None:
+        means = "or are skipped, as the policy says"
+        return [*found, *_cordon_check(cordons, means)]
+    skipped = [each for each in cordons if each.pool in skipping]
+    upgraded = [each for each in cordons if each.pool not in skipping]
+    return [
+        *found,
+        *_cordon_check(upgraded, "are upgraded all the same, and stay cordoned"),
+        *_cordon_check(skipped, "and are skipped, as the strategy of their pool says"),
+    ]
+
+
+def skipping_pools(strategies: Iterable[Strategy]) -> frozenset[str]:
+    """Return the pools that skip cordoned nodes; of several strategies the oldest applies."""
+    by_pool: dict[str, Strategy] = {}
+    for each in sorted(strategies, key=_age):
+        by_pool.setdefault(each.spec.pool, each)
+    skip = CordonedNodes.SKIP.value
+    return frozenset(pool for pool, each in by_pool.items() if each.spec.cordoned_nodes == skip)
+
+
+def _age(strategy: Strategy) -> tuple[str, str]:
+    return strategy.metadata.creation_timestamp or "", strategy.metadata.name
 
 
 def _about(rollout: Rollout) -> str:
@@ -172,21 +216,25 @@ def _return(node: str, *, is_claim: bool) -> str:
 
 def _cordons(
     rollouts: Iterable[Rollout], nodes: Sequence[CheckedNode], rows: Sequence[NodeRow], now: float
-) -> Iterator[Check]:
-    """Yield the nodes at rest that others cordoned, while their pool has nodes to upgrade."""
+) -> Iterator[_Cordon]:
+    """Yield the nodes that others cordoned, while their pool has nodes to upgrade."""
     busy = {each.metadata.name for each in rollouts if each.status.phase not in IDLE_PHASES}
-    found: list[tuple[str, str]] = []
     for node, row in zip(nodes, rows, strict=True):
         is_ours = row.in_flight or row.state == UpgradeState.UPGRADE_FAILED
-        if not row.cordoned or is_ours or row.pool not in busy:
+        if not row.cordoned or (is_ours and not row.was_cordoned) or row.pool not in busy:
             continue
-        if (author := cordoned_by(node)) != SLUICE:
-            found.append((row.name, f"{row.name} cordoned{_signed(author, now)}"))
-    if found:
-        first = found[0][0]
+        author = cordoned_by(node)
+        if row.was_cordoned or author != SLUICE:
+            before = " before its upgrade" if row.was_cordoned else ""
+            who = "" if author == SLUICE else _signed(author, now)
+            text = f"{row.name} cordoned{before}{who}"
+            yield _Cordon(name=row.name, pool=row.pool, text=text)
+
+
+def _cordon_check(cordons: Sequence[_Cordon], means: str) -> Iterator[Check]:
+    if cordons:
         yield warning(
             "cordons",
-            f"{some(text for _, text in found)}: they count as unavailable, or are skipped, as the"
-            " policy says",
-            f"if it may be used again: `kubectl uncordon {first}`",
+            f"{some(each.text for each in cordons)}: they count as unavailable, {means}",
+            f"if it may be used again: `kubectl uncordon {cordons[0].name}`",
         )

@@ -156,8 +156,9 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
 def _is_lease_told(answer: NodeAnswer) -> bool:
     """Whether the wait is for a person's lease: its detail says who has the node, and why."""
     wait, held = answer.why.wait if answer.why is not None else None, answer.node.held
-    is_had = held is not None and not held.waits
-    return is_had and wait is not None and f"lease return {held.node}" in wait.who
+    if held is None or held.waits or wait is None:
+        return False
+    return f"lease return {held.node}" in wait.who
 
 
 def _is_cause_told(answer: NodeAnswer) -> bool:

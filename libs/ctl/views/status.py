@@ -144,8 +144,7 @@ def held_view(held: Sequence[HeldNode]) -> Iterator[RenderableType]:
 
 def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     since = "" if node.since is None else duration(now - node.since)
-    # One in flight is cordoned by its operation.
-    cordoned = "cordoned" if node.cordoned and not node.in_flight else ""
+    cordoned = cordon_text(node)
     mig = "" if node.is_divided else f"MIG {node.mig}"
     driver, _, before = driver_text(node).partition(" ")
     wanted = f"{node.wanted} is wanted" if node.wanted else ""
@@ -153,6 +152,13 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     notes = (before.strip("()"), wanted, leased, cordoned, mig, node_note(node))
     note = "; ".join(filter(None, notes))
     return (node.name, node.state or "none", since, driver, note, node.pool)
+
+
+def cordon_text(node: NodeRow) -> str:
+    """Return that others cordoned a node: one in flight is cordoned by its operation too."""
+    if node.was_cordoned:
+        return "cordoned before its upgrade"
+    return "cordoned" if node.cordoned and not node.in_flight else ""
 
 
 def node_note(node: NodeRow) -> str:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from libs.contracts.message import encode
 from libs.contracts.node import (
+    INITIALLY_CORDONED_ANNOTATION,
     LEASE_ANNOTATION,
     RECORD_ANNOTATION,
     SKIP_LABEL,
@@ -28,7 +29,7 @@ from libs.contracts.rollout import (
 )
 from libs.ctl.checks import Check, CheckedNode, Verdict
 from libs.ctl.cluster import Rollout
-from libs.ctl.pool_checks import pool_checks
+from libs.ctl.pool_checks import Strategy, StrategySpec, pool_checks, skipping_pools
 from libs.kube.authors import COMMAND
 from libs.kube.views import ManagedFields, Metadata, NodeSpec, format_time
 
@@ -69,12 +70,15 @@ def node(
     cause: str = "",
     target: str = "old",
     skip: bool = False,
+    was_cordoned: bool = False,
 ) -> CheckedNode:
     uid = f"uid-{name}"
     record = NodeRecord(
         node_uid=uid, epoch=1, token=1, pool="gpus", state=state, cause=cause, target=target
     )
     annotations = {RECORD_ANNOTATION: encode(record).decode()}
+    if was_cordoned:
+        annotations[INITIALLY_CORDONED_ANNOTATION] = "true"
     if owner is not None:
         lease = NodeLease(node_uid=uid, owner=owner, token=1, since=NOW, who=who, reason="a riser")
         annotations[LEASE_ANNOTATION] = encode(lease).decode()
@@ -98,7 +102,8 @@ def in_flight(name: str) -> CheckedNode:
 
 
 def checks(*nodes: CheckedNode, of: Rollout | None = None) -> list[Check]:
-    return pool_checks([rollout() if of is None else of], nodes, now=NOW, troubles={})
+    rollouts = [rollout() if of is None else of]
+    return pool_checks(rollouts, nodes, now=NOW, troubles={}, skipping=())
 
 
 def flying(*names: str) -> RolloutStatus:
@@ -115,7 +120,7 @@ def test_a_pool_that_goes_on_is_ok() -> None:
 def test_a_driver_that_does_not_start_is_a_warning_before_its_node_fails() -> None:
     trouble = {"node-1": "driver exited with code 1, 2 times"}
     going = rollout(status=flying("node-1"))
-    _, found = pool_checks([going], [in_flight("node-1")], now=NOW, troubles=trouble)
+    _, found = pool_checks([going], [in_flight("node-1")], now=NOW, troubles=trouble, skipping=())
     assert (found.verdict, found.about, found.found, found.remedy) == (
         Verdict.WARNING,
         "node-1",
@@ -225,7 +230,47 @@ def test_cordons_of_others_are_named_while_the_pool_has_nodes_to_upgrade() -> No
     )
     *_, found = checks(*nodes)
     assert found.verdict is Verdict.WARNING
-    assert found.found.startswith("node-1 cordoned by somebody with kubectl for 3 min: they count")
+    cordon = "node-1 cordoned by somebody with kubectl for 3 min: they count as unavailable,"
+    assert found.found == f"{cordon} are upgraded all the same, and stay cordoned"
     assert found.remedy.endswith("`kubectl uncordon node-1`")
     complete = rollout(status=replace(GOING, phase=RolloutPhase.COMPLETE))
     assert [each.about for each in checks(nodes[0], of=complete)] == ["pool gpus"]
+
+
+def test_whether_cordoned_nodes_are_upgraded_is_said_by_the_oldest_strategy_of_their_pool() -> None:
+    first, later = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+    def strategy(pool: str, created: str, nodes: str) -> Strategy:
+        metadata = Metadata(name=f"{pool}-{created}", creation_timestamp=created)
+        return Strategy(metadata=metadata, spec=StrategySpec(pool=pool, cordoned_nodes=nodes))
+
+    skipping = skipping_pools(
+        [
+            strategy("gpus", later, "Upgrade"),
+            strategy("gpus", first, "Skip"),
+            strategy("others", first, "Upgrade"),
+        ]
+    )
+    assert skipping == {"gpus"}
+    cordoned = node("node-1", "upgrade-required", cordoned_by="kubectl-cordon")
+
+    def means(known: frozenset[str] | None) -> str:
+        *_, found = pool_checks([rollout()], [cordoned], now=NOW, troubles={}, skipping=known)
+        return found.found.partition("unavailable, ")[2]
+
+    assert means(skipping) == "and are skipped, as the strategy of their pool says"
+    assert means(None) == "or are skipped, as the policy says"
+
+
+def test_a_cordon_of_a_person_is_named_while_the_node_is_in_flight() -> None:
+    node_6 = node(
+        "node-6",
+        "drain-required",
+        owner=LeaseOwner.UPGRADE,
+        cordoned_by="kubectl-cordon",
+        was_cordoned=True,
+    )
+    *_, found = checks(node_6, of=rollout(status=flying("node-6")))
+    assert found.found.startswith(
+        "node-6 cordoned before its upgrade by somebody with kubectl for 3 min: "
+    )

@@ -200,6 +200,16 @@ def test_wide_shows_targets_too() -> None:
     assert "2" * 32 in wide.splitlines()[1]
 
 
+def test_a_cordon_of_a_person_is_told_before_during_and_after_an_upgrade() -> None:
+    def note(**changes: object) -> str:
+        rows = (node("n", attempt=1, cordoned=True, **changes),)
+        return text(status_view(Status(pools=(), nodes=rows, sources=()), now=NOW, width=90), 90)
+
+    assert "580.95.05  cordoned\n" in note(in_flight=False)
+    assert "580.95.05  cordoned before its upgrade\n" in note(was_cordoned=True)
+    assert "cordoned" not in note()
+
+
 def test_of_many_nodes_the_failed_and_those_in_flight_are_shown() -> None:
     nodes = [node(f"n-{number}", state="upgrade-required", in_flight=False) for number in range(90)]
     nodes[70] = node("moves")
