@@ -548,6 +548,17 @@ node-1    1  NVIDIA H100  80 GiB  failed
     assert (told.health, told.because) == ("failed", "Xid")
 
 
+def test_nodes_whose_gpus_no_driver_has_shown_yet_are_named() -> None:
+    def shown(*gpus: Gpu, without: tuple[str, ...]) -> list[str]:
+        return text(gpus_view(gpus, without=without, width=80), 80).splitlines()
+
+    assert shown(gpu(0, "ok"), without=("node-3", "node-4")) == [
+        "1 GPU on 1 node, 1 healthy",
+        "2 nodes with GPUs have no driver yet: node-3, node-4",
+    ]
+    assert shown(without=("node-3",)) == ["1 node with GPUs has no driver yet: node-3"]
+
+
 def test_healthy_gpus_and_those_that_nobody_judges_are_one_line() -> None:
     healthy = [gpu(index, "ok") for index in range(8)]
     assert text(gpus_view(healthy, width=80), 80) == "8 GPUs on 1 node, 8 healthy"
