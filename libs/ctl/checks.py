@@ -91,6 +91,8 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 0
     to_follow: int = 0
     failed: int = 0
+    skipped: int = 0
+    """Nodes that people keep from the driver that their policy wants."""
     is_held: bool = False
     """A rollout with nodes that wait or are in flight is halted or braked, or none may start."""
 
@@ -101,7 +103,8 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs_somebody(self) -> bool:
         """Whether the checks of pools say what is wrong."""
-        return bool(self.failed or self.is_held)
+        is_left = self.skipped and not self.is_under_way
+        return bool(self.failed or self.is_held or is_left)
 
     def __str__(self) -> str:
         return f"an upgrade is under way: {self.in_flight} in flight, {self.to_follow} to follow"
@@ -278,6 +281,7 @@ def upgrade_of(rollouts: Iterable[tuple[RolloutSpec, RolloutStatus]]) -> Upgrade
         in_flight=sum(len(status.in_flight) for _, status, _ in listed),
         to_follow=sum(to_follow for _, _, to_follow in listed),
         failed=sum(status.counts.failed for _, status, _ in listed),
+        skipped=sum(status.counts.skipped for _, status, _ in listed),
         is_held=any(
             (to_follow or status.in_flight) and (status.because or spec.brake is not Brake.NONE)
             for spec, status, to_follow in listed

@@ -9,10 +9,14 @@ from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl import checks
 from libs.ctl.checks import Check, CheckedNode, Deployment, Right, Upgrade
 from libs.ctl.cluster import DEVICES, ROLLOUTS, Cluster, Rollout, open_cluster
+from libs.ctl.collect.driver_trouble import driver_troubles
+from libs.ctl.driver_trouble import starts_driver
+from libs.ctl.edits import record_of
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.node_rows import node_row
 from libs.ctl.options import Access
 from libs.ctl.policy_checks import Policy, policy_checks
-from libs.ctl.pool_checks import pool_checks
+from libs.ctl.pool_checks import Strategy, pool_checks, skipping_pools
 from libs.kube.resources import DAEMON_SETS, Resource, custom_resource
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
@@ -29,11 +33,12 @@ _DEPLOYMENTS: Final = Resource(
 _NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, view=CheckedNode)
 _POLICIES: Final = custom_resource(CLUSTER_POLICY, Policy)
 _GPU_POLICIES: Final = custom_resource(GPU_CLUSTER_POLICY, Policy)
+_STRATEGIES: Final = custom_resource(ROLLOUT_STRATEGY, Strategy)
 _KINDS: Final = (
     _POLICIES,
     _GPU_POLICIES,
     custom_resource(NVIDIA_DRIVER, Policy),
-    custom_resource(ROLLOUT_STRATEGY, Policy),
+    _STRATEGIES,
     ROLLOUTS,
     DEVICES,
 )
@@ -169,7 +174,25 @@ async def _rollouts(cluster: Cluster) -> tuple[tuple[Rollout, ...], list[Check]]
 
 async def _pools_and_nodes(cluster: Cluster, rollouts: tuple[Rollout, ...]) -> list[Check]:
     nodes = await _nodes(cluster)
-    return [*pool_checks(rollouts, nodes, now=time.time()), *checks.nodes_checks(nodes)]
+    starting = {
+        each.metadata.name: record_of(each.metadata)
+        for each in nodes
+        if starts_driver(node_row(each.metadata))
+    }
+    troubles = await driver_troubles(cluster, starting)
+    skipping = await _skipping_pools(cluster)
+    judged = pool_checks(rollouts, nodes, now=time.time(), troubles=troubles, skipping=skipping)
+    return [*judged, *checks.nodes_checks(nodes)]
+
+
+async def _skipping_pools(cluster: Cluster) -> frozenset[str] | None:
+    """Return the pools that skip cordoned nodes; None where the user may not read strategies."""
+    try:
+        return skipping_pools(await cluster.list(_STRATEGIES))
+    except Failure as failure:
+        if failure.code not in (ExitCode.NOT_ALLOWED, ExitCode.NOT_FOUND):
+            raise
+        return None
 
 
 async def _nodes(cluster: Cluster) -> tuple[CheckedNode, ...]:

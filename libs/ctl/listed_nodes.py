@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.contracts.node import (
+    INITIALLY_CORDONED_ANNOTATION,
     LEASE_ANNOTATION,
     LEASE_CLAIM_ANNOTATION,
     MIG_STATE_LABEL,
@@ -29,6 +30,7 @@ class _Annotations(views.View, frozen=True, kw_only=True):
     record: str = msgspec.field(name=RECORD_ANNOTATION, default="")
     lease: str = msgspec.field(name=LEASE_ANNOTATION, default="")
     claim: str = msgspec.field(name=LEASE_CLAIM_ANNOTATION, default="")
+    initially_cordoned: str = msgspec.field(name=INITIALLY_CORDONED_ANNOTATION, default="")
 
 
 class _Metadata(views.View, frozen=True, kw_only=True):

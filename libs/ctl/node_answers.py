@@ -1,6 +1,7 @@
 """What is known of one node: what Kubernetes shows, what the scheduler says, what is over. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -10,9 +11,11 @@ from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.answers import NodeAnswer, NodeFact, Source
 from libs.ctl.brakes import release_command, resume_command
 from libs.ctl.cordons import cordoned_by, skipped_by
-from libs.ctl.node_rows import node_row
+from libs.ctl.node_rows import node_row, with_wanted
 from libs.ctl.text import name_versions, parse_time, version_name
 from libs.kube import views
+
+_UNKNOWN: Final = RolloutStatus()
 
 
 def node_answer(
@@ -21,9 +24,10 @@ def node_answer(
     *,
     why: WhyAnswer | None,
     ended_by: str = "",
+    rollout: RolloutStatus = _UNKNOWN,
     sources: tuple[Source, ...],
 ) -> NodeAnswer:
-    """Return all that is known of one node."""
+    """Return all that is known of one node; `rollout` is the status of its pool, if known."""
     ready = {each.type: each.status for each in node.status.conditions}.get("Ready")
     shown = {
         key: value
@@ -39,7 +43,7 @@ def node_answer(
         for each in node.status.conditions
     )
     return NodeAnswer(
-        node=node_row(node.metadata, cordoned=node.spec.unschedulable),
+        node=with_wanted(node_row(node.metadata, cordoned=node.spec.unschedulable), rollout),
         ready=None if ready is None else ready == "True",
         cordoned=node.spec.unschedulable,
         cordon_set=cordoned_by(node),

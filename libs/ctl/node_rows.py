@@ -7,6 +7,7 @@ import msgspec
 
 from libs.contracts.node import (
     ADOPTED,
+    INITIALLY_CORDONED_ANNOTATION,
     ITS_LOG,
     LABEL_EDITED_BY,
     MIG_STATE_LABEL,
@@ -21,6 +22,7 @@ from libs.contracts.node import (
     without_details,
 )
 from libs.contracts.queries import HeldNode
+from libs.contracts.rollout import RolloutStatus
 from libs.ctl.edits import is_in_flight, record_of
 from libs.ctl.leases import held_of
 from libs.kube import views
@@ -56,6 +58,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """The version that runs, or ran last, as its label says."""
     driver_state: DriverState = DriverState.RUNS
     since: float | None
+    target: str = ""
+    """The target of its last attempt."""
     attempt: int
     in_flight: bool
     skipped: bool
@@ -66,6 +70,13 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     held: HeldNode | None = None
     """The lease that a person has on it, or waits for."""
     cordoned: bool = False
+    was_cordoned: bool = False
+    """A person cordoned it before the operation on it, and it stays so afterwards."""
+    wanted: str = ""
+    """The version that its pool wants, where its state is that of an earlier one."""
+    trouble: str = ""
+    """Why its new driver does not run, as its pod shows it; empty: nothing is wrong, or its pod was
+    not read."""
     mig: str = ""
     """How far the division is that its label asks for: a `MigState`; empty: none is asked for."""
 
@@ -85,10 +96,13 @@ def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
         driver=labels.get(VERSION_LABEL, ""),
         driver_state=DriverState.RUNS if record is None else driver_state(record),
         since=record.since or None if record else None,
+        target=record.target if record else "",
         attempt=record.attempt if record else 0,
         in_flight=is_in_flight(metadata),
         held=held_of(metadata),
         cordoned=cordoned,
+        was_cordoned=is_in_flight(metadata)
+        and INITIALLY_CORDONED_ANNOTATION in metadata.annotations,
         mig=labels.get(MIG_STATE_LABEL, ""),
         skipped=labels.get(SKIP_LABEL) == "true",
         cause=record.cause if record else "",
@@ -128,7 +142,20 @@ def cause_text(node: NodeRow) -> str:
     return f"earlier attempt: {without_details(node.cause)}"
 
 
+def with_wanted(node: NodeRow, status: RolloutStatus) -> NodeRow:
+    """Add the version that its pool wants to a node that is done with an earlier one."""
+    is_done = node.state == UpgradeState.UPGRADE_DONE
+    if not is_done or not status.target or is_done_for(node, status.target):
+        return node
+    return msgspec.structs.replace(node, wanted=status.version)
+
+
+def is_done_for(node: NodeRow, target: str) -> bool:
+    """Whether the node is done with this target of its pool, and not with an earlier one."""
+    return node.state == UpgradeState.UPGRADE_DONE and node.target == target
+
+
 def is_settled(node: NodeRow) -> bool:
     """Whether there is nothing to tell about a node in the overview."""
     at_rest = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN)
-    return at_rest and node.is_divided and not (node.in_flight or node.cordoned)
+    return at_rest and node.is_divided and not (node.in_flight or node.cordoned or node.wanted)

@@ -29,8 +29,8 @@ class PolicyStatus(views.View, frozen=True, kw_only=True):
 def policy_checks(policies: Mapping[str, Policy], upgrade: Upgrade) -> list[Check]:
     """Judge the status of policies for the whole cluster, by kind and name.
 
-    While an upgrade is under way, or has failed nodes, that drivers are not ready is no fault of
-    the policy: what is wrong is said of the pools.
+    While an upgrade is under way, has failed nodes or leaves nodes out, that drivers are not ready
+    is no fault of the policy: what is wrong is said of the pools.
     """
     if not policies:
         remedy = "create one: see docs/install.md"
@@ -46,12 +46,12 @@ def _policy_checks(about: str, policy: Policy, upgrade: Upgrade) -> list[Check]:
         return [
             fault(about, "it has no status", "see the logs of the Deployment sluice-driver-cluster")
         ]
-    is_told = upgrade.is_under_way or upgrade.failed > 0
+    is_told = upgrade.is_under_way or upgrade.failed + upgrade.skipped > 0
     problems = list(_problems(about, status, is_told=is_told))
     if problems or status.state == "ready" or not is_told:
         return problems or [ok(about, status.state)]
     if upgrade.needs_somebody:
-        return [warning(about, f"{status.state}, because of the pools", "")]
+        return []
     return [ok(about, f"{status.state}, as {upgrade}")]
 
 

@@ -1,6 +1,7 @@
 """What `sluice doctor` says of pools: halts, failures, brakes, leases and cordons. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, braked_state
@@ -9,29 +10,85 @@ from libs.ctl.checks import Check, CheckedNode, fault, ok, warning
 from libs.ctl.cluster import Rollout
 from libs.ctl.cordons import SLUICE, cordoned_by
 from libs.ctl.leases import holder_text
-from libs.ctl.node_rows import NodeRow, cause_text, node_row
+from libs.ctl.node_rows import NodeRow, cause_text, is_done_for, node_row
 from libs.ctl.text import duration, natural_order, plural, some
+from libs.kube import views
 from libs.kube.authors import Author, brake_author
+from libs.policy.kinds.strategy import CordonedNodes
+
+
+class StrategySpec(views.View, frozen=True, kw_only=True):
+    pool: str = ""
+    cordoned_nodes: str = CordonedNodes.UPGRADE.value
+
+
+class Strategy(views.Object, frozen=True, kw_only=True):
+    spec: StrategySpec = StrategySpec()
+
+
+class _Cordon(NamedTuple):
+    """A node that others cordoned, and what is said of it."""
+
+    name: str
+    pool: str
+    text: str
 
 
 def pool_checks(
-    rollouts: Sequence[Rollout], nodes: Sequence[CheckedNode], *, now: float
+    rollouts: Sequence[Rollout],
+    nodes: Sequence[CheckedNode],
+    *,
+    now: float,
+    troubles: Mapping[str, str],
+    skipping: Collection[str] | None,
 ) -> list[Check]:
-    """Judge each pool, then the nodes that people have or keep from it."""
+    """Judge each pool, then the nodes whose drivers are in trouble, then those that people have or
+    keep from it. `skipping` are the pools that skip cordoned nodes; None: not known.
+    """
     ordered = sorted(nodes, key=lambda node: natural_order(node.metadata.name))
     rows = [node_row(each.metadata, cordoned=each.spec.unschedulable) for each in ordered]
     found: list[Check] = []
+    told = set[str]()
     for rollout in sorted(rollouts, key=lambda each: natural_order(each.metadata.name)):
         of_pool = [row for row in rows if row.pool == rollout.metadata.name]
         stopped = _brake(rollout, of_pool, now) or _stop(rollout, of_pool)
-        problems = [*_failures(rollout, of_pool), *stopped]
+        left = _left(rollout, of_pool)
+        told |= {row.name for row in left}
+        problems = [*_failures(rollout, of_pool), *stopped, *_left_out(rollout, left)]
         found += problems or [ok(_about(rollout), _progress(rollout))]
+    found += [
+        warning(name, f"the {trouble}", f"`sluice why {name}`")
+        for name, trouble in troubles.items()
+    ]
     found += [
         warning(row.name, holder_text(row.held), _return(row.held.node, is_claim=row.held.waits))
         for row in rows
-        if row.held is not None
+        if row.held is not None and row.name not in told
     ]
-    return [*found, *_cordons(rollouts, ordered, rows, now)]
+    cordons = list(_cordons(rollouts, ordered, rows, now))
+    if skipping is None:
+        means = "or are skipped, as the policy says"
+        return [*found, *_cordon_check(cordons, means)]
+    skipped = [each for each in cordons if each.pool in skipping]
+    upgraded = [each for each in cordons if each.pool not in skipping]
+    return [
+        *found,
+        *_cordon_check(upgraded, "are upgraded all the same, and stay cordoned"),
+        *_cordon_check(skipped, "and are skipped, as the strategy of their pool says"),
+    ]
+
+
+def skipping_pools(strategies: Iterable[Strategy]) -> frozenset[str]:
+    """Return the pools that skip cordoned nodes; of several strategies the oldest applies."""
+    by_pool: dict[str, Strategy] = {}
+    for each in sorted(strategies, key=_age):
+        by_pool.setdefault(each.spec.pool, each)
+    skip = CordonedNodes.SKIP.value
+    return frozenset(pool for pool, each in by_pool.items() if each.spec.cordoned_nodes == skip)
+
+
+def _age(strategy: Strategy) -> tuple[str, str]:
+    return strategy.metadata.creation_timestamp or "", strategy.metadata.name
 
 
 def _about(rollout: Rollout) -> str:
@@ -86,6 +143,52 @@ def _stop(rollout: Rollout, rows: Sequence[NodeRow]) -> list[Check]:
     return [warning(_about(rollout), f"no node starts: {status.because}", remedy)]
 
 
+def _left(rollout: Rollout, rows: Sequence[NodeRow]) -> list[NodeRow]:
+    """Return the nodes that people keep from the driver of a rollout that is complete."""
+    status = rollout.status
+    if status.phase is not RolloutPhase.COMPLETE or not status.counts.skipped:
+        return []
+    return [
+        row
+        for row in rows
+        if (row.skipped or _is_leased(row) or row.cordoned)
+        and not (row.in_flight or is_done_for(row, status.target))
+    ]
+
+
+def _is_leased(row: NodeRow) -> bool:
+    return row.held is not None and not row.held.waits
+
+
+def _left_out(rollout: Rollout, left: Sequence[NodeRow]) -> Iterator[Check]:
+    """Yield which nodes a complete rollout left out, why, and how people end that."""
+    if not left:
+        return
+    names = some(f"{row.name} ({_kept_out(row)})" for row in left)
+    more = rollout.status.counts.skipped - len(left)
+    names += f" and {more} more" if more > 0 else ""
+    done = rollout.status.progress
+    found = f"complete on {rollout.status.version}, {done} nodes are done, but for {names}"
+    yield warning(_about(rollout), found, "; ".join(dict.fromkeys(map(_let_in, left[:3]))))
+
+
+def _kept_out(row: NodeRow) -> str:
+    """Return how people keep a node out of a rollout, in a few words."""
+    leased = holder_text(row.held) if row.held is not None and _is_leased(row) else ""
+    ways = ("skip label" if row.skipped else "", leased, "cordoned" if row.cordoned else "")
+    return ", ".join(filter(None, ways))
+
+
+def _let_in(row: NodeRow) -> str:
+    """Return the commands that end it."""
+    commands = (
+        f"`sluice upgrade unskip {row.name} --yes`" if row.skipped else "",
+        f"`sluice lease return {row.name} --yes`" if _is_leased(row) else "",
+        f"`kubectl uncordon {row.name}`" if row.cordoned else "",
+    )
+    return ", ".join(filter(None, commands))
+
+
 def _signed(author: Author | None, now: float) -> str:
     if author is None:
         return ""
@@ -113,21 +216,25 @@ def _return(node: str, *, is_claim: bool) -> str:
 
 def _cordons(
     rollouts: Iterable[Rollout], nodes: Sequence[CheckedNode], rows: Sequence[NodeRow], now: float
-) -> Iterator[Check]:
-    """Yield the nodes at rest that others cordoned, while their pool has nodes to upgrade."""
+) -> Iterator[_Cordon]:
+    """Yield the nodes that others cordoned, while their pool has nodes to upgrade."""
     busy = {each.metadata.name for each in rollouts if each.status.phase not in IDLE_PHASES}
-    found: list[tuple[str, str]] = []
     for node, row in zip(nodes, rows, strict=True):
         is_ours = row.in_flight or row.state == UpgradeState.UPGRADE_FAILED
-        if not row.cordoned or is_ours or row.pool not in busy:
+        if not row.cordoned or (is_ours and not row.was_cordoned) or row.pool not in busy:
             continue
-        if (author := cordoned_by(node)) != SLUICE:
-            found.append((row.name, f"{row.name} cordoned{_signed(author, now)}"))
-    if found:
-        first = found[0][0]
+        author = cordoned_by(node)
+        if row.was_cordoned or author != SLUICE:
+            before = " before its upgrade" if row.was_cordoned else ""
+            who = "" if author == SLUICE else _signed(author, now)
+            text = f"{row.name} cordoned{before}{who}"
+            yield _Cordon(name=row.name, pool=row.pool, text=text)
+
+
+def _cordon_check(cordons: Sequence[_Cordon], means: str) -> Iterator[Check]:
+    if cordons:
         yield warning(
             "cordons",
-            f"{some(text for _, text in found)}: they count as unavailable, or are skipped, as the"
-            " policy says",
-            f"if it may be used again: `kubectl uncordon {first}`",
+            f"{some(each.text for each in cordons)}: they count as unavailable, {means}",
+            f"if it may be used again: `kubectl uncordon {cordons[0].name}`",
         )

@@ -230,9 +230,11 @@ class Kube(ReadClient):
         except NotFound:
             return PodGone()
         except TooManyRequests as error:
-            if not any(cause.reason == _BUDGET for cause in error.causes):
+            causes = [cause for cause in error.causes if cause.reason == _BUDGET]
+            if not causes:
                 raise  # the server is busy
-            return BlockedByBudget(error.message, error.retry_after)
+            # Only the cause names the budget.
+            return BlockedByBudget(causes[0].message or error.message, error.retry_after)
         require_api_object(answer, tried=f"POST {path}")
         return Evicted()
 

@@ -208,12 +208,13 @@ def _skipped_wait(
 ) -> Wait | None:
     """Return the wait for a label or a cordon."""
     if node.skip:
-        return wait(WaitCode.SKIPPED, "the node has the skip label", now)
+        who = f"an administrator, by `sluice upgrade unskip {node.name} --yes`"
+        return wait(WaitCode.SKIPPED, "the node has the skip label", now, who=who)
     skips_cordoned = pool.strategy.cordoned_nodes is _SKIP
     if skips_cordoned and node.cordoned and not _cordon_is_ours(node, record):
-        return wait(
-            WaitCode.SKIPPED, "the node is cordoned, and the strategy skips cordoned nodes", now
-        )
+        detail = "the node is cordoned, and the strategy skips cordoned nodes"
+        who = f"an administrator, by `kubectl uncordon {node.name}`"
+        return wait(WaitCode.SKIPPED, detail, now, who=who)
     return None
 
 

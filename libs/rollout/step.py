@@ -81,6 +81,8 @@ def constrain(
     """Replace the outcome by a wait if the pool does not allow it now."""
     constraints = evaluation.constraints
     if constraints.frozen:
+        if isinstance(outcome, Wait) and outcome.code is _SKIPPED:
+            return outcome  # the end of the freeze would not let it start either
         return wait(WaitCode.FROZEN, constraints.frozen, now)
     if node.uid in evaluation.withdrawn:
         return withdrawn_entry_wait(evaluation, now)

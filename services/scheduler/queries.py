@@ -285,11 +285,10 @@ def is_free(node: NodeView) -> bool:
 def lacks_gpus(node: NodeView) -> bool:
     """Whether containers lack GPUs of a node whose driver is there, or should be since it was done.
 
-    While the first driver is brought up, or another one is on its way, nothing else is expected.
+    While an operation has the node, its GPUs are withdrawn on purpose.
     """
-    return bool(node.no_gpus) and (
-        node.loaded is not None or node.state == UpgradeState.UPGRADE_DONE
-    )
+    has_driver = node.loaded is not None or node.state == UpgradeState.UPGRADE_DONE
+    return bool(node.no_gpus) and has_driver and is_free(node)
 
 
 def held_node(node: NodeView) -> HeldNode | None:

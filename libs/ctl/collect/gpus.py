@@ -11,6 +11,7 @@ from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
 from libs.ctl.node_rows import DriverState, node_row
 from libs.ctl.options import Access
 from libs.ctl.text import natural_order
+from libs.policy.validation import PRESENT_LABEL
 
 _LACKING = {
     DriverState.CHANGING: "its driver is being changed",
@@ -19,10 +20,12 @@ _LACKING = {
 }
 
 
-async def gather_gpus(access: Access, node: str) -> tuple[Gpu, ...]:
-    """Return the GPUs of all nodes, or of one."""
+async def gather_gpus(access: Access, node: str) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """Return the GPUs of all nodes, or of one, and the nodes whose GPUs no driver has shown yet."""
     async with open_cluster(access) as cluster:
-        devices, states = await asyncio.gather(cluster.list(DEVICES), _driver_states(cluster))
+        devices, states, present = await asyncio.gather(
+            cluster.list(DEVICES), _driver_states(cluster), _with_gpus(cluster)
+        )
         if node and not any(each.spec.node == node for each in devices):
             await cluster.node(node)
     found = (
@@ -30,7 +33,22 @@ async def gather_gpus(access: Access, node: str) -> tuple[Gpu, ...]:
         for each in devices
         if node in ("", each.spec.node)
     )
-    return tuple(sorted(found, key=lambda gpu: (natural_order(gpu.node), gpu.index)))
+    without = present - {each.spec.node for each in devices}
+    return (
+        tuple(sorted(found, key=lambda gpu: (natural_order(gpu.node), gpu.index))),
+        tuple(sorted((name for name in without if node in ("", name)), key=natural_order)),
+    )
+
+
+async def _with_gpus(cluster: Cluster) -> set[str]:
+    """Return the nodes that have GPUs, by their label; nothing without that right."""
+    try:
+        nodes = await cluster.list(LISTED_NODES, labels=f"{PRESENT_LABEL}=true")
+    except Failure as failure:
+        if failure.code is not ExitCode.NOT_ALLOWED:
+            raise
+        return set()
+    return {each.metadata.name for each in nodes}
 
 
 async def _driver_states(cluster: Cluster) -> dict[str, DriverState]:

@@ -8,6 +8,7 @@ import msgspec
 
 from libs.contracts.node import DRIVER_LABEL, WaitCode
 from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
+from libs.contracts.rollout import RolloutStatus
 from libs.ctl import node_answers
 from libs.ctl.answers import NodeAnswer, NodeFact, Source
 from libs.ctl.cluster import Cluster, NodeEvent, Rollout, open_cluster
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode
 
 _LAST_EVENTS = 10
-_OF_ROLLOUT = (WaitCode.PAUSED, WaitCode.FROZEN, WaitCode.HALTED, WaitCode.FAILED)
+_OF_ROLLOUT = (
+    WaitCode.PAUSED,
+    WaitCode.FROZEN,
+    WaitCode.HALTED,
+    WaitCode.FAILED,
+    WaitCode.SKIPPED,
+)
 _T = TypeVar("_T")
 
 
@@ -49,13 +56,15 @@ async def node_of(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     answer = told.result()
     why = answer if isinstance(answer, WhyAnswer) else None
     facts = [event_fact(each) for each in events[-_LAST_EVENTS:]]
-    ended_by = ""
+    ended_by, rollout = "", None
     by_rollout = why is not None and why.wait is not None and why.wait.code in _OF_ROLLOUT
     if by_rollout or (why and node_answers.has_digest(why)) or any(map(_names_digest, facts)):
         rollouts, unread = await _or_source(cluster, "the pool", cluster.rollouts())
         lacking += unread
         versions = await cluster.versions(rollouts)
-        ended_by = _ended_by(why, rollouts, versions) if why is not None else ""
+        rollout = _rollout_of(why, rollouts)
+        if why is not None and rollout is not None:
+            ended_by = node_answers.ending_command(why, rollout.spec, rollout.status, versions)
         why = why and node_answers.with_versions(why, versions)
         facts = [_with_versions(each, versions) for each in facts]
     return node_answers.node_answer(
@@ -63,6 +72,7 @@ async def node_of(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
         facts,
         why=why,
         ended_by=ended_by,
+        rollout=rollout.status if rollout is not None else RolloutStatus(),
         sources=(
             sources.kubernetes(cluster, "labels and conditions"),
             *lacking,
@@ -71,12 +81,9 @@ async def node_of(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     )
 
 
-def _ended_by(why: WhyAnswer, rollouts: Iterable[Rollout], versions: Mapping[str, str]) -> str:
-    found = (each for each in rollouts if each.metadata.name == why.pool)
-    rollout = next(found, None)
-    if rollout is None:
-        return ""
-    return node_answers.ending_command(why, rollout.spec, rollout.status, versions)
+def _rollout_of(why: WhyAnswer | None, rollouts: Iterable[Rollout]) -> Rollout | None:
+    found = (each for each in rollouts if why is not None and each.metadata.name == why.pool)
+    return next(found, None)
 
 
 async def _or_source(

@@ -5,18 +5,24 @@ from collections.abc import Awaitable, Iterable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import replace
+
 from libs.contracts.node import (
     MIG_STATE_LABEL,
     STATE_LABEL,
     MigState,
+    UpgradeState,
 )
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
-from libs.contracts.rollout import GROUP
+from libs.contracts.rollout import GROUP, RolloutStatus
 from libs.ctl import answers, node_rows
 from libs.ctl.answers import NodeAnswer, Status
 from libs.ctl.cluster import Cluster, Rollout, open_cluster
 from libs.ctl.collect import sources
+from libs.ctl.collect.driver_trouble import driver_troubles
 from libs.ctl.collect.node import node_of
+from libs.ctl.driver_trouble import starts_driver
+from libs.ctl.edits import record_of
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
 from libs.ctl.node_rows import NodeRow
@@ -100,7 +106,9 @@ async def _status(
 ) -> Status:
     """Return what can be read of pools and of nodes; fail if that is nothing."""
     told = answer if isinstance(answer, StatusAnswer) else None
-    nodes = await _or_failure(_rows(cluster, name))
+    nodes = await _or_failure(
+        _rows(cluster, name, () if isinstance(rollouts, Failure) else rollouts)
+    )
     lacking = {"pools": rollouts, "nodes": nodes}
     failures = {gives: each for gives, each in lacking.items() if isinstance(each, Failure)}
     if len(failures) == len(lacking) and told is None:
@@ -129,19 +137,37 @@ async def _status(
     )
 
 
-async def _rows(cluster: Cluster, pool: str) -> list[NodeRow]:
-    """Return the nodes with something to tell; for a pool, all that have a state."""
+async def _rows(cluster: Cluster, pool: str, rollouts: Iterable[Rollout]) -> list[NodeRow]:
+    """Return the nodes with something to tell; for a pool, all that have a state.
+
+    All are listed too where fewer have the label of a node that is not done than are counted so:
+    the others are done with an earlier target, as a node that a person has.
+    """
+    statuses = {each.metadata.name: each.status for each in rollouts}
+    rows = await _listed_rows(cluster, every=bool(pool))
+    counts = [each.counts for each in statuses.values()]
+    not_done = sum(row.state != UpgradeState.UPGRADE_DONE for row in rows)
+    if not pool and sum(each.total - each.done for each in counts) > not_done:
+        rows = await _listed_rows(cluster, every=True)
+    return [node_rows.with_wanted(row, statuses.get(row.pool, RolloutStatus())) for row in rows]
+
+
+async def _listed_rows(cluster: Cluster, *, every: bool) -> list[NodeRow]:
     listed, undivided, cordoned = await asyncio.gather(
-        cluster.list(LISTED_NODES, labels=STATE_LABEL if pool else NOT_DONE),
+        cluster.list(LISTED_NODES, labels=STATE_LABEL if every else NOT_DONE),
         cluster.list(LISTED_NODES, labels=_UNDIVIDED),
         cluster.list(LISTED_NODES, labels=STATE_LABEL, fields=_CORDONED),
     )
     is_cordoned = {each.metadata.name for each in cordoned}
     found = {each.metadata.name: each for each in (*listed, *undivided, *cordoned)}
-    return [
-        node_rows.node_row(found[node].known_metadata(), cordoned=node in is_cordoned)
-        for node in sorted(found, key=natural_order)
+    known = {node: found[node].known_metadata() for node in sorted(found, key=natural_order)}
+    rows = [
+        node_rows.node_row(metadata, cordoned=node in is_cordoned)
+        for node, metadata in known.items()
     ]
+    starting = {row.name: record_of(known[row.name]) for row in rows if starts_driver(row)}
+    troubles = await driver_troubles(cluster, starting)
+    return [replace(row, trouble=troubles.get(row.name, "")) for row in rows]
 
 
 def _exit_code(failures: Iterable[Failure]) -> int:

@@ -164,10 +164,12 @@ def show_gpus(access: Access, node: str, output: Format | None) -> None:
     from libs.ctl.collect.gpus import gather_gpus
     from libs.ctl.views.gpus import gpus_view
 
-    found = run_shown("reading GPUs", gather_gpus(access, node))
+    found, without = run_shown("reading GPUs", gather_gpus(access, node))
     show(
         found,
-        lambda width, wide: gpus_view(found, width=width, every=bool(node), wide=wide),
+        lambda width, wide: gpus_view(
+            found, without=without, width=width, every=bool(node), wide=wide
+        ),
         format=output,
     )
 

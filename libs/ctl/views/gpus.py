@@ -10,7 +10,7 @@ from libs.contracts.device import UNKNOWN
 from libs.contracts.health import HealthState
 from libs.ctl.answers import Gpu
 from libs.ctl.node_rows import DriverState
-from libs.ctl.text import plural
+from libs.ctl.text import plural, some
 from libs.ctl.views.layout import Column, fact, line, listing
 
 _COLUMNS = (
@@ -26,16 +26,30 @@ _COLUMNS = (
 
 
 def gpus_view(
-    gpus: Sequence[Gpu], *, width: int, every: bool = False, wide: bool = False
+    gpus: Sequence[Gpu],
+    *,
+    without: Sequence[str] = (),
+    width: int,
+    every: bool = False,
+    wide: bool = False,
 ) -> RenderableType:
-    """Return how many are healthy, a row for each other or for every GPU, and what is wrong."""
+    """Return how many are healthy, a row for each other or for every GPU, and what is wrong;
+    `without` are nodes whose GPUs no driver has shown yet.
+    """
+    bare = [line(_no_driver_yet(without, wide=wide))] if without else []
     if not gpus:
-        return line("Kubernetes shows no GPU: no discovery agent has reported one.")
+        none = line("Kubernetes shows no GPU: no discovery agent has reported one.")
+        return Group(*(bare or [none]))
     shown = gpus if every or wide else _to_look_at(gpus)
     sick = [fact(about, text) for about, text in _sick(gpus)]
     lacking = [fact(about, text) for about, text in _without_driver(gpus)]
     rows = listing(_COLUMNS, map(_row, shown), width=width, wide=wide)
-    return Group(line(_summary(gpus)), rows, *sick, *lacking)
+    return Group(line(_summary(gpus)), rows, *sick, *lacking, *bare)
+
+
+def _no_driver_yet(nodes: Sequence[str], *, wide: bool) -> str:
+    count = "1 node with GPUs has" if len(nodes) == 1 else f"{len(nodes)} nodes with GPUs have"
+    return f"{count} no driver yet: {some(nodes, shown=len(nodes) if wide else 12)}"
 
 
 def _sick(gpus: Sequence[Gpu]) -> Iterator[tuple[str, str]]:

@@ -137,10 +137,11 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
     since = "" if node.since is None else f", for {duration(now - node.since)}"
     yield fact("state", f"{node.state or 'none'}{since}")
     if driver := driver_text(node):
-        yield fact("driver", driver)
+        wanted = f"; its pool wants {node.wanted}" if node.wanted else ""
+        yield fact("driver", f"{driver}{wanted}")
     if answer.ready is False:
         yield fact("kubelet", "the Node is not Ready")
-    if node.held is not None:
+    if node.held is not None and not _is_lease_told(answer):
         yield fact("lease", describe_lease(node.held))
     if answer.cordoned:
         yield fact(
@@ -150,6 +151,14 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
         yield fact("skip label", _signed("no upgrade starts on the node", answer.skip_set, now))
     if note := node_note(replace(node, cause="") if _is_cause_told(answer) else node):
         yield fact("note", note)
+
+
+def _is_lease_told(answer: NodeAnswer) -> bool:
+    """Whether the wait is for a person's lease: its detail says who has the node, and why."""
+    wait, held = answer.why.wait if answer.why is not None else None, answer.node.held
+    if held is None or held.waits or wait is None:
+        return False
+    return f"lease return {held.node}" in wait.who
 
 
 def _is_cause_told(answer: NodeAnswer) -> bool:

@@ -144,17 +144,27 @@ def held_view(held: Sequence[HeldNode]) -> Iterator[RenderableType]:
 
 def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     since = "" if node.since is None else duration(now - node.since)
-    # One in flight is cordoned by its operation.
-    cordoned = "cordoned" if node.cordoned and not node.in_flight else ""
+    cordoned = cordon_text(node)
     mig = "" if node.is_divided else f"MIG {node.mig}"
     driver, _, before = driver_text(node).partition(" ")
-    note = "; ".join(filter(None, (before.strip("()"), cordoned, mig, node_note(node))))
+    wanted = f"{node.wanted} is wanted" if node.wanted else ""
+    leased = "leased" if node.held is not None and not node.held.waits else ""
+    notes = (before.strip("()"), wanted, leased, cordoned, mig, node_note(node))
+    note = "; ".join(filter(None, notes))
     return (node.name, node.state or "none", since, driver, note, node.pool)
+
+
+def cordon_text(node: NodeRow) -> str:
+    """Return that others cordoned a node: one in flight is cordoned by its operation too."""
+    if node.was_cordoned:
+        return "cordoned before its upgrade"
+    return "cordoned" if node.cordoned and not node.in_flight else ""
 
 
 def node_note(node: NodeRow) -> str:
     """Return what is special about a node, in a few words."""
     notes = (
+        node.trouble,
         cause_text(node),
         "skipped" if node.skipped else "",
         f"attempt {node.attempt}" if node.attempt > 1 else "",

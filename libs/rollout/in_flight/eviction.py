@@ -135,7 +135,8 @@ def _wait(f: InFlightNode, pods: _Pods, until: float | None = None) -> Wait:
         if eviction.uid == pod.uid
     ]
     if refused := [f"{name}: {each.refused}" for name, each in evictions if each.refused]:
-        detail = f"eviction refused by a disruption budget: {first_few(refused)}"
+        ends = "" if f.deadline is None or until is not None else _at_limit(f)
+        detail = f"eviction refused by a disruption budget: {first_few(refused)}{ends}"
         return state_wait(f, WaitCode.PDB, detail, until=until)
     if failed := [f"{name}: {each.failed}" for name, each in evictions if each.failed]:
         return state_wait(f, WaitCode.REFUSED, f"evictions fail: {first_few(failed)}", until=until)
@@ -150,6 +151,17 @@ def _wait(f: InFlightNode, pods: _Pods, until: float | None = None) -> Wait:
         f"{first_few(pod.display_name for pod in pods.operands)}",
         until=until,
     )
+
+
+def _at_limit(f: InFlightNode) -> str:
+    """Return what becomes of pods that are still there when the time for evictions ends."""
+    match f.pool.strategy.on_eviction_timeout:
+        case OnEvictionTimeout.RELEASE:
+            return "; at the limit the node is released unchanged, and tried again later"
+        case OnEvictionTimeout.FORCE_DELETE:
+            return "; at the limit the pods are deleted by force"
+        case _:
+            return "; at the limit the upgrade of the node fails, and the pods stay"
 
 
 def _describe(pods: _Pods) -> str:

@@ -130,8 +130,13 @@ def _remark(phase: RolloutPhase, counts: Counts) -> str:
 
 
 def is_worth_writing(status: RolloutStatus, stored: RolloutStatus) -> bool:
-    """Whether to write; while nodes are in flight, changed counts alone wait for the next write."""
-    if status.counts != stored.counts and not status.in_flight:
+    """Whether to write; while nodes are in flight, changed counts alone wait for the next write,
+    unless people began to keep nodes out, or let them in.
+    """
+    counts, before = status.counts, stored.counts
+    if counts != before and not status.in_flight:
+        return True
+    if (counts.skipped, counts.excluded) != (before.skipped, before.excluded):
         return True
     shown = {"counts": status.counts, "progress": status.progress, "eta": status.eta}
     return status != replace(stored, **shown)

@@ -8,7 +8,17 @@ import pytest
 
 from demo.admin import path_of
 from libs.contracts.message import encode
-from libs.contracts.node import MIG_STATE_LABEL, RECORD_ANNOTATION, NodeRecord, WaitCode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    MIG_STATE_LABEL,
+    RECORD_ANNOTATION,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    WaitCode,
+)
+from libs.contracts.paths import DRIVER_CONTAINER
 from libs.contracts.queries import (
     PoolStatus,
     QueryError,
@@ -20,15 +30,18 @@ from libs.contracts.queries import (
     WhyAnswer,
     WhyQuery,
 )
+from libs.ctl.checks import DRIVER_APP
 from libs.ctl.failures import ExitCode
 from libs.kube.client import MERGE_PATCH
-from libs.kube.resources import EVENTS, NODES
+from libs.kube.resources import EVENTS, NAMESPACES, NODES, PODS
+from libs.policy.validation import PRESENT_LABEL
 from libs.rollout.wait_reasons import FAILED_AND_RELEASED, RESOLVED_BY
 from libs.runtime.clock import SystemClock
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.ctl.world import (
     NEW,
     NEW_VERSION,
+    OLD,
     PERSON,
     POOL,
     World,
@@ -86,6 +99,53 @@ async def test_status_shows_pools_the_nodes_that_are_not_done_and_no_digest(worl
     assert NEW[:8] not in ended.out
     assert "pools and nodes: from Kubernetes (http://127.0.0.1:" in ended.out
     assert "waits: not from the scheduler: no address of NATS is given" in ended.out
+
+
+async def test_status_and_doctor_tell_of_a_driver_that_crashes_before_its_node_fails(
+    world: World,
+) -> None:
+    uid = (await world.kube.get(NODES, "node-2")).metadata.uid
+    lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
+    await world.annotate("node-2", **{LEASE_ANNOTATION: encode(lease).decode()})
+    await world.label("node-2", STATE_LABEL, "pod-restart-required")
+    await world.label("node-2", PRESENT_LABEL, "true")
+    await world.kube.create(NAMESPACES, {"metadata": {"name": "sluice"}})
+    metadata = {"name": "driver-x", "namespace": "sluice", "labels": {"app": DRIVER_APP}}
+    container = {"name": DRIVER_CONTAINER, "image": "r.example/driver"}
+    spec = {"nodeName": "node-2", "containers": [container]}
+    await world.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    crashed = {
+        **container,
+        "ready": False,
+        "restartCount": 1,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1}},
+    }
+    path = f"{PODS.path(namespace='sluice', name='driver-x')}/status"
+    body = {"status": {"containerStatuses": [crashed]}}
+    await world.kube.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+    out = (await world.run("status")).out
+    (row,) = (line for line in out.splitlines() if line.startswith("node-2"))
+    assert row.endswith("driver exited with code 1, 2 times; attempt 2")
+    found = (await world.run("doctor", "--namespace", "sluice")).out
+    assert "warning  node-2: the driver exited with code 1, 2 times" in found
+    assert "do: `sluice why node-2`" in found
+
+
+async def test_status_shows_a_node_that_a_person_has_and_that_is_done_with_an_earlier_version(
+    world: World,
+) -> None:
+    for name, target in (("node-1", NEW), ("node-9", OLD)):
+        if name == "node-9":
+            await world.add_node(name, state="upgrade-done")
+        uid = (await world.kube.get(NODES, name)).metadata.uid
+        record = NodeRecord(node_uid=uid, epoch=1, token=1, pool=POOL, target=target)
+        await world.annotate(name, **{RECORD_ANNOTATION: encode(record).decode()})
+    assert (await world.run("lease", "take", "node-9", "--reason", "a riser")).code == 0
+    out = (await world.run("status")).out
+    (row,) = (line for line in out.splitlines() if line.startswith("node-9"))
+    assert row.split() == ["node-9", "upgrade-done", NEW_VERSION, "is", "wanted;", "leased"]
+    assert "node-1 " not in out
 
 
 async def test_status_shows_a_node_that_is_done_and_cordoned(world: World) -> None:

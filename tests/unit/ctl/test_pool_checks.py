@@ -7,8 +7,10 @@ from msgspec.structs import replace
 
 from libs.contracts.message import encode
 from libs.contracts.node import (
+    INITIALLY_CORDONED_ANNOTATION,
     LEASE_ANNOTATION,
     RECORD_ANNOTATION,
+    SKIP_LABEL,
     STATE_LABEL,
     LeaseOwner,
     NodeLease,
@@ -27,7 +29,7 @@ from libs.contracts.rollout import (
 )
 from libs.ctl.checks import Check, CheckedNode, Verdict
 from libs.ctl.cluster import Rollout
-from libs.ctl.pool_checks import pool_checks
+from libs.ctl.pool_checks import Strategy, StrategySpec, pool_checks, skipping_pools
 from libs.kube.authors import COMMAND
 from libs.kube.views import ManagedFields, Metadata, NodeSpec, format_time
 
@@ -66,10 +68,17 @@ def node(
     cordoned_by: str = "",
     who: str = "",
     cause: str = "",
+    target: str = "old",
+    skip: bool = False,
+    was_cordoned: bool = False,
 ) -> CheckedNode:
     uid = f"uid-{name}"
-    record = NodeRecord(node_uid=uid, epoch=1, token=1, pool="gpus", state=state, cause=cause)
+    record = NodeRecord(
+        node_uid=uid, epoch=1, token=1, pool="gpus", state=state, cause=cause, target=target
+    )
     annotations = {RECORD_ANNOTATION: encode(record).decode()}
+    if was_cordoned:
+        annotations[INITIALLY_CORDONED_ANNOTATION] = "true"
     if owner is not None:
         lease = NodeLease(node_uid=uid, owner=owner, token=1, since=NOW, who=who, reason="a riser")
         annotations[LEASE_ANNOTATION] = encode(lease).decode()
@@ -78,7 +87,7 @@ def node(
         metadata=Metadata(
             name=name,
             uid=uid,
-            labels={STATE_LABEL: state},
+            labels={STATE_LABEL: state, **({SKIP_LABEL: "true"} if skip else {})},
             annotations=annotations,
             managed_fields=(fields,) if cordoned_by else (),
         ),
@@ -93,7 +102,8 @@ def in_flight(name: str) -> CheckedNode:
 
 
 def checks(*nodes: CheckedNode, of: Rollout | None = None) -> list[Check]:
-    return pool_checks([rollout() if of is None else of], nodes, now=NOW)
+    rollouts = [rollout() if of is None else of]
+    return pool_checks(rollouts, nodes, now=NOW, troubles={}, skipping=())
 
 
 def flying(*names: str) -> RolloutStatus:
@@ -105,6 +115,18 @@ def test_a_pool_that_goes_on_is_ok() -> None:
     (found,) = checks(in_flight("node-1"), of=rollout(status=flying("node-1")))
     assert (found.verdict, found.about) == (Verdict.OK, "pool gpus")
     assert found.found == "Proven, 1/3 nodes are done, 1 in flight"
+
+
+def test_a_driver_that_does_not_start_is_a_warning_before_its_node_fails() -> None:
+    trouble = {"node-1": "driver exited with code 1, 2 times"}
+    going = rollout(status=flying("node-1"))
+    _, found = pool_checks([going], [in_flight("node-1")], now=NOW, troubles=trouble, skipping=())
+    assert (found.verdict, found.about, found.found, found.remedy) == (
+        Verdict.WARNING,
+        "node-1",
+        "the driver exited with code 1, 2 times",
+        "`sluice why node-1`",
+    )
 
 
 def test_a_frozen_pool_names_who_since_when_why_and_the_nodes_that_stay_out_of_service() -> None:
@@ -179,6 +201,26 @@ def test_a_lease_of_a_person_names_who_has_which_node_and_why() -> None:
     assert found.remedy == "if nobody works on it any more: `sluice lease return node-3`"
 
 
+def test_a_complete_pool_names_the_nodes_that_people_keep_from_its_driver() -> None:
+    counts = Counts(total=4, done=1, skipped=3)
+    status = replace(GOING, phase=RolloutPhase.COMPLETE, counts=counts, because="left out: 3")
+    leased = node("node-9", "upgrade-done", owner=LeaseOwner.HUMAN, who="bob")
+    (found,) = checks(
+        node("node-7", "upgrade-done", target="new"),
+        node("node-8", "upgrade-required", skip=True),
+        leased,
+        of=rollout(status=status),
+    )
+    assert (found.verdict, found.about) == (Verdict.WARNING, "pool gpus")
+    assert found.found == (
+        "complete on 580.95.05, 1/3 nodes are done, but for node-8 (skip label), node-9 (bob"
+        " has the node since 2027-01-15 08:00:00 UTC: a riser) and 1 more"
+    )
+    assert found.remedy == (
+        "`sluice upgrade unskip node-8 --yes`; `sluice lease return node-9 --yes`"
+    )
+
+
 def test_cordons_of_others_are_named_while_the_pool_has_nodes_to_upgrade() -> None:
     nodes = (
         node("node-1", "upgrade-required", cordoned_by="kubectl-cordon"),
@@ -188,7 +230,47 @@ def test_cordons_of_others_are_named_while_the_pool_has_nodes_to_upgrade() -> No
     )
     *_, found = checks(*nodes)
     assert found.verdict is Verdict.WARNING
-    assert found.found.startswith("node-1 cordoned by somebody with kubectl for 3 min: they count")
+    cordon = "node-1 cordoned by somebody with kubectl for 3 min: they count as unavailable,"
+    assert found.found == f"{cordon} are upgraded all the same, and stay cordoned"
     assert found.remedy.endswith("`kubectl uncordon node-1`")
     complete = rollout(status=replace(GOING, phase=RolloutPhase.COMPLETE))
     assert [each.about for each in checks(nodes[0], of=complete)] == ["pool gpus"]
+
+
+def test_whether_cordoned_nodes_are_upgraded_is_said_by_the_oldest_strategy_of_their_pool() -> None:
+    first, later = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+    def strategy(pool: str, created: str, nodes: str) -> Strategy:
+        metadata = Metadata(name=f"{pool}-{created}", creation_timestamp=created)
+        return Strategy(metadata=metadata, spec=StrategySpec(pool=pool, cordoned_nodes=nodes))
+
+    skipping = skipping_pools(
+        [
+            strategy("gpus", later, "Upgrade"),
+            strategy("gpus", first, "Skip"),
+            strategy("others", first, "Upgrade"),
+        ]
+    )
+    assert skipping == {"gpus"}
+    cordoned = node("node-1", "upgrade-required", cordoned_by="kubectl-cordon")
+
+    def means(known: frozenset[str] | None) -> str:
+        *_, found = pool_checks([rollout()], [cordoned], now=NOW, troubles={}, skipping=known)
+        return found.found.partition("unavailable, ")[2]
+
+    assert means(skipping) == "and are skipped, as the strategy of their pool says"
+    assert means(None) == "or are skipped, as the policy says"
+
+
+def test_a_cordon_of_a_person_is_named_while_the_node_is_in_flight() -> None:
+    node_6 = node(
+        "node-6",
+        "drain-required",
+        owner=LeaseOwner.UPGRADE,
+        cordoned_by="kubectl-cordon",
+        was_cordoned=True,
+    )
+    *_, found = checks(node_6, of=rollout(status=flying("node-6")))
+    assert found.found.startswith(
+        "node-6 cordoned before its upgrade by somebody with kubectl for 3 min: "
+    )

@@ -11,9 +11,20 @@ from libs.audit.write_counts import WAITS
 from libs.contracts.device import DeviceHealth, DeviceSpec, DeviceStatus
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import about_gpu
-from libs.contracts.node import WAITS_REASON, WaitCode
+from libs.contracts.message import encode
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
+    RECORD_ANNOTATION,
+    STATE_LABEL,
+    WAITS_REASON,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    WaitCode,
+)
 from libs.contracts.queries import WaitReason, WhyAnswer
-from libs.contracts.rollout import Counts
+from libs.contracts.rollout import Counts, RolloutStatus
 from libs.ctl.answers import (
     Audit,
     AuditedInvariant,
@@ -28,7 +39,7 @@ from libs.ctl.answers import (
 from libs.ctl.cluster import Device
 from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.node_answers import node_answer
-from libs.ctl.node_rows import DriverState, NodeRow
+from libs.ctl.node_rows import VERSION_LABEL, DriverState, NodeRow
 from libs.ctl.views.audit import audit_view
 from libs.ctl.views.events import ChangedLines, FollowedEvents, event_line
 from libs.ctl.views.gpus import gpus_view
@@ -189,6 +200,16 @@ def test_wide_shows_targets_too() -> None:
     assert "2" * 32 in wide.splitlines()[1]
 
 
+def test_a_cordon_of_a_person_is_told_before_during_and_after_an_upgrade() -> None:
+    def note(**changes: object) -> str:
+        rows = (node("n", attempt=1, cordoned=True, **changes),)
+        return text(status_view(Status(pools=(), nodes=rows, sources=()), now=NOW, width=90), 90)
+
+    assert "580.95.05  cordoned\n" in note(in_flight=False)
+    assert "580.95.05  cordoned before its upgrade\n" in note(was_cordoned=True)
+    assert "cordoned" not in note()
+
+
 def test_of_many_nodes_the_failed_and_those_in_flight_are_shown() -> None:
     nodes = [node(f"n-{number}", state="upgrade-required", in_flight=False) for number in range(90)]
     nodes[70] = node("moves")
@@ -347,6 +368,48 @@ def test_a_brake_is_told_once_with_who_set_it_and_what_ends_it() -> None:
     assert "gpus Proven" not in unknown
 
 
+def leased_node_shown(*, waits: bool = False) -> str:
+    """Return what `why` says of a node that ann has, or waits for, in a pool that wants another."""
+    owner = LeaseOwner.HUMAN
+    lease = NodeLease(node_uid="u", owner=owner, token=1, since=NOW, who="ann", reason="a riser")
+    record = NodeRecord(node_uid="u", epoch=1, token=1, pool="gpus", target="old")
+    keys = {LEASE_CLAIM_ANNOTATION if waits else LEASE_ANNOTATION: encode(lease).decode()}
+    if waits:
+        operation = replace(lease, owner=LeaseOwner.UPGRADE)
+        keys[LEASE_ANNOTATION] = encode(operation).decode()
+    metadata = views.Metadata(
+        name="node-9",
+        uid="u",
+        labels={STATE_LABEL: "upgrade-done", VERSION_LABEL: "570.86.15"},
+        annotations={**keys, RECORD_ANNOTATION: encode(record).decode()},
+    )
+    wait = WaitReason(
+        code=WaitCode.JOBS if waits else WaitCode.SKIPPED,
+        detail="ann has the node since 2027-01-15 08:00 UTC: a riser",
+        since=NOW,
+        who="ann or an administrator, by `sluice lease return node-9`",
+    )
+    answer = node_answer(
+        views.Node(metadata=metadata),
+        (),
+        why=WhyAnswer(node="node-9", pool="gpus", wait=wait),
+        rollout=RolloutStatus(version="580.95.05", target="new"),
+        sources=(),
+    )
+    return text(node_view(answer, now=NOW), 200)
+
+
+def test_a_node_that_is_done_with_an_earlier_driver_says_which_its_pool_wants() -> None:
+    assert "  driver: 570.86.15; its pool wants 580.95.05\n" in leased_node_shown()
+
+
+def test_a_lease_for_which_a_node_waits_is_told_once() -> None:
+    shown = leased_node_shown()
+    assert (shown.count("a riser"), shown.count("lease return node-9")) == (1, 1)
+    claimed = leased_node_shown(waits=True)
+    assert "  lease: ann waits since 2027-01-15 08:00:00 UTC for the operation" in claimed
+
+
 def test_who_cordoned_a_node_is_said_as_far_as_it_is_known() -> None:
     def told(author: Author | None) -> str:
         answer = NodeAnswer(
@@ -483,6 +546,17 @@ node-1    1  NVIDIA H100  80 GiB  failed
     broken = replace(device.status, health=DeviceHealth(state="failed", reason="Xid"))
     told = gpu_of(replace(device, status=broken), DriverState.CHANGING)
     assert (told.health, told.because) == ("failed", "Xid")
+
+
+def test_nodes_whose_gpus_no_driver_has_shown_yet_are_named() -> None:
+    def shown(*gpus: Gpu, without: tuple[str, ...]) -> list[str]:
+        return text(gpus_view(gpus, without=without, width=80), 80).splitlines()
+
+    assert shown(gpu(0, "ok"), without=("node-3", "node-4")) == [
+        "1 GPU on 1 node, 1 healthy",
+        "2 nodes with GPUs have no driver yet: node-3, node-4",
+    ]
+    assert shown(without=("node-3",)) == ["1 node with GPUs has no driver yet: node-3"]
 
 
 def test_healthy_gpus_and_those_that_nobody_judges_are_one_line() -> None:

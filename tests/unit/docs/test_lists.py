@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.contracts.diagnoses import Diagnosis
-from libs.contracts.node import WaitCode
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.queries import WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts
 from libs.ctl.answers import NodeAnswer, Pool, Source, Status
@@ -69,18 +70,29 @@ def _status() -> Status:
         phase="Proven",
         because="",
         brake="None",
-        counts=msgspec.structs.asdict(Counts(total=12, done=3, in_flight=2, limit=3)),
-        waits={"budget": 7},
+        counts=msgspec.structs.asdict(Counts(total=6, done=2, in_flight=2, limit=2)),
+        waits={"budget": 2, "jobs": 1, "validation": 1},
+        budget=(
+            "2 of at most 2 nodes (maxUnavailable) are unavailable: node-2 (in an upgrade), node-5"
+            " (in an upgrade)"
+        ),
     )
-    return Status(pools=(pool,), nodes=(_row("node-2", 240.0), _row("node-5", 60.0)), sources=())
+    waiting = UpgradeState.UPGRADE_REQUIRED
+    rows = (
+        _row("node-2", 240.0),
+        replace(_row("node-3", 420.0), state=waiting, in_flight=False),
+        replace(_row("node-4", 420.0), state=waiting, in_flight=False),
+        replace(_row("node-5", 60.0), state=UpgradeState.VALIDATION_REQUIRED, driver="580.95.05"),
+    )
+    return Status(pools=(pool,), nodes=rows, sources=())
 
 
 def _row(name: str, age: float) -> NodeRow:
     return NodeRow(
         name=name,
         pool="clusterpolicy-cluster-policy",
-        state="wait-for-jobs-required" if name == "node-2" else "validation-required",
-        driver="570.86.15" if name == "node-2" else "580.95.05",
+        state=UpgradeState.WAIT_FOR_JOBS_REQUIRED,
+        driver="570.86.15",
         since=NOW - age,
         attempt=1,
         in_flight=True,

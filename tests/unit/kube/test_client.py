@@ -460,6 +460,10 @@ async def evict(world: World, *, within: float = 10.0) -> EvictionResult:
         ([POD, STALE, POD_MISSING], PodGone()),
         ([POD, refusal(429, "", causes=BUDGET)], BlockedByBudget("no", None)),
         (
+            [POD, refusal(429, "", causes=[{**BUDGET[0], "message": "budget b needs 1"}])],
+            BlockedByBudget("budget b needs 1", None),
+        ),
+        (
             [POD, refusal(429, "", causes=BUDGET, retryAfterSeconds=10)],
             BlockedByBudget("no", 10.0),
         ),

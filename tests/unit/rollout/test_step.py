@@ -148,6 +148,11 @@ def test_a_withdrawn_entry_waits_with_the_reason_of_its_pool() -> None:
     assert codes(evaluation(withdrawn=frozenset({"uid-of-another"}))) == [None, None, None]
 
 
+def test_a_node_that_people_keep_out_does_not_wait_for_the_end_of_a_freeze() -> None:
+    leased = Wait(code=WaitCode.SKIPPED, detail="ann has the node", since=NOW)
+    assert constrain(NODE, leased, evaluation(frozen="it is frozen"), instant()) is leased
+
+
 def test_without_leadership_only_waits_remain() -> None:
     assert codes(evaluation(leading=False)) == [WaitCode.STALE, None, WaitCode.STALE]
 

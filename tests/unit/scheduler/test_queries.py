@@ -20,8 +20,11 @@ def test_a_node_without_its_first_driver_lacks_no_gpus_yet() -> None:
     assert not told(restarting)
 
 
+def test_the_gpus_of_a_node_in_flight_are_withdrawn_on_purpose() -> None:
+    assert not told(in_flight_node(UpgradeState.VALIDATION_REQUIRED))
+
+
 def test_a_node_whose_driver_is_or_should_be_there_is_told() -> None:
     assert told(done())
     assert told(without_driver(done()))
-    assert told(in_flight_node(UpgradeState.VALIDATION_REQUIRED))
     assert not lacks_gpus(done())

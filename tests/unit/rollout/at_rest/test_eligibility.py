@@ -383,3 +383,11 @@ def test_a_start_needs_the_capabilities_of_its_method(
 def test_a_validation_needs_only_the_validator() -> None:
     view = done(boot_id="boot-2")
     assert starts(without_component(view, "driver")).operation is Operation.VALIDATE
+
+
+def test_who_ends_a_skip_is_told_with_the_command_for_what_is_there() -> None:
+    skipped, cordoned = required(skip=True), required(cordoned=True)
+    label = wait_of(outcome_of(skipped, SKIPS)).who
+    assert label == f"an administrator, by `sluice upgrade unskip {skipped.name} --yes`"
+    cordon = wait_of(outcome_of(cordoned, SKIPS)).who
+    assert cordon == f"an administrator, by `kubectl uncordon {cordoned.name}`"

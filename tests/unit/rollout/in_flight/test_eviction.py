@@ -241,7 +241,10 @@ def test_a_disruption_budget_that_refuses_is_named() -> None:
     )
     wait = wait_of(outcome_of(view))
     assert wait.code is WaitCode.PDB
-    assert wait.detail.endswith("ml/train-0: budget ml/train allows 0")
+    assert wait.detail.endswith(
+        "ml/train-0: budget ml/train allows 0; at the limit the upgrade of the node fails, and the"
+        " pods stay"
+    )
 
 
 # The limit for evictions.
@@ -442,4 +445,4 @@ def test_a_refusal_names_only_the_pod_that_the_budget_protects() -> None:
     )
     wait = wait_of(outcome_of(replace(view, evictions=jobs)))
     assert wait.code is WaitCode.PDB
-    assert wait.detail.endswith("ml/held: a budget allows none")
+    assert ": ml/held: a budget allows none; at the limit " in wait.detail

@@ -147,6 +147,7 @@ FLIGHT = {"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
         ({}, False),
         ({"counts": Counts(total=2)}, True),
         ({"counts": Counts(total=2), "in_flight": FLIGHT}, False),
+        ({"counts": Counts(skipped=1), "in_flight": FLIGHT}, True),
         ({"in_flight": FLIGHT}, False),
         ({"in_flight": FLIGHT, "base": 3}, True),
     ],
