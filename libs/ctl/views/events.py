@@ -13,7 +13,7 @@ from rich.text import Text
 
 from libs.contracts.events import NO_CHANGE, NOT_WAITING, STILL_WAITING, EventKind
 from libs.ctl.answers import EventLine
-from libs.ctl.text import clock_time, duration, natural_order, printable, some
+from libs.ctl.text import clock_time, duration, natural_order, plural, printable, some
 from libs.ctl.views.layout import Hanging
 
 LEAST_WAIT: Final = 10.0
@@ -29,10 +29,24 @@ _OF_GPU: Final = re.compile(r"GPU (?P<gpu>\S+): (?P<what>.*)")
 
 
 def event_line(event: EventLine) -> RenderableType:
-    """Return one event: when, where, by which service, and what happened."""
+    """Return one event: when, where, by which service, and what happened.
+
+    What halted or ended a rollout, and what people did about it, stands out.
+    """
     node = event.node if event.node not in event.message else ""
     head = Text.assemble((f"{clock_time(event.at)}Z", "dim"), f"  {printable(event.writer)}")
-    return Hanging(head, ": ".join(filter(None, (node, event.message))))
+    style = "bold" if event.kind == EventKind.ROLLOUT else ""
+    return Hanging(head, ": ".join(filter(None, (node, event.message))), style)
+
+
+def nothing_to_show(wanted: str, found: int) -> str:
+    """Return why no line is shown: there are no events, or none by which something changed."""
+    if not found:
+        return f"there are no events{wanted} in that time"
+    return (
+        f"no event{wanted} in that time changed anything; -o wide shows {plural(found, 'other')}:"
+        " commands to agents, short waits"
+    )
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
