@@ -34,6 +34,8 @@ class NodeTime(msgspec.Struct, frozen=True, kw_only=True):
     waits: Mapping[str, float]
     """Seconds by the code of the wait."""
     attempts: int = 1
+    between: float = 0.0
+    """Seconds between its attempts."""
 
 
 def report_lines(
@@ -76,6 +78,8 @@ def node_times(events: Iterable[Event], targets: set[str]) -> list[NodeTime]:
     began: dict[str, float] = {}
     took: defaultdict[str, float] = defaultdict(float)
     attempts: defaultdict[str, int] = defaultdict(int)
+    ended: dict[str, float] = {}
+    between: defaultdict[str, float] = defaultdict(float)
     waits: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     current: dict[str, tuple[str, float]] = {}
 
@@ -94,6 +98,7 @@ def node_times(events: Iterable[Event], targets: set[str]) -> list[NodeTime]:
                 began |= {node: event.at for node in body.nodes if node not in began}
                 for node in body.nodes:  # what it waited for until now is no part of its time
                     current.pop(node, None)
+                    between[node] += event.at - ended.pop(node, event.at)
             case WaitEvent():
                 end_wait(event.node, event.at)
                 if body.code is not None:
@@ -102,10 +107,17 @@ def node_times(events: Iterable[Event], targets: set[str]) -> list[NodeTime]:
                 end_wait(event.node, event.at)
                 took[event.node] += event.at - began.pop(event.node)
                 attempts[event.node] += 1
+                ended[event.node] = event.at
             case _:
                 pass
     found = [
-        NodeTime(node=node, seconds=seconds, waits=dict(waits[node]), attempts=attempts[node])
+        NodeTime(
+            node=node,
+            seconds=seconds,
+            waits=dict(waits[node]),
+            attempts=attempts[node],
+            between=between[node],
+        )
         for node, seconds in took.items()
     ]
     return sorted(found, key=lambda each: (-each.seconds, each.node))
@@ -114,7 +126,9 @@ def node_times(events: Iterable[Event], targets: set[str]) -> list[NodeTime]:
 def _time_line(time: NodeTime) -> str:
     longest = sorted(time.waits.items(), key=lambda each: -each[1])[:_WAITS]
     waits = ", ".join(f"{code} {seconds:.0f} s" for code, seconds in longest if seconds >= 1.0)
-    again = f", in {time.attempts} attempts" if time.attempts > 1 else ""
+    again = ""
+    if time.attempts > 1:
+        again = f", in {time.attempts} attempts, and {duration(time.between)} between them"
     return f"  {time.node:<8} {duration(time.seconds):>10}{again}   {waits}".rstrip()
 
 

@@ -1,9 +1,8 @@
 """The lease of a person on a node: what shows it, and what takes it and returns it. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
-from libs.contracts.gpus import GPU_RESOURCES
 from libs.contracts.message import MalformedMessage, decode, encode
 from libs.contracts.node import (
     LEASE_ANNOTATION,
@@ -12,16 +11,17 @@ from libs.contracts.node import (
     NodeLease,
 )
 from libs.contracts.queries import HeldNode
-from libs.ctl.edits import Edit, record_of
+from libs.ctl.brakes import resume_command
+from libs.ctl.cordons import SLUICE, cordoned_by
+from libs.ctl.edits import Edit, is_in_flight, record_of
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.text import clock_time, plain, plural, some
-from libs.kube.views import MIRROR_ANNOTATION, Metadata, Node, Pod
+from libs.ctl.text import clock_time, plain
+from libs.kube.views import Metadata, Node
 
 _LATEST = 1e11
 """A time that can still be shown; people may write any number."""
 _UNREADABLE = "cannot be read"
-_OVER = ("Succeeded", "Failed")
-"""Phases of pods whose containers have ended."""
+_OPERATIONS = {LeaseOwner.UPGRADE: "upgrade", LeaseOwner.MIG: "MIG operation"}
 
 
 def lease_of(metadata: Metadata, key: str = LEASE_ANNOTATION) -> NodeLease | str | None:
@@ -65,8 +65,13 @@ def holder_text(held: HeldNode) -> str:
     return f"{who} has the node {since}{reason}"
 
 
-def take(metadata: Metadata, *, who: str, reason: str, at: float) -> Edit:
-    """Take the lease of a node at rest; of one in flight, claim it."""
+def take(
+    metadata: Metadata, *, who: str, reason: str, at: float, frozen: Collection[str] = ()
+) -> Edit:
+    """Take the lease of a node at rest; of one in flight, claim it.
+
+    `frozen` names the pools in which no operation ends.
+    """
     name = metadata.name
     lease = lease_of(metadata)
     if _UNREADABLE in (lease, lease_of(metadata, LEASE_CLAIM_ANNOTATION)):
@@ -75,12 +80,13 @@ def take(metadata: Metadata, *, who: str, reason: str, at: float) -> Edit:
             f"the lease of {name} cannot be read, so nobody can take it; end it first with"
             f" `sluice lease return {name}`",
         )
-    held = held_of(metadata)
+    held, record = held_of(metadata), record_of(metadata)
+    pool = record.pool if record is not None else ""
     if held is not None and held.who != plain(who):
         raise Failure(ExitCode.REFUSED, f"{name} is not free: {describe(held)}")
     if held is not None:
-        return Edit(done=f"unchanged: {describe(held)}")
-    record = record_of(metadata)
+        stopped = f"; {_frozen(pool)}" if held.waits and pool in frozen else ""
+        return Edit(done=f"unchanged: {describe(held)}{stopped}")
     taken = NodeLease(
         node_uid=metadata.uid,
         owner=LeaseOwner.HUMAN,
@@ -95,50 +101,22 @@ def take(metadata: Metadata, *, who: str, reason: str, at: float) -> Edit:
             f" `sluice lease return {name}`",
             patch=_annotations({LEASE_ANNOTATION: encode(taken).decode()}),
         )
+    when = f"but {_frozen(pool)}" if pool in frozen else f"and `sluice why {name}` shows when"
     return Edit(
-        done=f"{name} is in an operation, which ends first: the node is yours from then on, and"
-        f" `sluice why {name}` shows when",
+        done=f"{name} is in an operation, which ends first: the node is yours from then on, {when}",
         patch=_annotations({LEASE_CLAIM_ANNOTATION: encode(taken).decode()}),
     )
+
+
+def _frozen(pool: str) -> str:
+    """Return what ends the operations of a pool in which no node moves."""
+    return f"{pool} is frozen: the operation ends only after `{resume_command(pool)}`"
 
 
 def is_taken(metadata: Metadata) -> bool:
     """Whether a person has the node already, and does not wait for it."""
     held = held_of(metadata)
     return held is not None and not held.waits
-
-
-def may_be_pulled(node: Node, pods: Iterable[Pod]) -> str:
-    """Return whether a machine may be switched off, by the pods that are bound to its node."""
-    name = node.metadata.name
-    running = [each for each in pods if each.status.phase not in _OVER and not _stays(each)]
-    if not running:
-        cordon = "" if node.spec.unschedulable else f"; `kubectl cordon {name}` keeps it so"
-        return f"You may pull it: no pods run on it, except those of DaemonSets{cordon}"
-    with_gpus = sum(map(_uses_gpu, running))
-    all_use = with_gpus == len(running)
-    count = f"{plural(len(running), 'pod')}{' with GPUs' if all_use else ''}"
-    gpus = f", {with_gpus} of them with GPUs" if with_gpus and not all_use else ""
-    names = some(sorted(each.metadata.key for each in running))
-    drain = f"`kubectl drain {name} --ignore-daemonsets` evicts"
-    them = "it" if len(running) == 1 else "them"
-    run = "runs" if len(running) == 1 else "run"
-    return f"Do not pull it yet: {count} {run} on it{gpus}: {names}; {drain} {them}"
-
-
-def _stays(pod: Pod) -> bool:
-    """Whether a drain leaves the pod alone: it belongs to a DaemonSet, or is the kubelet's own."""
-    owners = pod.metadata.owner_references
-    of_daemon_set = any(each.controller and each.kind == "DaemonSet" for each in owners)
-    return of_daemon_set or MIRROR_ANNOTATION in pod.metadata.annotations
-
-
-def _uses_gpu(pod: Pod) -> bool:
-    return any(
-        name.startswith(GPU_RESOURCES)
-        for container in pod.spec.containers
-        for name in (*container.resources.limits, *container.resources.requests)
-    )
 
 
 def give_back(metadata: Metadata, *, who: str) -> Edit:
@@ -163,11 +141,25 @@ def give_back(metadata: Metadata, *, who: str) -> Edit:
         risk = f"{describe(held)}, and may be at work on it; {risk}"
     elif held.waits:
         risk = ""
+    done = f"{name} is returned: operations start on it again"
+    if held is not None and isinstance(lease, NodeLease) and is_in_flight(metadata):
+        claim = "your claim" if held.who == plain(who) else f"the claim of {held.who or 'a person'}"
+        operation = _OPERATIONS[lease.owner]
+        done = f"{claim} on {name} is withdrawn; its {operation} goes on"
     return Edit(
-        done=f"{name} is returned: operations start on it again",
+        done=done,
         patch=_annotations(dict.fromkeys(ended)),
         risk=risk,
     )
+
+
+def remaining_cordon(node: Node) -> str:
+    """Return how the cordon of a node ends that a person does not have any more."""
+    if not node.spec.unschedulable:
+        return ""
+    if is_in_flight(node.metadata):
+        return ", and Sluice ends its cordon" if cordoned_by(node) == SLUICE else ""
+    return f"; `kubectl uncordon {node.metadata.name}` ends its cordon"
 
 
 def _is_persons(metadata: Metadata, key: str) -> bool:

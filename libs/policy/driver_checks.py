@@ -11,6 +11,8 @@ from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
 
 _OPEN_ONLY_FROM: Final = (2, 17, 5)
 """From this version, GPUDirect Storage works with open kernel modules only."""
+_BRANCH: Final = re.compile("v?[0-9]+", re.ASCII)
+_FULL: Final = re.compile(r"v?[0-9]+(\.[0-9]+)+(-.*)?", re.ASCII)
 MODULE_TYPE_VARIABLE: Final = "KERNEL_MODULE_TYPE"
 """What tells the driver's container which modules to load; without it, it chooses them itself."""
 
@@ -41,6 +43,27 @@ def check_driver(
             problem="of GPUDirect Storage works only with open kernel modules",
             remedy=f"set {path}.kernelModuleType to open, or use a version older than v2.17.5",
         )
+
+
+def misnamed_version(version: str, before: str, *, precompiled: bool) -> str:
+    """Return why a driver cannot be meant by this version; empty: it can.
+
+    Images of precompiled drivers are named by their branch, the others by the full version. Where
+    the version `before` is the other way, so are the images of the policy.
+    """
+    expected, other = (_BRANCH, _FULL) if precompiled else (_FULL, _BRANCH)
+    if not other.fullmatch(version) or other.fullmatch(before):
+        return ""
+    like = f", like {before}" if expected.fullmatch(before) else ""
+    if precompiled:
+        return (
+            f"{version} is a full version, and the policy uses precompiled drivers: name a"
+            f" branch{like}"
+        )
+    return (
+        f"{version} is a branch, and the policy does not use precompiled drivers: name a full"
+        f" version{like}"
+    )
 
 
 def _module_type(driver: DriverBase, path: str) -> Iterator[Finding]:

@@ -27,10 +27,11 @@ from libs.contracts.queries import (
 from libs.contracts.reports import named_diagnoses
 from libs.kube.errors import KubeError
 from libs.policy.digest import target_digest
+from libs.policy.driver_checks import misnamed_version
 from libs.policy.findings import printable
 from libs.policy.next_kernel import next_kernel_problem
 from libs.policy.variants import labels_of_key
-from libs.policy.wanted import WantedDriver, with_version
+from libs.policy.wanted import InstallMethod, WantedDriver, with_version
 from libs.rollout.decision import Wait
 from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
@@ -257,7 +258,15 @@ def _other_driver(wanted: WantedDriver, query: PlanQuery) -> WantedDriver:
                 f"a driver that is installed by the method {driver.method.value} cannot be planned:"
                 f" the policy has {wanted.method.value}"
             )
-    return with_version(driver, query.driver_version) if query.driver_version else driver
+    if not query.driver_version:
+        return driver
+    precompiled = driver.use_precompiled and driver.method is InstallMethod.CONTAINER
+    problem = misnamed_version(
+        query.driver_version, driver_version(driver), precompiled=precompiled
+    )
+    if problem:
+        raise ValueError(problem)
+    return with_version(driver, query.driver_version)
 
 
 def _pool_status(pool: PoolView, waits: Mapping[str, int], rollout_error: str) -> PoolStatus:

@@ -18,6 +18,7 @@ from libs.ctl.versions import check_version
 from libs.kube import views
 from libs.kube.ownership import owned_fields
 from libs.kube.resources import Resource, custom_resource
+from libs.policy.driver_checks import misnamed_version
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.common import Kind
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
@@ -126,15 +127,18 @@ def wanted_version(
     kind: str,
     brake: Brake = Brake.NONE,
 ) -> Edit:
-    """Return the edit that makes a policy want a version."""
+    """Return the edit that makes a policy want a version; fail if it cannot be one of its."""
     about, pool = f"{kind} {policy.metadata.name}", pool_key(kind, policy.metadata.name)
-    before: dict[str, Any] = policy.spec
+    driver: dict[str, Any] = policy.spec
     for part in path[1:-1]:
-        before = before.get(part) or {}
-    old = before.get(path[-1]) or "none"
+        driver = driver.get(part) or {}
+    old = driver.get(path[-1]) or "none"
     braked = f"; {_BRAKED[brake]} until `{resume_command(pool)}`" if brake in _BRAKED else ""
     if old == version:
         return Edit(done=f"{about} wants driver {version} already; unchanged{braked}")
+    precompiled = bool(driver.get("usePrecompiled", False))
+    if problem := misnamed_version(version, old, precompiled=precompiled):
+        raise Failure(ExitCode.WRONG_ARGUMENTS, f"{about}: {problem}")
     patch: dict[str, Any] = {path[-1]: version}
     for part in reversed(path[:-1]):
         patch = {part: patch}

@@ -3,15 +3,18 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
+from libs.contracts.rollout import Brake
 from libs.ctl import leases
+from libs.ctl.bound_pods import may_be_pulled
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.observe.objects import PODS
 from libs.ctl.options import Access
 from libs.ctl.run.upgrade import write_nodes
 from libs.kube import views
-from libs.kube.resources import PODS
 
 
 def take(access: Access, names: Sequence[str], *, reason: str) -> None:
@@ -34,22 +37,30 @@ def _write(access: Access, names: Sequence[str], *, reason: str | None, yes: boo
             if reason is not None:
                 await cluster.check_installed()
             who, at = await cluster.user(), time.time()
+            frozen = () if reason is None else await _frozen_pools(cluster)
 
             def decide(seen: views.Object) -> Edit:
                 if reason is None:
                     return leases.give_back(seen.metadata, who=who)
-                return leases.take(seen.metadata, who=who, reason=reason, at=at)
+                return leases.take(seen.metadata, who=who, reason=reason, at=at, frozen=frozen)
 
             async def remark(name: str, edit: Edit) -> str:
                 node = await cluster.node(name)
                 if reason is not None:
                     return await _may_be_pulled(cluster, node)
-                is_left = edit.patch and node.spec.unschedulable
-                return f"; `kubectl uncordon {name}` ends its cordon" if is_left else ""
+                return leases.remaining_cordon(node) if edit.patch else ""
 
             await write_nodes(cluster, names, decide, yes=yes, remark=remark)
 
     asyncio.run(run())
+
+
+async def _frozen_pools(cluster: Cluster) -> frozenset[str]:
+    """Return the pools in which no node moves; none where the user may not read Rollouts."""
+    with suppress(Failure):
+        rollouts = await cluster.rollouts()
+        return frozenset(r.metadata.name for r in rollouts if r.spec.brake is Brake.FREEZE)
+    return frozenset()
 
 
 async def _may_be_pulled(cluster: Cluster, node: views.Node) -> str:
@@ -61,4 +72,4 @@ async def _may_be_pulled(cluster: Cluster, node: views.Node) -> str:
         pods = await cluster.list(PODS, fields=f"spec.nodeName={name}")
     except Failure as failure:
         return f". Whether pods run on it is not known ({failure}): look before you pull it"
-    return f". {leases.may_be_pulled(node, pods)}"
+    return f". {may_be_pulled(node, pods)}"

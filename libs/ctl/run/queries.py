@@ -175,7 +175,14 @@ def show_gpus(access: Access, node: str, output: Format | None) -> None:
 
 
 def show_events(
-    access: Access, *, follow: bool, since: str, node: str, output: Format | None
+    access: Access,
+    *,
+    follow: bool,
+    since: str,
+    node: str,
+    pool: str,
+    kind: str,
+    output: Format | None,
 ) -> None:
     """Write each event as it is read: an object in a line for programs.
 
@@ -183,31 +190,35 @@ def show_events(
     """
     from contextlib import aclosing
 
-    from libs.ctl.collect.events import follow_events
+    from libs.contracts.events import NO_CHANGE
+    from libs.ctl.collect.events import Wanted, follow_events, require_node
     from libs.ctl.times import parse_since
-    from libs.ctl.views.events import ChangedLines, FollowedEvents
+    from libs.ctl.views.events import ChangedLines, FollowedEvents, nothing_to_show
 
-    changed = None if follow or output is not None else ChangedLines()
+    wanted = Wanted(since=parse_since(since), node=node, pool=pool, kind=kind)
+    shows_all = follow or output is not None or kind in NO_CHANGE
+    changed = None if shows_all else ChangedLines()
     followed = FollowedEvents() if follow and output is None else None
-    began = parse_since(since)
 
     async def run() -> None:
-        found = False
-        events = follow_events(access, follow=follow, since=began, node=node)
-        async with aclosing(events):
+        found = shown = 0
+        async with aclosing(follow_events(access, wanted, follow=follow)) as events:
             async for each in events:
-                found = True
+                found += 1
                 if changed is not None:
                     lines = changed.of(each)
                 else:
                     lines = (each,) if followed is None or followed.is_told(each) else ()
                 for line in lines:
+                    shown += 1
                     _print_event(line, output)
         for line in changed.rest(time.time()) if changed is not None else ():
+            shown += 1
             _print_event(line, output)
-        if not found:
-            of_node = f" of a node {node!r}" if node else ""
-            print(f"sluice: there are no events{of_node} in that time", file=sys.stderr)
+        if node and not found:
+            await require_node(access, node)
+        if not shown:
+            print(f"sluice: {nothing_to_show(str(wanted), found)}", file=sys.stderr)
 
     asyncio.run(run())
 

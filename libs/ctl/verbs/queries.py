@@ -21,6 +21,7 @@ PictureOutput = Annotated[
         show_default=False,
     ),
 ]
+ShownPool = Annotated[str, typer.Argument(metavar="[POOL]", help="By default all.")]
 Node = Annotated[str, typer.Argument(metavar="NODE", help="Full name of a Node.")]
 
 
@@ -128,11 +129,17 @@ def plan(
 
 def events(
     access: Access,
+    pool: ShownPool = "",
+    *,
+    pool_option: PoolOption = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new ones.")] = False,
     since: Annotated[
         str, typer.Option(metavar="TIME", help="Not those before: 90m ago, or a time.")
     ] = "",
     node: Annotated[str, typer.Option(metavar="NODE", help="Of one Node.")] = "",
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="Of one kind; rollout: who or what stopped it.")
+    ] = "",
     output: Output = None,
 ) -> None:
     """Show what changed; events are kept for 30 days. As JSON, one object in a line.
@@ -141,16 +148,25 @@ def events(
 
     \b
     sluice events --since 12h --node node-3
+    sluice events --since 12h --kind rollout
     sluice events --follow
     """
     from libs.ctl.run.queries import show_events
 
-    show_events(access, follow=follow, since=since, node=node, output=output)
+    show_events(
+        access,
+        follow=follow,
+        since=since,
+        node=node,
+        pool=one_pool(pool, pool_option),
+        kind=kind,
+        output=output,
+    )
 
 
 def watch(
     access: Access,
-    pool: Annotated[str, typer.Argument(metavar="[POOL]", help="By default all.")] = "",
+    pool: ShownPool = "",
     telemetry: Annotated[
         str,
         typer.Option(

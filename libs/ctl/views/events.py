@@ -13,7 +13,7 @@ from rich.text import Text
 
 from libs.contracts.events import NO_CHANGE, NOT_WAITING, STILL_WAITING, EventKind
 from libs.ctl.answers import EventLine
-from libs.ctl.text import clock_time, duration, natural_order, printable, some
+from libs.ctl.text import clock_time, duration, natural_order, plural, printable, some
 from libs.ctl.views.layout import Hanging
 
 LEAST_WAIT: Final = 10.0
@@ -29,10 +29,24 @@ _OF_GPU: Final = re.compile(r"GPU (?P<gpu>\S+): (?P<what>.*)")
 
 
 def event_line(event: EventLine) -> RenderableType:
-    """Return one event: when, where, by which service, and what happened."""
+    """Return one event: when, where, by which service, and what happened.
+
+    What halted or ended a rollout, and what people did about it, stands out.
+    """
     node = event.node if event.node not in event.message else ""
     head = Text.assemble((f"{clock_time(event.at)}Z", "dim"), f"  {printable(event.writer)}")
-    return Hanging(head, ": ".join(filter(None, (node, event.message))))
+    style = "bold" if event.kind == EventKind.ROLLOUT else ""
+    return Hanging(head, ": ".join(filter(None, (node, event.message))), style)
+
+
+def nothing_to_show(wanted: str, found: int) -> str:
+    """Return why no line is shown: there are no events, or none by which something changed."""
+    if not found:
+        return f"there are no events{wanted} in that time"
+    return (
+        f"no event{wanted} in that time changed anything; -o wide shows {plural(found, 'other')}:"
+        " commands to agents, short waits"
+    )
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +54,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     event: EventLine
     what: str
-    """Without the name of the node or of a GPU; of a wait that is over, what it was for."""
+    """Without the name of the node or of a GPU; of a wait, what it is for."""
     gpu: str = ""
     """The GPU that the event is about."""
     waited: float | None = None
-    """How long a wait lasted that is over."""
+    """How long a wait lasted that is over, or has lasted so far."""
+    goes_on: bool = False
+    """Whether that wait has not ended."""
 
 
 class Changes:
@@ -74,12 +90,11 @@ class Changes:
             self._waits[event.node] = event
 
     def rest(self, now: float) -> Iterator[Change]:
-        """Yield the waits that have lasted and not ended."""
+        """Yield the waits that have lasted and not ended, as of now."""
         for each in self._waits.values():
-            if now - each.at >= LEAST_WAIT:
-                what = f"still waits{_cause(each)}"
-                event = replace(each, message=f"{each.node}: {what}")
-                yield Change(event=event, what=what)
+            if (waited := now - each.at) >= LEAST_WAIT:
+                event = replace(each, at=now)
+                yield Change(event=event, what=_cause(each), waited=waited, goes_on=True)
 
 
 class ChangedLines:
@@ -131,8 +146,19 @@ class _JoinedChanges:
                 line.append(change)
                 nodes.add(node)
                 return
-        self._lines.append([change])
-        self._nodes.append({node})
+        place = self._place(change)
+        self._lines.insert(place, [change])
+        self._nodes.insert(place, {node})
+
+    def _place(self, change: Change) -> int:
+        """Return the place of a new line by its time: clocks and ways of writers differ."""
+        at, node = change.event.at, change.event.node
+        place = len(self._lines)
+        while node and place and self._lines[place - 1][0].event.at > at:
+            if self._nodes[place - 1] & {"", node}:
+                break
+            place -= 1
+        return place
 
     def rest(self) -> Iterator[EventLine]:
         """Yield the last lines."""
@@ -164,12 +190,12 @@ def _change(event: EventLine) -> Change:
 
 def _is_same(change: Change, other: Change) -> bool:
     """Whether two changes differ by their nodes, GPUs and durations alone."""
-    return (change.event.writer, change.what, change.waited is None, change.gpu == "") == (
-        other.event.writer,
-        other.what,
-        other.waited is None,
-        other.gpu == "",
-    )
+    return _alike(change) == _alike(other)
+
+
+def _alike(change: Change) -> tuple[str, str, bool, bool, bool]:
+    is_wait, has_gpu = change.waited is not None, change.gpu != ""
+    return change.event.writer, change.what, is_wait, change.goes_on, has_gpu
 
 
 def _joined(line: Sequence[Change]) -> EventLine:
@@ -180,9 +206,11 @@ def _joined(line: Sequence[Change]) -> EventLine:
         return first.event
     names = sorted({each.event.node for each in line}, key=natural_order)
     listed = ", ".join(names) if len(names) <= _NAMED else some(names, _NAMED - 1)
-    waited = f"waited {_range(min(waits), max(waits))}" if waits else ""
-    gpus = f"{len(line)} GPUs: " if first.gpu else ""
-    return replace(first.event, node="", message=f"{listed}: {gpus}{waited}{first.what}")
+    what = f"{len(line)} GPUs: {first.what}" if first.gpu else first.what
+    if waits:
+        lasted = _range(min(waits), max(waits))
+        what = f"still waits{what}, {lasted} so far" if first.goes_on else f"waited {lasted}{what}"
+    return replace(first.event, node="", message=f"{listed}: {what}")
 
 
 def _range(least: float, most: float) -> str:

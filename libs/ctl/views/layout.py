@@ -83,10 +83,12 @@ class Hanging(msgspec.Struct, frozen=True):
 
     head: Text
     body: str
+    style: str = ""
+    """Of the sentence."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = options.max_width - cell_len(self.head.plain) - _GAP
-        body = Text(printable(self.body), overflow="fold")
+        body = Text(printable(self.body), style=self.style, overflow="fold")
         if room < _LEAST_FOLDED:
             yield Text.assemble(self.head, " " * _GAP, body, overflow="fold")
             return

@@ -5,7 +5,7 @@ import logging
 import signal
 import time
 from collections.abc import AsyncGenerator, Coroutine, Generator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import msgspec
@@ -15,11 +15,12 @@ from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.run.upgrade import chosen_pools
+from libs.ctl.text import clock_time
 from libs.ctl.views.frame.compose import frame, listed_room
 from libs.ctl.watch.actions import Write, ask_why, carry_out, planned_write, why_lines
 from libs.ctl.watch.fleet import FleetState
 from libs.ctl.watch.keys import Action, keys_of, press
-from libs.ctl.watch.screen import Panel, Screen, arrange, selected_index
+from libs.ctl.watch.screen import Panel, Screen, arrange, selected_index, told_again
 from libs.ctl.watch.sources import EventSource, KubernetesSource, make_env
 from libs.ctl.watch.telemetry import TelemetrySource, require_address
 from libs.ctl.watch.terminal import Terminal, require_terminal
@@ -28,6 +29,8 @@ DRAW_EVERY: Final = 0.5
 """Seconds between two frames while the fleet changes; keys are answered at once."""
 CLOCK_EVERY: Final = 1.0
 """Seconds between two frames while it does not: ages are in seconds."""
+ASK_EVERY: Final = 5.0
+"""Seconds between an answer that is shown and the next question about its node."""
 
 
 async def watch(access: Access, pool: str, telemetry: str) -> int:
@@ -77,6 +80,8 @@ class LiveView:
         self._ended: int | None = None
         self._asked: Write | None = None
         """What the question on the screen is about."""
+        self._questions = asyncio.Lock()
+        """One is asked at a time."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def tell(self, message: str) -> None:
@@ -214,13 +219,32 @@ class LiveView:
         node = nodes[selected_index(nodes, self._screen)].row.name
         self._say(f"asking about {node} …")
         try:
-            answer = await ask_why(self._access, node)
+            panel = await self._why(node)
         except Failure as failure:
             self._say(str(failure))
             return
-        panel = Panel(title=f"why {node}", lines=why_lines(answer, now=time.time()))
         self._screen = msgspec.structs.replace(self._screen, panel=panel, message="")
         self._wake()
+        await self._keep_current(panel)
+
+    async def _keep_current(self, panel: Panel) -> None:
+        """Ask again while the answer is open; its title says how old it is if none comes."""
+        while True:
+            await asyncio.sleep(ASK_EVERY)
+            if self._screen.panel is None or self._screen.panel.opened != panel.opened:
+                return
+            with suppress(Failure):
+                newer = await self._why(panel.node)
+                panel = msgspec.structs.replace(newer, opened=panel.opened)
+                self._screen = told_again(self._screen, panel)
+                self._wake()
+
+    async def _why(self, node: str) -> Panel:
+        async with self._questions:
+            answer = await ask_why(self._access, node)
+        now = time.time()
+        title = f"why {node}, as of {clock_time(now)[11:]} UTC"
+        return Panel(title=title, lines=why_lines(answer, now=now), node=node, opened=now)
 
     def _say(self, message: str) -> None:
         self._screen = msgspec.structs.replace(self._screen, message=message)

@@ -29,6 +29,10 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """The first line that is shown."""
     asks: bool = False
     """Whether it is a question, which only `y` affirms."""
+    node: str = ""
+    """The node that it tells about, which is asked about again while it is open."""
+    opened: float = 0.0
+    """When the first answer about that node came."""
 
 
 class Screen(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +63,14 @@ def move(nodes: Sequence[WatchedNode], screen: Screen, by: int) -> Screen:
 def scroll(panel: Panel, by: int, *, last: int) -> Panel:
     """Show the lines of a panel from another one on, at most the `last`."""
     return msgspec.structs.replace(panel, top=min(last, max(0, panel.top + by)))
+
+
+def told_again(screen: Screen, panel: Panel) -> Screen:
+    """Show a newer answer about the node of the open panel, scrolled as that is."""
+    shown = screen.panel
+    if shown is None or (shown.node, shown.opened) != (panel.node, panel.opened):
+        return screen
+    return msgspec.structs.replace(screen, panel=msgspec.structs.replace(panel, top=shown.top))
 
 
 def arrange(nodes: Sequence[WatchedNode], screen: Screen, *, room: int) -> Screen:

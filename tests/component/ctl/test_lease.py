@@ -6,11 +6,19 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.message import encode
-from libs.contracts.node import LEASE_ANNOTATION, LEASE_CLAIM_ANNOTATION, LeaseOwner, NodeLease
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    LEASE_CLAIM_ANNOTATION,
+    MANAGER,
+    RECORD_ANNOTATION,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+)
 from libs.ctl.failures import ExitCode
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import NODES, PODS
-from tests.component.ctl.world import World, make_world, rollout_status
+from tests.component.ctl.world import POOL, World, make_world, rollout_status
 
 
 @pytest.fixture
@@ -45,6 +53,7 @@ async def test_whether_a_node_may_be_pulled_is_told_by_its_pods(world: World) ->
     await world.kube.create(PODS, body, namespace="default")
     taken = await world.run("lease", "take", "node-9", "--reason", "swap a riser")
     assert "Do not pull it yet: 1 pod runs on it: default/train-0; `kubectl drain" in taken.out
+    assert "--force` evicts it; it has no controller and does not come back" in taken.out
     path = PODS.path(name="train-0", namespace="default")
     await world.kube.request("DELETE", path, query={"gracePeriodSeconds": "0"})
     patch = {"spec": {"unschedulable": True}}
@@ -68,10 +77,30 @@ async def test_a_node_in_flight_is_claimed(world: World) -> None:
     assert annotations[LEASE_ANNOTATION] == lease
     assert '"human"' in annotations[LEASE_CLAIM_ANNOTATION]
     assert "waits since" in (await world.run("why", "node-9")).out
-    await world.run("lease", "return", "node-9")
+    path, query = NODES.path(name="node-9"), {"fieldManager": MANAGER}
+    patch = {"spec": {"unschedulable": True}}
+    await world.kube.request("PATCH", path, query=query, body=patch, content_type=MERGE_PATCH)
+    returned = await world.run("lease", "return", "node-9")
+    assert returned.out == (
+        "your claim on node-9 is withdrawn; its upgrade goes on, and Sluice ends its cordon\n"
+    )
     annotations = await world.annotations("node-9")
     assert LEASE_CLAIM_ANNOTATION not in annotations
     assert annotations[LEASE_ANNOTATION] == lease
+
+
+async def test_a_node_of_a_frozen_pool_is_not_promised_soon(world: World) -> None:
+    await world.add_rollout(**rollout_status())
+    uid = await world.add_node("node-9", state="pod-restart-required")
+    lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
+    record = NodeRecord(node_uid=uid, epoch=1, token=1, pool=POOL)
+    await world.annotate(
+        "node-9",
+        **{LEASE_ANNOTATION: encode(lease).decode(), RECORD_ANNOTATION: encode(record).decode()},
+    )
+    assert (await world.run("upgrade", "freeze", POOL)).code == ExitCode.DONE
+    taken = await world.run("lease", "take", "node-9", "--reason", "move racks")
+    assert f"but {POOL} is frozen: the operation ends only after" in taken.out
 
 
 async def test_a_reason_and_a_node_are_needed(world: World) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.contracts.events import GrantEvent
+from libs.contracts.events import GrantEvent, RolloutEvent
 from libs.contracts.queries import QueryVerb
 from libs.ctl.failures import ExitCode
 from tests.component.ctl.operator_fleet import make_fleet
@@ -66,7 +66,10 @@ async def ready(world: World) -> None:
     await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
     nodes = ("node-1", "node-2", "node-4", "node-7")
     grant = GrantEvent(pool=POOL, target=NEW, epoch=1, nodes=nodes)
-    await world.publish((grant, "granted", ""), *map(step, nodes))
+    began = RolloutEvent(pool=POOL, target=NEW, before="Planned", after="Advancing")
+    await world.publish(
+        (began, "the rollout begins", ""), (grant, "granted", ""), *map(step, nodes)
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -13,15 +13,17 @@ import msgspec
 import pytest
 
 from libs.contracts.events import (
+    EditEvent,
     GrantEvent,
     LeaderEvent,
     PlanEvent,
     PlannedTime,
     RolloutEvent,
     StepEvent,
+    WaitEvent,
 )
 from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
+from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
 from libs.contracts.queries import (
     PlanAnswer,
     PlanLimits,
@@ -98,10 +100,52 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
     ] == [(POOL, "590.1", "20%", None), (POOL, "", "", 2)]
 
 
-async def test_that_there_are_no_events_is_said_to_people(world: World) -> None:
-    ended = await world.run("events", "--node", "node-99")
+async def test_that_there_is_nothing_to_show_is_said_to_people(world: World) -> None:
+    await world.add_node("node-1")
+    ended = await world.run("events", "--node", "node-1")
     assert (ended.code, ended.out) == (ExitCode.DONE, "")
-    assert ended.err == "sluice: there are no events of a node 'node-99' in that time\n"
+    assert ended.err == "sluice: there are no events of node-1 in that time\n"
+    await world.publish(
+        (WaitEvent(pool=POOL, code=WaitCode.BUDGET), "node-1: waiting for its turn", "node-1"),
+        (WaitEvent(pool=POOL), "node-1: no longer waiting", "node-1"),
+    )
+    unchanged = await world.run("events", "--node", "node-1")
+    assert (unchanged.code, unchanged.out) == (ExitCode.DONE, "")
+    assert unchanged.err == (
+        "sluice: no event of node-1 in that time changed anything; -o wide shows 2 others:"
+        " commands to agents, short waits\n"
+    )
+    unknown = await world.run("events", "--node", "node-99")
+    assert (unknown.code, unknown.out) == (ExitCode.NOT_FOUND, "")
+    assert "there is no Node 'node-99'" in unknown.err
+
+
+async def test_events_are_those_of_a_pool_or_of_a_kind(world: World) -> None:
+    record = NodeRecord(node_uid=await world.add_node("node-1", state="x"), epoch=1, token=1)
+    text = encode(msgspec.structs.replace(record, pool=POOL)).decode()
+    await world.annotate("node-1", **{RECORD_ANNOTATION: text})
+    await world.add_node("node-2", state="x")
+    cordon = EditEvent(field="spec.unschedulable", manager="kubectl")
+    halt = RolloutEvent(pool=POOL, target=NEW, before="Advancing", after="Halted")
+    other = StepEvent(pool="other", token=1, before="x", after="y", target=NEW)
+    await world.publish(
+        (cordon, "node-1 is cordoned", "node-1"),
+        (cordon, "node-2 is cordoned", "node-2"),
+        (halt, f"{POOL}: Halted", ""),
+        (other, "node-1 begins elsewhere", "node-1"),
+    )
+    for pool in ((POOL,), ("--pool", POOL)):
+        shown = await world.run("events", *pool)
+        assert [line.split("  ")[2] for line in shown.out.splitlines()] == [
+            "node-1 is cordoned",
+            f"{POOL}: Halted",
+        ]
+    stopped = await world.run("events", "--kind", "rollout")
+    assert (stopped.out.count("\n"), "Halted" in stopped.out) == (1, True)
+    assert (await world.run("events", "pool-9")).code == ExitCode.NOT_FOUND
+    wrong = await world.run("events", "--kind", "brake")
+    assert (wrong.code, wrong.err.count("\n")) == (ExitCode.WRONG_ARGUMENTS, 1)
+    assert "'brake' is none of step, wait, grant, rollout" in wrong.err
 
 
 async def test_a_plan_is_a_page_or_a_picture_in_one_file(world: World) -> None:

@@ -84,6 +84,17 @@ async def test_a_person_asks_for_a_version(world: World) -> None:
     assert again.out.endswith("already; unchanged\n")
 
 
+async def test_a_branch_starts_nothing_without_precompiled_drivers(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    refused = await world.run("upgrade", "start", "999", "--yes")
+    assert (refused.code, refused.err.count("\n")) == (ExitCode.WRONG_ARGUMENTS, 1)
+    assert (
+        "ClusterPolicy cluster-policy: 999 is a branch, and the policy does not use precompiled"
+        f" drivers: name a full version, like {OLD_VERSION}" in refused.err
+    )
+    assert await world.policy_version() == OLD_VERSION
+
+
 async def test_a_start_says_that_the_pool_is_paused_and_names_no_kubectl(world: World) -> None:
     await world.add_policy(OLD_VERSION)
     path = path_of("nvidia.com/v1", "ClusterPolicy", name="cluster-policy")

@@ -210,6 +210,8 @@ async def test_waits_and_who_can_end_them_come_from_the_scheduler(world: World) 
         session.press("w")
         text = await session.shows("why node-2", "node-2 waits: jobs", "can be ended by: its owner")
         assert "validation-required" in text
+        await world.label("node-2", STATE_LABEL, "uncordon-required")
+        await session.shows("why node-2", "state: uncordon-required")  # asked again
         session.press("q")  # closes the panel alone
         await session.shows("STEP")
         await quits(session)

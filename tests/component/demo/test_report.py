@@ -68,6 +68,7 @@ STORY = (
 def test_the_time_of_a_node_is_that_of_its_attempts_with_what_it_waited_for() -> None:
     (found,) = node_times(STORY, {TARGET})
     assert (found.node, found.seconds, found.attempts) == ("node-1", 45.0, 2)
+    assert found.seconds + found.between == 60.0  # as in a comparison, which counts both
     assert found.waits == {"jobs": 25.0, "driver-start": 12.0}
 
 
@@ -102,7 +103,10 @@ def test_the_report_says_what_no_plan_knew_and_names_what_people_left() -> None:
     assert "  node-1 failed and was tried again" in lines
     assert "  node-1 waited for jobs for 25 s" in lines
     assert not any("error of the plan" in line for line in lines)
-    assert "  node-1         45 s, in 2 attempts   jobs 25 s, driver-start 12 s" in lines
+    told = (
+        "  node-1         45 s, in 2 attempts, and 15 s between them   jobs 25 s, driver-start 12 s"
+    )
+    assert told in lines
     assert lines[-1] == "node-1 is still cordoned, as a person left it, and is upgrade-done."
 
 

@@ -104,6 +104,15 @@ async def test_a_driver_with_other_settings_is_planned_for_every_node(world: Wor
 
 
 @in_world
+async def test_a_branch_is_not_planned_without_precompiled_drivers(world: World) -> None:
+    await settled_fleet(world)
+    answer = await world.ask(PlanQuery(pool=POOL, driver_version="999"))
+    assert isinstance(answer, QueryError)
+    assert "999 is a branch, and the policy does not use precompiled drivers" in answer.message
+    assert world.plans == []
+
+
+@in_world
 async def test_a_second_plan_is_refused_while_one_is_computed(world: World) -> None:
     await settled_fleet(world)
     answers = await asyncio.gather(*(world.ask(PlanQuery(pool=POOL)) for _ in range(3)))

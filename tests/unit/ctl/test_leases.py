@@ -16,9 +16,12 @@ from libs.contracts.node import (
     NodeRecord,
 )
 from libs.ctl import leases
+from libs.ctl.bound_pods import may_be_pulled
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
-from libs.kube.views import Metadata, Node, NodeSpec, Pod
+from libs.ctl.observe.objects import Pod
+from libs.kube.views import Metadata, Node, NodeSpec
+from libs.policy.render.rendered import IMAGE_LABEL
 
 NOW = 1_793_530_800.0
 UPGRADE = NodeLease(node_uid="u", owner=LeaseOwner.UPGRADE, token=4, since=NOW)
@@ -30,7 +33,7 @@ ADMITTED = re.compile(r'[^\\]*"owner"[ ]*:[ ]*"human"[^\\]*')
 
 
 def node(lease: NodeLease | str | None = None, claim: NodeLease | str | None = None) -> Metadata:
-    record = NodeRecord(node_uid="u", epoch=1, token=3)
+    record = NodeRecord(node_uid="u", epoch=1, token=3, pool="blue")
     annotations = {RECORD_ANNOTATION: encode(record).decode()}
     for key, value in ((LEASE_ANNOTATION, lease), (LEASE_CLAIM_ANNOTATION, claim)):
         if value is not None:
@@ -38,8 +41,10 @@ def node(lease: NodeLease | str | None = None, claim: NodeLease | str | None = N
     return Metadata(name="node-9", uid="u", annotations=annotations)
 
 
-def take(metadata: Metadata, who: str = "alice", reason: str = "swap a riser") -> Edit:
-    return leases.take(metadata, who=who, reason=reason, at=NOW)
+def take(
+    metadata: Metadata, who: str = "alice", reason: str = "swap a riser", frozen: str = ""
+) -> Edit:
+    return leases.take(metadata, who=who, reason=reason, at=NOW, frozen={frozen})
 
 
 def written(edit: Edit) -> dict[str, Any]:
@@ -64,7 +69,15 @@ def test_a_node_at_rest_is_taken_with_the_token_of_its_last_operation() -> None:
 def test_a_node_in_flight_is_claimed_and_its_lease_left_alone() -> None:
     edit = take(node(UPGRADE))
     assert list(written(edit)) == [LEASE_CLAIM_ANNOTATION]
-    assert "ends first" in edit.done
+    assert edit.done.endswith("and `sluice why node-9` shows when")
+
+
+def test_a_frozen_pool_ends_no_operation_and_who_takes_a_node_of_it_is_told() -> None:
+    told = "blue is frozen: the operation ends only after `sluice upgrade resume blue`"
+    assert take(node(UPGRADE), frozen="blue").done.endswith(f"from then on, but {told}")
+    assert take(node(UPGRADE, BOB), who="bob", frozen="blue").done.endswith(f"; {told}")
+    for at_rest in (node(), node(BOB)):
+        assert "frozen" not in take(at_rest, who="bob", frozen="blue").done
 
 
 @pytest.mark.parametrize("text", ['DOM\\al"ice', 'x", "owner": "upgrade', "tab\tbell\a", "y" * 900])
@@ -108,6 +121,9 @@ def test_to_return_a_node_can_upgrade_it_and_a_node_of_others_asks_for_more() ->
 def test_a_claim_is_withdrawn_and_the_lease_of_an_operation_stays() -> None:
     edit = leases.give_back(node(UPGRADE, BOB), who="bob")
     assert (written(edit), edit.risk) == ({LEASE_CLAIM_ANNOTATION: None}, "")
+    assert edit.done == "your claim on node-9 is withdrawn; its upgrade goes on"
+    others = leases.give_back(node(UPGRADE, BOB), who="alice")
+    assert others.done.startswith("the claim of bob on node-9 is withdrawn")
     with pytest.raises(Failure, match="belongs to an operation"):
         leases.give_back(node(UPGRADE), who="bob")
     assert leases.give_back(node(), who="bob").patch == {}
@@ -124,31 +140,44 @@ def test_a_claim_holds_once_the_operation_has_ended() -> None:
     assert leases.describe(held).startswith("a person has the node for a while")
 
 
+def of(kind: str) -> dict[str, Any]:
+    """Return the owners of a pod that a controller made."""
+    owner = {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": True}
+    return {"ownerReferences": [owner]}
+
+
 def pod(name: str, *, gpu: bool = False, **more: Any) -> Pod:
     limits = {"nvidia.com/gpu": "4"} if gpu else {}
     containers = [{"name": "c", "resources": {"limits": limits}}]
+    metadata = {"name": name, "namespace": "ml", **of("Job"), **more.get("metadata", {})}
     return msgspec.convert(
         {
-            "metadata": {"name": name, "namespace": "ml", **more.get("metadata", {})},
-            "spec": {"containers": containers},
+            "metadata": metadata,
+            "spec": {"containers": containers, "volumes": more.get("volumes", ())},
             "status": {"phase": more.get("phase", "Running")},
         },
         Pod,
     )
 
 
-OWNER = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
-OF_DAEMON_SET = {"ownerReferences": [OWNER]}
+ALONE: dict[str, Any] = {"ownerReferences": []}
 STAYING = (
-    pod("driver", metadata=OF_DAEMON_SET),
-    pod("static", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}}),
+    pod("driver", metadata=of("DaemonSet")),
+    pod("static", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}, **ALONE}),
     pod("over", gpu=True, phase="Succeeded"),
 )
 
 
+IMAGE_POD = pod("sluice-image-0985", metadata={"labels": {IMAGE_LABEL: "x"}, **ALONE})
+EMPTY_DIR = ({"name": "cache", "emptyDir": {}},)
 DRAIN = "`kubectl drain node-9 --ignore-daemonsets` evicts"
 EMPTY = "You may pull it: no pods run on it, except those of DaemonSets"
+ONE = "Do not pull it yet: 1 pod runs on it: ml/web;"
 TWO = "Do not pull it yet: 2 pods run on it, 1 of them with GPUs: ml/train-0, ml/web;"
+
+
+def drain(flag: str) -> str:
+    return DRAIN.replace("daemonsets", f"daemonsets {flag}")
 
 
 @pytest.mark.parametrize(
@@ -162,12 +191,36 @@ TWO = "Do not pull it yet: 2 pods run on it, 1 of them with GPUs: ml/train-0, ml
             True,
             f"Do not pull it yet: 1 pod with GPUs runs on it: ml/train-0; {DRAIN} it",
         ),
-        ((pod("web"),), True, f"Do not pull it yet: 1 pod runs on it: ml/web; {DRAIN} it"),
+        ((pod("web"),), True, f"{ONE} {DRAIN} it"),
+        ((IMAGE_POD,), True, EMPTY),
+        ((IMAGE_POD, pod("web")), True, f"{ONE} {drain('--force')} it"),
+        (
+            (pod("web", metadata=ALONE),),
+            True,
+            f"{ONE} {drain('--force')} it; it has no controller and does not come back",
+        ),
+        (
+            (pod("train-0", gpu=True), pod("web", metadata=ALONE)),
+            True,
+            f"{TWO} {drain('--force')} them; ml/web: it has no controller and does not come back",
+        ),
+        ((pod("web", volumes=EMPTY_DIR),), True, f"{ONE} {drain('--delete-emptydir-data')} it"),
     ],
-    ids=["empty", "empty and cordoned", "two", "one with GPUs", "one"],
+    ids=[
+        "empty",
+        "empty and cordoned",
+        "two",
+        "one with GPUs",
+        "one",
+        "an image comes",
+        "an image comes beside one",
+        "one without a controller",
+        "one of two without a controller",
+        "one with an emptyDir",
+    ],
 )
 def test_a_node_may_be_pulled_once_only_pods_that_a_drain_leaves_run_on_it(
     pods: tuple[Pod, ...], cordoned: bool, said: str
 ) -> None:
     seen = Node(metadata=node(), spec=NodeSpec(unschedulable=cordoned))
-    assert leases.may_be_pulled(seen, (*STAYING, *pods)) == said
+    assert may_be_pulled(seen, (*STAYING, *pods)) == said

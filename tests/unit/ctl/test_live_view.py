@@ -34,7 +34,7 @@ from libs.ctl.views.frame.text import text_of
 from libs.ctl.watch.actions import planned_write
 from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
 from libs.ctl.watch.keys import Action, keys_of, press
-from libs.ctl.watch.screen import Layout, Panel, Screen
+from libs.ctl.watch.screen import Layout, Panel, Screen, told_again
 from libs.ctl.watch.telemetry import PageReader, require_address
 from libs.kube.authors import Author
 from libs.kube.views import Metadata
@@ -327,6 +327,23 @@ def test_a_panel_scrolls_to_its_last_line_and_is_closed() -> None:
     assert screen.panel is not None
     assert screen.panel.top == end
     assert press("q", TWELVE, screen, **SIZE) == (Screen(), None)
+
+
+def test_a_newer_answer_takes_the_place_of_one_about_the_same_node_alone() -> None:
+    answer = Panel(
+        title="why node-1, as of 11:00:03 UTC", lines=("newer",), node="node-1", opened=1.0
+    )
+    older = msgspec.structs.replace(answer, lines=("older",) * 9, top=4)
+    shown = told_again(Screen(panel=older), answer)
+    assert shown.panel == msgspec.structs.replace(answer, top=4)
+    others = (
+        None,
+        Panel(title="?", lines=(), asks=True),
+        msgspec.structs.replace(older, node="node-2"),
+        msgspec.structs.replace(older, opened=2.0),
+    )
+    for panel in others:
+        assert told_again(Screen(panel=panel), answer) == Screen(panel=panel)
 
 
 def test_help_lists_the_keys_and_the_sources() -> None:

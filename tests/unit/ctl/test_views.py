@@ -615,7 +615,7 @@ def test_changes_are_steps_and_the_waits_that_lasted() -> None:
         "upgrade begins",
         "n: waited 1 min for jobs",
         "driver 580 is proven",
-        "n: still waits: the node is held",
+        "n: still waits: the node is held, 15 min 10 s so far",
     ]
 
 
@@ -680,7 +680,33 @@ def test_waits_that_have_only_begun_and_plans_that_were_asked_for_are_no_changes
         (5.0, "b", "wait", "waiting for jobs"),
         (11.0, "c", "wait", "waiting for jobs"),
         now=16.0,
-    ) == ["a, b: still waits for jobs"]
+    ) == ["a, b: still waits for jobs, 11 s to 16 s so far"]
+
+
+def test_lines_are_in_the_order_of_the_times_that_are_printed() -> None:
+    told = ChangedLines()
+    lines = [
+        line
+        for at, node, kind, message in (
+            (0.0, "a", "wait", "a: waiting for jobs"),
+            (13.0, "b", "step", "begins"),
+            (11.0, "c", "command", "swap"),
+            (12.0, "c", "evidence", "is proven"),
+            (11.0, "b", "evidence", "is proven, too"),
+            (10.0, "", "rollout", "gpus: halted"),
+        )
+        for line in told.of(
+            EventLine(at=NOW + at, writer="w", node=node, kind=kind, message=message)
+        )
+    ]
+    lines += told.rest(NOW + 30)
+    assert [(line.at - NOW, line.message) for line in lines] == [
+        (12.0, "is proven"),
+        (13.0, "begins"),
+        (11.0, "is proven, too"),
+        (10.0, "gpus: halted"),
+        (30.0, "a: still waits for jobs, 30 s so far"),
+    ]
 
 
 def test_the_end_of_a_wait_is_not_told_after_the_step_that_ended_it() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from libs.policy.driver_checks import misnamed_version
 from libs.policy.findings import Severity
 from libs.policy.manifests import parse_manifest
 from tests.unit.policy.fields import minimal_object, put
@@ -263,3 +264,25 @@ def test_only_one_variable_of_the_mig_manager_has_an_effect() -> None:
     (found,) = parse_manifest("ClusterPolicy", obj).findings
     assert (found.field, found.value) == ("spec.migManager.env", f'"{names[1]}"')
     assert found.severity is Severity.NOTE
+
+
+@pytest.mark.parametrize(
+    ("version", "before", "precompiled", "problem"),
+    [
+        ("999", "580.95.05", False, "not use precompiled drivers: name a full version, like 580."),
+        ("590", "none", False, "is a branch"),
+        ("590.48.01", "580", True, "uses precompiled drivers: name a branch, like 580"),
+        ("590.48.01", "580.95.05", False, ""),
+        ("590", "580", True, ""),
+        ("590", "580", False, ""),
+        ("590.48.01", "580.95.05", True, ""),
+        (f"sha256:{'a' * 64}", "580.95.05", False, ""),
+        (f"sha256:{'a' * 64}", "580", True, ""),
+    ],
+)
+def test_a_branch_names_precompiled_drivers_alone_unless_the_policy_has_it_otherwise(
+    version: str, before: str, precompiled: bool, problem: str
+) -> None:
+    found = misnamed_version(version, before, precompiled=precompiled)
+    assert problem in found
+    assert bool(found) is bool(problem)
