@@ -24,15 +24,19 @@ def explore_all(setup: ModelSetup, *, at_least: int) -> HarmExploration:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "threshold", "at_least"), [(2, 2, 50), (3, 2, 140), (3, 3, 220), (4, 2, 260)]
+    ("nodes", "threshold", "at_least", "rests"),
+    [(2, 2, 50, 2), (3, 2, 140, 3), (3, 3, 220, 3), (4, 2, 260, 5)],
 )
-def test_a_driver_may_fail_on_any_node(nodes: int, threshold: int, at_least: int) -> None:
-    explore_all(ModelSetup(name="calm", nodes=nodes, threshold=threshold), at_least=at_least)
+def test_a_driver_may_fail_on_any_node(
+    nodes: int, threshold: int, at_least: int, rests: int
+) -> None:
+    setup = ModelSetup(name="calm", nodes=nodes, threshold=threshold)
+    assert explore_all(setup, at_least=at_least).rests == rests
 
 
 def test_the_policy_may_want_another_driver_at_any_moment() -> None:
     setup = ModelSetup(name="edited", nodes=2, threshold=2, targets=("C",))
-    explore_all(setup, at_least=1500)
+    assert explore_all(setup, at_least=1500).rests == 21
 
 
 def test_the_target_may_flap() -> None:
@@ -51,4 +55,4 @@ def test_another_event_may_happen_at_any_moment(event: str) -> None:
 
 def test_failed_nodes_may_be_retried() -> None:
     setup = ModelSetup(name="retried", nodes=2, threshold=2, events=("release B",), retries=1)
-    explore_all(setup, at_least=750)
+    assert explore_all(setup, at_least=750).rests == 11
