@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from libs.contracts.node import DRIVER_LABEL
+from libs.contracts.paths import DRIVER_CONTAINER
 from libs.ctl.failures import ExitCode, Failure
 from libs.kube import views
 
 TARGET_ANNOTATION: Final = "sluice.dev/target"
 _OS_LABEL: Final = "nvidia.com/node.os-version"
-_DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
 _LONGEST: Final = 63
 """Characters of a version, as of a label's value; the tag of its image has the system after it."""
 _VERSION: Final = re.compile(
@@ -80,6 +80,6 @@ def _version_in_image(daemon_set: DriverDaemonSet) -> str:
     system = daemon_set.metadata.labels.get(_OS_LABEL, "")
     for container in daemon_set.spec.template.spec.containers:
         path, _, tag = container.image.partition("@")[0].rpartition(":")
-        if container.name == _DRIVER_CONTAINER and path and "/" not in tag:
+        if container.name == DRIVER_CONTAINER and path and "/" not in tag:
             return tag.removesuffix(f"-{system}") if system else tag
     return ""

@@ -1,6 +1,5 @@
 """Drivers that ended by themselves on nodes in flight. Pure."""
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -10,10 +9,7 @@ from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 
 _PERSISTENT: Final = 2
-"""Ends of a driver after which it is taken to end again: by chance one ends once."""
-_ENDED: Final = re.compile(r"CrashLoopBackOff|\bexited with code \d+")
-"""What the kubelet says of a container that has ended and was not started again yet."""
-_EXIT: Final = re.compile(r"exited with code \d+(?: \([^)]*\))?")
+"""Ends of a driver after which a plan assumes that it ends again: by chance one ends once."""
 
 
 class Crashes(NamedTuple):
@@ -24,14 +20,8 @@ class Crashes(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Whether a plan takes it to end each time that it starts."""
+        """Whether a plan assumes that it ends each time that it starts."""
         return self.number >= _PERSISTENT
-
-    @property
-    def how(self) -> str:
-        """Return how it last ended, as far as the kubelet says."""
-        found = _EXIT.search(self.pod.trouble) or _EXIT.search(self.pod.last_exit)
-        return "ended" if found is None else found[0]
 
 
 def crashes_of(node: NodeView) -> Crashes | None:
@@ -46,7 +36,7 @@ def crashes_of(node: NodeView) -> Crashes | None:
     for pod in node.driver_pods:
         if pod.ready or is_old_pod(record, pod):
             continue
-        is_down = pod.started is None and _ENDED.search(pod.trouble) is not None
+        is_down = pod.started is None and pod.latest_exit != ""
         number = pod.restarts - before.get(pod.uid, 0) + is_down
         if number > 0:
             return Crashes(pod, number)
@@ -54,10 +44,11 @@ def crashes_of(node: NodeView) -> Crashes | None:
 
 
 def crash_remarks(nodes: Iterable[NodeView]) -> Iterator[str]:
-    """Yield what a plan takes to become of each driver that has crashed."""
+    """Yield what a plan assumes of each driver that has crashed."""
     for node in nodes:
         if (crashes := crashes_of(node)) is None:
             continue
+        how = crashes.pod.latest_exit or "ended"
         times = "once" if crashes.number == 1 else f"{crashes.number} times"
-        expected = "end so each time" if crashes.goes_on else "load the next time"
-        yield f"The driver on {node.name} has {crashes.how} {times}: it is taken to {expected}."
+        expected = "ends so each time" if crashes.goes_on else "loads the next time"
+        yield f"The driver on {node.name} has {how}, {times}: the plan assumes that it {expected}."

@@ -46,7 +46,7 @@ def held_remarks(plan: RolloutPlan, fleet: Fleet, now: Instant) -> list[str]:
 
 def _first(lines: list[str], of: str) -> Iterator[str]:
     yield from lines[:_MOST]
-    if more := len(lines) - _MOST if len(lines) > _MOST else 0:
+    if (more := len(lines) - _MOST) > 0:
         yield f"{more} more {'node waits' if more == 1 else 'nodes wait'} for {of} likewise."
 
 
@@ -113,8 +113,8 @@ def _budget_line(view: NodeView, pool: PoolView, now: Instant, *, has_stops: boo
         when = f"{format_duration(deletion.timeout_seconds)} after it begins"
     verb = "waits" if is_evicting else "will wait"
     return (
-        f"{view.name} {verb} for a disruption budget, which is taken to go on refusing: {when}"
-        f" the eviction times out; {_after_refusal(view, pool)}."
+        f"{view.name} {verb} for a disruption budget, and the plan assumes that it goes on"
+        f" refusing: {when} the eviction times out; {_after_refusal(view, pool)}."
     )
 
 

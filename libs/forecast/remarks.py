@@ -90,7 +90,7 @@ def _halted(plan: RolloutPlan) -> list[str]:
     if all(stop.kind is not PlanStopKind.HALTED for stop in plan.stops):
         return []
     return [
-        "After the release the driver is taken to load as often as usual: mend the cause first."
+        "The plan assumes that the driver loads as usual after the release: mend the cause first."
     ]
 
 

@@ -5,14 +5,14 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.paths import DRIVER_CONTAINER
 from libs.ctl.observe.objects import DaemonSet, Pod, PodSpec
 from libs.kube import views
 
 _DIGEST: Final = "DRIVER_CONFIG_DIGEST"
-_DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
 _DIGEST_CONTAINERS: Final = (
     "k8s-driver-manager",
-    _DRIVER_CONTAINER,
+    DRIVER_CONTAINER,
     "openshift-driver-toolkit-ctr",
 )
 _REVISION_LABEL: Final = "controller-revision-hash"

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from libs.contracts.node import DRIVER_LABEL
+from libs.contracts.paths import DRIVER_CONTAINER
 from libs.policy.digest import DriverIdentity
 from libs.policy.installation import DRIVER_ACCOUNT
 from libs.policy.kinds.common import (
@@ -189,7 +190,7 @@ def _driver(
     for variable in variables:
         pod_fields.pop(variable.name, None)
     container = {
-        "name": "nvidia-driver-ctr",
+        "name": DRIVER_CONTAINER,
         "image": image,
         "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["nvidia-driver"],

@@ -60,6 +60,8 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
     """Why the driver container does not run, reported by the kubelet: a missing image, a crash."""
     last_exit: str = ""
     """How the last run of the driver container ended, without its subject; empty: none did."""
+    latest_exit: str = ""
+    """How its latest run that has ended did so, in short, also if none has followed yet."""
     pulled: float | None = None
     """Seconds from its creation until its image was on the node; None: not known."""
 

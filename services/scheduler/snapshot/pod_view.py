@@ -6,6 +6,7 @@ from typing import Final
 from libs.contracts.gpus import GPU_RESOURCES
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL, ITS_LOG, WHOLE_LOG
+from libs.contracts.paths import DRIVER_CONTAINER
 from libs.kube.views import MIRROR_ANNOTATION, ContainerStatus, Terminated, parse_time
 from libs.policy.findings import printable
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
@@ -25,7 +26,6 @@ from libs.rollout.views.machine import DriverPod, EvictionExemption, ImagePull, 
 from services.scheduler.resources import Pod
 from services.scheduler.snapshot.claims import ClaimOf, claims_gpu
 
-DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
 OWN_APPS: Final = {APP: None} | {agent.app: agent.component for agent in AGENTS}
 """The `app` label of Sluice's pods, and the agent; their namespace may have other pods too."""
 
@@ -70,6 +70,7 @@ def driver_pod(pod: Pod, *, deleted_uid: str = "") -> DriverPod:
         restarts=container.restart_count if container is not None else 0,
         trouble=_trouble(pod),
         last_exit="" if container is None else _earlier_exit(pod, container),
+        latest_exit="" if container is None else _latest_exit(container),
         pulled=_pulled(pod),
     )
 
@@ -150,8 +151,7 @@ def _exit_text(ended: Terminated, logs: str) -> str:
     """Return how a container ended, the last lines of its log if the kubelet has them, and the
     command for all of it.
     """
-    reason = "" if ended.reason in ("", "Error", "Completed") else f" ({ended.reason})"
-    text = f"exited with code {ended.exit_code}{reason}"
+    text = _code_text(ended)
     lines = [line.strip() for line in ended.message.splitlines() if line.strip()]
     log = " / ".join(lines[-_LOG_LINES:])
     if not log:
@@ -159,6 +159,17 @@ def _exit_text(ended: Terminated, logs: str) -> str:
     if len(log) > _MAX_LOG:
         log = f"…{log[1 - _MAX_LOG :]}"
     return f"{text}, and its log ends: {printable(log, _MAX_LOG)}; {WHOLE_LOG}: `{logs}`"
+
+
+def _latest_exit(container: ContainerStatus) -> str:
+    """Return how a container last ended, in short; empty: it never did."""
+    ended = container.state.terminated or container.last_state.terminated
+    return "" if ended is None else _code_text(ended)
+
+
+def _code_text(ended: Terminated) -> str:
+    reason = "" if ended.reason in ("", "Error", "Completed") else f" ({ended.reason})"
+    return f"exited with code {ended.exit_code}{reason}"
 
 
 def _logs_command(pod: Pod, container: ContainerStatus) -> str:

@@ -89,8 +89,8 @@ def test_what_happens_when_an_eviction_times_out_is_told_and_is_what_is_played()
     assert left == pytest.approx(300.0, abs=1.0)
     told = remark_with(planned, "node-1 waits for a disruption budget")
     assert told == (
-        "node-1 waits for a disruption budget, which is taken to go on refusing: in 5 min"
-        " (11:05:02 UTC) the eviction times out; the node then fails, and is tried again once"
+        "node-1 waits for a disruption budget, and the plan assumes that it goes on refusing: in"
+        " 5 min (11:05:02 UTC) the eviction times out; the node then fails, and is tried again once"
         " unless the rollout is halted."
     )
     assert planned.makespan.p50 == pytest.approx(left + 300.0, abs=5.0)

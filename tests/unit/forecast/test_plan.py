@@ -401,9 +401,9 @@ def test_a_driver_that_crashes_on_a_failed_node_is_not_expected_to_load_by_itsel
 @pytest.mark.parametrize(
     ("restarts", "running", "times", "fails"),
     [
-        (0, False, "once: it is taken to load the next time", False),
-        (1, False, "2 times: it is taken to end so each time", True),
-        (2, True, "2 times: it is taken to end so each time", True),
+        (0, False, "once: the plan assumes that it loads the next time", False),
+        (1, False, "2 times: the plan assumes that it ends so each time", True),
+        (2, True, "2 times: the plan assumes that it ends so each time", True),
     ],
 )
 def test_a_driver_that_crashes_again_and_again_on_a_node_in_flight_is_expected_to_fail(
@@ -415,7 +415,8 @@ def test_a_driver_that_crashes_again_and_again_on_a_node_in_flight_is_expected_t
         started=NOW - 1.0 if running else None,
         restarts=restarts,
         trouble="" if running else "CrashLoopBackOff",
-        last_exit="exited with code 1 (Error), and its log ends: no such device",
+        last_exit="exited with code 1, and its log ends: no such device",
+        latest_exit="exited with code 1",
     )
     canary = in_flight_node(
         UpgradeState.POD_RESTART_REQUIRED,
@@ -426,7 +427,7 @@ def test_a_driver_that_crashes_again_and_again_on_a_node_in_flight_is_expected_t
     others = [old_node("node-2"), old_node("node-3")]
     canaries = granted(pool_with_limits(parallel=1, threshold="1"), canary)
     planned = forecast_for(canaries, [canary, *others])
-    remark_with(planned, f"The driver on node-1 has exited with code 1 (Error) {times}.")
+    remark_with(planned, f"The driver on node-1 has exited with code 1, {times}.")
     assert node_forecast(planned, "node-1").failed_plays == fails
     assert planned.halted_plays == fails
     assert (node_forecast(planned, "node-2").start.p50 is None) is fails

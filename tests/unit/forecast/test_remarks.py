@@ -213,10 +213,10 @@ def test_the_number_of_halted_plays_is_reported() -> None:
 
 def test_what_a_plan_takes_for_granted_after_a_release_is_told() -> None:
     halted = PlanStop(kind=PlanStopKind.HALTED, because="so", failures=1)
-    (told,) = among(remarks_of(node(), stops=(halted,)), "After the release")
-    assert told.endswith("the driver is taken to load as often as usual: mend the cause first.")
+    (told,) = among(remarks_of(node(), stops=(halted,)), "after the release")
+    assert told.endswith("loads as usual after the release: mend the cause first.")
     paused = replace(halted, kind=PlanStopKind.PAUSED)
-    assert not among(remarks_of(node(), stops=(paused,)), "After the release")
+    assert not among(remarks_of(node(), stops=(paused,)), "after the release")
 
 
 # Unavailable nodes, and the basis of the plan.

@@ -277,9 +277,10 @@ def test_how_a_driver_ended_and_the_end_of_its_log() -> None:
         " insmod nvidia.ko ?[31m / could not insert / unloading;"
         " all of it: `kubectl logs -n ml p -c nvidia-driver-ctr --previous`"
     )
+    assert found.latest_exit == "exited with code 137 (OOMKilled)"
     long = {"terminated": {"exitCode": 1, "reason": "Error", "message": "y" * 900 + "x" * 300}}
     found = _driver_with(state=long)
-    assert found.last_exit == ""
+    assert (found.last_exit, found.latest_exit) == ("", "exited with code 1")
     text = "container nvidia-driver-ctr exited with code 1, and its log ends: "
     logs = "kubectl logs -n ml p -c nvidia-driver-ctr"
     assert found.trouble == f"{text}…{'x' * 299}; all of it: `{logs}`"
