@@ -101,7 +101,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
         return self.in_flight + self.to_follow > 0
 
     @property
-    def needs_somebody(self) -> bool:
+    def has_trouble(self) -> bool:
         """Whether the checks of pools say what is wrong."""
         is_left = self.skipped and not self.is_under_way
         return bool(self.failed or self.is_held or is_left)

@@ -50,7 +50,7 @@ def _policy_checks(about: str, policy: Policy, upgrade: Upgrade) -> list[Check]:
     problems = list(_problems(about, status, is_told=is_told))
     if problems or status.state == "ready" or not is_told:
         return problems or [ok(about, status.state)]
-    if upgrade.needs_somebody:
+    if upgrade.has_trouble:
         return []
     return [ok(about, f"{status.state}, as {upgrade}")]
 

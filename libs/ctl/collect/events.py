@@ -9,6 +9,7 @@ from libs.contracts.events import EventKind
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import STATE_LABEL
 from libs.ctl.answers import EventLine
+from libs.ctl.chosen_pools import chosen_pools
 from libs.ctl.cluster import open_cluster
 from libs.ctl.collect.versions import known_versions
 from libs.ctl.edits import record_of
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from libs.contracts.events import Event
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which events are wanted; empty: all."""
 
     since: float | None = None
@@ -59,7 +60,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def follow_events(
-    access: Access, wanted: Wanted, *, follow: bool
+    access: Access, wanted: EventFilter, *, follow: bool
 ) -> AsyncGenerator[EventLine]:
     """Yield the events of the stream, in order; with `follow` without end."""
     from libs.bus.events import RecordedEvent, read_events
@@ -82,8 +83,6 @@ async def _known(access: Access, pool: str) -> tuple[Mapping[str, str], Collecti
     """Return the versions of targets, and the nodes of a pool; fail if there is no such pool."""
     if not pool:
         return await known_versions(access), ()
-    from libs.ctl.run.upgrade import chosen_pools
-
     async with open_cluster(access) as cluster:
         rollouts = await cluster.rollouts()
         chosen_pools(rollouts, pool, every=False)

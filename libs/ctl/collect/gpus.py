@@ -7,7 +7,7 @@ from libs.contracts.health import HealthState
 from libs.ctl.answers import Gpu
 from libs.ctl.cluster import DEVICES, Cluster, Device, open_cluster
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.listed_nodes import LISTED_NODES, NOT_DONE
+from libs.ctl.listed_nodes import LISTED_NODES
 from libs.ctl.node_rows import DriverState, node_row
 from libs.ctl.options import Access
 from libs.ctl.text import natural_order
@@ -23,9 +23,7 @@ _LACKING = {
 async def gather_gpus(access: Access, node: str) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """Return the GPUs of all nodes, or of one, and the nodes whose GPUs no driver has shown yet."""
     async with open_cluster(access) as cluster:
-        devices, states, present = await asyncio.gather(
-            cluster.list(DEVICES), _driver_states(cluster), _with_gpus(cluster)
-        )
+        devices, states = await asyncio.gather(cluster.list(DEVICES), _driver_states(cluster))
         if node and not any(each.spec.node == node for each in devices):
             await cluster.node(node)
     found = (
@@ -33,28 +31,17 @@ async def gather_gpus(access: Access, node: str) -> tuple[tuple[Gpu, ...], tuple
         for each in devices
         if node in ("", each.spec.node)
     )
-    without = present - {each.spec.node for each in devices}
+    without = states.keys() - {each.spec.node for each in devices}
     return (
         tuple(sorted(found, key=lambda gpu: (natural_order(gpu.node), gpu.index))),
         tuple(sorted((name for name in without if node in ("", name)), key=natural_order)),
     )
 
 
-async def _with_gpus(cluster: Cluster) -> set[str]:
-    """Return the nodes that have GPUs, by their label; nothing without that right."""
+async def _driver_states(cluster: Cluster) -> dict[str, DriverState]:
+    """Return what became of the driver of each node that has GPUs; nothing without that right."""
     try:
         nodes = await cluster.list(LISTED_NODES, labels=f"{PRESENT_LABEL}=true")
-    except Failure as failure:
-        if failure.code is not ExitCode.NOT_ALLOWED:
-            raise
-        return set()
-    return {each.metadata.name for each in nodes}
-
-
-async def _driver_states(cluster: Cluster) -> dict[str, DriverState]:
-    """Return what became of the drivers of nodes that are not done; nothing without that right."""
-    try:
-        nodes = await cluster.list(LISTED_NODES, labels=NOT_DONE)
     except Failure as failure:
         if failure.code is not ExitCode.NOT_ALLOWED:
             raise

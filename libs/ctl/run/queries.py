@@ -191,11 +191,11 @@ def show_events(
     from contextlib import aclosing
 
     from libs.contracts.events import NO_CHANGE
-    from libs.ctl.collect.events import Wanted, follow_events, require_node
+    from libs.ctl.collect.events import EventFilter, follow_events, require_node
     from libs.ctl.times import parse_since
     from libs.ctl.views.events import ChangedLines, FollowedEvents, nothing_to_show
 
-    wanted = Wanted(since=parse_since(since), node=node, pool=pool, kind=kind)
+    wanted = EventFilter(since=parse_since(since), node=node, pool=pool, kind=kind)
     shows_all = follow or output is not None or kind in NO_CHANGE
     changed = None if shows_all else ChangedLines()
     followed = FollowedEvents() if follow and output is None else None

@@ -9,6 +9,7 @@ from typing import TypeVar
 from libs.contracts.rollout import SHORT_TARGET, Brake, TargetRecord
 from libs.ctl import brakes, edits
 from libs.ctl.brakes import Signature
+from libs.ctl.chosen_pools import chosen_pools
 from libs.ctl.cluster import LABELLED_NODES, ROLLOUTS, Cluster, Rollout, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
@@ -68,32 +69,6 @@ def set_brake(
                 print(printable(done))
 
     asyncio.run(run())
-
-
-def chosen_pools(
-    rollouts: Sequence[Rollout], pool: str, *, every: bool, verb: str = ""
-) -> list[str]:
-    """Return the pools that a person means; fail with their names if that is not clear.
-
-    `verb` is the one of `sluice upgrade` that also takes all; empty: there is none.
-    """
-    names = [rollout.metadata.name for rollout in rollouts]
-    known = ", ".join(names) or "none"
-    if pool and pool not in names:
-        raise Failure(ExitCode.NOT_FOUND, f"there is no Rollout {pool!r}; pools: {known}")
-    if pool and every:
-        raise Failure(ExitCode.WRONG_ARGUMENTS, f"name {pool}, or all pools with --all, not both")
-    if pool:
-        return [pool]
-    if not names:
-        raise Failure(ExitCode.NOT_FOUND, "there is no Rollout: no policy selects a node with GPUs")
-    if len(names) > 1 and not every:
-        raise Failure(
-            ExitCode.WRONG_ARGUMENTS,
-            f"there are several pools: {known}; name one"
-            + (f", or all with `sluice upgrade {verb} --all`" if verb else ""),
-        )
-    return names
 
 
 def release(

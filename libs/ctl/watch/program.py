@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from libs.ctl.answers import EventLine, Source
+from libs.ctl.chosen_pools import chosen_pools
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.run.upgrade import chosen_pools
 from libs.ctl.text import clock_time
 from libs.ctl.views.frame.compose import frame, listed_room
 from libs.ctl.watch.actions import Write, ask_why, carry_out, planned_write, why_lines

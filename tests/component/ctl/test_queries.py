@@ -37,6 +37,7 @@ from libs.contracts.queries import (
     StatusQuery,
 )
 from libs.ctl.failures import ExitCode
+from libs.policy.validation import PRESENT_LABEL
 from tests.component.ctl.world import (
     NEW,
     NEW_VERSION,
@@ -267,6 +268,7 @@ async def test_the_gpus_of_a_node_whose_driver_was_unloaded_are_not_healthy(worl
         cause="driver-start: the driver container restarted 3 times",
     )
     await world.annotate("node-5", **{RECORD_ANNOTATION: encode(record).decode()})
+    await world.label("node-5", PRESENT_LABEL, "true")
     ended = await world.run("gpus")
     assert ended.out.startswith("1 GPU on 1 node, 0 healthy, 1 without a driver\n")
     assert "sluice why node-5" in ended.out
