@@ -12,7 +12,6 @@ from libs.rollout.views.pool import PoolView
 
 _BRAKES = {Brake.PAUSE: PlanStopKind.PAUSED, Brake.FREEZE: PlanStopKind.FROZEN}
 _POLICY_DELETED = PlanStop(kind=PlanStopKind.POLICY_DELETED)
-_AUTO_UPGRADE_OFF = PlanStop(kind=PlanStopKind.AUTO_UPGRADE_OFF)
 
 
 def stops_of(pool: PoolView) -> tuple[PlanStop, ...]:
@@ -27,7 +26,8 @@ def _stops(pool: PoolView) -> Iterator[PlanStop]:
     if (kind := _BRAKES.get(spec_of(pool).brake)) is not None:
         yield PlanStop(kind=kind, because=_brake_author(pool))
     if not pool.upgrade.auto_upgrade:
-        yield _AUTO_UPGRADE_OFF
+        by = f"set by {pool.auto_upgrade_off_by}" if pool.auto_upgrade_off_by else ""
+        yield PlanStop(kind=PlanStopKind.AUTO_UPGRADE_OFF, because=by)
 
 
 def _brake_author(pool: PoolView) -> str:

@@ -49,7 +49,10 @@ def _ending(stop: PlanStop, view: PlanView) -> str:
         case PlanStopKind.PAUSED | PlanStopKind.FROZEN:
             return f"`{resume_command(pool)}` ends it"
         case PlanStopKind.AUTO_UPGRADE_OFF:
-            return "a node keeps its driver until somebody deletes its driver pod"
+            return (
+                "a node keeps its driver until its driver pod is deleted, or until the policy has"
+                " `autoUpgrade: true`"
+            )
         case _:
             return "times count from its end"
 

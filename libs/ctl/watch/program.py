@@ -20,7 +20,7 @@ from libs.ctl.views.frame.compose import frame, listed_room
 from libs.ctl.watch.actions import Write, ask_why, carry_out, planned_write, why_lines
 from libs.ctl.watch.fleet import FleetState
 from libs.ctl.watch.keys import Action, keys_of, press
-from libs.ctl.watch.screen import Panel, Screen, arrange, selected_index, told_again
+from libs.ctl.watch.screen import Panel, Screen, arrange, selected_index, with_newer_answer
 from libs.ctl.watch.sources import EventSource, KubernetesSource, make_env
 from libs.ctl.watch.telemetry import TelemetrySource, require_address
 from libs.ctl.watch.terminal import Terminal, require_terminal
@@ -236,7 +236,7 @@ class LiveView:
             with suppress(Failure):
                 newer = await self._why(panel.node)
                 panel = msgspec.structs.replace(newer, opened=panel.opened)
-                self._screen = told_again(self._screen, panel)
+                self._screen = with_newer_answer(self._screen, panel)
                 self._wake()
 
     async def _why(self, node: str) -> Panel:

@@ -65,7 +65,7 @@ def scroll(panel: Panel, by: int, *, last: int) -> Panel:
     return msgspec.structs.replace(panel, top=min(last, max(0, panel.top + by)))
 
 
-def told_again(screen: Screen, panel: Panel) -> Screen:
+def with_newer_answer(screen: Screen, panel: Panel) -> Screen:
     """Show a newer answer about the node of the open panel, scrolled as that is."""
     shown = screen.panel
     if shown is None or (shown.node, shown.opened) != (panel.node, panel.opened):

@@ -34,7 +34,7 @@ from libs.ctl.views.frame.text import text_of
 from libs.ctl.watch.actions import planned_write
 from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
 from libs.ctl.watch.keys import Action, keys_of, press
-from libs.ctl.watch.screen import Layout, Panel, Screen, told_again
+from libs.ctl.watch.screen import Layout, Panel, Screen, with_newer_answer
 from libs.ctl.watch.telemetry import PageReader, require_address
 from libs.kube.authors import Author
 from libs.kube.views import Metadata
@@ -334,7 +334,7 @@ def test_a_newer_answer_takes_the_place_of_one_about_the_same_node_alone() -> No
         title="why node-1, as of 11:00:03 UTC", lines=("newer",), node="node-1", opened=1.0
     )
     older = msgspec.structs.replace(answer, lines=("older",) * 9, top=4)
-    shown = told_again(Screen(panel=older), answer)
+    shown = with_newer_answer(Screen(panel=older), answer)
     assert shown.panel == msgspec.structs.replace(answer, top=4)
     others = (
         None,
@@ -343,7 +343,7 @@ def test_a_newer_answer_takes_the_place_of_one_about_the_same_node_alone() -> No
         msgspec.structs.replace(older, opened=2.0),
     )
     for panel in others:
-        assert told_again(Screen(panel=panel), answer) == Screen(panel=panel)
+        assert with_newer_answer(Screen(panel=panel), answer) == Screen(panel=panel)
 
 
 def test_help_lists_the_keys_and_the_sources() -> None:

@@ -182,7 +182,9 @@ def test_a_stopped_rollout_has_no_end_and_what_ends_the_stop_is_told() -> None:
     assert lines[2] == f"  halted by Sluice, as so; {release}"
     assert "┬then " in lines[5]
     lines = shown(PlanStop(kind=PlanStopKind.AUTO_UPGRADE_OFF))
-    assert lines[2].startswith("  autoUpgrade is off: a node keeps its driver until")
+    assert lines[2].startswith("  autoUpgrade is off: a node keeps its driver until its driver pod")
+    lines = shown(PlanStop(kind=PlanStopKind.AUTO_UPGRADE_OFF, because="set by jane"))
+    assert lines[2].startswith("  autoUpgrade is off: set by jane; a node keeps its driver until")
     assert lines[0].startswith("gpus to 1: autoUpgrade is off: no end until autoUpgrade is on, the")
     lines = shown(PlanStop(kind=PlanStopKind("newer")))
     assert lines[0].startswith("gpus to 1: newer: no end until that ends, then 40 s (p50)")

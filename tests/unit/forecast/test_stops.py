@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.queries import PlanStopKind
+from libs.contracts.queries import PlanStop, PlanStopKind
 from libs.contracts.rollout import (
     Brake,
     ConditionStatus,
@@ -57,7 +57,9 @@ def test_a_rebuilt_rollout_is_paused_by_sluice() -> None:
 
 def test_auto_upgrade_is_switched_on() -> None:
     disabled = replace(pool(), upgrade=replace(pool().upgrade, auto_upgrade=False))
-    assert [stop.kind for stop in stops_of(disabled)] == [PlanStopKind.AUTO_UPGRADE_OFF]
+    assert stops_of(disabled) == (PlanStop(kind=PlanStopKind.AUTO_UPGRADE_OFF),)
+    by_jane = replace(disabled, auto_upgrade_off_by="jane")
+    assert [stop.because for stop in stops_of(by_jane)] == ["set by jane"]
     assert released(disabled) == pool()
 
 
