@@ -23,7 +23,7 @@ def phase_text(change: RolloutEvent) -> str:
         RolloutPhase.PROVEN: "is proven; the others may start within the limits of the policy",
         RolloutPhase.POLICY_DELETED: "stays on its nodes, because the policy was deleted",
         RolloutPhase.COMPLETE: f"is complete: on {change.done} of {change.total} nodes",
-        RolloutPhase.HALTED: f"is halted until spec.release is set: {change.because}",
+        RolloutPhase.HALTED: f"is halted until a person releases it: {change.because}",
     }
     return f"{change.target} {texts.get(RolloutPhase(change.after), change.after)}"
 

@@ -202,6 +202,8 @@ def show_events(
 
     async def run() -> None:
         found = shown = 0
+        if follow and node:
+            await _warn_of_unknown(access, node)
         async with aclosing(follow_events(access, wanted, follow=follow)) as events:
             async for each in events:
                 found += 1
@@ -221,6 +223,16 @@ def show_events(
             print(f"sluice: {nothing_to_show(str(wanted), found)}", file=sys.stderr)
 
     asyncio.run(run())
+
+
+async def _warn_of_unknown(access: Access, node: str) -> None:
+    """Say that a node is none of the cluster; it may still become one."""
+    from libs.ctl.collect.events import require_node
+
+    try:
+        await require_node(access, node)
+    except Failure as failure:
+        print(f"sluice: {failure}; waiting for its events", file=sys.stderr)
 
 
 def _print_event(event: EventLine, output: Format | None) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -333,15 +334,32 @@ async def test_a_reader_that_has_enough_ends_the_command_well(
     assert (process.returncode, errors) == (ExitCode.DONE, b"")
 
 
-async def test_events_are_followed_until_ctrl_c(world: World) -> None:
-    await world.publish(step("node-1"))
-    process = await asyncio.create_subprocess_exec(
+async def _follow_events(world: World, *more: str) -> Process:
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _PROGRAM),
-        *("events", "--follow", "-o", "json"),
+        *("events", "--follow", "-o", "json", *more),
         env={**os.environ, **world.environ, "PYTHONPATH": str(Path.cwd())},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+
+
+async def test_who_follows_an_unknown_node_is_told_before_it_waits(world: World) -> None:
+    await world.publish(step("node-1"))
+    process = await _follow_events(world, "--node", "node-1")
+    assert process.stderr is not None
+    told = (await process.stderr.readline()).decode()
+    assert told.startswith("sluice: there is no Node 'node-1'; ")
+    assert told.endswith("; waiting for its events\n")
+    assert process.stdout is not None
+    assert json.loads(await process.stdout.readline())["node"] == "node-1"
+    process.send_signal(signal.SIGINT)
+    await process.communicate()
+
+
+async def test_events_are_followed_until_ctrl_c(world: World) -> None:
+    await world.publish(step("node-1"))
+    process = await _follow_events(world)
     assert process.stdout is not None
     assert json.loads(await process.stdout.readline())["node"] == "node-1"
     await world.publish(*[step("node-1")] * 2, step("node-2"))

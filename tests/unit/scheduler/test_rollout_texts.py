@@ -71,3 +71,10 @@ def test_the_view_names_who_set_the_brake_and_keeps_no_managed_fields() -> None:
 def test_a_pool_without_nodes_is_told_without_a_driver_that_is_on_them() -> None:
     change = RolloutEvent(pool="gpus", target="580", before="", after="NoNodes", because="no node")
     assert phase_text(change) == "no node"
+
+
+def test_a_halt_says_that_it_lasts_until_a_person_ends_it() -> None:
+    change = RolloutEvent(
+        pool="gpus", target="580", before="Proving", after="Halted", because="by Sluice"
+    )
+    assert phase_text(change) == "580 is halted until a person releases it: by Sluice"
