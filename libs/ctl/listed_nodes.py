@@ -19,14 +19,14 @@ from libs.kube import views
 from libs.kube.resources import Resource
 
 
-class _Labels(views.View, frozen=True, kw_only=True):
+class _Labels(views.View, frozen=True, kw_only=True, omit_defaults=True):
     state: str = msgspec.field(name=STATE_LABEL, default="")
     skip: str = msgspec.field(name=SKIP_LABEL, default="")
     version: str = msgspec.field(name=VERSION_LABEL, default="")
     mig: str = msgspec.field(name=MIG_STATE_LABEL, default="")
 
 
-class _Annotations(views.View, frozen=True, kw_only=True):
+class _Annotations(views.View, frozen=True, kw_only=True, omit_defaults=True):
     record: str = msgspec.field(name=RECORD_ANNOTATION, default="")
     lease: str = msgspec.field(name=LEASE_ANNOTATION, default="")
     claim: str = msgspec.field(name=LEASE_CLAIM_ANNOTATION, default="")
@@ -51,14 +51,9 @@ class ListedNode(views.View, frozen=True, kw_only=True):
         return views.Metadata(
             name=found.name,
             uid=found.uid,
-            labels=_present(found.labels),
-            annotations=_present(found.annotations),
+            labels=msgspec.to_builtins(found.labels),
+            annotations=msgspec.to_builtins(found.annotations),
         )
-
-
-def _present(found: msgspec.Struct) -> dict[str, str]:
-    names = zip(found.__struct_encode_fields__, found.__struct_fields__, strict=True)
-    return {key: value for key, name in names if (value := getattr(found, name))}
 
 
 NOT_DONE: Final = f"{STATE_LABEL},{STATE_LABEL}!={UpgradeState.UPGRADE_DONE.value}"

@@ -76,7 +76,13 @@ def run_shown(what: str, work: "Coroutine[Any, Any, T]") -> "T":
     """Run until the result is there; show what takes more than a second, and how long it does."""
     import asyncio
 
-    return asyncio.run(shown(what, work))
+    results: list[T] = []
+
+    async def run() -> None:  # asyncio.run writes out the result of its task, all rows of it
+        results.append(await shown(what, work))
+
+    asyncio.run(run())
+    return results[0]
 
 
 async def shown(what: str, work: "Coroutine[Any, Any, T]") -> "T":

@@ -67,10 +67,11 @@ def moment(at: float, now: float) -> str:
     return f"{clock}Z" if clock_time(now).startswith(date) else f"{date} {clock}Z"
 
 
-def natural_order(name: str) -> tuple[tuple[int, int | str], ...]:
+def natural_order(name: str) -> list[int | str]:
     """Return a sort key by which node-2 is before node-10."""
-    parts = _DIGITS.split(name)
-    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts)
+    parts: list[int | str] = [*_DIGITS.split(name)]
+    parts[1::2] = map(int, parts[1::2])
+    return parts
 
 
 def name_versions(text: str, versions: Mapping[str, str]) -> str:

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from typing import Protocol, Self
 from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
 from yarl import URL
 
+from libs.kube.aiohttp import aiohttp
 from libs.kube.errors import Unavailable
 from libs.kube.requests import Request
 from libs.runtime.fatal import describe_connect_error

@@ -115,6 +115,24 @@ async def test_the_bus_of_an_agent_loads_no_library_for_http() -> None:
     assert (await run_python("-c", code))[:2] == (0, "False\n")
 
 
+_READS_OF_CERTIFICATES = """
+import ssl, sys
+reads = []
+def note(frame, event, what):
+    if event == "c_call" and what.__name__ == "set_default_verify_paths":
+        reads.append(what)
+sys.setprofile(note)
+import libs.kube.http
+print(len(reads))
+ssl.create_default_context()
+print(len(reads))
+"""
+
+
+async def test_the_systems_certificates_are_read_only_for_a_context_that_is_used() -> None:
+    assert (await run_python("-c", _READS_OF_CERTIFICATES))[:2] == (0, "0\n1\n")
+
+
 async def test_the_gate_of_a_driver_pod_imports_neither_bus_nor_kubernetes() -> None:
     modules = await imported_by("driver", "gate")
     assert "services.driver.node.gate_program" in modules
