@@ -106,7 +106,6 @@ class ScenarioActions:
         match action:
             case Cordon(node):
                 self._tell(f"kubectl cordon {node}, to look at it later", "person")
-                self.done["cordon", node] = "cordoned"
                 await admin.cordon(node)
             case CreateService(name, pool, gpus, has_budget):
                 budget = (
@@ -131,7 +130,6 @@ class ScenarioActions:
         failures = len(status.targets[status.target].failed)
         command = release_command(pool, status.version, failures)
         self._tell(f"{command} --reason '{_RELEASED_BECAUSE}'")
-        self.done["release", name] = f"{failures} failures of {status.target}"
         edit = release_edit(pool, status, failures)
         await self._admin.write_rollout(pool, edit.patch)
 

@@ -48,7 +48,6 @@ class SeenNode(msgspec.Struct, frozen=True, kw_only=True):
     pool: str
     """The name of its pool."""
     state: str = ""
-    is_cordoned: bool = False
     cordoned_by: tuple[str, ...] = ()
     """The managers, beside Sluice, that own the cordon."""
     is_skipped: bool = False
@@ -206,7 +205,6 @@ class FleetObserver:
             name=metadata.name,
             pool=self._pool_of.get(metadata.name, ""),
             state=labels.get(STATE_LABEL, ""),
-            is_cordoned=node.spec.unschedulable,
             cordoned_by=tuple(_cordon_managers(metadata.managed_fields)),
             is_skipped=labels.get(SKIP_LABEL) == "true",
             lease_of_person='"human"' in metadata.annotations.get(LEASE_ANNOTATION, ""),

@@ -1,4 +1,7 @@
-"""What people other than the demo's own do to the fleet, told from two snapshots of it. Pure."""
+"""What people other than the demo's own do to the fleet, told from two snapshots of it. Pure.
+
+Events of the scheduler tell who set a brake or a release, took a lease, or cordoned a node.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,19 +16,12 @@ def settings_of(observed: Observed) -> dict[Setting, str]:
     """Return what people have set, as text."""
     found: dict[Setting, str] = {}
     for pool in observed.pools.values():
-        release = pool.spec.release
         found["version", pool.name] = pool.wanted
         if pool.wanted:
             found["maxUnavailable", pool.name] = pool.max_unavailable
             found["autoUpgrade", pool.name] = "true" if pool.is_automatic else "false"
-        found["brake", pool.name] = "" if pool.spec.brake == Brake.NONE else pool.spec.brake
-        found["release", pool.name] = (
-            "" if release is None else f"{release.failures} failures of {release.target}"
-        )
     for node in observed.nodes.values():
-        found["cordon", node.name] = "cordoned" if node.cordoned_by else ""
         found["skip", node.name] = "skipped" if node.is_skipped else ""
-        found["lease", node.name] = "taken by a person" if node.lease_of_person else ""
     return found
 
 
@@ -37,7 +33,7 @@ def told_changes(
 ) -> Iterator[str]:
     """Yield a line for each change by somebody else; `ours` is what the demo has set last."""
     for what, name in before:
-        if what == "cordon" and name not in observed.nodes:
+        if what == "skip" and name not in observed.nodes:
             yield f"somebody else deleted Node {name}"
     for key, value in settings_of(observed).items():
         old = before.get(key, "")

@@ -229,33 +229,29 @@ def test_what_others_set_is_told_and_what_the_demo_sets_is_not() -> None:
     before = settings_of(at_rest())
     after = fleet_of(
         replace(pool(TRAINING, wanted="590.1"), managers=("kubectl", "kubectl-patch")),
-        pool(SERVING, wanted=NEW, version=OLD, brake=Brake.PAUSE),
+        pool(SERVING, wanted=NEW, version=OLD),
     )
     ours = {("version", SERVING): NEW}
     assert list(told_changes(before, after, ours=ours)) == [
         f"somebody else set version of training: {OLD} -> 590.1 (field manager kubectl-patch)",
-        "somebody else set brake of serving: none -> Pause",
     ]
     assert list(told_changes(settings_of(after), after, ours=ours)) == []
     assert list(told_changes({}, after, ours={})) == [], "nothing has changed at the first look"
 
 
-def test_a_cordon_is_told_unless_it_is_the_demos() -> None:
+def test_what_events_tell_with_its_author_is_not_told_again() -> None:
     seen = at_rest()
-    node = SeenNode(name="node-3", pool=TRAINING, is_cordoned=True, cordoned_by=("kubectl",))
-    cordoned = replace(seen, nodes={**seen.nodes, "node-3": node})
-    (line,) = told_changes(settings_of(seen), cordoned, ours={("cordon", "node-6"): "cordoned"})
-    assert line == "somebody else set cordon of node-3: none -> cordoned"
-    ours = {("cordon", "node-3"): "cordoned"}
-    assert list(told_changes(settings_of(seen), cordoned, ours=ours)) == []
-    (line,) = told_changes(settings_of(cordoned), seen, ours=ours)
-    assert line == "somebody else set cordon of node-3: cordoned -> none"
-
-
-def test_a_release_by_others_names_its_failures() -> None:
+    node = SeenNode(name="node-3", pool=TRAINING, cordoned_by=("kubectl",), lease_of_person=True)
     release = Accepted(target="t", failures=2)
-    (line,) = told_changes(settings_of(halted()), halted(release=release), ours={})
-    assert line == "somebody else set release of training: none -> 2 failures of t"
+    after = fleet_of(
+        pool(TRAINING, wanted=OLD, version=OLD, brake=Brake.PAUSE, release=release),
+        pool(SERVING, wanted=OLD, version=OLD),
+    )
+    after = replace(after, nodes={**seen.nodes, "node-3": node})
+    assert list(told_changes(settings_of(seen), after, ours={})) == []
+    skipped = replace(seen, nodes={**seen.nodes, "node-3": replace(node, is_skipped=True)})
+    (line,) = told_changes(settings_of(seen), skipped, ours={})
+    assert line == "somebody else set skip of node-3: none -> skipped"
 
 
 def test_the_administrator_releases_with_name_and_reason_as_sluice_does() -> None:
