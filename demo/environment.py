@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import msgspec
 
@@ -82,6 +83,11 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
     """
     plane: RealKube | None = None
     """The real control plane; None: the API server is simulated."""
+
+    @property
+    def audit_log(self) -> Path:
+        """The audit log of the API server, whichever it is."""
+        return self.paths.audit_log if self.plane is None else self.plane.audit_log
 
     async def start_cluster(self, nodes: Sequence[str]) -> None:
         users = {USER, *(service_account(service.writer) for service in SERVICES)}

@@ -57,8 +57,7 @@ def _sluice(up: DemoEnvironment, node: str, pool: str) -> Iterator[str]:
     yield f"  {command} plan {pool} --version 590.48.01  # when each node would start and end"
     yield f"  {command} upgrade pause {pool}  # start no more nodes, until: upgrade resume"
     yield f"  {command} events --since 5m  # what changed; who set, took or released what"
-    log = "" if up.plane is None else f" --audit-log {up.plane.audit_log}"
-    yield f"  {command} audit{log}  # did Sluice keep its promises"
+    yield f"  {command} audit --audit-log {up.audit_log}  # did Sluice keep its promises"
 
 
 def _nats(up: DemoEnvironment) -> str:

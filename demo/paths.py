@@ -94,6 +94,11 @@ class DemoPaths(msgspec.Struct, frozen=True):
         """The journal of the API server, one revision per line."""
         return self.folder / "revisions"
 
+    @property
+    def audit_log(self) -> Path:
+        """The audit log of the simulated API server."""
+        return self.folder / "audit.log"
+
 
 def kubelet_users(node: str) -> tuple[str, ...]:
     """Return the API server's users of a machine."""

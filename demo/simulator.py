@@ -37,6 +37,7 @@ from libs.runtime.logs import logger
 from libs.runtime.process import Process, ProcessSettings
 from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
+from libs.testing.apiserver.audit_log import AuditLog
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.journal import RevisionJournal
 from libs.testing.child_process import HOST
@@ -80,12 +81,16 @@ async def _cluster(process: Process[ClusterSettings]) -> AsyncGenerator[None]:
     paths = DemoPaths(settings.folder)
     env = msgspec.structs.replace(process.env, random=random.Random(settings.seed))
     # Keep revisions in the file: the demo reads them after this process has ended.
-    with RevisionJournal(spill=paths.revisions, keeps=1) as journal:
+    with (
+        RevisionJournal(spill=paths.revisions, keeps=1) as journal,
+        AuditLog(paths.audit_log) as audit_log,
+    ):
         server = LogServer(
             clock=clock,
             ids=env.ids,
             random=env.random,
             journal=journal,
+            audit_log=audit_log,
             rules=CEL_RULES,
             logs=paths.container_log,
         )

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from libs.kube.requests import Request
 from libs.runtime.clock import Clock
 from libs.testing.apiserver import discovery
+from libs.testing.apiserver.audit_log import AuditLog
 from libs.testing.apiserver.faults import (
     ApiFaults,
     DropWatch,
@@ -56,6 +57,7 @@ class RequestHandler:
         writes: WriteHandler,
         faults: ApiFaults,
         journal: RevisionJournal,
+        audit_log: AuditLog | None,
         in_flight: InFlightRequests,
         restart: Callable[[], Awaitable[None]],
         tokens: Callable[[], TokenEndpoints],
@@ -67,6 +69,7 @@ class RequestHandler:
         self._writes = writes
         self._faults = faults
         self._journal = journal
+        self._audit_log = audit_log
         self._in_flight = in_flight
         self._restart = restart
         self._tokens = tokens
@@ -142,8 +145,10 @@ class RequestHandler:
                 outcome = self._writes.execute(_write_request(call))
         except StatusError as refusal:
             self._record(call, refusal.code, None)
+            self._log(call, refusal.code)
             raise
         self._record(call, outcome.code, outcome)
+        self._log(call, outcome.code, outcome.raw)
         return self._reply(call, outcome)
 
     def _delete_many(self, call: ApiCall) -> Reply:
@@ -154,7 +159,9 @@ class RequestHandler:
             outcome = self._writes.delete_one(_write_request(call), stored, options)
             self._record(call, outcome.code, outcome)
         page = ListPage(items=list(selected), revision=self._store.revision)
-        return Reply(200, encode_list(call.route.kind, page))
+        body = encode_list(call.route.kind, page)
+        self._log(call, 200, body)
+        return Reply(200, body)
 
     def _reply(self, call: ApiCall, outcome: WriteOutcome) -> Reply:
         raw = outcome.raw
@@ -175,6 +182,10 @@ class RequestHandler:
         if not uid and live is not None:
             uid = live.uid
         self._journal.add(refused_revision(call, code, name=name, uid=uid, now=now))
+
+    def _log(self, call: ApiCall, code: int, response: bytes = b"") -> None:
+        if self._audit_log is not None:
+            self._audit_log.add(call, code, response, now=self._clock.now())
 
 
 def _read_request(call: ApiCall) -> ReadRequest:

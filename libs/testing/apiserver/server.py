@@ -12,6 +12,7 @@ from libs.kube.errors import Unavailable
 from libs.kube.requests import Request, Response, Transport
 from libs.runtime.clock import Clock
 from libs.runtime.env import Ids
+from libs.testing.apiserver.audit_log import AuditLog
 from libs.testing.apiserver.faults import ApiFaults
 from libs.testing.apiserver.handler import RequestHandler
 from libs.testing.apiserver.journal import RevisionJournal
@@ -43,6 +44,7 @@ class ApiServer:
         ids: Ids,
         random: random.Random,
         journal: RevisionJournal | None = None,
+        audit_log: AuditLog | None = None,
         rules: Mapping[str, Predicate] | None = None,
         history_changes: int = 10_000,
     ) -> None:
@@ -60,6 +62,7 @@ class ApiServer:
         self._kinds = ResourceKinds()
         self._store = Store(history_limit=history_changes, written=self._watches.publish)
         self.journal = RevisionJournal() if journal is None else journal
+        self._audit_log = audit_log
         self.faults = ApiFaults(random=random, watches=self._watches)
         strategies = StrategyRegistry(rules or {})
         writer = ObjectWriter(
@@ -162,6 +165,7 @@ class ApiServer:
             writes=writes,
             faults=self.faults,
             journal=self.journal,
+            audit_log=self._audit_log,
             in_flight=self._in_flight,
             restart=self.restart,
             tokens=self._token_endpoints,
