@@ -407,7 +407,58 @@ def test_a_lease_for_which_a_node_waits_is_told_once() -> None:
     shown = leased_node_shown()
     assert (shown.count("a riser"), shown.count("lease return node-9")) == (1, 1)
     claimed = leased_node_shown(waits=True)
-    assert "  lease: ann waits since 2027-01-15 08:00:00 UTC for the operation" in claimed
+    assert (
+        "  lease: ann asked for the node 0 s ago, once the operation on it ends: a riser" in claimed
+    )
+
+
+def skipped_node_shown(*, who: str, detail: str = "the node has the skip label") -> str:
+    """Return what `why` says of a node with the skip label that waits for this."""
+    wait = WaitReason(code=WaitCode.SKIPPED, detail=detail, since=NOW - 2, who=who)
+    answer = NodeAnswer(
+        node=node("node-8", state="upgrade-required", skipped=True, attempt=0, in_flight=False),
+        ready=True,
+        cordoned=False,
+        skip_set=Author(name="somebody with sluice", at=NOW - 3),
+        labels={},
+        conditions=(),
+        events=(),
+        why=WhyAnswer(node="node-8", pool="gpus", wait=wait),
+        sources=(),
+    )
+    return text(node_view(answer, now=NOW), 200)
+
+
+def test_the_skip_label_is_told_once_with_who_set_it_and_what_ends_it() -> None:
+    unskip = "an administrator, by `sluice upgrade unskip node-8`"
+    assert skipped_node_shown(who=unskip).startswith(
+        f"""\
+node-8 waits: skipped
+  because: the node has the skip label, set by somebody with sluice
+  since: 2 s ago (2027-01-15 07:59:58 UTC)
+  can be ended by: {unskip}
+  pool: gpus
+  state: upgrade-required, for 1 min 30 s
+  driver: 580.95.05
+"""
+    )
+    assert skipped_node_shown(who=unskip).count("skip") == 3
+    other = skipped_node_shown(who="bob", detail="bob has the node")
+    assert "  skip label: no upgrade starts on the node; set by somebody with sluice" in other
+    assert "note: skipped" not in other
+
+
+def test_a_request_and_the_step_that_it_leads_to_are_one_line_of_history() -> None:
+    why = WhyAnswer(
+        node="node-2",
+        in_place=True,
+        history=("asked", "asked", "begins", "asked"),
+        history_at=(NOW - 9, NOW - 8, NOW - 7, NOW - 6),
+    )
+    plain = views.Node(metadata=views.Metadata(name="node-2"))
+    shown = text(node_view(node_answer(plain, (), why=why, sources=()), now=NOW, wide=True), 80)
+    lines = ("07:59:51Z asked", "07:59:53Z begins", "07:59:54Z asked")
+    assert "history:\n" + "\n".join(f"  {each}" for each in lines) in shown
 
 
 def test_who_cordoned_a_node_is_said_as_far_as_it_is_known() -> None:
