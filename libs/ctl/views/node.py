@@ -36,6 +36,8 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
         is_told = answer.node.driver_state in (DriverState.CHANGING, DriverState.NONE)
         why = replace(answer.why, no_gpus="") if is_told else answer.why
         parts += _why(answer, why, now)
+    if answer.unmanaged:
+        parts.append(fact("because", answer.unmanaged))
     parts += _facts(answer, now)
     if wide:
         parts += (fact(key, value) for key, value in answer.labels.items())
@@ -101,6 +103,8 @@ def _headline(answer: NodeAnswer) -> str:
         return f"{name} waits: {why.wait.code.value}"
     if why is not None:
         return f"{name} moves: {why.state or 'no state'}"
+    if answer.unmanaged:
+        return f"{name} is not managed by Sluice"
     return f"{name}: {answer.node.state or 'no upgrade state'}"
 
 
