@@ -328,7 +328,7 @@ async def test_without_a_terminal_it_is_one_line_and_refused(world: World) -> No
 @pytest.mark.parametrize(
     ("arguments", "environ", "code", "told"),
     [
-        (("nothing",), {}, ExitCode.NOT_FOUND, f"no Rollout 'nothing'; pools: {POOL}"),
+        (("nothing",), {}, ExitCode.NOT_FOUND, f"no pool 'nothing'; pools: {POOL}"),
         (("--telemetry", "here"), {}, ExitCode.WRONG_ARGUMENTS, "'here' is no address"),
         ((), {"TERM": "dumb"}, ExitCode.REFUSED, "TERM is dumb"),
         ((), {"KUBECONFIG": "/none"}, ExitCode.NOT_REACHABLE, "there is no such file"),
