@@ -158,7 +158,7 @@ async def test_a_halt_is_released_after_a_yes(world: World) -> None:
         await world.add_rollout(**halted("u1", "u2"))
         await session.shows("Halted", "validation failed")
         session.press("l")
-        await session.shows(f"release {POOL}?", f"upgraded to {NEW_VERSION} again")
+        await session.shows(f"release {POOL}?", "the next failure")
         session.press("y")
         await session.shows("2 failures of", "are accepted")
         assert (await world.rollout())["spec"]["release"] == {"target": NEW, "failures": 2}
