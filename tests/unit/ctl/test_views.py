@@ -698,6 +698,39 @@ def test_the_same_of_several_nodes_is_one_line() -> None:
     assert joined(*many) == ["node-1, node-2, node-3, node-4, node-5 and 3 more: upgrade begins"]
 
 
+def test_the_end_of_a_log_is_told_once_of_a_failure_and_again_of_another() -> None:
+    log = "it exited with code 1, and its log ends: no such device / " + "x" * 200
+    cause = f"driver-start: the driver container restarted 3 times ({log}); look"
+    short = "driver-start: the driver container restarted 3 times; look"
+    other = f"driver-start: the driver container restarted 3 times (another end {log[::-1]})"
+    assert changes(
+        (0.0, "wait", f"waiting for the driver (the container restarted twice: {log})"),
+        (20.0, "step", f"the upgrade fails: {cause}"),
+        (20.0, "wait", f"waiting for the agent: {cause}"),
+        (40.0, "step", f"failed: {cause}"),
+        (40.0, "wait", "no longer waiting"),
+        (60.0, "step", f"failed: {other}"),
+        (60.0, "wait", f"the upgrade failed: {other}"),
+        (61.0, "step", "validated (8 GPUs)"),
+        (62.0, "step", "validated (8 GPUs)"),
+    ) == [
+        f"the upgrade fails: {cause}",
+        "n: waited 20 s for the driver (the container restarted twice)",
+        f"failed: {short}",
+        f"n: waited 20 s for the agent: {short}",
+        f"failed: {other}",
+        "validated (8 GPUs)",
+        "validated (8 GPUs)",
+        f"n: still waits: the upgrade failed: {short.removesuffix('; look')}, 15 min 40 s so far",
+    ]
+    nodes = [
+        (at, node, "step", f"{what}: {cause}")
+        for at, what in ((0.0, "fails"), (1.0, "failed"))
+        for node in ("a", "b")
+    ]
+    assert joined(*nodes) == [f"a, b: fails: {cause}", f"a, b: failed: {short}"]
+
+
 def test_the_same_of_several_gpus_is_one_line_that_counts_them() -> None:
     def health(node: str, gpu: int, what: str = "failed: hung") -> tuple[float, str, str, str]:
         return 0.0, node, "health", about_gpu(f"GPU-{gpu}", what)
