@@ -74,6 +74,8 @@ def _history(why: WhyAnswer, now: float) -> list[str]:
 def _without_told(text: str, answer: NodeAnswer) -> str:
     """Return a text without what the lines above have in full: the reason and the cause."""
     wait = answer.why.wait if answer.why is not None else None
+    if wait is not None and wait.who:
+        text = text.replace(f". Can be ended by: {wait.who}", "")
     for each in (wait.detail if wait is not None else "", answer.node.cause):
         if len(each) > len(_ABOVE):
             text = text.replace(each, _ABOVE)

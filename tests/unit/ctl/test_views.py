@@ -525,7 +525,7 @@ def gpu(index: int, health: str, because: str = "", remedy: str = "") -> Gpu:
 def test_a_failed_node_tells_its_failure_once() -> None:
     cause = "driver-start: the driver container restarted 3 times (it exited with code 1)"
     detail = f"the upgrade failed: {cause}; no retry while the target is halted: by Sluice"
-    wait = WaitReason(code=WaitCode.FAILED, detail=detail, since=NOW - 5)
+    wait = WaitReason(code=WaitCode.FAILED, detail=detail, since=NOW - 5, who="an administrator")
     answer = NodeAnswer(
         node=node(
             "n",
@@ -539,7 +539,11 @@ def test_a_failed_node_tells_its_failure_once() -> None:
         cordoned=False,
         labels={},
         conditions=(),
-        events=(NodeFact(name=WAITS_REASON, text=f"failed: {detail}"),),
+        events=(
+            NodeFact(
+                name=WAITS_REASON, text=f"failed: {detail}. Can be ended by: an administrator"
+            ),
+        ),
         why=WhyAnswer(
             node="n",
             wait=wait,
@@ -551,7 +555,8 @@ def test_a_failed_node_tells_its_failure_once() -> None:
     shown = text(node_view(answer, now=NOW), 200)
     assert shown.count("restarted 3 times") == 1
     assert "  note: attempt 2\n" in shown
-    assert "  failed: (as above)" in shown
+    assert "  failed: (as above)\n" in shown
+    assert shown.count("an administrator") == 1
     assert "  driver: none (was 580.95.05)" in shown
     assert "being changed" not in shown
     assert text(node_view(answer, now=NOW, wide=True), 200).count("restarted 3 times") == 4
