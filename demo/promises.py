@@ -60,8 +60,8 @@ def _counts(journal: AuditJournal) -> Iterator[tuple[str, str]]:
         change for change in Timeline(revisions, journal.start).changes if change.by_scheduler
     ]
     bodies = list(_bodies(journal.events or ()))
-    lowered = plural(sum(map(_takes_out, changes)), "node")
-    yield "I1", f"{lowered} taken out of service, within the limits"
+    taken_out = f"{plural(sum(map(_takes_out, changes)), 'time')} a node was taken out of service"
+    yield "I1", f"{taken_out}, within the limits"
     yield "I2", f"{plural(_count(entries, EntryPhase.STARTED), 'command')} obeyed by agents"
     returns = sum(change.new_state == UpgradeState.UPGRADE_DONE for change in changes)
     yield "I3", f"{plural(returns, 'return')} to service, each on a proof"
@@ -70,8 +70,8 @@ def _counts(journal: AuditJournal) -> Iterator[tuple[str, str]]:
         f"{plural(_writes_of_people(revisions), 'write')} of people to nodes left as they are",
     )
     unloads = sum(entry.detail.startswith(_UNLOAD) for entry in entries)
-    yield "I5", f"the kernel was asked {unloads} times to unload a driver"
-    yield "I6", f"{lowered} taken out of service, on current sources"
+    yield "I5", f"the kernel was asked {plural(unloads, 'time')} to unload a driver"
+    yield "I6", f"{taken_out}, on current sources"
     halts = sum(
         isinstance(body, RolloutEvent) and body.after == RolloutPhase.HALTED for body in bodies
     )

@@ -92,6 +92,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[NodeFact, ...]
     events: tuple[NodeFact, ...]
     why: WhyAnswer | None
+    unmanaged: str = ""
+    """Why the scheduler does nothing on the node; empty: it does, or did not say."""
     ended_by: str = ""
     """The command by which an administrator ends the wait; empty: none does."""
     sources: tuple[Source, ...]

@@ -136,13 +136,14 @@ def release(
             f" {plural(needed, 'failure')} at least",
         )
     more = failures + record.threshold - len(record.failed)
-    nodes = "1 more node" if more == 1 else f"up to {more} more nodes"
+    halt = "the next failure halts" if more == 1 else f"{more} more failures halt"
+    again = f"{halt} the pool again"
     accepted = f"{plural(failures, 'failure')} of {version} {'is' if failures == 1 else 'are'}"
     return Edit(
-        done=f"{pool} is released: {accepted} accepted",
+        done=f"{pool} is released: {accepted} accepted; {again}",
         patch={
             "metadata": by.annotations(rollout.RELEASE_SET_BY, rollout.RELEASE_REASON),
             "spec": {"release": {"target": target, "failures": failures}},
         },
-        risk=f"{nodes} of {pool} may fail on {version} before it halts again",
+        risk=f"nodes of {pool} may be drained and upgraded to {version} again; {again}",
     )

@@ -17,8 +17,15 @@ from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import MalformedMessage, Message, decode, encode
 from libs.contracts.queries import QueryError, QueryVerb
-from libs.ctl.failures import ExitCode, Failure, NotReady, bus_failure, query_failure
-from libs.ctl.options import Access
+from libs.ctl.failures import (
+    ExitCode,
+    Failure,
+    NotReady,
+    UnreadableFile,
+    bus_failure,
+    query_failure,
+)
+from libs.ctl.options import Access, named_by
 from libs.kube.errors import Forbidden, KubeError
 from libs.runtime.clock import SystemClock
 from libs.runtime.env import Env, RandomIds
@@ -35,6 +42,12 @@ SECONDS: Final = {
     QueryVerb.JOURNAL: 35.0,
 }
 """A plan is played many times before it is answered; agents are asked for journals."""
+_FILES: Final = {
+    "nkey_seed_file": "nkey seed file",
+    "token_file": "token file",
+    "ca_file": "CA file",
+}
+"""Fields of `Access` that name files, and what these are called."""
 _NO_ADDRESS: Final = (
     "no address of NATS is given; name it with --nats or SLUICE_NATS_URL, as the services have it"
 )
@@ -98,6 +111,7 @@ async def open_scheduler(access: Access) -> AsyncGenerator[Scheduler]:
 async def open_bus(access: Access) -> AsyncGenerator[NatsBus]:
     if not access.nats:
         raise Failure(ExitCode.NOT_REACHABLE, _NO_ADDRESS)
+    _check_files(access)
     with _without_logs(), tempfile.TemporaryDirectory(prefix="sluice-ctl-") as folder:
         credentials, without = await _credentials(access, Path(folder))
         clock = SystemClock()
@@ -123,6 +137,20 @@ async def open_bus(access: Access) -> AsyncGenerator[NatsBus]:
             yield bus
         finally:
             await connection.__aexit__(None, None, None)
+
+
+def _check_files(access: Access) -> None:
+    """Fail for a file that cannot be read; the advice is for a person, not for a pod."""
+    for field, title in _FILES.items():
+        if not (path := getattr(access, field)):
+            continue
+        try:
+            Path(path).open("rb").close()
+        except OSError as error:
+            raise UnreadableFile(
+                f"cannot read the {title} {path}: {(error.strerror or str(error)).lower()}",
+                f"name one that is there and that you may read, with {named_by(field)}",
+            ) from None
 
 
 @contextmanager

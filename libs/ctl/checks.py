@@ -8,7 +8,7 @@ import msgspec
 
 from libs.contracts.queries import StatusAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
-from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.failures import ExitCode, Failure, UnreadableFile
 from libs.ctl.text import duration, some
 from libs.kube import views
 
@@ -151,6 +151,8 @@ def not_answered(about: str, failure: Failure, *, server: str = "") -> Check:
 
 def bus_fault(failure: Failure) -> Check:
     """Return why nobody is connected to NATS, without the name that the line begins with."""
+    if isinstance(failure, UnreadableFile):
+        return fault("NATS", failure.problem, failure.remedy)
     remedy = _BUS_REMEDIES.get(failure.code, "correct --nats, --ca-file or --nkey-seed-file")
     return fault("NATS", str(failure).removeprefix("NATS: "), remedy)
 

@@ -16,13 +16,13 @@ def chosen_pools(
     names = [rollout.metadata.name for rollout in rollouts]
     known = ", ".join(names) or "none"
     if pool and pool not in names:
-        raise Failure(ExitCode.NOT_FOUND, f"there is no Rollout {pool!r}; pools: {known}")
+        raise Failure(ExitCode.NOT_FOUND, f"there is no pool {pool!r}; pools: {known}")
     if pool and every:
         raise Failure(ExitCode.WRONG_ARGUMENTS, f"name {pool}, or all pools with --all, not both")
     if pool:
         return [pool]
     if not names:
-        raise Failure(ExitCode.NOT_FOUND, "there is no Rollout: no policy selects a node with GPUs")
+        raise Failure(ExitCode.NOT_FOUND, "there is no pool: no policy selects a node with GPUs")
     if len(names) > 1 and not every:
         raise Failure(
             ExitCode.WRONG_ARGUMENTS,

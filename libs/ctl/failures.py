@@ -38,6 +38,15 @@ class Failure(Exception):
         self.hint = hint
 
 
+class UnreadableFile(Failure):
+    """A file that an option names, and by which NATS is reached, cannot be read."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(ExitCode.NOT_REACHABLE, f"NATS: {problem}; {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+
+
 class NotReady(Failure):
     """The scheduler cannot answer yet, but may soon."""
 

@@ -15,7 +15,7 @@ from libs.ctl.brakes import resume_command
 from libs.ctl.cordons import SLUICE, cordoned_by
 from libs.ctl.edits import Edit, is_in_flight, record_of
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.text import clock_time, plain
+from libs.ctl.text import clock_time, duration, plain
 from libs.kube.views import Metadata, Node
 
 _LATEST = 1e11
@@ -49,17 +49,22 @@ def _held(node: str, lease: NodeLease, *, waits: bool) -> HeldNode:
     return HeldNode(node=node, who=lease.who, since=lease.since, reason=lease.reason, waits=waits)
 
 
-def describe(held: HeldNode) -> str:
+def describe(held: HeldNode, *, now: float | None = None) -> str:
     """Return who has a node, since when, why, and how that ends."""
     ends = "withdrawn by" if held.waits else "ends with"
-    return f"{holder_text(held)}; {ends} `sluice lease return {held.node}`"
+    return f"{holder_text(held, now=now)}; {ends} `sluice lease return {held.node}`"
 
 
-def holder_text(held: HeldNode) -> str:
-    """Return who has a node, since when, and why."""
-    who = held.who or "a person"
-    since = f"since {clock_time(held.since)} UTC" if 0 < held.since < _LATEST else "for a while"
-    reason = f": {held.reason}" if held.reason else ""
+def holder_text(held: HeldNode, *, now: float | None = None) -> str:
+    """Return who has a node, why, and since when: before `now`, or else as a time."""
+    who, reason = held.who or "a person", f": {held.reason}" if held.reason else ""
+    is_known = 0 < held.since < _LATEST
+    if is_known and now is not None:
+        ago = f"{duration(now - held.since)} ago"
+        if held.waits:
+            return f"{who} asked for the node {ago}, once the operation on it ends{reason}"
+        return f"{who} took the node {ago}{reason}"
+    since = f"since {clock_time(held.since)} UTC" if is_known else "for a while"
     if held.waits:
         return f"{who} waits {since} for the operation on the node to end{reason}"
     return f"{who} has the node {since}{reason}"

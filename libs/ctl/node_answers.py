@@ -11,11 +11,17 @@ from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.answers import NodeAnswer, NodeFact, Source
 from libs.ctl.brakes import release_command, resume_command
 from libs.ctl.cordons import cordoned_by, skipped_by
+from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.node_rows import node_row, with_wanted
 from libs.ctl.text import name_versions, parse_time, version_name
 from libs.kube import views
+from libs.policy.validation import PRESENT_LABEL
 
 _UNKNOWN: Final = RolloutStatus()
+_UNMANAGED: Final = (
+    f"no GPU has been found on it: it has no label {PRESENT_LABEL}, which the discovery agent"
+    " writes once it runs there and sees one"
+)
 
 
 def node_answer(
@@ -23,6 +29,7 @@ def node_answer(
     events: Sequence[NodeFact],
     *,
     why: WhyAnswer | None,
+    unmanaged: str = "",
     ended_by: str = "",
     rollout: RolloutStatus = _UNKNOWN,
     sources: tuple[Source, ...],
@@ -52,9 +59,17 @@ def node_answer(
         conditions=conditions,
         events=tuple(_judged(events, why)),
         why=why,
+        unmanaged=unmanaged,
         ended_by=ended_by,
         sources=sources,
     )
+
+
+def why_unmanaged(node: views.Node, answer: object) -> str:
+    """Return why a scheduler that does not know a node does nothing on it; empty: not known."""
+    has_sign = not {PRESENT_LABEL, STATE_LABEL, DRIVER_LABEL}.isdisjoint(node.metadata.labels)
+    is_unknown = isinstance(answer, Failure) and answer.code is ExitCode.NOT_FOUND
+    return _UNMANAGED if is_unknown and not has_sign else ""
 
 
 def _judged(events: Sequence[NodeFact], why: WhyAnswer | None) -> Iterator[NodeFact]:

@@ -97,13 +97,20 @@ ACCESS_OPTIONS: Final[dict[str, Any]] = {
         str,
         typer.Option(
             "--cluster",
-            envvar="SLUICE_NATS_DEFAULT_CLUSTER",
+            envvar="SLUICE_NATS_CLUSTER",
             metavar="NAME",
             help="Name of this cluster on the bus.",
         ),
     ],
 }
 """The option of each field of `Access`."""
+
+
+def named_by(field: str) -> str:
+    """Return how a person gives a field of `Access`: by its option, or by its variable if any."""
+    option, variable = f"--{field.replace('_', '-')}", ACCESS_OPTIONS[field].__metadata__[0].envvar
+    return f"{option} or {variable}" if variable else option
+
 
 Pool = Annotated[str, typer.Argument(metavar="[POOL]", help="By default the only one.")]
 PoolOption = Annotated[str, typer.Option("--pool", hidden=True)]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from rich.console import RenderableType
+    from rich.segment import Segment
 
 T = TypeVar("T")
 NARROWEST = 20
@@ -125,14 +126,27 @@ def progress(what: str) -> "Generator[Callable[[int, int], None]]":
 
 
 def print_view(view: "RenderableType") -> None:
+    """Print a view without blanks at the ends of its lines."""
     from rich.console import Console
+    from rich.segment import Segment, Segments
 
     class Output(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # `rich` would end the program as failed
 
     # Without a terminal there is no width to keep to: a table stays a table in a file.
-    Output(width=terminal_width(), highlight=False, soft_wrap=False).print(view)
+    console = Output(width=terminal_width(), highlight=False, soft_wrap=False)
+    lines = map(_without_blanks, console.render_lines(view, pad=False))
+    console.print(Segments([each for line in lines for each in (*line, Segment.line())]), end="")
+
+
+def _without_blanks(line: "list[Segment]") -> "list[Segment]":
+    """Return a line without the blanks that fill its last column."""
+    end = next((at for at in range(len(line), 0, -1) if line[at - 1].text.strip()), 0)
+    if not end:
+        return []
+    last = line[end - 1]
+    return [*line[: end - 1], last._replace(text=last.text.rstrip())]
 
 
 def terminal_width() -> int:

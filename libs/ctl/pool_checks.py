@@ -1,7 +1,7 @@
 """What `sluice doctor` says of pools: halts, failures, brakes, leases and cordons. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from libs.contracts.node import UpgradeState
 from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, braked_state
@@ -15,6 +15,16 @@ from libs.ctl.text import duration, natural_order, plural, some
 from libs.kube import views
 from libs.kube.authors import Author, brake_author
 from libs.policy.kinds.strategy import CordonedNodes
+
+_UPGRADED: Final = (
+    "is upgraded all the same, and stays cordoned",
+    "are upgraded all the same, and stay cordoned",
+)
+"""What becomes of a node that others cordoned, and of several."""
+_SKIPPED: Final = (
+    "and is skipped, as the strategy of its pool says",
+    "and are skipped, as the strategy of their pool says",
+)
 
 
 class StrategySpec(views.View, frozen=True, kw_only=True):
@@ -54,27 +64,31 @@ def pool_checks(
         stopped = _brake(rollout, of_pool, now) or _stop(rollout, of_pool)
         left = _left(rollout, of_pool)
         told |= {row.name for row in left}
-        problems = [*_failures(rollout, of_pool), *stopped, *_left_out(rollout, left)]
+        problems = [*_failures(rollout, of_pool), *stopped, *_left_out(rollout, left, now)]
         found += problems or [ok(_about(rollout), _progress(rollout))]
     found += [
         warning(name, f"the {trouble}", f"`sluice why {name}`")
         for name, trouble in troubles.items()
     ]
     found += [
-        warning(row.name, holder_text(row.held), _return(row.held.node, is_claim=row.held.waits))
+        warning(
+            row.name,
+            holder_text(row.held, now=now),
+            _return(row.held.node, is_claim=row.held.waits),
+        )
         for row in rows
         if row.held is not None and row.name not in told
     ]
     cordons = list(_cordons(rollouts, ordered, rows, now))
     if skipping is None:
-        means = "or are skipped, as the policy says"
+        means = ("or is skipped, as the policy says", "or are skipped, as the policy says")
         return [*found, *_cordon_check(cordons, means)]
     skipped = [each for each in cordons if each.pool in skipping]
     upgraded = [each for each in cordons if each.pool not in skipping]
     return [
         *found,
-        *_cordon_check(upgraded, "are upgraded all the same, and stay cordoned"),
-        *_cordon_check(skipped, "and are skipped, as the strategy of their pool says"),
+        *_cordon_check(upgraded, _UPGRADED),
+        *_cordon_check(skipped, _SKIPPED),
     ]
 
 
@@ -160,11 +174,11 @@ def _is_leased(row: NodeRow) -> bool:
     return row.held is not None and not row.held.waits
 
 
-def _left_out(rollout: Rollout, left: Sequence[NodeRow]) -> Iterator[Check]:
+def _left_out(rollout: Rollout, left: Sequence[NodeRow], now: float) -> Iterator[Check]:
     """Yield which nodes a complete rollout left out, why, and how people end that."""
     if not left:
         return
-    names = some(f"{row.name} ({_kept_out(row)})" for row in left)
+    names = some(f"{row.name} ({_kept_out(row, now)})" for row in left)
     more = rollout.status.counts.skipped - len(left)
     names += f" and {more} more" if more > 0 else ""
     done = rollout.status.progress
@@ -172,9 +186,9 @@ def _left_out(rollout: Rollout, left: Sequence[NodeRow]) -> Iterator[Check]:
     yield warning(_about(rollout), found, "; ".join(dict.fromkeys(map(_let_in, left[:3]))))
 
 
-def _kept_out(row: NodeRow) -> str:
+def _kept_out(row: NodeRow, now: float) -> str:
     """Return how people keep a node out of a rollout, in a few words."""
-    leased = holder_text(row.held) if row.held is not None and _is_leased(row) else ""
+    leased = holder_text(row.held, now=now) if row.held is not None and _is_leased(row) else ""
     ways = ("skip label" if row.skipped else "", leased, "cordoned" if row.cordoned else "")
     return ", ".join(filter(None, ways))
 
@@ -182,8 +196,8 @@ def _kept_out(row: NodeRow) -> str:
 def _let_in(row: NodeRow) -> str:
     """Return the commands that end it."""
     commands = (
-        f"`sluice upgrade unskip {row.name} --yes`" if row.skipped else "",
-        f"`sluice lease return {row.name} --yes`" if _is_leased(row) else "",
+        f"`sluice upgrade unskip {row.name}`" if row.skipped else "",
+        f"`sluice lease return {row.name}`" if _is_leased(row) else "",
         f"`kubectl uncordon {row.name}`" if row.cordoned else "",
     )
     return ", ".join(filter(None, commands))
@@ -231,10 +245,15 @@ def _cordons(
             yield _Cordon(name=row.name, pool=row.pool, text=text)
 
 
-def _cordon_check(cordons: Sequence[_Cordon], means: str) -> Iterator[Check]:
+def _cordon_check(cordons: Sequence[_Cordon], means: tuple[str, str]) -> Iterator[Check]:
+    """Yield the cordons and what they mean, in words for one node and for several."""
     if cordons:
+        of_one, of_several = means
+        count = f"it counts as unavailable, {of_one}"
+        if len(cordons) > 1:
+            count = f"they count as unavailable, {of_several}"
         yield warning(
             "cordons",
-            f"{some(each.text for each in cordons)}: they count as unavailable, {means}",
+            f"{some(each.text for each in cordons)}: {count}",
             f"if it may be used again: `kubectl uncordon {cordons[0].name}`",
         )

@@ -208,7 +208,7 @@ def _skipped_wait(
 ) -> Wait | None:
     """Return the wait for a label or a cordon."""
     if node.skip:
-        who = f"an administrator, by `sluice upgrade unskip {node.name} --yes`"
+        who = f"an administrator, by `sluice upgrade unskip {node.name}`"
         return wait(WaitCode.SKIPPED, "the node has the skip label", now, who=who)
     skips_cordoned = pool.strategy.cordoned_nodes is _SKIP
     if skips_cordoned and node.cordoned and not _cordon_is_ours(node, record):

@@ -58,12 +58,15 @@ async def audit(
 ) -> Audit:
     """Judge what the logs, the bus and the agents show; `on_progress` gets nodes read and all."""
     revisions = read_logs(logs) if logs else None
-    events, problem = await _events(access)
-    sources = AuditSources(
-        revisions, events, logs=[str(log) for log in logs], events_problem=problem
-    )
-    if events is None:
-        return sources.verdict(JournalsRead(problem=problem))
+    events = await _events(access)
+    if isinstance(events, Failure) and revisions is None and access.nats:
+        problem = f"there is nothing to judge: no --audit-log FILE is given, and {events}"
+        raise Failure(events.code, problem)
+    names = [str(log) for log in logs]
+    if isinstance(events, Failure):
+        sources = AuditSources(revisions, None, logs=names, events_problem=str(events))
+        return sources.verdict(JournalsRead(problem=str(events)))
+    sources = AuditSources(revisions, events, logs=names, events_problem="")
     return sources.verdict(await _journals(access, sources.agents, on_progress))
 
 
@@ -103,20 +106,24 @@ def _time_of(line: bytes) -> str:
         return ""  # refused with its number by the converter
 
 
-async def _events(access: Access) -> tuple[tuple[Event, ...] | None, str]:
-    """Return all events of the stream, or None and why."""
+async def _events(access: Access) -> tuple[Event, ...] | Failure:
+    """Return all events of the stream, or why there are none."""
     if not access.nats:
-        return None, "no address of NATS is given (--nats or SLUICE_NATS_URL)"
+        problem = "no address of NATS is given (--nats or SLUICE_NATS_URL)"
+        return Failure(ExitCode.NOT_REACHABLE, problem)
     from libs.bus.events import RecordedEvent, read_events
     from libs.bus.port import BusError
     from libs.ctl.bus import open_bus
+    from libs.ctl.failures import bus_failure
 
     try:
         async with open_bus(access) as bus, read_events(bus=bus, cluster=access.cluster) as stored:
             found = [each.event async for each in stored if isinstance(each, RecordedEvent)]
-    except (Failure, BusError) as error:
-        return None, str(error)
-    return tuple(found), ""
+    except Failure as failure:
+        return failure
+    except BusError as error:
+        return bus_failure(error)
+    return tuple(found)
 
 
 async def _journals(

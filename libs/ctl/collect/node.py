@@ -67,16 +67,18 @@ async def node_of(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
             ended_by = node_answers.ending_command(why, rollout.spec, rollout.status, versions)
         why = why and node_answers.with_versions(why, versions)
         facts = [_with_versions(each, versions) for each in facts]
+    unmanaged = node_answers.why_unmanaged(node, answer)
     return node_answers.node_answer(
         node,
         facts,
         why=why,
+        unmanaged=unmanaged,
         ended_by=ended_by,
         rollout=rollout.status if rollout is not None else RolloutStatus(),
         sources=(
             sources.kubernetes(cluster, "labels and conditions"),
             *lacking,
-            sources.scheduler(answer, "why"),
+            sources.scheduler(None if unmanaged else answer, "why"),
         ),
     )
 

@@ -32,9 +32,11 @@ def kubernetes(cluster: Cluster, gives: str) -> Source:
     return Source(name=f"Kubernetes ({cluster.address})", gives=gives, age=0.0)
 
 
-def scheduler(answer: Message | Failure, gives: str = "waits") -> Source:
+def scheduler(answer: Message | Failure | None, gives: str = "waits") -> Source:
+    """Return the scheduler as a source; without an answer, as one that has nothing to say."""
     if isinstance(answer, Failure):
-        return Source(name="the scheduler", gives=gives, problem=str(answer))
+        problem = str(answer).removeprefix("the scheduler: ")
+        return Source(name="the scheduler", gives=gives, problem=problem)
     if isinstance(answer, StatusAnswer):
         source = scheduler_source(answer, now=time.time())
         return Source(name=source.name, gives=gives, age=source.age, behind=source.behind)

@@ -22,6 +22,8 @@ TOGETHER: Final = 10.0
 """Seconds within which the same of several nodes is one line."""
 _NAMED: Final = 6
 """Up to so many nodes of a line are all named; of more, one less is, and the others are counted."""
+_LEAST_DETAILS: Final = 60
+"""Characters from which details in brackets are told once: they have the end of a log."""
 _WAITING: Final = "waiting for "
 """Begins most reasons."""
 _OF_GPU: Final = re.compile(r"GPU (?P<gpu>\S+): (?P<what>.*)")
@@ -98,24 +100,42 @@ class Changes:
 
 
 class ChangedLines:
-    """What changed, as lines for people: the same of several nodes is one line."""
+    """What changed, as lines for people: the same of several nodes is one line.
+
+    Long details of a node, as the end of a log, are in the first line that has them.
+    """
 
     def __init__(self) -> None:
         self._changes = Changes()
         self._joined = _JoinedChanges(TOGETHER)
+        self._details: dict[str, str] = {}
+        """By node: the long details that were told last."""
 
     def of(self, event: EventLine) -> Iterator[EventLine]:
         """Yield the lines that are complete with an event."""
         for change in self._changes.of(event):
-            yield from self._joined.add(change)
+            yield from self._joined.add(self._without_told(change))
 
     def rest(self, now: float) -> Iterator[EventLine]:
         """Yield the last lines, and the waits that have not ended."""
         yield from self._joined.rest()
         waits = _JoinedChanges(inf)
         for change in self._changes.rest(now):
-            yield from waits.add(change)
+            yield from waits.add(self._without_told(change))
         yield from waits.rest()
+
+    def _without_told(self, change: Change) -> Change:
+        node = change.event.node
+        _, details, _ = _split_details(change.what)
+        if not node or len(details) < _LEAST_DETAILS:
+            return change
+        told = self._details.get(node, "")
+        if not told or (details not in told and told not in details):
+            self._details[node] = details
+            return change
+        message = _shortened(change.event.message, told)
+        event = replace(change.event, message=message)
+        return replace(change, event=event, what=_shortened(change.what, told))
 
 
 class _JoinedChanges:
@@ -186,6 +206,20 @@ def _change(event: EventLine) -> Change:
     if found is None:
         return Change(event=event, what=what)
     return Change(event=event, what=found["what"], gpu=found["gpu"])
+
+
+def _split_details(text: str) -> tuple[str, str, str]:
+    """Return what is before the brackets of a text, in them, and after them."""
+    before, _, rest = text.partition(" (")
+    details, _, after = rest.rpartition(")")
+    return before, details, after
+
+
+def _shortened(text: str, told: str) -> str:
+    """Return a text without those details in its brackets that were told."""
+    before, details, after = _split_details(text)
+    left = "" if details in told else details.replace(told, "").rstrip(" :;,")
+    return before + (f" ({left})" if left else "") + after
 
 
 def _is_same(change: Change, other: Change) -> bool:

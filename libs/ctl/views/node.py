@@ -35,7 +35,9 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
     if answer.why is not None:
         is_told = answer.node.driver_state in (DriverState.CHANGING, DriverState.NONE)
         why = replace(answer.why, no_gpus="") if is_told else answer.why
-        parts += _why(why, answer.ended_by, now)
+        parts += _why(answer, why, now)
+    if answer.unmanaged:
+        parts.append(fact("because", answer.unmanaged))
     parts += _facts(answer, now)
     if wide:
         parts += (fact(key, value) for key, value in answer.labels.items())
@@ -56,16 +58,24 @@ def node_view(answer: NodeAnswer, *, now: float, wide: bool = False) -> Renderab
 
 
 def _history(why: WhyAnswer, now: float) -> list[str]:
-    """Return what happened to the node, each with its time, as far as the scheduler says it."""
-    if len(why.history_at) != len(why.history):
-        return list(why.history)
-    steps = zip(why.history_at, why.history, strict=True)
-    return [f"{moment(at, now)} {text}" for at, text in steps]
+    """Return what happened to the node, each with its time, as far as the scheduler says it.
+
+    A request and the step that it leads to have one text, and are one line.
+    """
+    before = ("", *why.history)
+    is_new = [text != last for last, text in zip(before, why.history, strict=False)]
+    times = [f"{moment(at, now)} " for at in why.history_at]
+    if len(times) != len(is_new):
+        times = [""] * len(is_new)
+    steps = zip(times, why.history, strict=True)
+    return [f"{at}{text}" for (at, text), new in zip(steps, is_new, strict=True) if new]
 
 
 def _without_told(text: str, answer: NodeAnswer) -> str:
     """Return a text without what the lines above have in full: the reason and the cause."""
     wait = answer.why.wait if answer.why is not None else None
+    if wait is not None and wait.who:
+        text = text.replace(f". Can be ended by: {wait.who}", "")
     for each in (wait.detail if wait is not None else "", answer.node.cause):
         if len(each) > len(_ABOVE):
             text = text.replace(each, _ABOVE)
@@ -95,19 +105,22 @@ def _headline(answer: NodeAnswer) -> str:
         return f"{name} waits: {why.wait.code.value}"
     if why is not None:
         return f"{name} moves: {why.state or 'no state'}"
+    if answer.unmanaged:
+        return f"{name} is not managed by Sluice"
     return f"{name}: {answer.node.state or 'no upgrade state'}"
 
 
-def _why(why: WhyAnswer, ended_by: str, now: float) -> Iterator[RenderableType]:
+def _why(answer: NodeAnswer, why: WhyAnswer, now: float) -> Iterator[RenderableType]:
     wait = why.wait
     if wait is not None:
-        yield fact("because", wait.detail)
+        author = answer.skip_set if _is_skip_told(answer) else None
+        yield fact("because", wait.detail + ("" if author is None else f", set by {author.name}"))
         yield fact("since", f"{duration(now - wait.since)} ago ({clock_time(wait.since)} UTC)")
         if wait.until is not None:
             ends = f"in {duration(wait.until - now)} ({clock_time(wait.until)} UTC)"
             yield fact("ends at the latest", ends)
         if wait.who:
-            yield fact("can be ended by", _people(wait.who, ended_by))
+            yield fact("can be ended by", _people(wait.who, answer.ended_by))
     if why.no_gpus:
         yield fact("containers lack GPUs", why.no_gpus)
     if why.container_runtime:
@@ -142,14 +155,19 @@ def _facts(answer: NodeAnswer, now: float) -> Iterator[RenderableType]:
     if answer.ready is False:
         yield fact("kubelet", "the Node is not Ready")
     if node.held is not None and not _is_lease_told(answer):
-        yield fact("lease", describe_lease(node.held))
+        yield fact("lease", describe_lease(node.held, now=now))
     if answer.cordoned:
         yield fact(
             "cordon", _signed("no new pods are scheduled on the node", answer.cordon_set, now)
         )
-    if answer.skip_set is not None:
+    if answer.skip_set is not None and not _is_skip_told(answer):
         yield fact("skip label", _signed("no upgrade starts on the node", answer.skip_set, now))
-    if note := node_note(replace(node, cause="") if _is_cause_told(answer) else node):
+    untold = replace(
+        node,
+        cause="" if _is_cause_told(answer) else node.cause,
+        skipped=node.skipped and answer.skip_set is None and not _is_skip_told(answer),
+    )
+    if note := node_note(untold):
         yield fact("note", note)
 
 
@@ -159,6 +177,12 @@ def _is_lease_told(answer: NodeAnswer) -> bool:
     if held is None or held.waits or wait is None:
         return False
     return f"lease return {held.node}" in wait.who
+
+
+def _is_skip_told(answer: NodeAnswer) -> bool:
+    """Whether the wait is for the skip label: its line of who can end it has the command."""
+    wait = answer.why.wait if answer.why is not None else None
+    return wait is not None and f"unskip {answer.node.name}" in wait.who
 
 
 def _is_cause_told(answer: NodeAnswer) -> bool:

@@ -49,7 +49,7 @@ def status_view(status: Status, *, now: float, width: int, wide: bool = False) -
     for pool in status.pools:
         parts += _remarks(pool, now)
         parts += _above_limit(pool, status.nodes)
-    parts += held_view(status.held)
+    parts += held_view(status.held, now)
     if status.nodes:
         nodes = status.nodes if wide else _foremost(status.nodes)
         rows = (_node_row(node, now) for node in nodes)
@@ -134,10 +134,10 @@ def _brake(pool: Pool, now: float) -> str:
     return f"{pool.brake}, set by {author.name}{ago}{reason}; {ends}"
 
 
-def held_view(held: Sequence[HeldNode]) -> Iterator[RenderableType]:
+def held_view(held: Sequence[HeldNode], now: float) -> Iterator[RenderableType]:
     """Yield a line for each lease of a person: node, name, time, reason, and how it ends."""
     for each in held[:_MOST_HELD]:
-        yield fact(f"{each.node} lease", describe(each))
+        yield fact(f"{each.node} lease", describe(each, now=now))
     if len(held) > _MOST_HELD:
         yield line(f"and {len(held) - _MOST_HELD} more nodes that people have")
 

@@ -11,7 +11,15 @@ from libs.ctl.failures import ExitCode
 from libs.ctl.options import ACCESS_OPTIONS
 from tests.component.ctl.terminal import in_terminal
 from tests.component.ctl.test_queries import Scheduler, step
-from tests.component.ctl.world import NEW, NEW_VERSION, OLD_VERSION, POOL, halted, make_world
+from tests.component.ctl.world import (
+    NEW,
+    NEW_VERSION,
+    OLD_VERSION,
+    POOL,
+    halted,
+    make_world,
+    run_command,
+)
 
 PAGE = Path("docs/cli.md").read_text()
 COMMANDS = re.findall(r"\| `sluice ([^`]+)` \|", PAGE)
@@ -52,5 +60,9 @@ async def _watch_and_quit(environ: Mapping[str, str]) -> None:
 def test_the_page_has_all_exit_codes_and_options() -> None:
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)]
     assert codes == list(ExitCode)
-    options = re.findall(r"^\| `--([a-z-]+)` \| `\w+` \|", PAGE, re.MULTILINE)
-    assert [option.replace("-", "_") for option in options] == list(ACCESS_OPTIONS)
+    listed = re.findall(r"^\| `(--[a-z-]+)` \| `(\w+)` \|", PAGE, re.MULTILINE)
+    assert [option[2:].replace("-", "_") for option, _ in listed] == list(ACCESS_OPTIONS)
+    told = " ".join(run_command("status", "-h").out.split())
+    for option, variable in listed:
+        help_text = told.partition(f"{option} ")[2].partition(" --")[0]
+        assert re.search(rf"(env var: |\$){variable}\b", help_text), help_text

@@ -76,7 +76,7 @@ async def test_a_node_in_flight_is_claimed(world: World) -> None:
     annotations = await world.annotations("node-9")
     assert annotations[LEASE_ANNOTATION] == lease
     assert '"human"' in annotations[LEASE_CLAIM_ANNOTATION]
-    assert "waits since" in (await world.run("why", "node-9")).out
+    assert "asked for the node" in (await world.run("why", "node-9")).out
     path, query = NODES.path(name="node-9"), {"fieldManager": MANAGER}
     patch = {"spec": {"unschedulable": True}}
     await world.kube.request("PATCH", path, query=query, body=patch, content_type=MERGE_PATCH)

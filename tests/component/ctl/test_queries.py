@@ -221,6 +221,23 @@ async def test_nats_refuses_a_person_without_a_key(world: World) -> None:
     assert "no token could be requested for sluice-ctl in sluice" in ended.err
 
 
+async def test_a_key_that_is_not_there_is_not_reachable_for_each_verb(world: World) -> None:
+    told = (
+        "NATS: cannot read the nkey seed file /gone/seed: no such file or directory; name one that"
+        " is there and that you may read, with --nkey-seed-file or SLUICE_NATS_NKEY_SEED_FILE\n"
+    )
+    for verb in ("plan", "events", "audit"):
+        ended = await world.run(verb, SLUICE_NATS_NKEY_SEED_FILE="/gone/seed")
+        assert (ended.code, ended.out) == (ExitCode.NOT_REACHABLE, ""), verb
+        assert ended.err.endswith(told), verb
+    status = await world.run("status", SLUICE_NATS_NKEY_SEED_FILE="/gone/seed", COLUMNS="400")
+    assert (status.code, status.err) == (ExitCode.DONE, "")
+    assert f"waits: not from the scheduler: {told}" in status.out
+    doctor = await world.run("doctor", SLUICE_NATS_NKEY_SEED_FILE="/gone/seed", COLUMNS="400")
+    assert "cannot read the nkey seed file /gone/seed: no such file" in doctor.out
+    assert "its pods run" not in doctor.out
+
+
 def step(node: str) -> tuple[StepEvent, str, str]:
     body = StepEvent(pool=POOL, token=1, before="", after="upgrade-required", target=NEW)
     return body, f"{node} starts its upgrade to {NEW}", node

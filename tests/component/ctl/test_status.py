@@ -320,9 +320,18 @@ async def test_why_without_nats_shows_what_kubernetes_has(world: World) -> None:
 
 async def test_the_scheduler_does_not_know_a_node_that_has_no_gpu(world: World) -> None:
     await answered(world)
-    ended = await world.run("why", "node-1")
+    await world.add_node("node-3")
+    ended = await world.run("why", "node-3")
     assert ended.code == ExitCode.DONE
-    assert "why: not from the scheduler: the scheduler: Node node-1 not found" in ended.out
+    assert ended.out.startswith(
+        "node-3 is not managed by Sluice\n"
+        "  because: no GPU has been found on it: it has no label nvidia.com/gpu.present, which the"
+        " discovery agent writes once it runs there and sees one\n"
+    )
+    assert "not from" not in ended.out
+    assert "not found" not in ended.out
+    managed = await world.run("why", "node-1")
+    assert "why: not from the scheduler: Node node-1 not found" in managed.out
 
 
 @pytest.mark.parametrize("columns", ["80", "40"])

@@ -248,7 +248,10 @@ async def test_a_version_is_released_by_its_name(world: World) -> None:
     await world.add_rollout(**halted("u1", "u2"))
     ended = await world.run("upgrade", "release", NEW_VERSION, "--failures", "2", "--yes")
     assert ended.code == ExitCode.DONE
-    assert ended.out == f"{POOL} is released: 2 failures of {NEW_VERSION} are accepted\n"
+    assert ended.out == (
+        f"{POOL} is released: 2 failures of {NEW_VERSION} are accepted;"
+        " the next failure halts the pool again\n"
+    )
     assert (await world.rollout())["spec"]["release"] == {"target": NEW, "failures": 2}
 
 

@@ -158,7 +158,7 @@ async def test_a_halt_is_released_after_a_yes(world: World) -> None:
         await world.add_rollout(**halted("u1", "u2"))
         await session.shows("Halted", "validation failed")
         session.press("l")
-        await session.shows(f"release {POOL}?", f"may fail on {NEW_VERSION}")
+        await session.shows(f"release {POOL}?", "the next failure")
         session.press("y")
         await session.shows("2 failures of", "are accepted")
         assert (await world.rollout())["spec"]["release"] == {"target": NEW, "failures": 2}
@@ -328,7 +328,7 @@ async def test_without_a_terminal_it_is_one_line_and_refused(world: World) -> No
 @pytest.mark.parametrize(
     ("arguments", "environ", "code", "told"),
     [
-        (("nothing",), {}, ExitCode.NOT_FOUND, f"no Rollout 'nothing'; pools: {POOL}"),
+        (("nothing",), {}, ExitCode.NOT_FOUND, f"no pool 'nothing'; pools: {POOL}"),
         (("--telemetry", "here"), {}, ExitCode.WRONG_ARGUMENTS, "'here' is no address"),
         ((), {"TERM": "dumb"}, ExitCode.REFUSED, "TERM is dumb"),
         ((), {"KUBECONFIG": "/none"}, ExitCode.NOT_REACHABLE, "there is no such file"),

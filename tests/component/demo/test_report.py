@@ -151,9 +151,10 @@ def test_each_promise_says_how_often_it_was_put_to_the_test() -> None:
     found = {each.name: each for each in promises(journal, AuditResult())}
     assert len(found) == 12
     counted = {name: each.counted for name, each in found.items()}
+    assert counted["I1"] == "0 times a node was taken out of service, within the limits"
     assert counted["I2"] == "1 command obeyed by agents"
     assert counted["I4"] == "1 write of people to nodes left as they are"
-    assert counted["I5"] == "the kernel was asked 1 times to unload a driver"
+    assert counted["I5"] == "the kernel was asked 1 time to unload a driver"
     assert counted["I8"] == "1 rollout, 1 halt"
     assert counted["I9"] == "5 waits, each with its reason"
     assert counted["I11"] == "1 result, none of them twice"

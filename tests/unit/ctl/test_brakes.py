@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from libs.contracts.rollout import (
     BRAKE_REASON,
@@ -139,7 +140,18 @@ def test_a_release_accepts_as_many_failures_as_end_the_halt(
     assert released.patch["spec"] == {"release": {"target": TARGET, "failures": least}}
     annotations = released.patch["metadata"]["annotations"]
     assert annotations == {RELEASE_SET_BY: "alice", RELEASE_REASON: "bad   driver"}
-    assert f"{least + threshold - failed} more node" in released.risk
+    # As many failures as are accepted, and as many more as the threshold allows.
+    again = "the next failure halts the pool again"
+    assert (released.done.endswith(f"; {again}"), released.risk.endswith(f"; {again}")) == (
+        True,
+        True,
+    )
+    more = release("gpus", status, TARGET, "580", least + 1, by=ALICE)
+    assert more.done.endswith("; 2 more failures halt the pool again")
+    count = least + 1 + threshold - failed
+    at_last = replace(record, accepted=least + 1, failed=tuple("abcdef"[: failed + count]))
+    assert at_last.is_halted
+    assert not replace(at_last, failed=at_last.failed[1:]).is_halted
 
 
 def test_a_target_that_is_not_halted_is_not_released() -> None:

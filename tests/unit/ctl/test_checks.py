@@ -40,7 +40,7 @@ from libs.ctl.checks import (
     upgrade_of,
     worst,
 )
-from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.failures import ExitCode, Failure, UnreadableFile
 from libs.ctl.policy_checks import OF_DRIVERS, Policy, PolicyStatus, policy_checks
 from libs.ctl.views.doctor import doctor_view
 from libs.kube.views import Condition, DaemonSet, DaemonSetStatus, Metadata
@@ -305,6 +305,14 @@ def test_what_could_not_be_looked_at_says_why_and_what_to_do(
     check = not_answered("services", Failure(code, "Kubernetes: no deployments"), server=server)
     assert (check.verdict, check.found) == (UNKNOWN, "Kubernetes: no deployments")
     assert check.remedy.startswith(remedy)
+
+
+def test_a_file_for_nats_that_cannot_be_read_has_its_own_remedy() -> None:
+    check = bus_fault(UnreadableFile("cannot read the token file t: is a directory", "name one"))
+    assert (check.found, check.remedy) == (
+        "cannot read the token file t: is a directory",
+        "name one",
+    )
 
 
 def test_a_fault_of_nats_names_it_once_and_says_what_to_do() -> None:

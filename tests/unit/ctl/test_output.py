@@ -1,11 +1,16 @@
-"""What a person sees while an answer takes its time."""
+"""What a person sees of an answer, and while it takes its time."""
 
 import asyncio
 import io
 
 import pytest
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from libs.ctl.output import shown
+from libs.ctl.answers import EventLine
+from libs.ctl.output import print_view, shown
+from libs.ctl.views.events import event_line
+from libs.ctl.views.layout import Column, fact, listing
 from libs.testing.simulation import Sim, run
 
 
@@ -28,6 +33,26 @@ def seen(seconds: float, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool =
 
     assert run(main, seed=1) == "answer"
     return screen.getvalue()
+
+
+def printed(view: RenderableType, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return what is written of a view into a file."""
+    written = io.StringIO()
+    monkeypatch.setattr("sys.stdout", written)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_view(view)
+    return written.getvalue()
+
+
+def test_no_line_ends_with_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("node-1", "ok"), ("node-10", "a long sentence")]
+    table = listing((Column("NODE"), Column("WHY", folds=True)), rows, width=200)
+    event = EventLine(at=0.0, writer="scheduler", node="n", kind="step", message="x " * 150)
+    view = Group(table, Text(""), event_line(event), fact("note", "y " * 150))
+    lines = printed(view, monkeypatch).split("\n")
+    assert lines[:4] == ["NODE     WHY", "node-1   ok", "node-10  a long sentence", ""]
+    assert len(lines) == 9
+    assert [line for line in lines if line != line.rstrip()] == []
 
 
 def test_seconds_are_counted_and_removed_once_the_answer_is_there(

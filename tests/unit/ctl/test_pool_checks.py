@@ -197,7 +197,7 @@ def test_a_lease_of_a_person_names_who_has_which_node_and_why() -> None:
     held = node("node-3", "upgrade-done", owner=LeaseOwner.HUMAN, who="bob")
     _, found = checks(held)
     assert (found.verdict, found.about) == (Verdict.WARNING, "node-3")
-    assert found.found == "bob has the node since 2027-01-15 08:00:00 UTC: a riser"
+    assert found.found == "bob took the node 0 s ago: a riser"
     assert found.remedy == "if nobody works on it any more: `sluice lease return node-3`"
 
 
@@ -214,11 +214,9 @@ def test_a_complete_pool_names_the_nodes_that_people_keep_from_its_driver() -> N
     assert (found.verdict, found.about) == (Verdict.WARNING, "pool gpus")
     assert found.found == (
         "complete on 580.95.05, 1/3 nodes are done, but for node-8 (skip label), node-9 (bob"
-        " has the node since 2027-01-15 08:00:00 UTC: a riser) and 1 more"
+        " took the node 0 s ago: a riser) and 1 more"
     )
-    assert found.remedy == (
-        "`sluice upgrade unskip node-8 --yes`; `sluice lease return node-9 --yes`"
-    )
+    assert found.remedy == ("`sluice upgrade unskip node-8`; `sluice lease return node-9`")
 
 
 def test_cordons_of_others_are_named_while_the_pool_has_nodes_to_upgrade() -> None:
@@ -230,9 +228,13 @@ def test_cordons_of_others_are_named_while_the_pool_has_nodes_to_upgrade() -> No
     )
     *_, found = checks(*nodes)
     assert found.verdict is Verdict.WARNING
-    cordon = "node-1 cordoned by somebody with kubectl for 3 min: they count as unavailable,"
-    assert found.found == f"{cordon} are upgraded all the same, and stay cordoned"
+    cordon = "node-1 cordoned by somebody with kubectl for 3 min: it counts as unavailable,"
+    assert found.found == f"{cordon} is upgraded all the same, and stays cordoned"
     assert found.remedy.endswith("`kubectl uncordon node-1`")
+    *_, both = checks(*nodes, node("node-5", "upgrade-required", cordoned_by="kubectl-cordon"))
+    assert both.found.endswith(
+        ": they count as unavailable, are upgraded all the same, and stay cordoned"
+    )
     complete = rollout(status=replace(GOING, phase=RolloutPhase.COMPLETE))
     assert [each.about for each in checks(nodes[0], of=complete)] == ["pool gpus"]
 
@@ -258,8 +260,8 @@ def test_whether_cordoned_nodes_are_upgraded_is_said_by_the_oldest_strategy_of_t
         *_, found = pool_checks([rollout()], [cordoned], now=NOW, troubles={}, skipping=known)
         return found.found.partition("unavailable, ")[2]
 
-    assert means(skipping) == "and are skipped, as the strategy of their pool says"
-    assert means(None) == "or are skipped, as the policy says"
+    assert means(skipping) == "and is skipped, as the strategy of its pool says"
+    assert means(None) == "or is skipped, as the policy says"
 
 
 def test_a_cordon_of_a_person_is_named_while_the_node_is_in_flight() -> None:

@@ -407,7 +407,58 @@ def test_a_lease_for_which_a_node_waits_is_told_once() -> None:
     shown = leased_node_shown()
     assert (shown.count("a riser"), shown.count("lease return node-9")) == (1, 1)
     claimed = leased_node_shown(waits=True)
-    assert "  lease: ann waits since 2027-01-15 08:00:00 UTC for the operation" in claimed
+    assert (
+        "  lease: ann asked for the node 0 s ago, once the operation on it ends: a riser" in claimed
+    )
+
+
+def skipped_node_shown(*, who: str, detail: str = "the node has the skip label") -> str:
+    """Return what `why` says of a node with the skip label that waits for this."""
+    wait = WaitReason(code=WaitCode.SKIPPED, detail=detail, since=NOW - 2, who=who)
+    answer = NodeAnswer(
+        node=node("node-8", state="upgrade-required", skipped=True, attempt=0, in_flight=False),
+        ready=True,
+        cordoned=False,
+        skip_set=Author(name="somebody with sluice", at=NOW - 3),
+        labels={},
+        conditions=(),
+        events=(),
+        why=WhyAnswer(node="node-8", pool="gpus", wait=wait),
+        sources=(),
+    )
+    return text(node_view(answer, now=NOW), 200)
+
+
+def test_the_skip_label_is_told_once_with_who_set_it_and_what_ends_it() -> None:
+    unskip = "an administrator, by `sluice upgrade unskip node-8`"
+    assert skipped_node_shown(who=unskip).startswith(
+        f"""\
+node-8 waits: skipped
+  because: the node has the skip label, set by somebody with sluice
+  since: 2 s ago (2027-01-15 07:59:58 UTC)
+  can be ended by: {unskip}
+  pool: gpus
+  state: upgrade-required, for 1 min 30 s
+  driver: 580.95.05
+"""
+    )
+    assert skipped_node_shown(who=unskip).count("skip") == 3
+    other = skipped_node_shown(who="bob", detail="bob has the node")
+    assert "  skip label: no upgrade starts on the node; set by somebody with sluice" in other
+    assert "note: skipped" not in other
+
+
+def test_a_request_and_the_step_that_it_leads_to_are_one_line_of_history() -> None:
+    why = WhyAnswer(
+        node="node-2",
+        in_place=True,
+        history=("asked", "asked", "begins", "asked"),
+        history_at=(NOW - 9, NOW - 8, NOW - 7, NOW - 6),
+    )
+    plain = views.Node(metadata=views.Metadata(name="node-2"))
+    shown = text(node_view(node_answer(plain, (), why=why, sources=()), now=NOW, wide=True), 80)
+    lines = ("07:59:51Z asked", "07:59:53Z begins", "07:59:54Z asked")
+    assert "history:\n" + "\n".join(f"  {each}" for each in lines) in shown
 
 
 def test_who_cordoned_a_node_is_said_as_far_as_it_is_known() -> None:
@@ -474,7 +525,7 @@ def gpu(index: int, health: str, because: str = "", remedy: str = "") -> Gpu:
 def test_a_failed_node_tells_its_failure_once() -> None:
     cause = "driver-start: the driver container restarted 3 times (it exited with code 1)"
     detail = f"the upgrade failed: {cause}; no retry while the target is halted: by Sluice"
-    wait = WaitReason(code=WaitCode.FAILED, detail=detail, since=NOW - 5)
+    wait = WaitReason(code=WaitCode.FAILED, detail=detail, since=NOW - 5, who="an administrator")
     answer = NodeAnswer(
         node=node(
             "n",
@@ -488,7 +539,11 @@ def test_a_failed_node_tells_its_failure_once() -> None:
         cordoned=False,
         labels={},
         conditions=(),
-        events=(NodeFact(name=WAITS_REASON, text=f"failed: {detail}"),),
+        events=(
+            NodeFact(
+                name=WAITS_REASON, text=f"failed: {detail}. Can be ended by: an administrator"
+            ),
+        ),
         why=WhyAnswer(
             node="n",
             wait=wait,
@@ -500,7 +555,8 @@ def test_a_failed_node_tells_its_failure_once() -> None:
     shown = text(node_view(answer, now=NOW), 200)
     assert shown.count("restarted 3 times") == 1
     assert "  note: attempt 2\n" in shown
-    assert "  failed: (as above)" in shown
+    assert "  failed: (as above)\n" in shown
+    assert shown.count("an administrator") == 1
     assert "  driver: none (was 580.95.05)" in shown
     assert "being changed" not in shown
     assert text(node_view(answer, now=NOW, wide=True), 200).count("restarted 3 times") == 4
@@ -645,6 +701,39 @@ def test_the_same_of_several_nodes_is_one_line() -> None:
     ]
     many = [(0.0, f"node-{number}", "step", "upgrade begins") for number in range(1, 9)]
     assert joined(*many) == ["node-1, node-2, node-3, node-4, node-5 and 3 more: upgrade begins"]
+
+
+def test_the_end_of_a_log_is_told_once_of_a_failure_and_again_of_another() -> None:
+    log = "it exited with code 1, and its log ends: no such device / " + "x" * 200
+    cause = f"driver-start: the driver container restarted 3 times ({log}); look"
+    short = "driver-start: the driver container restarted 3 times; look"
+    other = f"driver-start: the driver container restarted 3 times (another end {log[::-1]})"
+    assert changes(
+        (0.0, "wait", f"waiting for the driver (the container restarted twice: {log})"),
+        (20.0, "step", f"the upgrade fails: {cause}"),
+        (20.0, "wait", f"waiting for the agent: {cause}"),
+        (40.0, "step", f"failed: {cause}"),
+        (40.0, "wait", "no longer waiting"),
+        (60.0, "step", f"failed: {other}"),
+        (60.0, "wait", f"the upgrade failed: {other}"),
+        (61.0, "step", "validated (8 GPUs)"),
+        (62.0, "step", "validated (8 GPUs)"),
+    ) == [
+        f"the upgrade fails: {cause}",
+        "n: waited 20 s for the driver (the container restarted twice)",
+        f"failed: {short}",
+        f"n: waited 20 s for the agent: {short}",
+        f"failed: {other}",
+        "validated (8 GPUs)",
+        "validated (8 GPUs)",
+        f"n: still waits: the upgrade failed: {short.removesuffix('; look')}, 15 min 40 s so far",
+    ]
+    nodes = [
+        (at, node, "step", f"{what}: {cause}")
+        for at, what in ((0.0, "fails"), (1.0, "failed"))
+        for node in ("a", "b")
+    ]
+    assert joined(*nodes) == [f"a, b: fails: {cause}", f"a, b: failed: {short}"]
 
 
 def test_the_same_of_several_gpus_is_one_line_that_counts_them() -> None:

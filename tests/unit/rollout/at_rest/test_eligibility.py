@@ -388,6 +388,6 @@ def test_a_validation_needs_only_the_validator() -> None:
 def test_who_ends_a_skip_is_told_with_the_command_for_what_is_there() -> None:
     skipped, cordoned = required(skip=True), required(cordoned=True)
     label = wait_of(outcome_of(skipped, SKIPS)).who
-    assert label == f"an administrator, by `sluice upgrade unskip {skipped.name} --yes`"
+    assert label == f"an administrator, by `sluice upgrade unskip {skipped.name}`"
     cordon = wait_of(outcome_of(cordoned, SKIPS)).who
     assert cordon == f"an administrator, by `kubectl uncordon {cordoned.name}`"
