@@ -15,6 +15,7 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
+    IDLE_LIFE,
     awaiting_jobs,
     fixed_worlds,
     forecast_for,
@@ -64,9 +65,11 @@ def test_jobs_of_nodes_that_start_later_are_told_of_three_nodes() -> None:
     remark_with(forecast_for(pool, nodes, WORLDS), "2 more nodes wait for jobs likewise.")
 
 
-def evicting(*, attempts: int, **strategy: Any) -> tuple[RolloutPlan, float]:
+def evicting(
+    *, attempts: int, allowed: int | None = 0, budget: str = WEB.budget, **strategy: Any
+) -> tuple[RolloutPlan, float]:
     """Return the plan of a node whose eviction is refused in this attempt, and what is left of it
-    then.
+    then. At the time of the plan the budget allows so many evictions; None: budgets are not known.
     """
     pool = pool_with_limits()
     pool = replace(pool, strategy=replace(pool.strategy, **strategy))
@@ -76,12 +79,32 @@ def evicting(*, attempts: int, **strategy: Any) -> tuple[RolloutPlan, float]:
         refused = view.evictions and view.evictions[0].refused
         if refused and isinstance(view.record, NodeRecord) and view.record.attempt == attempts:
             assert view.record.deadline is not None
-            pods = tuple(replace(pod, budget=WEB.budget) for pod in view.pods or ())
+            pods = tuple(replace(pod, budget=budget) for pod in view.pods or ())
             nodes = {"node-1": replace(view, pods=pods)}
-            seen = replace(seen, nodes=nodes, budgets=start.budgets)  # noqa: PLW2901
+            budgets = None if allowed is None else {WEB.budget: allowed}
+            seen = replace(seen, nodes=nodes, budgets=budgets)  # noqa: PLW2901
             planned = plan(seen, now, pool=POOL, plays=1, world_of=fixed_worlds())
             return planned, view.record.deadline - now.at
     raise AssertionError("no eviction was refused")
+
+
+def test_an_eviction_that_was_refused_is_requested_again_if_its_budget_allows_it_now() -> None:
+    planned, left = evicting(attempts=1, allowed=1)
+    (node,) = planned.nodes
+    assert IDLE_LIFE + 20.0 < left
+    assert planned.makespan.p50 == pytest.approx(IDLE_LIFE, abs=20.0)
+    assert (node.blocked_by, planned.failing) == ((), ())
+    assert not any("disruption budget" in line for line in planned.remarks)
+
+
+@pytest.mark.parametrize(("allowed", "budget"), [(None, WEB.budget), (None, ""), (1, "")])
+def test_an_eviction_goes_on_being_refused_where_no_budget_says_that_it_is_allowed(
+    allowed: int | None, budget: str
+) -> None:
+    planned, left = evicting(attempts=2, allowed=allowed, budget=budget)
+    assert planned.makespan.p50 == pytest.approx(left, abs=5.0)
+    assert planned.nodes[0].blocked_by
+    remark_with(planned, "node-1 waits for a disruption budget, and the plan assumes that it goes")
 
 
 def test_what_happens_when_an_eviction_times_out_is_told_and_is_what_is_played() -> None:
@@ -102,6 +125,12 @@ def test_what_happens_when_an_eviction_times_out_is_told_and_is_what_is_played()
 def test_another_strategy_does_something_else_when_an_eviction_times_out() -> None:
     planned, _ = evicting(attempts=1, on_eviction_timeout=OnEvictionTimeout.RELEASE)
     remark_with(planned, "the node is then given back, and tried again 10 min later or more")
+
+
+def test_a_wait_until_pods_are_deleted_by_force_is_told_too() -> None:
+    planned, left = evicting(attempts=1, on_eviction_timeout=OnEvictionTimeout.FORCE_DELETE)
+    remark_with(planned, "the eviction times out; the pods are then deleted by force.")
+    assert planned.makespan.p50 == pytest.approx(left + IDLE_LIFE, abs=30.0)
 
 
 def test_a_budget_of_a_node_that_starts_later_is_told() -> None:
