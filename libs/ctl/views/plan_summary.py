@@ -25,6 +25,8 @@ def summary(view: PlanView, *, wide: bool = True) -> Iterator[tuple[str, str]]:
         yield from _costs(view.plan, wide=wide)
     if told := _limits(view):
         yield "limits", told
+    if view.with_policy_limits is not None:
+        yield "with the limits now", takes(view.with_policy_limits)
     if view.finish_by is not None and not all(map(is_left_out, view.plan.nodes)):
         needed = view.plan.needed_max_unavailable
         text = "none is enough" if needed is None else f"maxUnavailable {needed}"

@@ -17,9 +17,9 @@ from libs.contracts.queries import (
     PlanStopKind,
     WaitReason,
 )
-from libs.ctl.answers import PlannedFile, PlanView
+from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
 from libs.ctl.views.bars import bar
-from libs.ctl.views.plan import plan_view
+from libs.ctl.views.plan import plan_view, plans_view
 from libs.ctl.views.timeline import Span, plan_timeline
 from libs.rollout.wait_reasons import RESOLVED_BY
 
@@ -77,6 +77,21 @@ def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
         "  node-1 loses 1 pod: a/c",
         "  node-3 is left out: cordoned",
         "One node is skipped.",
+    ]
+
+
+def test_plans_of_several_pools_are_told_in_short_without_their_nodes() -> None:
+    idle = view_of(remarks=("Every node is up to date already.",))
+    other = replace(idle, plan=replace(idle.plan, pool="other"))
+    lines = text(plans_view(PoolPlans(plans=(PLAN, other))), 80).splitlines()
+    assert lines == [
+        *PLAN_HEAD.splitlines(),
+        "  disruption budget web/frontend blocks: node-2",
+        "  node-1 loses 1 pod: a/c",
+        "  node-3 is left out: cordoned",
+        "other to 1: nothing to do",
+        "  Every node is up to date already.",
+        "`sluice plan POOL` shows its nodes.",
     ]
 
 
