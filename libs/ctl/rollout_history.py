@@ -124,6 +124,8 @@ class RolloutHistory:
 
     def _planned(self, body: PlanEvent, at: float) -> None:
         self._limits[body.pool] = body.policy_limits
+        if not body.nodes and body.makespan_p50 == 0:  # nothing to do: no plan of nodes to come
+            return
         plans = self._plans.setdefault((body.pool, body.target), {})
         if body.plan not in plans:
             plans[body.plan] = _Plan(

@@ -19,6 +19,7 @@ from libs.rollout.durations import format_duration
 from libs.rollout.limits import stale_source
 from libs.rollout.persons_lease import left_out_reason
 from libs.rollout.plan_time import PlanTime
+from libs.rollout.pool.conditions import NO_NODES
 from libs.rollout.views.fleet import Fleet, Instant
 
 _MEDIAN, _LATE = 0.5, 0.95
@@ -70,6 +71,8 @@ def _starts(plan: RolloutPlan, fleet: Fleet) -> list[str]:
         return [f"{many} {verb} left out: {format_names(names)}."]
     if plan.nodes or fleet.pools[plan.pool].gone:
         return []
+    if not any(node.pool == plan.pool for node in fleet.nodes.values()):
+        return [f"There is no node to plan for: {NO_NODES}."]
     return ["Every node is up to date already."]
 
 

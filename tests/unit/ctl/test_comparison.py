@@ -413,6 +413,14 @@ def test_only_a_plan_from_before_the_rollout_counts_and_the_last_of_those() -> N
     assert [node.planned_end for node in found.nodes] == [300.0, 300.0]
 
 
+def test_a_plan_with_nothing_to_do_is_none_of_the_nodes_that_came_later() -> None:
+    stream = Stream()
+    stream.plan(-900.0, planned("n-1", 0.0, 300.0), name="before", took=300.0)
+    stream.plan(-60.0, name="empty", took=0.0)
+    stream.grant(0.0, "n-1")
+    assert stream.compared().planned_at == NOW - 900.0
+
+
 def test_a_rollout_that_goes_on_has_no_error_yet() -> None:
     stream = Stream()
     stream.plan(-1.0, planned("n-1", 0.0, 300.0), planned("n-2", 300.0, None))

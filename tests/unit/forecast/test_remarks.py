@@ -23,7 +23,17 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.forecast.builders import cordoned_node, gpu_pod, old_node, pool_with_limits
-from tests.unit.rollout.builders import NEW, NOW, OLD, POOL, failed, fleet, instant, with_status
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    POOL,
+    done,
+    failed,
+    fleet,
+    instant,
+    with_status,
+)
 
 SURE = Percentiles(1.0, 2.0)
 UNSURE = Percentiles(1.0, None)
@@ -60,7 +70,9 @@ def waiting(code: WaitCode = WaitCode.JOBS, who: str = "") -> Wait:
 
 def test_a_smooth_plan_has_its_basis_as_its_only_remark() -> None:
     assert remarks_of(node()) == (f"Durations (p50-p95, 20 simulated runs) {ASSUMED}",)
-    assert remarks_of() == ("Every node is up to date already.",)
+    assert remarks_of(members=(done("node-1"),)) == ("Every node is up to date already.",)
+    no_nodes = "There is no node to plan for: the policy selects no node with GPUs."
+    assert remarks_of() == (no_nodes,)
 
 
 def test_what_the_figures_of_a_plan_say_is_not_said_again() -> None:
