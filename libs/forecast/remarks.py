@@ -44,6 +44,7 @@ def remarks(
     """Return all remarks, the most important first."""
     lines = [*_starts(plan, played_fleet), *_under_way(plan, fleet)]
     lines += _halted(plan)
+    lines += _unseen_driver(plan, fleet, played_fleet)
     lines += crash_remarks(played_fleet.nodes.values())
     lines += _unknown_ends(plan)
     lines += held_remarks(plan, played_fleet, now)
@@ -97,6 +98,15 @@ def _halted(plan: RolloutPlan) -> list[str]:
     ]
 
 
+def _unseen_driver(plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet) -> list[str]:
+    """Tell that a driver was only named: nothing looked for it, and no node has it."""
+    version, pool = played_fleet.pools[plan.pool].version, fleet.pools[plan.pool]
+    loaded = {node.loaded.version for node in fleet.nodes.values() if node.loaded is not None}
+    if not version or plan.target == pool.target or version in {pool.version, *loaded}:
+        return []
+    return [f"No node has {version}: whether that driver exists was not checked."]
+
+
 def _under_way(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     """Tell of the rollout of another target that this one takes over from."""
     rollout = fleet.pools[plan.pool].rollout
@@ -134,8 +144,9 @@ def _proof(plan: RolloutPlan) -> list[str]:
         return []
     lines: list[str] = []
     after = PlanTime(proof.after.p50, proof.after.p95)
-    starting = sum(node.start.p50 is not None for node in plan.nodes)
-    if after.p50 is not None and starting > proof.threshold:
+    starts = [node.start.p50 for node in plan.nodes if node.start.p50 is not None]
+    is_awaited = after.p50 is not None and any(start >= after.p50 for start in starts)
+    if is_awaited and len(starts) > proof.threshold:
         nodes = format_count(proof.threshold, "node")
         have = "has" if proof.threshold == 1 else "have"
         lines.append(f"Others start once {nodes} {have} proven the driver: {after}.")
@@ -171,12 +182,15 @@ def _are_few(plan: RolloutPlan) -> bool:
 def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
     reasons = {node.name: unavailable_reason(node)[0] for node in members}
-    already = [f"{name} ({why})" for name, why in sorted(reasons.items()) if why]
+    already: dict[str, list[str]] = {}
+    for name, why in sorted(reasons.items()):
+        if why:
+            already.setdefault(why, []).append(name)
     is_said = any(node.wait is not None and ALREADY in node.wait.detail for node in plan.nodes)
     if is_said or not already:
         return []
-    many, verb = format_count(len(already), "node"), _is(len(already))
-    return [f"{many} {verb} unavailable already: {format_names(already)}."]
+    told = (f"{format_names(names)} ({why})" for why, names in already.items())
+    return [f"Not usable already: {', '.join(told)}."]
 
 
 def _unseen_pods(fleet: Fleet) -> list[str]:

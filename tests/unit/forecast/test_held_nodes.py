@@ -94,6 +94,7 @@ def test_an_eviction_that_was_refused_is_requested_again_if_its_budget_allows_it
     assert left > IDLE_LIFE + 20.0
     assert planned.makespan.p50 == pytest.approx(IDLE_LIFE, abs=20.0)
     assert (node.blocked_by, planned.failing) == ((), ())
+    assert node.evicted == ("ml/web",)
     assert not any("disruption budget" in line for line in planned.remarks)
 
 

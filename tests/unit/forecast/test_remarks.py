@@ -237,16 +237,16 @@ def test_what_a_plan_takes_for_granted_after_a_release_is_told() -> None:
 def test_three_nodes_that_are_unavailable_already_are_named_with_reasons() -> None:
     other = replace(failed("node-3"), pool="else")
     members = (failed("node-1"), old_node("node-2"), other)
-    words = "1 node is unavailable already: node-1 (failed)."
+    words = "Not usable already: node-1 (failed)."
     assert words in remarks_of(node(), members=members)
-    assert not among(remarks_of(members=members), "unavailable already")
+    assert not among(remarks_of(members=members), "Not usable already")
     full = Wait(code=WaitCode.BUDGET, detail="1 node is unavailable already: n", since=NOW)
     told = node(2, start=Percentiles(), end=Percentiles(), wait=full)
-    assert not among(remarks_of(node(), told, members=members), "unavailable already")
+    assert not among(remarks_of(node(), told, members=members), "Not usable already")
     cordoned = [cordoned_node(f"node-{number}") for number in (8, 5, 7, 6)]
-    names = "node-1 (failed), node-5 (cordoned), node-6 (cordoned) and 2 more"
+    names = "node-1 (failed), node-5, node-6, node-7 and 1 more (cordoned)"
     found = remarks_of(node(), members=(*members, *cordoned))
-    assert f"5 nodes are unavailable already: {names}." in found
+    assert f"Not usable already: {names}." in found
 
 
 def test_pods_that_could_not_be_listed_are_told() -> None:
