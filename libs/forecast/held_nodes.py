@@ -125,13 +125,19 @@ def _after_refusal(view: NodeView, pool: PoolView) -> str:
     if pool.strategy.on_eviction_timeout is OnEvictionTimeout.RELEASE:
         wait = format_duration(limits.BACK_OFF)
         return f"the node is then given back, and tried again {wait} later or more"
-    record = current_record(view)
-    attempt = record.attempt if record is not None and _state(view) else 1
-    retries = pool.strategy.retries - attempt + 1
+    retries = pool.strategy.retries - _attempt(view, pool) + 1
     if retries <= 0:
         return "the node then fails for good"
     times = "once" if retries == 1 else f"{retries} times"
     return f"the node then fails, and is tried again {times} unless the rollout is halted"
+
+
+def _attempt(view: NodeView, pool: PoolView) -> int:
+    """Return which attempt to reach the target is under way, or is the next one."""
+    record = current_record(view)
+    if record is not None and _state(view):
+        return record.attempt
+    return 1 + (record.attempt if record is not None and record.target == pool.target else 0)
 
 
 def _deletes(pool: PoolView) -> bool:

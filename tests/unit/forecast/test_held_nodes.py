@@ -26,7 +26,13 @@ from tests.unit.forecast.builders import (
     remark_with,
 )
 from tests.unit.forecast.test_play_midway import moments
-from tests.unit.rollout.builders import NOW, POOL, fleet, granted, in_flight_node
+from tests.unit.rollout.builders import (
+    NOW,
+    POOL,
+    fleet,
+    granted,
+    in_flight_node,
+)
 
 TRAIN = gpu_pod("train", job=True, started=NOW - 600.0)
 WORLDS = fixed_worlds(WorldOverride(pod="uid-train", remainder=TimeSpan(9_000.0)))
@@ -121,6 +127,21 @@ def test_what_happens_when_an_eviction_times_out_is_told_and_is_what_is_played()
     planned, left = evicting(attempts=2)
     remark_with(planned, "the node then fails for good.")
     assert planned.makespan.p50 == pytest.approx(left, abs=5.0)
+
+
+def test_the_last_attempt_of_a_node_that_failed_is_told_as_such_before_it_begins() -> None:
+    start = replace(fleet(pool_with_limits(), old_node("node-1", WEB)), budgets={WEB.budget: 0})
+    told: list[str] = []
+    for seen, now in moments(start, seconds=600.0):
+        view = seen.nodes["node-1"]
+        if view.state == UpgradeState.UPGRADE_REQUIRED and view.lease is None:
+            held = replace(
+                seen, nodes={"node-1": replace(view, pods=(WEB,))}, budgets=start.budgets
+            )
+            planned = plan(held, now, pool=POOL, plays=1, world_of=fixed_worlds())
+            told.append(remark_with(planned, "node-1 will wait for a disruption budget"))
+    assert "fails, and is tried again once unless the rollout is halted." in told[0]
+    assert "the node then fails for good." in told[-1]
 
 
 def test_another_strategy_does_something_else_when_an_eviction_times_out() -> None:
