@@ -7,7 +7,6 @@ from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanStopKind
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.forecast.crashes import crash_remarks
-from libs.forecast.held_nodes import held_remarks
 from libs.forecast.history import NOTHING, History
 from libs.forecast.planned_waits import ALREADY
 from libs.forecast.play_result import unavailable_reason
@@ -47,7 +46,7 @@ def remarks(
     lines += _unseen_driver(plan, fleet, played_fleet)
     lines += crash_remarks(played_fleet.nodes.values())
     lines += _unknown_ends(plan)
-    lines += held_remarks(plan, played_fleet, now)
+    lines += plan.held
     lines += _proof(plan)
     lines += _failures(plan)
     moves = any(node.start.p50 is not None for node in plan.nodes)

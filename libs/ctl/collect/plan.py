@@ -80,7 +80,7 @@ async def _ask(scheduler: "Scheduler", query: PlanQuery, *, limits_given: bool) 
         return await ask(query)
 
     plan, with_policy_limits = await when_ready(ask_anew), None
-    if limits_given and plan.limits != plan.policy_limits:
+    if limits_given and plan.nodes and plan.limits != plan.policy_limits:
         by_policy = replace(query, max_unavailable="", max_parallel=None, finish_by=None)
         with_policy_limits = await when_ready(lambda: ask(by_policy))
     return PlanView(

@@ -53,6 +53,7 @@ def plans_view(pools: PoolPlans) -> RenderableType:
     for view in pools.plans:
         parts += _head(view, wide=False)
         parts += starmap(fact, obstacles(view, most=_IN_SHORT))
+        parts += map(indented, view.plan.held)
         if not any(node.start_p50 is not None for node in view.plan.nodes):
             parts += map(indented, view.plan.remarks)
     return Group(*parts, line("`sluice plan POOL` shows its nodes."))

@@ -58,8 +58,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 class Scheduler:
-    def __init__(self, *pools: str, busy_for: int = 0) -> None:
+    def __init__(self, *pools: str, busy_for: int = 0, is_done: bool = False) -> None:
         self.pools = pools
+        self.is_done = is_done
+        """Whether there is nothing to do."""
         self.busy_for = busy_for
         """Plans that are refused because another is being computed."""
         self.asked: list[PlanQuery] = []
@@ -82,7 +84,7 @@ class Scheduler:
         return PlanAnswer(
             pool=query.pool,
             target=NEW,
-            nodes=(node,),
+            nodes=() if self.is_done else (node,),
             makespan_p50=end,
             makespan_p95=1.5 * end,
             limits=limits,
@@ -121,6 +123,10 @@ async def test_another_limit_is_set_beside_the_one_of_now(world: World) -> None:
     same = await world.run("plan", "--max-unavailable", "1")
     assert "limits: maxUnavailable 1 (as now)" in " ".join(same.out.split())
     assert "with the limits now" not in same.out
+    scheduler.is_done, asked = True, len(scheduler.asked)
+    assert "with the limits now" not in (await world.run("plan", "--max-unavailable", "2")).out
+    assert len(scheduler.asked) == asked + 1
+    scheduler.is_done = False
     json = (await world.run("plan", "--max-unavailable", "2", "-o", "json")).json
     assert json["plan"]["makespan_p50"] == 60.0
     assert json["with_policy_limits"]["makespan_p50"] == 120.0

@@ -83,12 +83,15 @@ def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
 def test_plans_of_several_pools_are_told_in_short_without_their_nodes() -> None:
     idle = view_of(remarks=("Every node is up to date already.",))
     other = replace(idle, plan=replace(idle.plan, pool="other"))
-    lines = text(plans_view(PoolPlans(plans=(PLAN, other))), 80).splitlines()
+    held = "node-1 waits for a job."
+    moving = replace(PLAN, plan=replace(PLAN.plan, remarks=(held, "So."), held=(held,)))
+    lines = text(plans_view(PoolPlans(plans=(moving, other))), 80).splitlines()
     assert lines == [
         *PLAN_HEAD.splitlines(),
         "  disruption budget web/frontend blocks: node-2",
         "  node-1 loses 1 pod: a/c",
         "  node-3 is left out: cordoned",
+        "  node-1 waits for a job.",
         "other to 1: nothing to do",
         "  Every node is up to date already.",
         "`sluice plan POOL` shows its nodes.",

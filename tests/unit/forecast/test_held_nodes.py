@@ -50,7 +50,9 @@ def waiting(pool: PoolView, timeout: float | None) -> tuple[PoolView, list[NodeV
 
 def test_a_job_is_told_with_the_time_that_is_assumed_and_what_ends_it() -> None:
     pool, nodes = waiting(pool_with_limits(**awaiting_jobs()), None)
-    told = remark_with(forecast_for(pool, nodes, WORLDS), "ml/train, assumed")
+    planned = forecast_for(pool, nodes, WORLDS)
+    told = remark_with(planned, "ml/train, assumed")
+    assert planned.held == (told,)
     assert told == (
         "node-1 waits for the job ml/train, assumed to go on for 2 h 2 min (p50), 1 d"
         " (p95): its owner can end that, and nothing else does"
