@@ -217,8 +217,6 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """Nodes of the pool whose last upgrade, or before it the bring-up, was measured: durations are
     predicted from them."""
     remarks: tuple[str, ...] = ()
-    held: tuple[str, ...] = ()
-    """Of the remarks, those about nodes that jobs or disruption budgets hold up."""
     upgraded: Count | None = None
     """Of the nodes, how many are probably upgraded in the end; None: not told."""
     failing: Count = 0
@@ -231,6 +229,8 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """Those of the policy when the plan was made."""
     down: CapacityPoint | None = None
     """What is unavailable when the plan is made; None: nothing is, or it is not told."""
+    held: tuple[str, ...] = ()
+    """Of the remarks, those about nodes that jobs or disruption budgets hold up."""
 
 
 class JournalQuery(Message, frozen=True, kw_only=True):
