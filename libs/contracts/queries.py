@@ -229,6 +229,8 @@ class PlanAnswer(Message, frozen=True, kw_only=True):
     """Those of the policy when the plan was made."""
     down: CapacityPoint | None = None
     """What is unavailable when the plan is made; None: nothing is, or it is not told."""
+    held: tuple[str, ...] = ()
+    """Of the remarks, those about nodes that jobs or disruption budgets hold up."""
 
 
 class JournalQuery(Message, frozen=True, kw_only=True):

@@ -135,6 +135,14 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a limit was asked for, instead of the policy's."""
     finish_by: float | None = None
     file: PlannedFile | None = None
+    with_policy_limits: PlanAnswer | None = None
+    """The same with the policy's limits, where others were asked for."""
+
+
+class PoolPlans(msgspec.Struct, frozen=True, kw_only=True):
+    """The forecast of each pool, of several."""
+
+    plans: tuple[PlanView, ...]
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,6 +72,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     policy_limits: PlanLimits | None = None
     gpu_hours: float | None = None
     """Lost, as far as they are in the plan; None: the rollout goes on, or GPUs are not known."""
+    without_gpus: tuple[str, ...] = ()
+    """Nodes that started and whose GPUs the plan did not know."""
+    away_before: tuple[str, ...] = ()
+    """Nodes that started and whose GPUs the rollout took from nobody: something else had already.
+    """
     planned_gpu_hours: float | None = None
 
     @property

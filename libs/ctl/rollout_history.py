@@ -124,6 +124,8 @@ class RolloutHistory:
 
     def _planned(self, body: PlanEvent, at: float) -> None:
         self._limits[body.pool] = body.policy_limits
+        if not body.nodes and body.makespan_p50 == 0:  # nothing to do: no plan of nodes to come
+            return
         plans = self._plans.setdefault((body.pool, body.target), {})
         if body.plan not in plans:
             plans[body.plan] = _Plan(
@@ -221,6 +223,8 @@ class RolloutHistory:
             planned_limits=None if plan is None else plan.limits,
             policy_limits=None if plan is None else plan.policy_limits,
             gpu_hours=_gpu_hours(rollout, until) if is_ended else None,
+            without_gpus=tuple(_with_gpus(rollout, None)),
+            away_before=tuple(_with_gpus(rollout, 0)),
             planned_gpu_hours=None if plan is None else plan.gpu_hours,
         )
 
@@ -258,6 +262,12 @@ def _gpu_hours(rollout: _Rollout, until: float) -> float | None:
             return None
         lost += gpus * ((until if failed else end) - start)
     return lost / 3600.0
+
+
+def _with_gpus(rollout: _Rollout, gpus: int | None) -> Iterable[str]:
+    """Yield the nodes that started and took so many GPUs away, as the plan says."""
+    planned = {each.node: each.gpus for each in rollout.plan.nodes} if rollout.plan else {}
+    return sorted(name for name in rollout.starts if planned.get(name) == gpus)
 
 
 def _nodes(

@@ -39,7 +39,7 @@ def held_remarks(plan: RolloutPlan, fleet: Fleet, now: Instant) -> list[str]:
     budgets = [
         _budget_line(view, pool, now, has_stops=bool(plan.stops))
         for node, view in views
-        if node.end.p50 is None and _is_refused(node, view)
+        if (node.end.p50 is None or _deletes(pool)) and _is_refused(node, view)
     ]
     return [*_first(jobs, "jobs"), *_first(budgets, "disruption budgets")]
 
@@ -120,16 +120,28 @@ def _budget_line(view: NodeView, pool: PoolView, now: Instant, *, has_stops: boo
 
 def _after_refusal(view: NodeView, pool: PoolView) -> str:
     """Return what becomes of a node whose eviction has timed out."""
+    if _deletes(pool):
+        return "the pods are then deleted by force"
     if pool.strategy.on_eviction_timeout is OnEvictionTimeout.RELEASE:
         wait = format_duration(limits.BACK_OFF)
         return f"the node is then given back, and tried again {wait} later or more"
-    record = current_record(view)
-    attempt = record.attempt if record is not None and _state(view) else 1
-    retries = pool.strategy.retries - attempt + 1
+    retries = pool.strategy.retries - _attempt(view, pool) + 1
     if retries <= 0:
         return "the node then fails for good"
     times = "once" if retries == 1 else f"{retries} times"
     return f"the node then fails, and is tried again {times} unless the rollout is halted"
+
+
+def _attempt(view: NodeView, pool: PoolView) -> int:
+    """Return which attempt to reach the target is under way, or is the next one."""
+    record = current_record(view)
+    if record is not None and _state(view):
+        return record.attempt
+    return 1 + (record.attempt if record is not None and record.target == pool.target else 0)
+
+
+def _deletes(pool: PoolView) -> bool:
+    return pool.strategy.on_eviction_timeout is OnEvictionTimeout.FORCE_DELETE
 
 
 def _left(view: NodeView, pool: PoolView, now: Instant) -> float | None:

@@ -7,6 +7,7 @@ from math import ceil, inf
 from msgspec.structs import replace
 
 from libs.forecast import aggregate
+from libs.forecast.held_nodes import held_remarks
 from libs.forecast.history import NOTHING, History
 from libs.forecast.learned_world import LearnedWorld, fleet_history
 from libs.forecast.options import PlanOptions, apply_options, limits_of
@@ -75,6 +76,7 @@ def plan(
         forecast,
         limits=limits_of(wanted_fleet.pools[pool]),
         policy_limits=limits_of(fleet.pools[pool]),
+        held=tuple(held_remarks(forecast, played_fleet, now)),
     )
     told = remarks(forecast, fleet, played_fleet, now, history=history)
     return replace(forecast, measured_nodes=history.nodes, remarks=told)

@@ -126,6 +126,12 @@ def keep_obstacles(state: StageState, fleet: Fleet) -> None:
             tenant_pod = machine.tenant_pods.get(pod.uid)
             if tenant_pod is not None and pod.budget and fleet.budgets is None:
                 tenant_pod.tenant = replace(tenant_pod.tenant, eviction_refused_for=None)
+        for eviction in node.evictions:
+            tenant_pod = machine.tenant_pods.get(eviction.uid)
+            if tenant_pod is None or not eviction.refused:
+                continue
+            if fleet.budgets is None or not tenant_pod.tenant.budget:
+                tenant_pod.tenant = replace(tenant_pod.tenant, eviction_refused_for=None)
         answer = node.preflight.answer if node.preflight is not None else None
         if answer is not None:
             findings = (finding for finding in answer.findings if finding.code != _HOLDER)

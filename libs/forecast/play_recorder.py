@@ -35,6 +35,11 @@ class PlayRecorder:
         self._progress_at = 0.0
         """When a node last started for the first time, or finished."""
         self._gpus = {name: node.gpus for name, node in fleet.nodes.items()}
+        self._evicting = {
+            name: [eviction.uid for eviction in node.evictions]
+            for name, node in fleet.nodes.items()
+            if node.evictions
+        }
         self._capacity = CapacityTracker()
         self._proof = ProofTracker(fleet.pools[pool])
         self._proof.observe_pool(fleet.pools[pool], 0.0)
@@ -141,6 +146,7 @@ class PlayRecorder:
         if name not in self._results:
             self._results[name] = NodeResult()
             self._open.add(name)
+            self._add_evicted(name, self._evicting.get(name, ()))
 
     def _finish_node(self, node: NodeView, elapsed: float) -> None:
         result = self._results[node.name]

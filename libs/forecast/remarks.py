@@ -7,7 +7,6 @@ from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanStopKind
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.forecast.crashes import crash_remarks
-from libs.forecast.held_nodes import held_remarks
 from libs.forecast.history import NOTHING, History
 from libs.forecast.planned_waits import ALREADY
 from libs.forecast.play_result import unavailable_reason
@@ -19,6 +18,7 @@ from libs.rollout.durations import format_duration
 from libs.rollout.limits import stale_source
 from libs.rollout.persons_lease import left_out_reason
 from libs.rollout.plan_time import PlanTime
+from libs.rollout.pool.conditions import NO_NODES
 from libs.rollout.views.fleet import Fleet, Instant
 
 _MEDIAN, _LATE = 0.5, 0.95
@@ -43,9 +43,10 @@ def remarks(
     """Return all remarks, the most important first."""
     lines = [*_starts(plan, played_fleet), *_under_way(plan, fleet)]
     lines += _halted(plan)
+    lines += _unseen_driver(plan, fleet, played_fleet)
     lines += crash_remarks(played_fleet.nodes.values())
     lines += _unknown_ends(plan)
-    lines += held_remarks(plan, played_fleet, now)
+    lines += plan.held
     lines += _proof(plan)
     lines += _failures(plan)
     moves = any(node.start.p50 is not None for node in plan.nodes)
@@ -70,6 +71,8 @@ def _starts(plan: RolloutPlan, fleet: Fleet) -> list[str]:
         return [f"{many} {verb} left out: {format_names(names)}."]
     if plan.nodes or fleet.pools[plan.pool].gone:
         return []
+    if not any(node.pool == plan.pool for node in fleet.nodes.values()):
+        return [f"There is no node to plan for: {NO_NODES}."]
     return ["Every node is up to date already."]
 
 
@@ -92,6 +95,15 @@ def _halted(plan: RolloutPlan) -> list[str]:
     return [
         "The plan assumes that the driver loads as usual after the release: mend the cause first."
     ]
+
+
+def _unseen_driver(plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet) -> list[str]:
+    """Tell that a driver was only named: nothing looked for it, and no node has it."""
+    version, pool = played_fleet.pools[plan.pool].version, fleet.pools[plan.pool]
+    loaded = {node.loaded.version for node in fleet.nodes.values() if node.loaded is not None}
+    if not version or plan.target == pool.target or version in {pool.version, *loaded}:
+        return []
+    return [f"No node has {version}: whether that driver exists was not checked."]
 
 
 def _under_way(plan: RolloutPlan, fleet: Fleet) -> list[str]:
@@ -131,8 +143,9 @@ def _proof(plan: RolloutPlan) -> list[str]:
         return []
     lines: list[str] = []
     after = PlanTime(proof.after.p50, proof.after.p95)
-    starting = sum(node.start.p50 is not None for node in plan.nodes)
-    if after.p50 is not None and starting > proof.threshold:
+    starts = [node.start.p50 for node in plan.nodes if node.start.p50 is not None]
+    is_awaited = after.p50 is not None and any(start >= after.p50 for start in starts)
+    if is_awaited and len(starts) > proof.threshold:
         nodes = format_count(proof.threshold, "node")
         have = "has" if proof.threshold == 1 else "have"
         lines.append(f"Others start once {nodes} {have} proven the driver: {after}.")
@@ -168,12 +181,15 @@ def _are_few(plan: RolloutPlan) -> bool:
 def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
     reasons = {node.name: unavailable_reason(node)[0] for node in members}
-    already = [f"{name} ({why})" for name, why in sorted(reasons.items()) if why]
+    already: dict[str, list[str]] = {}
+    for name, why in sorted(reasons.items()):
+        if why:
+            already.setdefault(why, []).append(name)
     is_said = any(node.wait is not None and ALREADY in node.wait.detail for node in plan.nodes)
     if is_said or not already:
         return []
-    many, verb = format_count(len(already), "node"), _is(len(already))
-    return [f"{many} {verb} unavailable already: {format_names(already)}."]
+    told = (f"{format_names(names)} ({why})" for why, names in already.items())
+    return [f"Not usable already: {', '.join(told)}."]
 
 
 def _unseen_pods(fleet: Fleet) -> list[str]:

@@ -163,6 +163,8 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What has to end before the rollout goes on, from whose end times count."""
     limits: PlanLimits | None = None
     policy_limits: PlanLimits | None = None
+    held: tuple[str, ...] = ()
+    """Of the remarks, those about nodes that jobs or disruption budgets hold up."""
     remarks: tuple[str, ...] = ()
 
     @property
@@ -218,6 +220,7 @@ def plan_response(plan: RolloutPlan) -> PlanAnswer:
         needed_max_unavailable=None if needed is None else needed.max_unavailable,
         measured_nodes=plan.measured_nodes,
         remarks=plan.remarks,
+        held=plan.held,
         stops=plan.stops,
         limits=plan.limits,
         policy_limits=plan.policy_limits,

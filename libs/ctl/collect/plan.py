@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 from libs.contracts.queries import PlanAnswer, PlanQuery, QueryVerb, StatusAnswer, StatusQuery
-from libs.ctl.answers import PlannedFile, PlanView
+from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
 from libs.ctl.cluster import LABELLED_NODES, open_cluster
 from libs.ctl.collect.versions import known_versions
 from libs.ctl.failures import ExitCode, Failure
@@ -12,49 +12,84 @@ from libs.ctl.options import Access
 from libs.ctl.text import version_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from libs.ctl.bus import Scheduler
     from libs.ctl.observe.plan import ObservedPlan
     from libs.ctl.policy_file import PolicyFile
 
 
 async def gather_plan(
-    access: Access, query: PlanQuery, file: "PolicyFile | None" = None
-) -> "PlanView | ObservedPlan":
-    """Ask for a forecast, with a file as if it were applied; without a pool, of the only one.
+    access: Access,
+    query: PlanQuery,
+    file: "PolicyFile | None" = None,
+    *,
+    may_be_several: bool = False,
+) -> "PlanView | PoolPlans | ObservedPlan":
+    """Ask for a forecast, with a file as if it were applied.
 
-    Without NATS, the plan of a GPU Operator's fleet is told, where Sluice is not installed.
+    Without a pool it is of the only one, or, where it may be, of each of several. Without NATS, the
+    plan of a GPU Operator's fleet is told, where Sluice is not installed.
     """
     from msgspec.structs import replace
 
     if not access.nats and (observed := await _observe(access, query, file)):
         return observed
-    from libs.ctl.bus import open_scheduler, when_ready
+    from libs.ctl.bus import open_scheduler
 
     planned: PlannedFile | None = None
-    at = time.time()
     limits_given = bool(query.max_unavailable) or query.max_parallel is not None
     if file is not None:
         query, planned = await _with_file(access, query, file)
     async with open_scheduler(access) as scheduler:
+        pools = [query.pool]
         if not query.pool:
             status = await scheduler.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
-            query = replace(query, pool=only_pool([pool.pool for pool in status.pools]))
+            pools = [pool.pool for pool in status.pools]
+            if len(pools) < 2 or not may_be_several:
+                pools = [only_pool(pools, more="`sluice plan` alone shows each in short")]
+        views = [
+            await _ask(scheduler, replace(query, pool=pool), limits_given=limits_given)
+            for pool in pools
+        ]
+    versions: Mapping[str, str] = {}
+    named = query.driver_version if planned is None else planned.version
+    if not named:
+        versions = await known_versions(access)
+    views = [
+        replace(view, version=named or version_name(view.plan.target, versions), file=planned)
+        for view in views
+    ]
+    return views[0] if query.pool or len(views) == 1 else PoolPlans(plans=tuple(views))
 
-        async def ask() -> PlanAnswer:
-            nonlocal at
-            at = time.time()
-            return await scheduler.ask(query, QueryVerb.PLAN, PlanAnswer)
 
-        plan = await when_ready(ask)
-    version = query.driver_version if planned is None else planned.version
-    if not version:
-        version = version_name(plan.target, await known_versions(access))
+async def _ask(scheduler: "Scheduler", query: PlanQuery, *, limits_given: bool) -> PlanView:
+    """Ask for the plan of a pool, and for the one by the policy's limits if others are given."""
+    from msgspec.structs import replace
+
+    from libs.ctl.bus import when_ready
+
+    at = time.time()
+
+    async def ask(query: PlanQuery) -> PlanAnswer:
+        return await scheduler.ask(query, QueryVerb.PLAN, PlanAnswer)
+
+    async def ask_anew() -> PlanAnswer:
+        nonlocal at
+        at = time.time()
+        return await ask(query)
+
+    plan, with_policy_limits = await when_ready(ask_anew), None
+    if limits_given and plan.nodes and plan.limits != plan.policy_limits:
+        by_policy = replace(query, max_unavailable="", max_parallel=None, finish_by=None)
+        with_policy_limits = await when_ready(lambda: ask(by_policy))
     return PlanView(
-        version=version,
+        version="",
         plan=plan,
         at=at,
         limits_given=limits_given,
         finish_by=query.finish_by,
-        file=planned,
+        with_policy_limits=with_policy_limits,
     )
 
 
@@ -94,12 +129,11 @@ async def _observe(
     return observed
 
 
-def only_pool(pools: list[str]) -> str:
-    """Return the only pool; fail with their names if there are several."""
+def only_pool(pools: list[str], *, more: str = "") -> str:
+    """Return the only pool; fail with their names if there are several, and what else is there."""
     if len(pools) == 1:
         return pools[0]
     if not pools:
         raise Failure(ExitCode.NOT_FOUND, "there is no pool: no policy selects a node with GPUs")
-    raise Failure(
-        ExitCode.WRONG_ARGUMENTS, f"there are several pools; name one of: {', '.join(pools)}"
-    )
+    told = f"there are several pools; name one of: {', '.join(pools)}"
+    raise Failure(ExitCode.WRONG_ARGUMENTS, f"{told}; {more}" if more else told)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from libs.ctl.answers import EventLine, NodeAnswer, PlanView, Status
+from libs.ctl.answers import EventLine, NodeAnswer, PlanView, PoolPlans, Status
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.output import Format, PictureFormat, progress, run_shown, show
@@ -104,9 +104,13 @@ def show_plan(
         from libs.ctl.collect.policy_file import read_policy_file
 
         file = read_policy_file(filename)
-    answer = run_shown("computing the plan", gather_plan(access, query, file))
+    is_bare = output is None and file is None and query == PlanQuery(pool="")
+    work = gather_plan(access, query, file, may_be_several=is_bare)
+    answer = run_shown("computing the plan", work)
     if isinstance(answer, PlanView):
         _show_plan(answer, output)
+    elif isinstance(answer, PoolPlans):
+        _show_plans(answer)
     elif output is PictureFormat.HTML or output is PictureFormat.SVG:
         raise Failure(
             ExitCode.WRONG_ARGUMENTS,
@@ -134,6 +138,12 @@ def _show_plan(answer: PlanView, output: PictureFormat | None) -> None:
             lambda width, wide: plan_view(answer, width=width, wide=wide),
             format=_as_format(output),
         )
+
+
+def _show_plans(answer: PoolPlans) -> None:
+    from libs.ctl.views.plan import plans_view
+
+    show(answer, lambda _width, _wide: plans_view(answer), format=None)
 
 
 def _as_format(output: PictureFormat | None) -> Format | None:

@@ -209,7 +209,7 @@ def confirm(risks: Sequence[str], *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise Failure(ExitCode.REFUSED, f"{'; '.join(told)}: confirm it with --yes")
     for risk in told:
-        print(f"{risk[0].upper()}{risk[1:]}.", file=sys.stderr)
+        print(f"{risk}.", file=sys.stderr)
     # The handler of asyncio only asks the loop to stop, which waits for this line.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -123,10 +123,8 @@ def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
         each = duration(comparison.node_seconds / len(ended))
         added = duration(comparison.node_seconds)
         yield "unavailable", f"a node for {each} from start to end (mean), {added} added up"
-    if (lost := comparison.gpu_hours) is not None:
-        planned_lost = comparison.planned_gpu_hours
-        beside = "" if planned_lost is None else f", planned {gpu_hours(planned_lost)}"
-        yield "GPU-hours lost", f"{gpu_hours(lost)}{beside}"
+    if told := _lost(comparison):
+        yield "GPU-hours lost", told
     yield "pods evicted", f"{comparison.evicted}"
     if told := list(unplanned(comparison)):
         yield "unplanned", "; ".join(told)
@@ -143,6 +141,23 @@ def _summary(comparison: Comparison) -> Iterator[tuple[str, str]]:
         yield "not in the plan", f"{some(others)}: not expected to start then"
     if comparison.complete:
         yield "error of the plan", _error(comparison)
+
+
+def _lost(comparison: Comparison) -> str:
+    """Return the GPU-hours that were lost, or why they are not known; empty: not yet."""
+    lost, planned = comparison.gpu_hours, comparison.planned_gpu_hours
+    if lost is None:
+        if not comparison.complete or not comparison.without_gpus:
+            return ""
+        if comparison.planned_at is None:
+            return "not known without a plan"
+        return f"not known: the plan had no GPUs of {some(comparison.without_gpus)}"
+    told = gpu_hours(lost)
+    if planned is not None:
+        told += f", planned {gpu_hours(planned)}"
+    if away := comparison.away_before:
+        told += f", without {some(away)}: {'was' if len(away) == 1 else 'were'} not usable before"
+    return told
 
 
 def _outcome(comparison: Comparison) -> Iterator[str]:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 
 from libs.contracts.node import WAITS_OF_POOLS, WaitCode
 from libs.contracts.queries import PlannedNode, WaitReason
-from libs.ctl.answers import PlannedFile, PlanView
+from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
 from libs.ctl.brakes import release_command
 from libs.ctl.text import plural
 from libs.ctl.views.bars import picture
@@ -26,6 +26,8 @@ _ROWS: Final = 40
 """Rows of bars, in which nodes are together if there are more; with `-o wide` each has its own."""
 NAMED: Final = 10
 """Nodes that are named in a sentence."""
+_IN_SHORT: Final = 3
+"""Those of a pool beside others."""
 
 
 def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableType:
@@ -35,11 +37,7 @@ def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableTy
     """
     most = 0 if wide else NAMED
     timeline = plan_timeline(view.plan, most_rows=0 if wide else _ROWS)
-    (_, how_long), *costs = summary(view, wide=wide)
-    parts: list[RenderableType] = [heading(f"{plan_title(view)}: {how_long}")]
-    if costs:
-        parts.append(indented("; ".join(f"{name}: {text}" for name, text in costs)))
-    parts += (indented(_stop_line(*stop)) for stop in stop_facts(view))
+    parts = [*_head(view, wide=wide)]
     parts += starmap(fact, file_facts(view.file, most=most))
     if timeline.rows:
         parts += picture(timeline, width=width)
@@ -47,6 +45,27 @@ def plan_view(view: PlanView, *, width: int, wide: bool = False) -> RenderableTy
     if wide:
         parts += starmap(fact, _of_pods(ordered(view.plan.nodes), "evicted", "evicts", "", 0))
     return Group(*parts, *map(line, view.plan.remarks))
+
+
+def plans_view(pools: PoolPlans) -> RenderableType:
+    """Return what each pool's rollout takes and costs, and what stops or blocks it."""
+    parts: list[RenderableType] = []
+    for view in pools.plans:
+        parts += _head(view, wide=False)
+        parts += starmap(fact, obstacles(view, most=_IN_SHORT))
+        parts += map(indented, view.plan.held)
+        if not any(node.start_p50 is not None for node in view.plan.nodes):
+            parts += map(indented, view.plan.remarks)
+    return Group(*parts, line("`sluice plan POOL` shows its nodes."))
+
+
+def _head(view: PlanView, *, wide: bool) -> Iterator[RenderableType]:
+    (_, how_long), *costs = summary(view, wide=wide)
+    yield heading(f"{plan_title(view)}: {how_long}")
+    if costs:
+        yield indented("; ".join(f"{name}: {text}" for name, text in costs))
+    for stop in stop_facts(view):
+        yield indented(_stop_line(*stop))
 
 
 # Words, which every picture of a plan has.

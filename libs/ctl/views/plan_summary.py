@@ -25,6 +25,8 @@ def summary(view: PlanView, *, wide: bool = True) -> Iterator[tuple[str, str]]:
         yield from _costs(view.plan, wide=wide)
     if told := _limits(view):
         yield "limits", told
+    if view.with_policy_limits is not None:
+        yield "with the limits now", takes(view.with_policy_limits)
     if view.finish_by is not None and not all(map(is_left_out, view.plan.nodes)):
         needed = view.plan.needed_max_unavailable
         text = "none is enough" if needed is None else f"maxUnavailable {needed}"
@@ -105,19 +107,20 @@ def _costs(plan: PlanAnswer, *, wide: bool) -> Iterator[tuple[str, str]]:
     if first := round(first_start(node.start_p50 for node in plan.nodes)):
         yield "first start", f"{brief(first)} later" if plan.stops else f"in {brief(first)}"
     if plan.largest_loss and plan.pool_nodes:
-        yield "unavailable", _unavailable(plan, wide=wide)
+        yield "not usable", _not_usable(plan, wide=wide)
     yield "GPU-hours lost", _lost(plan, wide=wide)
     if evicted := sum(len(node.evicted) for node in plan.nodes):
         yield "pods evicted", f"{evicted}"
 
 
-def _unavailable(plan: PlanAnswer, *, wide: bool) -> str:
-    most = f"at most {plan.largest_loss} of {plan.pool_nodes}"
+def _not_usable(plan: PlanAnswer, *, wide: bool) -> str:
+    most = f"at most {plan.largest_loss} of {plural(plan.pool_nodes, 'node')}"
     further = ""
     if plan.down is not None:
-        most += f" ({plan.down.nodes} {'is' if plan.down.nodes == 1 else 'are'} already)"
+        most += f" ({plan.down.nodes} already)"
         further = "further "
-    if plan.drained_seconds is None:
+    is_all = plan.down is not None and plan.down.nodes == plan.pool_nodes
+    if plan.drained_seconds is None or is_all:
         return most
     pulling = round(plan.pulling_seconds or 0.0)
     is_told = pulling if wide else pulling > plan.drained_seconds * _NOTABLE
@@ -126,9 +129,9 @@ def _unavailable(plan: PlanAnswer, *, wide: bool) -> str:
 
 
 def _lost(plan: PlanAnswer, *, wide: bool) -> str:
-    amount, down = gpu_hours(plan.gpu_hours_lost), _down_already(plan)
-    if down:
-        return f"{amount} from now on ({down} down already)"
+    amount = gpu_hours(plan.gpu_hours_lost)
+    if plan.down is not None:
+        return f"{amount} from now on"
     return f"{amount}, busy or idle" if wide and amount != "0" else amount
 
 
@@ -141,19 +144,12 @@ def limits_text(limits: PlanLimits) -> str:
     return f"maxUnavailable {limits.max_unavailable}{parallel}"
 
 
-def _down_already(plan: PlanAnswer) -> str:
-    """Return what is unavailable when the plan is made; empty: nothing is."""
-    if (down := plan.down) is None:
-        return ""
-    number, unit = (down.gpus, "GPU") if plan.pool_gpus else (down.nodes, "node")
-    return f"{plural(number, unit)} {'is' if number == 1 else 'are'}"
-
-
 def _outcome(plan: PlanAnswer) -> Iterator[str]:
     """Yield how many nodes are upgraded in the end, and how many of those that start are not."""
     moving = sum(node.start_p50 is not None for node in plan.nodes)
     upgraded = moving if plan.upgraded is None else plan.upgraded
-    yield f"{upgraded} of {plural(len(plan.nodes), 'node')}"
+    some = " not done" if plan.pool_nodes > len(plan.nodes) else ""
+    yield f"{upgraded} of {plural(len(plan.nodes), 'node')}{some}"
     if plan.failing:
         yield f"{plan.failing} will probably fail"
     if (unknown := moving - upgraded - plan.failing) > 0:

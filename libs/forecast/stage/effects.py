@@ -222,6 +222,14 @@ def start_evictions(state: StageState, name: str, action: EvictPods) -> None:
             request_eviction(state, name, uid, state.leader, action.by_force)
 
 
+def resume_evictions(state: StageState, name: str) -> None:
+    """Request the evictions that were requested before: what refused them may allow them now."""
+    pending = state.memory_of(name).evictions
+    if pending is not None:
+        for uid in pending.pods:
+            request_eviction(state, name, uid, state.leader, pending.by_force)
+
+
 def request_eviction(state: StageState, name: str, uid: str, leader: int, by_force: bool) -> None:
     """Evict a pod repeatedly; a pod that is gone counts as evicted until the next view."""
     memory, machine = state.memory.get(name), state.machines.get(name)

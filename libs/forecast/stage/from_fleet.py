@@ -28,6 +28,7 @@ from libs.contracts.paths import (
 from libs.forecast.stage import (
     agents,
     driver_pods,
+    effects,
     gpu_health,
     images,
     preflights,
@@ -251,6 +252,7 @@ def _resume(state: StageState, name: str) -> None:
     for tenant_pod in list(machine.tenant_pods.values()):
         if tenant_pod.deleting:
             tenant_pods.schedule_stop(state, machine, tenant_pod)
+    effects.resume_evictions(state, name)
     state.machine_changed(machine)
 
 

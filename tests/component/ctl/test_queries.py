@@ -58,8 +58,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 class Scheduler:
-    def __init__(self, *pools: str, busy_for: int = 0) -> None:
+    def __init__(self, *pools: str, busy_for: int = 0, is_done: bool = False) -> None:
         self.pools = pools
+        self.is_done = is_done
+        """Whether there is nothing to do."""
         self.busy_for = busy_for
         """Plans that are refused because another is being computed."""
         self.asked: list[PlanQuery] = []
@@ -73,17 +75,20 @@ class Scheduler:
             return QueryError(code=QueryErrorCode.NOT_READY, message="another plan is computed")
         if query.driver_version == "999.1":
             return QueryError(code=QueryErrorCode.UNREADABLE, message="no such version")
-        node = PlannedNode(node="node-1", start_p50=0.0, end_p50=60.0, end_p95=90.0)
+        policy = PlanLimits(max_unavailable="1")
+        limits = PlanLimits(
+            max_unavailable=query.max_unavailable or "1", max_parallel=query.max_parallel or 0
+        )
+        end = 120.0 if limits == policy else 60.0
+        node = PlannedNode(node="node-1", start_p50=0.0, end_p50=end, end_p95=1.5 * end)
         return PlanAnswer(
             pool=query.pool,
             target=NEW,
-            nodes=(node,),
-            makespan_p50=60.0,
-            makespan_p95=90.0,
-            limits=PlanLimits(
-                max_unavailable=query.max_unavailable or "1", max_parallel=query.max_parallel or 0
-            ),
-            policy_limits=PlanLimits(max_unavailable="1"),
+            nodes=() if self.is_done else (node,),
+            makespan_p50=end,
+            makespan_p95=1.5 * end,
+            limits=limits,
+            policy_limits=policy,
         )
 
 
@@ -99,7 +104,48 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
     assert [
         (query.pool, query.driver_version, query.max_unavailable, query.max_parallel)
         for query in scheduler.asked
-    ] == [(POOL, "590.1", "20%", None), (POOL, "", "", 2)]
+    ] == [
+        (POOL, "590.1", "20%", None),
+        (POOL, "590.1", "", None),
+        (POOL, "", "", 2),
+        (POOL, "", "", None),
+    ]
+
+
+async def test_another_limit_is_set_beside_the_one_of_now(world: World) -> None:
+    scheduler = Scheduler(POOL)
+    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
+    wider = await world.run("plan", "--max-unavailable", "2")
+    assert "limits: maxUnavailable 2 (now 1); with the limits now: 2 min (p50), 3 min (p95)" in (
+        " ".join(wider.out.split())
+    )
+    assert wider.out.startswith(f"{POOL} to {NEW_VERSION}: 1 min (p50)")
+    same = await world.run("plan", "--max-unavailable", "1")
+    assert "limits: maxUnavailable 1 (as now)" in " ".join(same.out.split())
+    assert "with the limits now" not in same.out
+    scheduler.is_done, asked = True, len(scheduler.asked)
+    assert "with the limits now" not in (await world.run("plan", "--max-unavailable", "2")).out
+    assert len(scheduler.asked) == asked + 1
+    scheduler.is_done = False
+    json = (await world.run("plan", "--max-unavailable", "2", "-o", "json")).json
+    assert json["plan"]["makespan_p50"] == 60.0
+    assert json["with_policy_limits"]["makespan_p50"] == 120.0
+
+
+async def test_plan_alone_shows_each_of_several_pools_in_short(world: World) -> None:
+    scheduler = Scheduler(POOL, "other")
+    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
+    several = await world.run("plan")
+    assert (several.code, several.err) == (ExitCode.DONE, "")
+    first, second = f"{POOL} to {NEW_VERSION}: 2 min (p50)", f"other to {NEW_VERSION}: 2 min (p50)"
+    assert [line[: len(first)] for line in several.out.splitlines()[:1]] == [first]
+    assert f"\n{second}" in several.out
+    assert several.out.splitlines()[-1] == "`sluice plan POOL` shows its nodes."
+    assert "█" not in several.out
+    for options in (("-o", "json"), ("-o", "html"), ("--max-unavailable", "2")):
+        one = await world.run("plan", *options)
+        assert one.code == ExitCode.WRONG_ARGUMENTS
+        assert f"several pools; name one of: {POOL}, other; `sluice plan` alone shows" in one.err
 
 
 async def test_that_there_is_nothing_to_show_is_said_to_people(world: World) -> None:
@@ -193,9 +239,6 @@ async def test_a_rollout_is_set_beside_its_plan(world: World) -> None:
 async def test_plan_passes_on_what_the_scheduler_refuses(world: World) -> None:
     scheduler = Scheduler(POOL, "other")
     await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
-    several = await world.run("plan")
-    assert several.code == ExitCode.WRONG_ARGUMENTS
-    assert f"name one of: {POOL}, other" in several.err
     refused = await world.run("plan", POOL, "--version", "999.1")
     assert refused.code == ExitCode.WRONG_ARGUMENTS
     assert "the scheduler: no such version" in refused.err

@@ -207,6 +207,7 @@ async def test_what_drains_nodes_needs_a_confirmation(world: World) -> None:
 async def test_an_interrupt_ends_the_question(world: World) -> None:
     await world.add_policy(OLD_VERSION)
     async with in_terminal("upgrade", "start", NEW_VERSION, environ=world.environ) as session:
+        await session.shows("the nodes of ")
         await session.shows("Go on? [y/N]")
         session.process.send_signal(signal.SIGINT)
         assert await session.end() == ExitCode.INTERRUPTED

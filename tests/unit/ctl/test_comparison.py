@@ -376,10 +376,12 @@ def test_lost_gpu_hours_are_beside_the_planned_ones() -> None:
 
     found = compared(8, 4, 0)
     assert found.gpu_hours == 8 * 0.5 + 4 * 1.0
-    assert "  GPU-hours lost: 8.0, planned 3.5\n" in text(found, 120)
-    unknown = compared(8, 4, None)
-    assert unknown.gpu_hours is None
-    assert "GPU-hours" not in text(unknown, 120)
+    told = "  GPU-hours lost: 8.0, planned 3.5, without n-3: was not usable before\n"
+    assert told in text(found, 120)
+    assert "  GPU-hours lost: 12.0, planned 3.5\n" in text(compared(8, 4, 4), 120)
+    leased = compared(8, None, 0)
+    assert leased.gpu_hours is None
+    assert "  GPU-hours lost: not known: the plan had no GPUs of n-2\n" in text(leased, 120)
 
 
 def test_a_plan_by_the_limits_of_the_policy_is_preferred_and_limits_are_told() -> None:
@@ -411,6 +413,14 @@ def test_only_a_plan_from_before_the_rollout_counts_and_the_last_of_those() -> N
     found = stream.compared()
     assert (found.planned_at, found.planned_makespan) == (NOW - 800.0, 300.0)
     assert [node.planned_end for node in found.nodes] == [300.0, 300.0]
+
+
+def test_a_plan_with_nothing_to_do_is_none_of_the_nodes_that_came_later() -> None:
+    stream = Stream()
+    stream.plan(-900.0, planned("n-1", 0.0, 300.0), name="before", took=300.0)
+    stream.plan(-60.0, name="empty", took=0.0)
+    stream.grant(0.0, "n-1")
+    assert stream.compared().planned_at == NOW - 900.0
 
 
 def test_a_rollout_that_goes_on_has_no_error_yet() -> None:
@@ -486,6 +496,8 @@ def test_without_a_plan_what_happened_is_shown_alone() -> None:
     stream.done(60.0, "n-1")
     shown = text(stream.compared(), 80)
     assert "none was asked for before it began" in shown
+    stream.complete(61.0)
+    assert "GPU-hours lost: not known without a plan" in text(stream.compared(), 80)
     assert "n-1  █" in shown
 
 

@@ -86,7 +86,7 @@ def test_the_page_and_the_picture_count_the_nodes_that_fail() -> None:
     view = with_capacity()
     view = replace(view, plan=replace(view.plan, upgraded=1, failing=1))
     for shown in (plan_html(view), plan_svg(view)):
-        assert "1 of 3 nodes, 1 will probably fail" in Elements(shown).text
+        assert "1 of 3 nodes not done, 1 will probably fail" in Elements(shown).text
 
 
 def test_both_load_nothing_and_run_nothing() -> None:

@@ -17,9 +17,9 @@ from libs.contracts.queries import (
     PlanStopKind,
     WaitReason,
 )
-from libs.ctl.answers import PlannedFile, PlanView
+from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
 from libs.ctl.views.bars import bar
-from libs.ctl.views.plan import plan_view
+from libs.ctl.views.plan import plan_view, plans_view
 from libs.ctl.views.timeline import Span, plan_timeline
 from libs.rollout.wait_reasons import RESOLVED_BY
 
@@ -80,6 +80,24 @@ def test_a_plan_has_bars_in_order_and_what_stands_in_the_way() -> None:
     ]
 
 
+def test_plans_of_several_pools_are_told_in_short_without_their_nodes() -> None:
+    idle = view_of(remarks=("Every node is up to date already.",))
+    other = replace(idle, plan=replace(idle.plan, pool="other"))
+    held = "node-1 waits for a job."
+    moving = replace(PLAN, plan=replace(PLAN.plan, remarks=(held, "So."), held=(held,)))
+    lines = text(plans_view(PoolPlans(plans=(moving, other))), 80).splitlines()
+    assert lines == [
+        *PLAN_HEAD.splitlines(),
+        "  disruption budget web/frontend blocks: node-2",
+        "  node-1 loses 1 pod: a/c",
+        "  node-3 is left out: cordoned",
+        "  node-1 waits for a job.",
+        "other to 1: nothing to do",
+        "  Every node is up to date already.",
+        "`sluice plan POOL` shows its nodes.",
+    ]
+
+
 def test_nodes_that_fail_or_have_no_end_are_not_among_the_upgraded_ones() -> None:
     def told(**changes: int) -> str:
         plan = replace(PLAN, plan=replace(PLAN.plan, **changes))
@@ -88,6 +106,7 @@ def test_nodes_that_fail_or_have_no_end_are_not_among_the_upgraded_ones() -> Non
     assert "  upgraded: 1 of 3 nodes, 1 will probably fail; GPU" in told(upgraded=1, failing=1)
     assert "  upgraded: 1 of 3 nodes, 1 without a known end; GPU" in told(upgraded=1)
     assert "  upgraded: 2 of 3 nodes; GPU" in told(upgraded=2)
+    assert "  upgraded: 2 of 3 nodes not done; GPU" in told(upgraded=2, pool_nodes=6)
 
 
 def test_an_unknown_latest_end_is_said() -> None:
@@ -213,9 +232,9 @@ def test_lost_gpu_hours_are_those_of_idle_gpus_too(lost: float, words: str) -> N
 @pytest.mark.parametrize(
     ("gpus", "lost", "words"),
     [
-        (0, 0.0, "0 from now on (2 nodes are down already)"),
-        (16, 0.0, "0 from now on (16 GPUs are down already)"),
-        (16, 2.66, "2.7 from now on (16 GPUs are down already)"),
+        (0, 0.0, "0 from now on"),
+        (16, 0.0, "0 from now on"),
+        (16, 2.66, "2.7 from now on"),
     ],
 )
 def test_lost_gpu_hours_are_beside_what_is_down_already(gpus: int, lost: float, words: str) -> None:
@@ -288,7 +307,7 @@ def test_how_long_nodes_are_unavailable_is_told_with_the_pull_of_the_image() -> 
         )
         return text(plan_view(view, width=200, wide=wide), 200)
 
-    each = "unavailable: at most 1 of 4, a node for 3 min 42 s (median"
+    each = "not usable: at most 1 of 4 nodes, a node for 3 min 42 s (median"
     assert f"{each}, 1 min 40 s of it for the image); GPU" in told(100.0)
     assert f"{each}); GPU" in told(20.0)
     assert f"{each}, 20 s of it for the image); GPU" in told(20.0, wide=True)
@@ -297,7 +316,7 @@ def test_how_long_nodes_are_unavailable_is_told_with_the_pull_of_the_image() -> 
 
 @pytest.mark.parametrize(
     ("most", "words"),
-    [(4, "at most 4 of 6 (4 are already)"), (5, "at most 5 of 6 (4 are already)")],
+    [(4, "at most 4 of 6 nodes (4 already)"), (5, "at most 5 of 6 nodes (4 already)")],
 )
 def test_nodes_that_are_unavailable_already_are_told_apart_from_further_ones(
     most: int, words: str
@@ -310,7 +329,19 @@ def test_nodes_that_are_unavailable_already_are_told_apart_from_further_ones(
         down=CapacityPoint(at=0.0, nodes=4, gpus=32),
     )
     shown = text(plan_view(view, width=200), 200)
-    assert f"unavailable: {words}, a further node for 1 min 34 s (median); GPU" in shown
+    assert f"not usable: {words}, a further node for 1 min 34 s (median); GPU" in shown
+
+
+def test_where_no_node_is_usable_yet_none_is_a_further_one() -> None:
+    view = view_of(
+        planned("n-1", 0.0, 60.0, 60.0),
+        drained_seconds=94.0,
+        largest_loss=1,
+        pool_nodes=1,
+        down=CapacityPoint(at=0.0, nodes=1, gpus=8),
+    )
+    shown = text(plan_view(view, width=200), 200)
+    assert "not usable: at most 1 of 1 node (1 already); GPU" in shown
 
 
 def test_nothing_to_do_is_said_without_figures() -> None:
@@ -370,7 +401,7 @@ def test_the_capacity_is_a_curve_on_the_scale_of_the_bars() -> None:
     assert curve.strip()[-1] == "█"  # all is available at the end
     middle = curve[round(0.45 * cells)]
     assert middle == " "  # half is missing, which is in the lowest lines alone
-    assert "unavailable: at most 2 of 4" in lines[1]
+    assert "not usable: at most 2 of 4 nodes" in lines[1]
 
 
 def test_many_nodes_share_rows_unless_each_is_asked_for() -> None:

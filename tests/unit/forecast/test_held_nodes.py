@@ -15,6 +15,7 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
+    IDLE_LIFE,
     awaiting_jobs,
     fixed_worlds,
     forecast_for,
@@ -25,7 +26,13 @@ from tests.unit.forecast.builders import (
     remark_with,
 )
 from tests.unit.forecast.test_play_midway import moments
-from tests.unit.rollout.builders import NOW, POOL, fleet, granted, in_flight_node
+from tests.unit.rollout.builders import (
+    NOW,
+    POOL,
+    fleet,
+    granted,
+    in_flight_node,
+)
 
 TRAIN = gpu_pod("train", job=True, started=NOW - 600.0)
 WORLDS = fixed_worlds(WorldOverride(pod="uid-train", remainder=TimeSpan(9_000.0)))
@@ -43,7 +50,9 @@ def waiting(pool: PoolView, timeout: float | None) -> tuple[PoolView, list[NodeV
 
 def test_a_job_is_told_with_the_time_that_is_assumed_and_what_ends_it() -> None:
     pool, nodes = waiting(pool_with_limits(**awaiting_jobs()), None)
-    told = remark_with(forecast_for(pool, nodes, WORLDS), "ml/train, assumed")
+    planned = forecast_for(pool, nodes, WORLDS)
+    told = remark_with(planned, "ml/train, assumed")
+    assert planned.held == (told,)
     assert told == (
         "node-1 waits for the job ml/train, assumed to go on for 2 h 2 min (p50), 1 d"
         " (p95): its owner can end that, and nothing else does"
@@ -64,9 +73,11 @@ def test_jobs_of_nodes_that_start_later_are_told_of_three_nodes() -> None:
     remark_with(forecast_for(pool, nodes, WORLDS), "2 more nodes wait for jobs likewise.")
 
 
-def evicting(*, attempts: int, **strategy: Any) -> tuple[RolloutPlan, float]:
+def evicting(
+    *, attempts: int, allowed: int | None = 0, budget: str = WEB.budget, **strategy: Any
+) -> tuple[RolloutPlan, float]:
     """Return the plan of a node whose eviction is refused in this attempt, and what is left of it
-    then.
+    then. At the time of the plan the budget allows so many evictions; None: budgets are not known.
     """
     pool = pool_with_limits()
     pool = replace(pool, strategy=replace(pool.strategy, **strategy))
@@ -76,12 +87,33 @@ def evicting(*, attempts: int, **strategy: Any) -> tuple[RolloutPlan, float]:
         refused = view.evictions and view.evictions[0].refused
         if refused and isinstance(view.record, NodeRecord) and view.record.attempt == attempts:
             assert view.record.deadline is not None
-            pods = tuple(replace(pod, budget=WEB.budget) for pod in view.pods or ())
+            pods = tuple(replace(pod, budget=budget) for pod in view.pods or ())
             nodes = {"node-1": replace(view, pods=pods)}
-            seen = replace(seen, nodes=nodes, budgets=start.budgets)  # noqa: PLW2901
+            budgets = None if allowed is None else {WEB.budget: allowed}
+            seen = replace(seen, nodes=nodes, budgets=budgets)  # noqa: PLW2901
             planned = plan(seen, now, pool=POOL, plays=1, world_of=fixed_worlds())
             return planned, view.record.deadline - now.at
     raise AssertionError("no eviction was refused")
+
+
+def test_an_eviction_that_was_refused_is_requested_again_if_its_budget_allows_it_now() -> None:
+    planned, left = evicting(attempts=1, allowed=1)
+    (node,) = planned.nodes
+    assert left > IDLE_LIFE + 20.0
+    assert planned.makespan.p50 == pytest.approx(IDLE_LIFE, abs=20.0)
+    assert (node.blocked_by, planned.failing) == ((), ())
+    assert node.evicted == ("ml/web",)
+    assert not any("disruption budget" in line for line in planned.remarks)
+
+
+@pytest.mark.parametrize(("allowed", "budget"), [(None, WEB.budget), (None, ""), (1, "")])
+def test_an_eviction_goes_on_being_refused_where_no_budget_says_that_it_is_allowed(
+    allowed: int | None, budget: str
+) -> None:
+    planned, left = evicting(attempts=2, allowed=allowed, budget=budget)
+    assert planned.makespan.p50 == pytest.approx(left, abs=5.0)
+    assert planned.nodes[0].blocked_by
+    remark_with(planned, "node-1 waits for a disruption budget, and the plan assumes that it goes")
 
 
 def test_what_happens_when_an_eviction_times_out_is_told_and_is_what_is_played() -> None:
@@ -99,9 +131,30 @@ def test_what_happens_when_an_eviction_times_out_is_told_and_is_what_is_played()
     assert planned.makespan.p50 == pytest.approx(left, abs=5.0)
 
 
+def test_the_last_attempt_of_a_node_that_failed_is_told_as_such_before_it_begins() -> None:
+    start = replace(fleet(pool_with_limits(), old_node("node-1", WEB)), budgets={WEB.budget: 0})
+    told: list[str] = []
+    for seen, now in moments(start, seconds=600.0):
+        view = seen.nodes["node-1"]
+        if view.state == UpgradeState.UPGRADE_REQUIRED and view.lease is None:
+            held = replace(
+                seen, nodes={"node-1": replace(view, pods=(WEB,))}, budgets=start.budgets
+            )
+            planned = plan(held, now, pool=POOL, plays=1, world_of=fixed_worlds())
+            told.append(remark_with(planned, "node-1 will wait for a disruption budget"))
+    assert "fails, and is tried again once unless the rollout is halted." in told[0]
+    assert "the node then fails for good." in told[-1]
+
+
 def test_another_strategy_does_something_else_when_an_eviction_times_out() -> None:
     planned, _ = evicting(attempts=1, on_eviction_timeout=OnEvictionTimeout.RELEASE)
     remark_with(planned, "the node is then given back, and tried again 10 min later or more")
+
+
+def test_a_wait_until_pods_are_deleted_by_force_is_told_too() -> None:
+    planned, left = evicting(attempts=1, on_eviction_timeout=OnEvictionTimeout.FORCE_DELETE)
+    remark_with(planned, "the eviction times out; the pods are then deleted by force.")
+    assert planned.makespan.p50 == pytest.approx(left + IDLE_LIFE, abs=30.0)
 
 
 def test_a_budget_of_a_node_that_starts_later_is_told() -> None:

@@ -220,7 +220,7 @@ def test_max_unavailable_0_starts_unavailable_nodes_only() -> None:
     assert planned.makespan == Percentiles(None, None)
     assert planned.loss.nodes == 1
     assert planned.gpu_hours_lost == 0.0
-    remark_with(planned, "1 node is unavailable already: node-4 (cordoned)")
+    remark_with(planned, "Not usable already: node-4 (cordoned)")
 
 
 def test_a_node_that_cannot_start_does_not_delay_the_others() -> None:
@@ -229,7 +229,7 @@ def test_a_node_that_cannot_start_does_not_delay_the_others() -> None:
     assert planned.makespan.p50 == pytest.approx(IDLE_LIFE, abs=1)
     assert waiting_nodes(planned, WaitCode.NOT_READY) == ["node-3"]
     assert waiting_nodes(planned, WaitCode.SKIPPED) == ["node-4"]
-    remark_with(planned, "1 node is unavailable already")
+    remark_with(planned, "Not usable already: ")
 
 
 def test_nodes_that_people_keep_out_are_named() -> None:
@@ -368,10 +368,12 @@ def test_nodes_without_a_first_driver_are_unavailable_and_no_loss_to_the_budget(
     assert (planned.gpu_hours_lost, planned.drained_seconds) == (0.0, None)
     assert planned.losses[-1].nodes == 0
     assert planned.upgraded == 3
-    remark_with(planned, "3 nodes are unavailable already: node-1 (without a driver), ")
+    assert planned.proof is not None
+    assert not any("Others start" in line for line in planned.remarks), "they start at once"
+    remark_with(planned, "Not usable already: node-1, node-2, node-3 (without a driver).")
     silent = new_node("node-4", modules_reported=False)
     told = forecast_for(pool_with_limits(unavailable=0), [old_node("node-1"), silent])
-    remark_with(told, "1 node is unavailable already: node-4 (no report about its driver).")
+    remark_with(told, "Not usable already: node-4 (no report about its driver).")
     wait = node_forecast(told, "node-1").wait
     assert wait is not None
     assert "node-4" not in wait.detail

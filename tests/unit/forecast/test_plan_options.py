@@ -1,7 +1,9 @@
 """Plans with other limits or targets, and the limits required to finish in time."""
 
 import pytest
+from msgspec.structs import replace
 
+from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import WaitCode
 from libs.forecast.options import PlanOptions
 from libs.forecast.rollout_plan import Percentiles
@@ -48,6 +50,21 @@ def test_the_plan_follows_a_given_target() -> None:
     unknown = forecast_for(pool_with_limits(), nodes, options=PlanOptions(target="next"))
     assert unknown.makespan == Percentiles(None, None)
     assert waiting_nodes(unknown, WaitCode.TARGET_MISSING) == ["node-1", "node-2"]
+
+
+def test_that_nobody_looked_for_a_driver_that_no_node_has_is_told() -> None:
+    build = Build(label="label-next", install_digest="install-next")
+    other = PlanOptions(target="next", version="999.1", builds={VARIANT: build})
+    nodes = [done("node-1"), done("node-2")]
+    told = "No node has 999.1: whether that driver exists was not checked."
+    assert told in forecast_for(pool_with_limits(), nodes, options=other).remarks
+    loaded = replace(nodes[0], loaded=LoadedDriver(version="999.1"))
+    for planned in (
+        forecast_for(pool_with_limits(), [loaded, nodes[1]], options=other),
+        forecast_for(pool_with_limits(), [old_node("node-1")]),
+        forecast_for(replace(pool_with_limits(), version="999.1"), nodes, options=other),
+    ):
+        assert not any("was not checked" in line for line in planned.remarks)
 
 
 def test_a_node_whose_driver_is_being_replaced_finishes_before_it_gets_the_given_target() -> None:

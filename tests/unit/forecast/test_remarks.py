@@ -23,7 +23,17 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.forecast.builders import cordoned_node, gpu_pod, old_node, pool_with_limits
-from tests.unit.rollout.builders import NEW, NOW, OLD, POOL, failed, fleet, instant, with_status
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    POOL,
+    done,
+    failed,
+    fleet,
+    instant,
+    with_status,
+)
 
 SURE = Percentiles(1.0, 2.0)
 UNSURE = Percentiles(1.0, None)
@@ -60,7 +70,9 @@ def waiting(code: WaitCode = WaitCode.JOBS, who: str = "") -> Wait:
 
 def test_a_smooth_plan_has_its_basis_as_its_only_remark() -> None:
     assert remarks_of(node()) == (f"Durations (p50-p95, 20 simulated runs) {ASSUMED}",)
-    assert remarks_of() == ("Every node is up to date already.",)
+    assert remarks_of(members=(done("node-1"),)) == ("Every node is up to date already.",)
+    no_nodes = "There is no node to plan for: the policy selects no node with GPUs."
+    assert remarks_of() == (no_nodes,)
 
 
 def test_what_the_figures_of_a_plan_say_is_not_said_again() -> None:
@@ -225,16 +237,16 @@ def test_what_a_plan_takes_for_granted_after_a_release_is_told() -> None:
 def test_three_nodes_that_are_unavailable_already_are_named_with_reasons() -> None:
     other = replace(failed("node-3"), pool="else")
     members = (failed("node-1"), old_node("node-2"), other)
-    words = "1 node is unavailable already: node-1 (failed)."
+    words = "Not usable already: node-1 (failed)."
     assert words in remarks_of(node(), members=members)
-    assert not among(remarks_of(members=members), "unavailable already")
+    assert not among(remarks_of(members=members), "Not usable already")
     full = Wait(code=WaitCode.BUDGET, detail="1 node is unavailable already: n", since=NOW)
     told = node(2, start=Percentiles(), end=Percentiles(), wait=full)
-    assert not among(remarks_of(node(), told, members=members), "unavailable already")
+    assert not among(remarks_of(node(), told, members=members), "Not usable already")
     cordoned = [cordoned_node(f"node-{number}") for number in (8, 5, 7, 6)]
-    names = "node-1 (failed), node-5 (cordoned), node-6 (cordoned) and 2 more"
+    names = "node-1 (failed), node-5, node-6, node-7 and 1 more (cordoned)"
     found = remarks_of(node(), members=(*members, *cordoned))
-    assert f"5 nodes are unavailable already: {names}." in found
+    assert f"Not usable already: {names}." in found
 
 
 def test_pods_that_could_not_be_listed_are_told() -> None:
