@@ -183,7 +183,8 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     """How many nodes are done of how many, such as `3/12`, for people."""
     eta: str = ""
     """When the rollout ends at its pace so far; empty: not known, or it does not go on by itself.
-    It does not change a decision, and is written with other changes only."""
+    It does not change a decision. It is written with other changes, and removed once a node in
+    flight waits for what has no known end."""
     because: str = ""
     """Why nothing starts, or how many nodes a complete rollout left out; otherwise empty."""
     epoch: Epoch = 0

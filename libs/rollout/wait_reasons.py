@@ -85,6 +85,10 @@ def is_for_people(code: WaitCode, who: str) -> bool:
     return code not in WAITS_OF_POOLS and not who.startswith(NO_ACTION_NEEDED)
 
 
+def ends_by_itself(wait: Wait) -> bool:
+    return wait.who.startswith(NO_ACTION_NEEDED)
+
+
 def resolver_if_it_lasts(who: str) -> str:
     """Return who can end a wait that usually ends by itself; empty: it is another wait."""
     return who.removeprefix(_IF_IT_LASTS) if who.startswith(_IF_IT_LASTS) else ""
