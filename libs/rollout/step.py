@@ -13,6 +13,7 @@ from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.edits import handle_edits
 from libs.rollout.in_flight.start import begin
 from libs.rollout.in_flight.step import step_in_flight
+from libs.rollout.limits import stale_source
 from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.pool.contribution import UNBEGUN_SECONDS
 from libs.rollout.pool.evaluation import PoolEvaluation
@@ -58,6 +59,7 @@ def step_in_pool(
         return StepInPool(None, phase, leased, is_stale=False)
     wait = outcome.wait if isinstance(outcome, Step) else outcome
     is_stale = isinstance(wait, Wait) and wait.code is _STALE
+    is_stale = is_stale and (isinstance(outcome, Step) or bool(stale_source(now)))
     return StepInPool(constrain(node, outcome, evaluation, now), phase, leased, is_stale)
 
 

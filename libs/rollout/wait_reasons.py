@@ -4,9 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from libs.contracts.node import BY_RETRY, WAITS_OF_POOLS, WaitCode
+from libs.contracts.reports import BEAT_PERIOD
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_RELEASE
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import Component
 
 NO_ACTION_NEEDED: Final = "no action needed"
 _IF_IT_LASTS: Final = f"{NO_ACTION_NEEDED}; if it lasts, "
@@ -100,6 +102,24 @@ def wait(
     """Return a wait that begins now; `who` defaults to the entry of its code."""
     resolver = RESOLVED_BY[code] if who is None else who
     return Wait(code=code, detail=detail, since=now.at, until=until, who=resolver)
+
+
+def unheard_wait(name: str, component: Component | None, now: Instant) -> Wait:
+    """Return the wait for an agent without a heartbeat, which is silent only after a while.
+
+    A scheduler that has just started has heard none yet.
+    """
+    if component is not None and component.is_silent(now.at) and component.last_beat is not None:
+        detail = f"the {name} agent has stopped sending heartbeats"
+        return wait(WaitCode.AGENT_SILENT, detail, now)
+    if component is not None and not component.is_silent(now.at):
+        detail = (
+            f"this scheduler has not heard the {name} agent of the node yet: agents send a"
+            f" heartbeat every {BEAT_PERIOD:.0f} s"
+        )
+        return wait(WaitCode.STALE, detail, now, who=AGENT_LATE)
+    detail = f"the {name} agent has not reported from this node yet"
+    return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
 
 
 def first_few(names: Iterable[str], limit: int = 5) -> str:
