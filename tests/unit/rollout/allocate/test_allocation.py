@@ -164,6 +164,14 @@ def test_the_number_of_failures_is_reported() -> None:
     assert "validated on 0 of 3 nodes, 2 failed; " in detail
 
 
+def test_a_node_that_is_tried_again_is_not_also_counted_as_failed() -> None:
+    pool, nodes = proving_pool(3, failed=("uid-busy-1",))
+    wait = decided(pool, *nodes, candidate("node-1")).waits["node-1"]
+    progress = "validated on 0 of 3 nodes; in progress: busy-0, busy-1 (failed before), busy-2"
+    assert wait.detail.endswith(progress)
+    assert wait.who.endswith("if busy-0, busy-1, busy-2 cannot go on")
+
+
 @pytest.mark.parametrize(
     ("upgrade", "record", "expected"),
     [
