@@ -132,6 +132,12 @@ def braked(pool: str, brake: Brake, *, by: str = "", reason: str = "") -> str:
     return f"Rollout {pool} is {braked_state(brake)}{who} (spec.brake: {brake.value}){why}"
 
 
+def release_command(pool: str, version: str, failures: int | None = None) -> str:
+    """Return the command that accepts so many failures, or those that there are by then."""
+    number = "" if failures is None else f" --failures {failures}"
+    return f"sluice upgrade release {version} {pool}{number}"
+
+
 def left_out(*, skipped: int, excluded: int) -> str:
     """Return how many nodes a rollout leaves out, and why; empty: none."""
     counts = ((skipped, "skipped"), (excluded, "excluded"))

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 
 from libs.contracts.node import WAITS_OF_POOLS, WaitCode
 from libs.contracts.queries import PlannedNode, WaitReason
+from libs.contracts.rollout import release_command
 from libs.ctl.answers import PlannedFile, PlanView
-from libs.ctl.brakes import release_command
 from libs.ctl.text import plural
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading, indented, line

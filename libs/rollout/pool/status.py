@@ -120,7 +120,14 @@ def rollout_status(
         in_flight=in_flight,
         targets=_kept_records(records, target, last_good, in_flight, complete=complete),
         counts=replace(counts, in_flight=len(in_flight), limit=evaluation.limit),
-        conditions=rollout_conditions(pool, evaluation.pause, phase, halted, now),
+        conditions=rollout_conditions(
+            pool,
+            evaluation.pause,
+            phase,
+            halted_because=halted,
+            threshold=evaluation.record(pool, target, tally.present).threshold,
+            now=now,
+        ),
         observed_generation=pool.rollout.generation if pool.rollout is not None else 0,
     )
 
