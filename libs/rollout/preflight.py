@@ -17,12 +17,12 @@ import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
 from libs.contracts.node import WaitCode
-from libs.contracts.reports import Finding
+from libs.contracts.reports import NO_ACTION_NEEDED, Finding
 from libs.rollout.decision import AskPreflight, Candidate, Wait
 from libs.rollout.node_writes import current_record
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, RESOLVED_BY
+from libs.rollout.wait_reasons import ITSELF, RESOLVED_BY
 
 ANSWER_SECONDS: Final = 10.0
 """For the agent's answer, and before that for the list of the node's pods."""
@@ -223,7 +223,7 @@ def _finding_wait(query: PreflightQuery, now: float) -> Wait:
 def _resolved_by(findings: Sequence[Finding]) -> str:
     for_people = [each for each in findings if not each.remedy.startswith(NO_ACTION_NEEDED)]
     if not for_people:
-        return NO_ACTION_NEEDED
+        return ITSELF
     remedies = dict.fromkeys(f"{each.code}: {each.remedy}" for each in for_people if each.remedy)
     if not remedies:
         return RESOLVED_BY[WaitCode.PREFLIGHT]

@@ -10,8 +10,9 @@ from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import Component
 
-NO_ACTION_NEEDED: Final = "no action needed"
-_IF_IT_LASTS: Final = f"{NO_ACTION_NEEDED}; if it lasts, "
+ITSELF: Final = "itself"
+"""What ends a wait that no person has to end."""
+_IF_IT_LASTS: Final = f"{ITSELF}; if it lasts, "
 """What precedes the people who can end a wait that usually ends by itself."""
 AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the agent that the details name"
 DRIVER_AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the driver agent"
@@ -30,8 +31,8 @@ FAILED_AND_HALTED: Final = (
 DRIVER_ADMINISTRATOR: Final = "the administrator of the machine or of the driver image"
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
-    WaitCode.BUDGET: "no action needed; the author of the policy, by raising the limits",
-    WaitCode.PROOF: "no action needed; an administrator, if the nodes in progress cannot go on",
+    WaitCode.BUDGET: f"{ITSELF}; the author of the policy, by raising the limits",
+    WaitCode.PROOF: f"{ITSELF}; an administrator, if the nodes in progress cannot go on",
     WaitCode.HALTED: f"an administrator, {BY_RELEASE}; {_BY_ANOTHER_DRIVER}",
     WaitCode.PAUSED: f"an administrator, {BY_BRAKE_OR_POLICY}",
     WaitCode.FROZEN: f"an administrator, {BY_BRAKE}",
@@ -40,7 +41,7 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
         "the administrator of the machine, by repairing the GPU; or, if another driver may be the"
         " cure, an administrator, by the annotation nvidia.com/gpu-driver-upgrade-requested=true"
     ),
-    WaitCode.BACK_OFF: f"{NO_ACTION_NEEDED}; {_BY_ANOTHER_DRIVER}",
+    WaitCode.BACK_OFF: f"{ITSELF}; {_BY_ANOTHER_DRIVER}",
     WaitCode.PREFLIGHT: (
         "an administrator, by removing the cause, or by the request without-preflight"
     ),
@@ -54,14 +55,14 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.EVICTION: f"{_IF_IT_LASTS}{POD_OWNERS}",
     WaitCode.PDB: "the owner of the disruption budget",
     WaitCode.OPERANDS: f"{_IF_IT_LASTS}an administrator of these operands",
-    WaitCode.QUIESCE: NO_ACTION_NEEDED,
+    WaitCode.QUIESCE: ITSELF,
     WaitCode.OLD_DRIVER: (
         f"{_IF_IT_LASTS}the owner of a finalizer on the pod, or the administrator of the kubelet"
     ),
     WaitCode.UNLOAD: "the owners of the processes that use the GPU devices",
     WaitCode.GATE: f"{_IF_IT_LASTS}{GATE_BLOCKED}",
-    WaitCode.DRIVER_START: NO_ACTION_NEEDED,
-    WaitCode.VALIDATION: NO_ACTION_NEEDED,
+    WaitCode.DRIVER_START: ITSELF,
+    WaitCode.VALIDATION: ITSELF,
     WaitCode.MIG: "an administrator, by another value of the label nvidia.com/mig.config",
     WaitCode.REBOOT: "the administrator of the machine, by rebooting the node",
     WaitCode.FAILED: f"an administrator, {BY_RETRY}; {_BY_ANOTHER_DRIVER}",
@@ -84,16 +85,22 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
 
 def is_for_people(code: WaitCode, who: str) -> bool:
     """Whether a wait is of one node, and somebody has to end it."""
-    return code not in WAITS_OF_POOLS and not who.startswith(NO_ACTION_NEEDED)
+    return code not in WAITS_OF_POOLS and not who.startswith(ITSELF)
 
 
 def ends_by_itself(wait: Wait) -> bool:
-    return wait.who.startswith(NO_ACTION_NEEDED)
+    return wait.who.startswith(ITSELF)
 
 
 def resolver_if_it_lasts(who: str) -> str:
     """Return who can end a wait that usually ends by itself; empty: it is another wait."""
     return who.removeprefix(_IF_IT_LASTS) if who.startswith(_IF_IT_LASTS) else ""
+
+
+def people_of(who: str) -> str:
+    """Return the people who can end a wait; empty: it only ends by itself."""
+    people = resolver_if_it_lasts(who) or who.removeprefix(f"{ITSELF}; ")
+    return "" if people == ITSELF else people
 
 
 def wait(

@@ -19,6 +19,7 @@ from libs.ctl.text import clock_time, duration, moment, parse_time
 from libs.ctl.views.layout import cut, fact, heading, line
 from libs.ctl.views.status import node_note, sources_view
 from libs.kube.authors import Author
+from libs.rollout.wait_reasons import ITSELF
 
 _BY_FIELD: Final = (BY_BRAKE_OR_POLICY, BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE)
 _NEW_STATE: Final = "Successfully updated node state label to "
@@ -107,7 +108,9 @@ def _why(why: WhyAnswer, ended_by: str, now: float) -> Iterator[RenderableType]:
             ends = f"in {duration(wait.until - now)} ({clock_time(wait.until)} UTC)"
             yield fact("ends at the latest", ends)
         if wait.who:
-            yield fact("can be ended by", _people(wait.who, ended_by))
+            is_by_itself = wait.who.startswith(ITSELF)
+            name = "ended by" if is_by_itself else "can be ended by"
+            yield fact(name, _people(wait.who, ended_by))
     if why.no_gpus:
         yield fact("containers lack GPUs", why.no_gpus)
     if why.container_runtime:

@@ -10,7 +10,7 @@ from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.pool.queues import QueueKey
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason
+from libs.rollout.wait_reasons import ITSELF, BlockReason
 
 _STARTING = "starting"
 _LIMITS = "the author of the policy, by raising maxUnavailable"
@@ -99,7 +99,7 @@ class Headroom:
 
     def _recovery_reason(self, _target: str) -> BlockReason:
         detail = "waiting for another previously failed node: these are upgraded one at a time"
-        return BlockReason(WaitCode.BUDGET, detail, NO_ACTION_NEEDED)
+        return BlockReason(WaitCode.BUDGET, detail, ITSELF)
 
     def _halt_reason(self, target: str) -> BlockReason:
         detail = self._evaluation.constraints.halted[target]
@@ -118,9 +118,7 @@ class Headroom:
             WaitCode.PROOF,
             f"waiting for target {target} to be proven: validated on {len(record.validated)} of"
             f" {record.threshold} nodes{failed}; in progress: {busy or _summary(starting)}",
-            f"{NO_ACTION_NEEDED}; an administrator, if {names} cannot go on"
-            if names
-            else NO_ACTION_NEEDED,
+            f"{ITSELF}; an administrator, if {names} cannot go on" if names else ITSELF,
         )
 
     def _holders(self, target: str, retried: Set[str] = frozenset()) -> str:

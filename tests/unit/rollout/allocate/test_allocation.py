@@ -12,7 +12,7 @@ from libs.rollout.pool.allocation import next_token
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.rollout.wait_reasons import ITSELF
 from tests.unit.rollout.allocate.builders import (
     candidate,
     candidates,
@@ -116,7 +116,7 @@ def test_nodes_of_a_queue_share_one_wait() -> None:
     waits = decided(closed_pool, *candidates(50)).waits
     assert len({id(wait) for wait in waits.values()}) == 1
     assert "maxUnavailable is 0" in waits["node-00"].detail
-    assert waits["node-00"].who != NO_ACTION_NEEDED
+    assert waits["node-00"].who != ITSELF
 
 
 def test_a_wait_dates_from_the_change_of_its_code() -> None:
@@ -155,7 +155,7 @@ def test_nodes_in_the_proof_slots_are_named(count: int, named: str) -> None:
     assert f"target {NEW}" in wait.detail
     assert "validated on 0 of 3 nodes; " in wait.detail
     assert wait.detail.endswith(f" {named}")
-    assert wait.who == f"{NO_ACTION_NEEDED}; an administrator, if {named} cannot go on"
+    assert wait.who == f"{ITSELF}; an administrator, if {named} cannot go on"
 
 
 def test_the_number_of_failures_is_reported() -> None:

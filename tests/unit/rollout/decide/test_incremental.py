@@ -15,7 +15,7 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.rollout.wait_reasons import ITSELF
 from tests.unit.rollout.allocate.builders import (
     FINDING,
     candidate,
@@ -167,7 +167,7 @@ def test_an_expiring_entry_of_another_pool_sets_the_wake_up() -> None:
 def test_a_wait_changes_once_more_when_somebody_has_to_end_it() -> None:
     asked = checked(required("n"), asked=NOW - 2, answered=None)
     check = IncrementalCheck(FIRST_POOL, asked)
-    assert check.decide().waits["n"].who == NO_ACTION_NEEDED
+    assert check.decide().waits["n"].who == ITSELF
     found = checked(required("n"), FINDING)
     check.update([found])
     changed = check.decide(instant(NOW + 1)).waits["n"]
