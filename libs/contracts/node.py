@@ -111,6 +111,8 @@ REQUESTED_BY, ADOPTED, LABEL_EDITED_BY = "requested by ", "adopted ", "driver la
 """Begin the causes that say why an attempt was started."""
 ITS_LOG, WHOLE_LOG = "its log", "all of it"
 """Precede the command for a log, at the end of how a container ended."""
+ITSELF = "itself"
+"""What ends a wait that no person has to end."""
 BY_RETRY = "by a retry"
 """How a wait says that people end it."""
 

@@ -3,15 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from libs.contracts.node import BY_RETRY, WAITS_OF_POOLS, WaitCode
+from libs.contracts.node import BY_RETRY, ITSELF, WAITS_OF_POOLS, WaitCode
 from libs.contracts.reports import BEAT_PERIOD
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_RELEASE
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import Component
 
-ITSELF: Final = "itself"
-"""What ends a wait that no person has to end."""
 _IF_IT_LASTS: Final = f"{ITSELF}; if it lasts, "
 """What precedes the people who can end a wait that usually ends by itself."""
 AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the agent that the details name"

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from libs.contracts.diagnoses import NOTES, describe
-from libs.contracts.node import BY_RETRY
+from libs.contracts.node import BY_RETRY, ITSELF
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_CHECKED_BRAKE, BY_RELEASE
 from libs.ctl.answers import NodeAnswer, NodeFact
@@ -19,7 +19,6 @@ from libs.ctl.text import clock_time, duration, moment, parse_time
 from libs.ctl.views.layout import cut, fact, heading, line
 from libs.ctl.views.status import node_note, sources_view
 from libs.kube.authors import Author
-from libs.rollout.wait_reasons import ITSELF
 
 _BY_FIELD: Final = (BY_BRAKE_OR_POLICY, BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE)
 _NEW_STATE: Final = "Successfully updated node state label to "
