@@ -22,9 +22,9 @@ from demo.observed import Observed
 from demo.scenario import failed_nodes
 from demo.screen import DemoScreen
 from libs.contracts.queries import PlanQuery
-from libs.contracts.rollout import RolloutStatus
+from libs.contracts.rollout import RolloutStatus, release_command
 from libs.ctl.answers import PlanView
-from libs.ctl.brakes import Signature, release, release_command
+from libs.ctl.brakes import Signature, release
 from libs.ctl.collect.plan import gather_plan
 from libs.ctl.edits import Edit
 from libs.ctl.failures import Failure

@@ -13,6 +13,8 @@ from libs.contracts.reports import Evidence
 
 MANAGER = "sluice-scheduler"
 """The field manager of the scheduler's writes to Nodes."""
+COMMAND = "kubectl-sluice"
+"""The field manager of people's writes by `sluice`. Those of our services begin with `sluice-`."""
 
 STATE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 SKIP_LABEL = "nvidia.com/gpu-driver-upgrade.skip"
@@ -109,8 +111,21 @@ REQUESTED_BY, ADOPTED, LABEL_EDITED_BY = "requested by ", "adopted ", "driver la
 """Begin the causes that say why an attempt was started."""
 ITS_LOG, WHOLE_LOG = "its log", "all of it"
 """Precede the command for a log, at the end of how a container ended."""
+ITSELF = "itself"
+"""What ends a wait that no person has to end."""
 BY_RETRY = "by a retry"
 """How a wait says that people end it."""
+
+
+def user_of(program: str) -> str:
+    """Return what is known of the user of a program, such as `somebody with kubectl`."""
+    if not program:
+        return "somebody"
+    if program.startswith("sluice-"):
+        return "Sluice"
+    known = {COMMAND: "sluice"}
+    name = known.get(program, "kubectl" if program.startswith("kubectl") else program)
+    return f"somebody with {name}"
 
 
 def without_details(cause: str) -> str:

@@ -127,6 +127,10 @@ class Holders(Data, frozen=True, kw_only=True):
     holders: tuple[Holder, ...] = ()
 
 
+NO_ACTION_NEEDED = "no action needed"
+"""Begins the remedy of a finding that goes by itself."""
+
+
 class Finding(Data, frozen=True, kw_only=True):
     """An obstacle to a driver change, and its remedy."""
 

@@ -132,6 +132,12 @@ def braked(pool: str, brake: Brake, *, by: str = "", reason: str = "") -> str:
     return f"Rollout {pool} is {braked_state(brake)}{who} (spec.brake: {brake.value}){why}"
 
 
+def release_command(pool: str, version: str, failures: int | None = None) -> str:
+    """Return the command that accepts so many failures, or those that there are by then."""
+    number = "" if failures is None else f" --failures {failures}"
+    return f"sluice upgrade release {version} {pool}{number}"
+
+
 def left_out(*, skipped: int, excluded: int) -> str:
     """Return how many nodes a rollout leaves out, and why; empty: none."""
     counts = ((skipped, "skipped"), (excluded, "excluded"))
@@ -183,7 +189,8 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     """How many nodes are done of how many, such as `3/12`, for people."""
     eta: str = ""
     """When the rollout ends at its pace so far; empty: not known, or it does not go on by itself.
-    It does not change a decision, and is written with other changes only."""
+    It does not change a decision. It is written with other changes, and removed once a node in
+    flight waits for what has no known end."""
     because: str = ""
     """Why nothing starts, or how many nodes a complete rollout left out; otherwise empty."""
     epoch: Epoch = 0

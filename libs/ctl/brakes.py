@@ -5,7 +5,14 @@ from typing import Any, Final
 import msgspec
 
 from libs.contracts import rollout
-from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import (
+    IDLE_PHASES,
+    Brake,
+    RolloutPhase,
+    RolloutSpec,
+    RolloutStatus,
+    release_command,
+)
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import plain, plural
@@ -100,12 +107,6 @@ def ending_of_halt(pool: str, status: RolloutStatus) -> str:
     if status.phase is not RolloutPhase.HALTED or record is None or not status.version:
         return ""
     return release_command(pool, status.version, len(record.failed))
-
-
-def release_command(pool: str, version: str, failures: int | None = None) -> str:
-    """Return the command that accepts so many failures, or those that there are by then."""
-    number = "" if failures is None else f" --failures {failures}"
-    return f"sluice upgrade release {version} {pool}{number}"
 
 
 def resume_command(pool: str) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from libs.contracts import device, rollout
+from libs.contracts.node import COMMAND
 from libs.ctl.checks import DRIVER_APP, Right
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure, kube_failure
@@ -20,7 +21,6 @@ from libs.ctl.kubeconfig import kubeconfig_path, read_plain
 from libs.ctl.options import Access
 from libs.ctl.versions import DriverDaemonSet, versions_of
 from libs.kube import views
-from libs.kube.authors import COMMAND
 from libs.kube.client import Kube
 from libs.kube.config import check_addresses
 from libs.kube.connect import AuthLoader, open_transport

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from libs.contracts.node import MANAGER, SKIP_LABEL
-from libs.kube.authors import Author, last_owner, user_of
+from libs.contracts.node import MANAGER, SKIP_LABEL, user_of
+from libs.kube.authors import Author, last_owner
 from libs.kube.ownership import OwnedFields
 from libs.kube.views import ManagedFields, Node, parse_time
 

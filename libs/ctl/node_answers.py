@@ -7,9 +7,9 @@ import msgspec
 
 from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, WAITS_REASON, WaitCode
 from libs.contracts.queries import WhyAnswer
-from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
+from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus, release_command
 from libs.ctl.answers import NodeAnswer, NodeFact, Source
-from libs.ctl.brakes import release_command, resume_command
+from libs.ctl.brakes import resume_command
 from libs.ctl.cordons import cordoned_by, skipped_by
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.node_rows import node_row, with_wanted

@@ -20,6 +20,7 @@ from libs.rollout.persons_lease import left_out_reason
 from libs.rollout.plan_time import PlanTime
 from libs.rollout.pool.conditions import NO_NODES
 from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.wait_reasons import people_of
 
 _MEDIAN, _LATE = 0.5, 0.95
 _OPEN = {
@@ -131,7 +132,8 @@ def _unknown_ends(plan: RolloutPlan) -> list[str]:
 
 
 def _reason(wait: Wait) -> str:
-    return f"{wait.detail.rstrip('.')} (can be ended by {wait.who})" if wait.who else wait.detail
+    who = people_of(wait.who)
+    return f"{wait.detail.rstrip('.')} (can be ended by {who})" if who else wait.detail
 
 
 # The course of the rollout.

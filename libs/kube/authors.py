@@ -10,11 +10,10 @@ from typing import Final
 import msgspec
 
 from libs.contracts import rollout
+from libs.contracts.node import COMMAND, user_of
 from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.views import ManagedFields, Metadata, parse_time
 
-COMMAND: Final = "kubectl-sluice"
-"""The field manager of people's writes by `sluice`. Those of our services begin with `sluice-`."""
 _LONGEST: Final = 200
 """Characters of what a person wrote that are repeated."""
 
@@ -26,17 +25,6 @@ class Author(msgspec.Struct, frozen=True, kw_only=True):
     at: float | None = None
     """When the program last wrote the object, in Unix seconds: the field is at least as old."""
     reason: str = ""
-
-
-def user_of(program: str) -> str:
-    """Return what is known of the user of a program, such as `somebody with kubectl`."""
-    if not program:
-        return "somebody"
-    if program.startswith("sluice-"):
-        return "Sluice"
-    known = {COMMAND: "sluice"}
-    name = known.get(program, "kubectl" if program.startswith("kubectl") else program)
-    return f"somebody with {name}"
 
 
 def last_owner(

@@ -176,6 +176,8 @@ class WriteRollout(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Our finalizer should be on the object."""
     granted: tuple[str, ...] = ()
     """Names of nodes that this write grants a start."""
+    has_known_end: bool = True
+    """Whether each wait in flight ends by itself, so that the pace tells when the rollout ends."""
     because: str = ""
 
 

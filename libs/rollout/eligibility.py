@@ -32,7 +32,7 @@ from libs.rollout.preflight_check import (
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView
-from libs.rollout.wait_reasons import AGENT_LATE, wait
+from libs.rollout.wait_reasons import AGENT_LATE, unheard_wait, wait
 
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
 _UPGRADE = Operation.UPGRADE
@@ -248,13 +248,8 @@ def _agent_wait(
         operation, on_host=pool.method is _HOST, checked=checked
     ):
         component = node.components.get(name)
-        if component is None or component.last_beat is None:
-            detail = f"the {name} agent has not reported from this node yet"
-            return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
-        if component.is_silent(now.at):
-            return wait(
-                WaitCode.AGENT_SILENT, f"the {name} agent has stopped sending heartbeats", now
-            )
+        if component is None or component.last_beat is None or component.is_silent(now.at):
+            return unheard_wait(name, component, now)
         if not component.capabilities.issuperset(kinds):
             lacking = ", ".join(kind for kind in kinds if kind not in component.capabilities)
             detail = f"the {name} agent does not support {lacking}: upgrade the agent"

@@ -14,6 +14,7 @@ from libs.contracts.node import (
     NodeRequest,
     UpgradeState,
     WaitCode,
+    user_of,
 )
 from libs.rollout.at_rest import is_unwanted
 from libs.rollout.decision import Step, Wait
@@ -154,7 +155,7 @@ def _adopt(node: NodeView, pool: PoolView, now: Instant) -> Step:
     """Take the node over as its labels describe it, with nothing proven."""
     ended = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
     state = node.state if ended else UpgradeState.UPGRADE_REQUIRED.value
-    manager = field_writer(node, NodeField.REQUEST)
+    person = user_of(field_writer(node, NodeField.REQUEST))
     record = NodeRecord(
         node_uid=node.uid,
         epoch=now.epoch,
@@ -166,14 +167,14 @@ def _adopt(node: NodeView, pool: PoolView, now: Instant) -> Step:
         since=now.at,
         boot_id=node.boot_id,
         started=node.state in _STARTED,
-        cause=f"{ADOPTED}by {manager} in {node.state or 'no state'}",
+        cause=f"{ADOPTED}by {person} in {node.state or 'no state'}",
     )
     message = f"adopted in {state}; the driver counts as unproven until it is validated"
     return write_step(
         node,
         record,
         now,
-        because=f"adopted at the request of {manager}",
+        because=f"adopted at the request of {person}",
         lease=None,
         cordon=unchanged_cordon(node),
         cleared=(REQUEST_ANNOTATION, *overwritten_keys(node, NodeField.LEASE)),
@@ -193,6 +194,7 @@ def forget(node: NodeView, pool: PoolView, now: Instant) -> Step:
 
     The node then begins anew, as a machine that is in use.
     """
+    person = user_of(field_writer(node, NodeField.REQUEST))
     keeps_label = has_wanted_label(node, pool)
     message = "state, lease and record are removed" + (
         "" if keeps_label else ", and so is the driver label"
@@ -201,7 +203,7 @@ def forget(node: NodeView, pool: PoolView, now: Instant) -> Step:
         node,
         None,
         now,
-        because=f"forgotten at the request of {field_writer(node, NodeField.REQUEST)}",
+        because=f"forgotten at the request of {person}",
         lease=None,
         cordon=unchanged_cordon(node),
         driver_label=node.driver_label if keeps_label else "",

@@ -13,7 +13,7 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import WantedMig
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import AGENT_LATE, wait
+from libs.rollout.wait_reasons import AGENT_LATE, unheard_wait, wait
 
 _OF_LABEL = "an administrator, by another value of the label nvidia.com/mig.config"
 
@@ -125,16 +125,11 @@ def _obstacle(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) 
         return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", now)
     for name, kind in _REQUIRED:
         component = node.components.get(name)
-        problem = ""
-        if component is None or component.last_beat is None:
-            detail = f"the {name} agent has not reported from this node yet"
-            return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
-        if component.is_silent(now.at):
-            problem = "has stopped sending heartbeats"
-        elif kind not in component.capabilities:
-            problem = f"does not support {kind}: upgrade the agent"
-        if problem:
-            return wait(WaitCode.AGENT_SILENT, f"the {name} agent {problem}", now)
+        if component is None or component.last_beat is None or component.is_silent(now.at):
+            return unheard_wait(name, component, now)
+        if kind not in component.capabilities:
+            detail = f"the {name} agent does not support {kind}: upgrade the agent"
+            return wait(WaitCode.AGENT_SILENT, detail, now)
     return unevictable_wait(node, pool, now)
 
 

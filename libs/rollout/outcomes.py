@@ -40,6 +40,7 @@ class NodePools:
         if self.governing is not None:
             self.governing.queues.drop(name)
             self.governing.names.discard(name)
+            self.governing.held_up.discard(name)
             self.governing.dirty = True
         self.count_phase(name, None, self.phase)
 
@@ -137,6 +138,7 @@ class OutcomeTracker:
             status, queue = decider.queues.enqueue(
                 node, outcome, decider.tally, before=self.waits.codes.get(name), now=now.at
             )
+            decider.held_up.discard(name)
             block = decider.evaluation.block_of(by_hand=outcome.by_hand)
             is_blocked = status.wait is not None and block is not None
             wait = withdrawn_entry_wait(decider.evaluation, now) if is_blocked else status.wait
@@ -145,6 +147,7 @@ class OutcomeTracker:
         if name in decider.queues.candidates:
             decider.queues.drop(name)
         wait = outcome.wait if isinstance(outcome, Step) else outcome
+        decider.put_wait(name, wait)
         if isinstance(outcome, Step) and outcome.probes and not node.write_pending:
             self.probes[name] = outcome.probes
             self._tracked.add(name)

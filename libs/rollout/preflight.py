@@ -17,11 +17,12 @@ import msgspec
 
 from libs.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
 from libs.contracts.node import WaitCode
-from libs.contracts.reports import Finding
+from libs.contracts.reports import NO_ACTION_NEEDED, Finding
 from libs.rollout.decision import AskPreflight, Candidate, Wait
+from libs.rollout.node_writes import current_record
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, RESOLVED_BY
+from libs.rollout.wait_reasons import ITSELF, RESOLVED_BY
 
 ANSWER_SECONDS: Final = 10.0
 """For the agent's answer, and before that for the list of the node's pods."""
@@ -72,6 +73,8 @@ def preflight_status(
         return _CLEAR
     if query is None or (query.label, query.artefact) != (check.label, check.artefact_digest):
         return _REQUIRED
+    if _is_of_earlier_attempt(node, query, now):
+        return _REQUIRED
     if query.awaits_pods:
         return _list_status(query, now) if node.pods is None else _REQUIRED
     if query.answered_at is not None and query.answered_at >= query.asked_at:
@@ -80,6 +83,15 @@ def preflight_status(
             return status
         return _image_status(node, candidate, query, now) or status
     return _unanswered(query, before, now)
+
+
+def _is_of_earlier_attempt(node: NodeView, query: PreflightQuery, now: float) -> bool:
+    """Whether the node has entered its state since: what was found before is out of date.
+
+    A time to come is of another leader's clock.
+    """
+    record = current_record(node)
+    return record is not None and query.asked_at < record.since <= now
 
 
 def open_query(action: AskPreflight, before: PreflightQuery | None, now: float) -> PreflightQuery:
@@ -211,7 +223,7 @@ def _finding_wait(query: PreflightQuery, now: float) -> Wait:
 def _resolved_by(findings: Sequence[Finding]) -> str:
     for_people = [each for each in findings if not each.remedy.startswith(NO_ACTION_NEEDED)]
     if not for_people:
-        return NO_ACTION_NEEDED
+        return ITSELF
     remedies = dict.fromkeys(f"{each.code}: {each.remedy}" for each in for_people if each.remedy)
     if not remedies:
         return RESOLVED_BY[WaitCode.PREFLIGHT]

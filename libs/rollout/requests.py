@@ -11,6 +11,7 @@ from libs.contracts.node import (
     NodeRecord,
     NodeRequest,
     UpgradeState,
+    user_of,
 )
 from libs.rollout.decision import Notice, Step
 from libs.rollout.lost_record import forget
@@ -34,8 +35,8 @@ def retry(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, field: NodeField
 ) -> Step:
     """Begin a new attempt on request of a person, whatever the evidence is."""
-    manager = field_writer(node, field)
-    message = f"{manager} requested another upgrade of a node in {record.state}"
+    person = user_of(field_writer(node, field))
+    message = f"{person} requested another upgrade of a node in {record.state}"
     return mark_required(
         node,
         record,
@@ -45,7 +46,7 @@ def retry(
         notes=(request_notice(node, field, UpgradeState.UPGRADE_REQUIRED.value, message),),
         cleared=(REQUESTED_ANNOTATION,) if node.requested else (),
         asked=True,
-        cause=f"{REQUESTED_BY}{manager}",
+        cause=f"{REQUESTED_BY}{person}",
         back_off_until=0.0,
         back_off_seconds=0.0,
     )

@@ -13,13 +13,14 @@ from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.edits import handle_edits
 from libs.rollout.in_flight.start import begin
 from libs.rollout.in_flight.step import step_in_flight
+from libs.rollout.limits import stale_source
 from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.pool.contribution import UNBEGUN_SECONDS
 from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason, wait
+from libs.rollout.wait_reasons import ITSELF, BlockReason, wait
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
 _INSTALLER = "an administrator, by installing the CustomResourceDefinition"
@@ -58,6 +59,7 @@ def step_in_pool(
         return StepInPool(None, phase, leased, is_stale=False)
     wait = outcome.wait if isinstance(outcome, Step) else outcome
     is_stale = isinstance(wait, Wait) and wait.code is _STALE
+    is_stale = is_stale and (isinstance(outcome, Step) or bool(stale_source(now)))
     return StepInPool(constrain(node, outcome, evaluation, now), phase, leased, is_stale)
 
 
@@ -94,12 +96,12 @@ def constrain(
         return wait(WaitCode.STALE, missing, now, who=_INSTALLER)
     if not constraints.leading:
         detail = "a new scheduler leads, and its epoch is not yet recorded in the Rollout"
-        return wait(WaitCode.STALE, detail, now, who=NO_ACTION_NEEDED)
+        return wait(WaitCode.STALE, detail, now, who=ITSELF)
     if isinstance(outcome, Step):
         if node.uid not in evaluation.retargeted:
             return outcome
         detail = "the policy wants another target; the change is being recorded in the Rollout"
-        return wait(WaitCode.PROOF, detail, now, who=NO_ACTION_NEEDED)
+        return wait(WaitCode.PROOF, detail, now, who=ITSELF)
     if node.uid in evaluation.stored.in_flight:
         return withdrawn_entry_wait(evaluation, now)
     return outcome if node.ready else wait(WaitCode.NOT_READY, "the Node is not Ready", now)
@@ -111,7 +113,7 @@ def withdrawn_entry_wait(evaluation: PoolEvaluation, now: Instant) -> Wait:
     if reason is not None:
         return wait(reason.code, reason.detail, now, who=reason.who or None)
     detail = "the granted start is being withdrawn from the Rollout"
-    return wait(WaitCode.BUDGET, detail, now, who=NO_ACTION_NEEDED)
+    return wait(WaitCode.BUDGET, detail, now, who=ITSELF)
 
 
 def _kept_entry_wait(reason: BlockReason, now: Instant) -> Wait:

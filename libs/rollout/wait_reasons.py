@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from libs.contracts.node import BY_RETRY, WAITS_OF_POOLS, WaitCode
+from libs.contracts.node import BY_RETRY, ITSELF, WAITS_OF_POOLS, WaitCode
+from libs.contracts.reports import BEAT_PERIOD
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_RELEASE
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import Component
 
-NO_ACTION_NEEDED: Final = "no action needed"
-_IF_IT_LASTS: Final = f"{NO_ACTION_NEEDED}; if it lasts, "
+_IF_IT_LASTS: Final = f"{ITSELF}; if it lasts, "
 """What precedes the people who can end a wait that usually ends by itself."""
 AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the agent that the details name"
 DRIVER_AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the driver agent"
@@ -28,8 +29,8 @@ FAILED_AND_HALTED: Final = (
 DRIVER_ADMINISTRATOR: Final = "the administrator of the machine or of the driver image"
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
-    WaitCode.BUDGET: "no action needed; the author of the policy, by raising the limits",
-    WaitCode.PROOF: "no action needed; an administrator, if the nodes in progress cannot go on",
+    WaitCode.BUDGET: f"{ITSELF}; the author of the policy, by raising the limits",
+    WaitCode.PROOF: f"{ITSELF}; an administrator, if the nodes in progress cannot go on",
     WaitCode.HALTED: f"an administrator, {BY_RELEASE}; {_BY_ANOTHER_DRIVER}",
     WaitCode.PAUSED: f"an administrator, {BY_BRAKE_OR_POLICY}",
     WaitCode.FROZEN: f"an administrator, {BY_BRAKE}",
@@ -38,7 +39,7 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
         "the administrator of the machine, by repairing the GPU; or, if another driver may be the"
         " cure, an administrator, by the annotation nvidia.com/gpu-driver-upgrade-requested=true"
     ),
-    WaitCode.BACK_OFF: f"{NO_ACTION_NEEDED}; {_BY_ANOTHER_DRIVER}",
+    WaitCode.BACK_OFF: f"{ITSELF}; {_BY_ANOTHER_DRIVER}",
     WaitCode.PREFLIGHT: (
         "an administrator, by removing the cause, or by the request without-preflight"
     ),
@@ -52,14 +53,14 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
     WaitCode.EVICTION: f"{_IF_IT_LASTS}{POD_OWNERS}",
     WaitCode.PDB: "the owner of the disruption budget",
     WaitCode.OPERANDS: f"{_IF_IT_LASTS}an administrator of these operands",
-    WaitCode.QUIESCE: NO_ACTION_NEEDED,
+    WaitCode.QUIESCE: ITSELF,
     WaitCode.OLD_DRIVER: (
         f"{_IF_IT_LASTS}the owner of a finalizer on the pod, or the administrator of the kubelet"
     ),
     WaitCode.UNLOAD: "the owners of the processes that use the GPU devices",
     WaitCode.GATE: f"{_IF_IT_LASTS}{GATE_BLOCKED}",
-    WaitCode.DRIVER_START: NO_ACTION_NEEDED,
-    WaitCode.VALIDATION: NO_ACTION_NEEDED,
+    WaitCode.DRIVER_START: ITSELF,
+    WaitCode.VALIDATION: ITSELF,
     WaitCode.MIG: "an administrator, by another value of the label nvidia.com/mig.config",
     WaitCode.REBOOT: "the administrator of the machine, by rebooting the node",
     WaitCode.FAILED: f"an administrator, {BY_RETRY}; {_BY_ANOTHER_DRIVER}",
@@ -82,12 +83,22 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
 
 def is_for_people(code: WaitCode, who: str) -> bool:
     """Whether a wait is of one node, and somebody has to end it."""
-    return code not in WAITS_OF_POOLS and not who.startswith(NO_ACTION_NEEDED)
+    return code not in WAITS_OF_POOLS and not who.startswith(ITSELF)
+
+
+def ends_by_itself(wait: Wait) -> bool:
+    return wait.who.startswith(ITSELF)
 
 
 def resolver_if_it_lasts(who: str) -> str:
     """Return who can end a wait that usually ends by itself; empty: it is another wait."""
     return who.removeprefix(_IF_IT_LASTS) if who.startswith(_IF_IT_LASTS) else ""
+
+
+def people_of(who: str) -> str:
+    """Return the people who can end a wait; empty: it only ends by itself."""
+    people = resolver_if_it_lasts(who) or who.removeprefix(f"{ITSELF}; ")
+    return "" if people == ITSELF else people
 
 
 def wait(
@@ -96,6 +107,24 @@ def wait(
     """Return a wait that begins now; `who` defaults to the entry of its code."""
     resolver = RESOLVED_BY[code] if who is None else who
     return Wait(code=code, detail=detail, since=now.at, until=until, who=resolver)
+
+
+def unheard_wait(name: str, component: Component | None, now: Instant) -> Wait:
+    """Return the wait for an agent without a heartbeat, which is silent only after a while.
+
+    A scheduler that has just started has heard none yet.
+    """
+    if component is not None and component.is_silent(now.at) and component.last_beat is not None:
+        detail = f"the {name} agent has stopped sending heartbeats"
+        return wait(WaitCode.AGENT_SILENT, detail, now)
+    if component is not None and not component.is_silent(now.at):
+        detail = (
+            f"this scheduler has not heard the {name} agent of the node yet: agents send a"
+            f" heartbeat every {BEAT_PERIOD:.0f} s"
+        )
+        return wait(WaitCode.STALE, detail, now, who=AGENT_LATE)
+    detail = f"the {name} agent has not reported from this node yet"
+    return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
 
 
 def first_few(names: Iterable[str], limit: int = 5) -> str:

@@ -6,8 +6,7 @@ A cordon of Sluice's changes together with its record or its lease, and has its 
 from typing import TypeAlias
 
 from libs.contracts.events import EditEvent
-from libs.contracts.node import NodeRecord
-from libs.kube.authors import user_of
+from libs.contracts.node import NodeRecord, user_of
 from libs.rollout.node_writes import current_record, needs_cordon, upgrade_lease
 from libs.rollout.views.node import Lease, MalformedAnnotation, NodeField, NodeView
 

@@ -23,10 +23,12 @@ from libs.contracts.events import (
 )
 from libs.contracts.node import MigState, NodeRecord, WaitCode
 from libs.contracts.queries import PlanAnswer
+from libs.contracts.rollout import RolloutStatus, release_command
 from libs.kube.events import InvolvedObject
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import Notice, Step, Wait, WriteNode, WriteRollout
 from libs.rollout.mig_at_rest import describe_mig_state
+from libs.rollout.pool import harm
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY, is_for_people
@@ -37,7 +39,13 @@ from services.scheduler.node_state import FAILURES_UNTIL_REFUSED, NodeStates
 from services.scheduler.persons_leases import PersonsLeases
 from services.scheduler.plan_events import plan_events
 from services.scheduler.resources import ROLLOUTS, Rollout
-from services.scheduler.rollout_texts import brake_text, phase_text, release_text, released
+from services.scheduler.rollout_texts import (
+    brake_text,
+    phase_text,
+    release_text,
+    released,
+    with_commands,
+)
 from services.scheduler.wait_events import LastWait, WaitEvents
 
 REASON: Final = "GPUDriverUpgrade"
@@ -86,6 +94,10 @@ class UpgradeEvents:
         self._pools: dict[str, str] = {}
         self._versions: dict[str, str] = {}
         """Driver versions by target and by label, also of targets that were wanted before."""
+        self._targets: dict[str, str] = {}
+        """The target of each node's last attempt."""
+        self._failures: dict[tuple[str, str], int] = {}
+        """How many nodes of a pool failed on a target, as far as its Rollout says."""
         self.history: dict[str, list[PastStep]] = {}
 
     def leader_started(self, holder: str) -> None:
@@ -103,6 +115,7 @@ class UpgradeEvents:
             recorded = record.pool if isinstance(record, NodeRecord) else ""
             self._uids[node.name] = node.uid
             self._pools[node.name] = recorded or node.pool
+            self._targets[node.name] = record.target if isinstance(record, NodeRecord) else ""
             for change in (
                 self._cordons.change_of(node),
                 self._persons_leases.change_of(node, now=self._clock.now()),
@@ -116,6 +129,9 @@ class UpgradeEvents:
                 builds = pool.builds.get(pool.target, {}).values()
                 digests = (pool.target, *(build.label for build in builds))
                 self._versions |= dict.fromkeys(digests, pool.version)
+            records = {} if pool.rollout is None else pool.rollout.status.targets
+            for target, record in records.items():
+                self._failures[pool.key, target] = len(record.failed)
 
     def _named(self, text: str) -> str:
         """Replace digests by the versions that people know."""
@@ -126,7 +142,7 @@ class UpgradeEvents:
         self._wait_events.forget(name)
         self._cordons.forget(name)
         self._persons_leases.forget(name)
-        for by_name in (self._uids, self._pools, self.history):
+        for by_name in (self._uids, self._pools, self._targets, self.history):
             by_name.pop(name, None)
 
     # Decisions.
@@ -174,11 +190,18 @@ class UpgradeEvents:
             self._publish_wait(name, None, f"{name}: {NOT_WAITING}")
         else:
             wait = self._with_versions(wait)
-            self._wait_events.began(name, self._uids.get(name, ""), wait, self._clock.now())
+            told = replace(wait, who=self._with_commands(name, wait.who))
+            self._wait_events.began(name, self._uids.get(name, ""), told, self._clock.now())
             self._publish_wait(name, wait, f"{name}: {wait.detail}")
 
     def _with_versions(self, wait: Wait) -> Wait:
         return replace(wait, detail=self._named(wait.detail))
+
+    def _with_commands(self, name: str, who: str) -> str:
+        pool, target = self._pools.get(name, ""), self._targets.get(name, "")
+        version, failures = self._versions.get(target, ""), self._failures.get((pool, target))
+        release = release_command(pool, version, failures or None) if version else ""
+        return with_commands(who, node=name, release=release)
 
     def _publish_wait(self, name: str, wait: Wait | None, message: str) -> None:
         uid = self._uids.get(name, "")
@@ -326,7 +349,9 @@ class UpgradeEvents:
             total=status.counts.total,
         )
         created = "Rollout created; its status shows the progress"
-        text = created if old is None else phase_text(change)
+        text = created
+        if before is not None and old is not None:
+            text = phase_text(change, threshold=_threshold(before, status))
         self._publisher.publish(
             change,
             id=f"rollout/{write.pool}/{revision}",
@@ -396,6 +421,13 @@ def _is_change(before: Wait | None, wait: Wait | None) -> bool:
     if before is None or wait is None or before.code != wait.code:
         return before is not wait
     return is_for_people(wait.code, wait.who) and not is_for_people(before.code, before.who)
+
+
+def _threshold(pool: PoolView, status: RolloutStatus) -> int:
+    """Return how many validated nodes prove the target; its record begins with the first grant."""
+    record = status.targets.get(status.target)
+    base = status.base or status.counts.total
+    return harm.threshold(pool.strategy, base=base) if record is None else record.threshold
 
 
 def _node_reference(name: str, uid: str) -> InvolvedObject:

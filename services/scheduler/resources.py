@@ -12,9 +12,9 @@ import msgspec
 from libs.contracts import node as keys
 from libs.contracts import rollout
 from libs.contracts.message import MalformedMessage, Message, decode
-from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod
+from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod, user_of
 from libs.kube import views
-from libs.kube.authors import Author, brake_author, last_owner, release_author, user_of
+from libs.kube.authors import Author, brake_author, last_owner, release_author
 from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
 from libs.policy import artefacts

@@ -3,8 +3,10 @@
 from typing import Final
 
 from libs.contracts.events import RolloutEvent
-from libs.contracts.rollout import Brake, RolloutPhase
+from libs.contracts.node import BY_RETRY
+from libs.contracts.rollout import BY_RELEASE, Brake, RolloutPhase
 from libs.kube.authors import Author
+from libs.rollout.pool.conditions import proof_text
 from services.scheduler.resources import Rollout
 
 _NOT_RECORDED: Final = "somebody, who is not recorded"
@@ -12,14 +14,14 @@ _NOT_RECORDED: Final = "somebody, who is not recorded"
 _BRAKES: Final = {Brake.NONE: "resumed", Brake.PAUSE: "paused", Brake.FREEZE: "frozen"}
 
 
-def phase_text(change: RolloutEvent) -> str:
-    """Return what a new phase or target means."""
+def phase_text(change: RolloutEvent, *, threshold: int) -> str:
+    """Return what a new phase or target means; `threshold` nodes prove the target."""
     if change.after == RolloutPhase.NO_NODES:
         return change.because
     if not change.target:
         return "no driver is wanted on the nodes"
     texts = {
-        RolloutPhase.PROVING: "must be validated on a few nodes before the others may start",
+        RolloutPhase.PROVING: proof_text(threshold),
         RolloutPhase.PROVEN: "is proven; the others may start within the limits of the policy",
         RolloutPhase.POLICY_DELETED: "stays on its nodes, because the policy was deleted",
         RolloutPhase.COMPLETE: f"is complete: on {change.done} of {change.total} nodes",
@@ -50,6 +52,13 @@ def released(rollout: Rollout) -> str:
         return ""
     failures = "1 failure" if release.failures == 1 else f"{release.failures} failures"
     return f"{failures} of {release.target}"
+
+
+def with_commands(who: str, *, node: str, release: str) -> str:
+    """Return who can end a wait, with the commands in place of what they write."""
+    if release:
+        who = who.replace(BY_RELEASE, f"by `{release}`")
+    return who.replace(BY_RETRY, f"by `sluice upgrade retry {node}`")
 
 
 def _signed(done: str, field: str, author: Author | None) -> str:

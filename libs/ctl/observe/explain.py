@@ -17,7 +17,7 @@ from libs.ctl.observe.traps import MOST_RESTARTS
 from libs.ctl.text import duration, some
 
 VALIDATION_SECONDS: Final = 600
-NEXT_PASS: Final = "no action needed: the operator looks again within two minutes"
+NEXT_PASS: Final = "the operator, which looks again within two minutes"
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

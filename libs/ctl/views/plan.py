@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 
 from libs.contracts.node import WAITS_OF_POOLS, WaitCode
 from libs.contracts.queries import PlannedNode, WaitReason
+from libs.contracts.rollout import release_command
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
-from libs.ctl.brakes import release_command
 from libs.ctl.text import plural
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading, indented, line
@@ -17,9 +17,8 @@ from libs.ctl.views.plan_summary import stop_facts, summary
 from libs.ctl.views.timeline import ordered, plan_timeline
 from libs.rollout.plan_time import is_left_out
 from libs.rollout.wait_reasons import (
-    NO_ACTION_NEEDED,
     RESOLVED_BY,
-    resolver_if_it_lasts,
+    people_of,
 )
 
 _ROWS: Final = 40
@@ -149,8 +148,8 @@ def _reason(wait: WaitReason) -> str:
     is_said = wait.code in WAITS_OF_POOLS or wait.code is WaitCode.SKIPPED
     if _has_command(wait):
         return wait.detail
-    who = resolver_if_it_lasts(wait.who) or wait.who.removeprefix(f"{NO_ACTION_NEEDED}; ")
-    ended = f"; can be ended by {who}" if who not in ("", NO_ACTION_NEEDED) else ""
+    who = people_of(wait.who)
+    ended = f"; can be ended by {who}" if who else ""
     return f"{wait.detail if is_said else f'{wait.code.value}: {wait.detail}'}{ended}"
 
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from libs.contracts.queries import PlanAnswer, PlanLimits, PlanStop, PlanStopKind
+from libs.contracts.rollout import release_command
 from libs.ctl.answers import PlanView
-from libs.ctl.brakes import release_command, resume_command
+from libs.ctl.brakes import resume_command
 from libs.ctl.text import clock_time, duration, plural
 from libs.rollout.plan_time import brief, first_start, is_left_out, stop_words, takes
 

@@ -32,7 +32,11 @@ _DESCRIPTIONS: FieldDescriptions = {
         "short_target": About("The first digits of target."),
         "phase": About("The phase of the rollout.", stored=True),
         "progress": About("How many nodes are done of how many, such as 3/12.", stored=True),
-        "eta": About("When the rollout ends at its pace so far; empty: not known.", stored=True),
+        "eta": About(
+            "When the rollout ends at its pace so far. Empty: not known, for instance while a node"
+            " in flight waits for a job, a disruption budget or a person.",
+            stored=True,
+        ),
         "because": About(
             "Why nothing starts, or how many nodes a complete rollout left out.", stored=True
         ),
@@ -86,7 +90,10 @@ _DESCRIPTIONS: FieldDescriptions = {
         "failed": About("Nodes that failed.", stored=True),
         "skipped": About("Nodes that a person excluded.", stored=True),
         "excluded": About("Nodes that cannot be upgraded.", stored=True),
-        "waiting": About("Nodes that wait.", stored=True),
+        "waiting": About(
+            "Nodes that have not started. Nodes in flight, which may wait too, are not among them.",
+            stored=True,
+        ),
         "unavailable": About("Nodes that are unavailable for any reason.", stored=True),
         "limit": About("How many nodes may be unavailable.", stored=True),
     },

@@ -26,7 +26,7 @@ from libs.rollout.in_flight.lease_end import fail
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.node_driver import passed_evidence, waits_at_gate
 from libs.rollout.views.machine import WantedMig
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.rollout.wait_reasons import ITSELF
 
 _NOT_DIVIDED = frozenset({Operation.VALIDATE, Operation.REMOVE, Operation.RESTART})
 """Operations that leave the GPUs divided as they are: no pod was evicted."""
@@ -88,7 +88,7 @@ def _send(f: InFlightNode, wanted: WantedMig) -> NodeOutcome:
     return Step(
         actions=(sent,),
         because=because,
-        wait=state_wait(f, WaitCode.MIG, detail, who=NO_ACTION_NEEDED),
+        wait=state_wait(f, WaitCode.MIG, detail, who=ITSELF),
     )
 
 
@@ -99,7 +99,7 @@ def _await(f: InFlightNode, command: Command) -> NodeOutcome:
     if driver.is_silent(f.now.at):
         detail = "the driver agent has stopped sending heartbeats"
         return state_wait(f, WaitCode.MIG, detail, who="an administrator of the driver agent")
-    wait = state_wait(f, WaitCode.MIG, _progress_text(f, command), who=NO_ACTION_NEEDED)
+    wait = state_wait(f, WaitCode.MIG, _progress_text(f, command), who=ITSELF)
     return recheck_at(wait, command.deadline, f.now)
 
 

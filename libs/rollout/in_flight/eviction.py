@@ -22,7 +22,7 @@ from libs.rollout.in_flight.lease_end import fail, release
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.in_flight.start import start
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, POD_OWNERS, first_few
+from libs.rollout.wait_reasons import ITSELF, POD_OWNERS, first_few
 
 
 class _Pods(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ def evict_pods(f: InFlightNode) -> NodeOutcome:
         if f.is_overdue:
             return _time_out(f, "the pods of the node could not be listed", None)
         return state_wait(
-            f, WaitCode.EVICTION, "the pods of the node are not listed yet", who=NO_ACTION_NEEDED
+            f, WaitCode.EVICTION, "the pods of the node are not listed yet", who=ITSELF
         )
     pods = _classified(f, f.node.pods)
     if pods.is_empty:

@@ -183,7 +183,7 @@ def taint_wait(f: InFlightNode) -> Step | None:
         return None
     detail = "waiting for the node lifecycle controller to add the taint of the cordon"
     code = DEFAULT_CODES.get(f.record.state, WaitCode.EVICTION)
-    wait = state_wait(f, code, detail, who=wait_reasons.NO_ACTION_NEEDED, until=settled_at)
+    wait = state_wait(f, code, detail, who=wait_reasons.ITSELF, until=settled_at)
     return Step(actions=(), because=detail, wait=wait, wake_at=settled_at)
 
 

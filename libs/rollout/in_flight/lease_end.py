@@ -50,7 +50,7 @@ from libs.rollout.node_writes import (
     write_step,
 )
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.wait_reasons import first_few
+from libs.rollout.wait_reasons import DRIVER_AGENT_LATE, first_few
 
 AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
@@ -244,7 +244,7 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
         return _failed(f, f.record.cause)
     detail = f"the upgrade failed; waiting for the driver agent to stop: {f.record.cause}"
     code = DEFAULT_CODES.get(f.record.state, WaitCode.GATE)
-    wait = state_wait(f, code, detail, until=driver.silent_at)
+    wait = state_wait(f, code, detail, who=DRIVER_AGENT_LATE, until=driver.silent_at)
     return recheck_at(wait, driver.silent_at, f.now)
 
 

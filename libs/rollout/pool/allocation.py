@@ -30,7 +30,7 @@ from libs.rollout.preflight import (
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
+from libs.rollout.wait_reasons import ITSELF, wait
 
 PREFLIGHTS_AHEAD: Final = 4
 """How many more preflight checks are requested than nodes may start."""
@@ -157,12 +157,10 @@ class _Grants(msgspec.Struct, frozen=True):
             validates=candidate.operation is Operation.VALIDATE,
         )
         detail = f"starting: the start is being recorded in Rollout {self.pool.key}"
-        self.allocation.waits[node.name] = wait(
-            WaitCode.BUDGET, detail, self.now, who=NO_ACTION_NEEDED
-        )
+        self.allocation.waits[node.name] = wait(WaitCode.BUDGET, detail, self.now, who=ITSELF)
 
     def _preflight_wait(self, detail: str, until: float | None) -> Wait:
-        return wait(WaitCode.PREFLIGHT, detail, self.now, until, who=NO_ACTION_NEEDED)
+        return wait(WaitCode.PREFLIGHT, detail, self.now, until, who=ITSELF)
 
     def _request_check(
         self,

@@ -52,13 +52,18 @@ _EMPTY: Final = RolloutStatus()
 
 NO_NODES: Final = "the policy selects no node with GPUs"
 _PHASES: Final[Mapping[RolloutPhase, str]] = {
-    RolloutPhase.PROVING: "the driver must be validated on a few nodes before the others start",
     RolloutPhase.PROVEN: "the driver is proven, and not all nodes have it",
     RolloutPhase.HALTED: "the driver is halted, and not all nodes have it",
     RolloutPhase.NO_NODES: NO_NODES,
     RolloutPhase.POLICY_DELETED: "the policy was deleted; the nodes keep the driver that they have",
     RolloutPhase.COMPLETE: "all nodes have the driver, or are skipped or excluded",
 }
+
+
+def proof_text(threshold: int) -> str:
+    """Return on how many nodes a driver must be validated, to follow its name."""
+    nodes = "1 node" if threshold == 1 else f"{threshold} nodes"
+    return f"must be validated on {nodes} before the others may start"
 
 
 def pool_pause(pool: PoolView, tally: PoolTally, now: Instant) -> Pause | None:
@@ -133,7 +138,13 @@ def spec_of(pool: PoolView) -> RolloutSpec:
 
 
 def rollout_conditions(
-    pool: PoolView, pause: Pause | None, phase: RolloutPhase, halted_because: str, now: Instant
+    pool: PoolView,
+    pause: Pause | None,
+    phase: RolloutPhase,
+    *,
+    halted_because: str,
+    threshold: int,
+    now: Instant,
 ) -> tuple[RolloutCondition, ...]:
     """Return the conditions; one whose status did not change keeps its time."""
     rollout = pool.rollout
@@ -142,7 +153,9 @@ def rollout_conditions(
     generation = 0 if rollout is None else rollout.generation
     at = datetime.fromtimestamp(int(now.at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions: list[RolloutCondition] = []
-    for type_, is_true, reason, message in _facts(pool, pause, phase, halted_because):
+    for type_, is_true, reason, message in _facts(
+        pool, pause, phase, halted_because=halted_because, threshold=threshold
+    ):
         status = ConditionStatus.TRUE if is_true else ConditionStatus.FALSE
         conditions.append(
             RolloutCondition(
@@ -158,10 +171,17 @@ def rollout_conditions(
 
 
 def _facts(
-    pool: PoolView, pause: Pause | None, phase: RolloutPhase, halted_because: str
+    pool: PoolView,
+    pause: Pause | None,
+    phase: RolloutPhase,
+    *,
+    halted_because: str,
+    threshold: int,
 ) -> Iterator[tuple[ConditionType, bool, str, str]]:
     """Yield type, status, reason and message of each condition."""
-    yield ConditionType.COMPLETE, phase is RolloutPhase.COMPLETE, phase.value, _PHASES[phase]
+    is_proving = phase is RolloutPhase.PROVING
+    progress = f"the driver {proof_text(threshold)}" if is_proving else _PHASES[phase]
+    yield ConditionType.COMPLETE, phase is RolloutPhase.COMPLETE, phase.value, progress
     if phase is RolloutPhase.HALTED:
         message = f"{halted_because}; it ends with spec.release, or with another driver"
         yield ConditionType.HALTED, True, "FailureThreshold", message

@@ -1,6 +1,6 @@
 """How many starts the limits of a pool still allow, and which limit blocks a candidate."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from heapq import nsmallest
 
 from libs.contracts.node import WaitCode
@@ -10,7 +10,7 @@ from libs.rollout.pool.evaluation import PoolEvaluation
 from libs.rollout.pool.queues import QueueKey
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, BlockReason
+from libs.rollout.wait_reasons import ITSELF, BlockReason
 
 _STARTING = "starting"
 _LIMITS = "the author of the policy, by raising maxUnavailable"
@@ -99,7 +99,7 @@ class Headroom:
 
     def _recovery_reason(self, _target: str) -> BlockReason:
         detail = "waiting for another previously failed node: these are upgraded one at a time"
-        return BlockReason(WaitCode.BUDGET, detail, NO_ACTION_NEEDED)
+        return BlockReason(WaitCode.BUDGET, detail, ITSELF)
 
     def _halt_reason(self, target: str) -> BlockReason:
         detail = self._evaluation.constraints.halted[target]
@@ -107,21 +107,26 @@ class Headroom:
 
     def _proof_reason(self, target: str) -> BlockReason:
         record = self._record(target)
-        names = self._holders(target)
+        in_flight = self._tally.in_flight[target]
+        again = {uid for uid in record.failed if uid in in_flight}
+        retried = {self._tally.contributions[uid].name for uid in again}
+        names, busy = self._holders(target), self._holders(target, retried)
         starting = {name: _STARTING for name, key in self._taken.items() if key.target == target}
-        failed = f", {len(record.failed)} failed" if record.failed else ""
+        count = len(record.failed) - len(again)
+        failed = f", {count} failed" if count else ""
         return BlockReason(
             WaitCode.PROOF,
             f"waiting for target {target} to be proven: validated on {len(record.validated)} of"
-            f" {record.threshold} nodes{failed}; in progress: {names or _summary(starting)}",
-            f"{NO_ACTION_NEEDED}; an administrator, if {names} cannot go on"
-            if names
-            else NO_ACTION_NEEDED,
+            f" {record.threshold} nodes{failed}; in progress: {busy or _summary(starting)}",
+            f"{ITSELF}; an administrator, if {names} cannot go on" if names else ITSELF,
         )
 
-    def _holders(self, target: str) -> str:
+    def _holders(self, target: str, retried: Set[str] = frozenset()) -> str:
         """Return the nodes that are in flight for the target, the longest first."""
-        names = ", ".join(name for _, name in nsmallest(3, self._tally.holders[target]))
+        names = ", ".join(
+            f"{name} (failed before)" if name in retried else name
+            for _, name in nsmallest(3, self._tally.holders[target])
+        )
         others = len(self._tally.in_flight[target]) - 3
         return f"{names} and {others} more" if others > 0 else names
 

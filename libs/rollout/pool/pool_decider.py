@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from libs.contracts.node import WaitCode
 from libs.contracts.rollout import Counts, InFlight, RolloutStatus
-from libs.rollout.decision import BudgetUsage, WriteRollout
+from libs.rollout.decision import BudgetUsage, Wait, WriteRollout
 from libs.rollout.limits import Freshness
 from libs.rollout.pool.allocation import Allocation, allocate
 from libs.rollout.pool.contribution import EntryResult, NodeContribution
@@ -21,6 +21,7 @@ from libs.rollout.step import NodePhase
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolConstraints, PoolView
+from libs.rollout.wait_reasons import ends_by_itself
 
 
 class InFlightChanges(NamedTuple):
@@ -39,6 +40,8 @@ class PoolDecider:
         self.queues = CandidateQueues()
         self.names: set[str] = set()
         """Nodes that are governed by this pool."""
+        self.held_up: set[str] = set()
+        """Those with a wait that does not end by itself: when it ends is not known."""
         self._phase_counts: dict[NodePhase, int] = dict.fromkeys(NodePhase, 0)
         self._waiting: set[str] = set()
         """Names of the nodes in the phase WAITING."""
@@ -83,6 +86,13 @@ class PoolDecider:
         self._phase_counts[phase] -= 1
         self._waiting.discard(name)
         self.dirty = True
+
+    def put_wait(self, name: str, wait: Wait | None) -> None:
+        """Note whether the wait of a node without a place in a queue ends by itself."""
+        if wait is None or ends_by_itself(wait):
+            self.held_up.discard(name)
+        else:
+            self.held_up.add(name)
 
     @property
     def evaluation(self) -> PoolEvaluation:
@@ -157,7 +167,13 @@ class PoolDecider:
             now=now,
         )
         self.write = rollout_write(
-            self.view, tally, evaluation, self.allocation, counts=self._counts(), now=now
+            self.view,
+            tally,
+            evaluation,
+            self.allocation,
+            counts=self._counts(),
+            held_up=self.held_up,
+            now=now,
         )
         self.budget_usage = BudgetUsage(
             limit=evaluation.limit,

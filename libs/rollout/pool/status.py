@@ -1,6 +1,6 @@
 """The write of a pool's Rollout, with its status: entries, targets, phase and counts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from msgspec.structs import replace
 
@@ -33,6 +33,7 @@ def rollout_write(
     grant: Allocation,
     *,
     counts: Counts,
+    held_up: Set[str],
     now: Instant,
 ) -> WriteRollout | None:
     """Write the Rollout; create it paused if nodes show that an earlier one was lost."""
@@ -55,7 +56,9 @@ def rollout_write(
         return None
     status = rollout_status(pool, tally, evaluation, granted=grant.entries, counts=counts, now=now)
     has_finalizer = is_open(pool, status)
-    if has_finalizer == rollout.has_finalizer and not is_worth_writing(status, rollout.status):
+    is_held_up = any(entry.node in held_up for entry in status.in_flight.values())
+    is_same = has_finalizer == rollout.has_finalizer and not (is_held_up and rollout.status.eta)
+    if is_same and not is_worth_writing(status, rollout.status):
         return None
     return WriteRollout(
         pool=pool.key,
@@ -64,6 +67,7 @@ def rollout_write(
         status=status,
         has_finalizer=has_finalizer,
         granted=tuple(grant.names),
+        has_known_end=not is_held_up,
         because=_because(rollout.status, status, len(grant.names)),
     )
 
@@ -116,7 +120,14 @@ def rollout_status(
         in_flight=in_flight,
         targets=_kept_records(records, target, last_good, in_flight, complete=complete),
         counts=replace(counts, in_flight=len(in_flight), limit=evaluation.limit),
-        conditions=rollout_conditions(pool, evaluation.pause, phase, halted, now),
+        conditions=rollout_conditions(
+            pool,
+            evaluation.pause,
+            phase,
+            halted_because=halted,
+            threshold=evaluation.record(pool, target, tally.present).threshold,
+            now=now,
+        ),
         observed_generation=pool.rollout.generation if pool.rollout is not None else 0,
     )
 

@@ -6,7 +6,7 @@ from typing import Final
 from libs.contracts.commands import Check, CheckBody, PreflightCheck
 from libs.contracts.diagnoses import MEANINGS, Diagnosis
 from libs.contracts.facts import Kernel
-from libs.contracts.reports import Finding, Holder, Holders, Preflight
+from libs.contracts.reports import NO_ACTION_NEEDED, Finding, Holder, Holders, Preflight
 from libs.host import holders, host_driver, modules, pci, system
 from libs.host.artefacts import installation, kernel_modules, store
 from libs.host.artefacts.members import ArtefactError
@@ -117,7 +117,7 @@ _FABRIC_MANAGER: Final = Finding(
 _UNPACKING: Final = Finding(
     code=ARTEFACT,
     message="the driver's artefact is being verified and unpacked on this machine",
-    remedy="no action needed: the check is repeated",
+    remedy=f"{NO_ACTION_NEEDED}: the check is repeated",
 )
 
 

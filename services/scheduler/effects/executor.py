@@ -257,7 +257,9 @@ class Executor:
         before = self._tracker.pools.get(write.pool)
         now = self._clock.now()
         stored = before.rollout.status if before is not None and before.rollout else None
-        eta = self._pace.eta(write.pool, stored, write.status, now)
+        eta = ""
+        if write.has_known_end:
+            eta = self._pace.eta(write.pool, stored, write.status, now)
         write = replace(write, status=replace(write.status, eta=eta))
         try:
             rollout = await self._writes.write_rollout(write)

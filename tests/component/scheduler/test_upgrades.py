@@ -4,7 +4,13 @@ from collections import Counter
 
 from libs.contracts.events import EditEvent, EventKind, RolloutEvent
 from libs.contracts.message import decode
-from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, SKIP_LABEL, NodeRecord
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
+    SKIP_LABEL,
+    WAITS_REASON,
+    NodeRecord,
+)
 from libs.contracts.queries import PlanQuery, WhyQuery
 from libs.ctl import leases
 from services.driver.node.agent import INTERVAL
@@ -172,6 +178,9 @@ async def test_a_failed_validation_fails_the_node_and_halts(world: World) -> Non
     assert await world.state("a") == "upgrade-failed"
     assert await world.state("b") == "upgrade-required"
     assert (await world.rollout()).status.phase == "Halted"
+    *_, told = await world.events_of(WAITS_REASON)
+    release = f"by `sluice upgrade release {NEW} {POOL} --failures 1`"
+    assert f"Can be ended by: an administrator, {release}" in told["message"]
     assert scheduler.value("gpu_operator_nodes_upgrades_failed") == 1
     assert scheduler.value("gpu_operator_nodes_upgrades_pending") == 1
     node = await world.kube.get(resources.NODES, "a")

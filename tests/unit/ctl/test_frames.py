@@ -43,7 +43,7 @@ BUDGET: Final = Wait(
     code="budget",
     detail="2 of at most 2 nodes (maxUnavailable) are unavailable: node-2 (in flight)",
     since=NOW - 5,
-    who="no action needed; the author of the policy, by raising the limits",
+    who="itself; the author of the policy, by raising the limits",
 )
 SIZES: Final = ((80, 24), (110, 30), (160, 48), (40, 24))
 
@@ -197,7 +197,7 @@ def test_each_row_says_who_can_end_its_wait_below_the_budget_as_a_bar(
     assert "ENDED BY" in shown[3]
     assert "jobs: pod team" in shown[7]
     assert shown[7].endswith("  owners of the jobs")
-    assert shown[8].endswith("  no action needed")
+    assert shown[8].endswith("  itself")
     assert "  ended by: the owners of the jobs" in shown
 
 
@@ -206,7 +206,7 @@ def test_each_row_says_who_can_end_its_wait_below_the_budget_as_a_bar(
     [
         ("the owner of the disruption budget", "owner of the disruption budget"),
         ("an administrator, by spec.brake of the Rollout", "administrator"),
-        ("no action needed; if it lasts, the owners of the pods", "no action needed"),
+        ("itself; if it lasts, the owners of the pods", "itself"),
         (
             "an administrator of the agent that the details name",
             "administrator of the agent",

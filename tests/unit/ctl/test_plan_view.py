@@ -127,9 +127,9 @@ def stopped(name: str, code: WaitCode, detail: str, who: str = "") -> PlannedNod
     ("code", "who", "words"),
     [
         (WaitCode.JOBS, "the owner", "jobs: so; can be ended by the owner"),
-        (WaitCode.BUDGET, "no action needed; the author", "so; can be ended by the author"),
-        (WaitCode.PDB, "no action needed; if it lasts, me", "pdb: so; can be ended by me"),
-        (WaitCode.PROOF, "no action needed", "so"),
+        (WaitCode.BUDGET, "itself; the author", "so; can be ended by the author"),
+        (WaitCode.PDB, "itself; if it lasts, me", "pdb: so; can be ended by me"),
+        (WaitCode.PROOF, "itself", "so"),
         (WaitCode.HALTED, "", "so"),
         (
             WaitCode.HALTED,

@@ -303,6 +303,23 @@ pools and nodes: from Kubernetes (https://api), 0 s old"""
     )
 
 
+def test_a_wait_that_nobody_has_to_end_ends_by_itself() -> None:
+    wait = WaitReason(
+        code=WaitCode.DRIVER_START, detail="the driver loads", since=NOW, who="itself"
+    )
+    answer = NodeAnswer(
+        node=node("node-2"),
+        ready=True,
+        cordoned=False,
+        labels={},
+        conditions=(),
+        events=(),
+        why=WhyAnswer(node="node-2", wait=wait),
+        sources=(KUBERNETES,),
+    )
+    assert "  ended by: itself\n" in text(node_view(answer, now=NOW), 80)
+
+
 def test_events_of_waits_that_are_over_are_said_to_be_earlier() -> None:
     assert WAITS_REASON == WAITS  # as the scheduler writes it
     facts = (

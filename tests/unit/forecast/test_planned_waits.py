@@ -74,7 +74,7 @@ def test_all_nodes_that_fill_the_budget_before_are_named() -> None:
     wait = node_forecast(planned, "node-5").wait
     assert wait is not None
     assert "raising maxUnavailable" in wait.who
-    assert "no action needed" not in wait.who
+    assert "itself" not in wait.who
     share = forecast_for(pool_to(unavailable="20%"), [*away[:1], *idle_nodes(5)[1:]])
     assert detail_of(share, "node-5") == (
         "maxUnavailable is 20%, which is 1 node, and 1 node is unavailable already: node-1"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.node import WaitCode
-from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
+from libs.rollout.wait_reasons import RESOLVED_BY, first_few, people_of, wait
 from tests.unit.rollout.builders import NOW, instant
 
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
@@ -18,7 +18,7 @@ def test_every_code_names_its_resolver() -> None:
 
 
 CLAUSE = re.compile(
-    r"no action needed|(if it lasts, |then |or, if [^,]+, )?(an?|the) "
+    r"itself|(if it lasts, |then |or, if [^,]+, )?(an?|the) "
     r"(administrator|author|owners?|user)\b.*"
 )
 
@@ -42,6 +42,19 @@ def test_a_wait_begins_now_and_names_its_resolver(code: WaitCode) -> None:
     assert (result.code, result.detail, result.since, result.until) == (code, "why", NOW, NOW + 5)
     assert result.who == RESOLVED_BY[code]
     assert wait(code, "why", instant(), who="she").who == "she"
+
+
+@pytest.mark.parametrize(
+    ("who", "people"),
+    [
+        ("itself", ""),
+        ("itself; if it lasts, the owners", "the owners"),
+        ("itself; the author", "the author"),
+        ("the owners", "the owners"),
+    ],
+)
+def test_the_people_who_can_end_a_wait(who: str, people: str) -> None:
+    assert people_of(who) == people
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,16 @@ from libs.contracts.rollout import (
     BRAKE_SET_BY,
     RELEASE_REASON,
     RELEASE_SET_BY,
+    release_command,
 )
+from libs.rollout.wait_reasons import FAILED_AND_HALTED, FAILED_AND_RELEASED
 from services.scheduler.resources import Rollout
-from services.scheduler.rollout_texts import brake_text, phase_text, release_text
+from services.scheduler.rollout_texts import (
+    brake_text,
+    phase_text,
+    release_text,
+    with_commands,
+)
 from services.scheduler.snapshot.node_view import rollout_view
 
 SIGNED = {
@@ -47,6 +54,16 @@ def test_a_brake_is_told_with_its_author(manager: str, brake: str, text: str) ->
     assert brake_text(rollout(manager, {"brake": brake})) == text
 
 
+def test_a_wait_names_the_commands_that_end_it() -> None:
+    release = release_command("gpus", "580.95.05", 2)
+    told = with_commands(FAILED_AND_HALTED, node="node-1", release=release)
+    assert told == (
+        "an administrator, by `sluice upgrade release 580.95.05 gpus --failures 2` and then by"
+        " `sluice upgrade retry node-1`; the author of the policy, by another driver"
+    )
+    assert "by spec.release" in with_commands(FAILED_AND_RELEASED, node="node-1", release="")
+
+
 def test_what_was_removed_has_no_author() -> None:
     removed = rollout("kubectl-edit", {})
     assert brake_text(removed) == "resumed by somebody, who is not recorded (spec.brake: None)"
@@ -70,11 +87,18 @@ def test_the_view_names_who_set_the_brake_and_keeps_no_managed_fields() -> None:
 
 def test_a_pool_without_nodes_is_told_without_a_driver_that_is_on_them() -> None:
     change = RolloutEvent(pool="gpus", target="580", before="", after="NoNodes", because="no node")
-    assert phase_text(change) == "no node"
+    assert phase_text(change, threshold=1) == "no node"
+
+
+@pytest.mark.parametrize(("threshold", "nodes"), [(1, "1 node"), (3, "3 nodes")])
+def test_a_driver_that_is_not_proven_yet_needs_so_many_nodes(threshold: int, nodes: str) -> None:
+    change = RolloutEvent(pool="gpus", target="580", before="", after="Proving", because="")
+    text = f"580 must be validated on {nodes} before the others may start"
+    assert phase_text(change, threshold=threshold) == text
 
 
 def test_a_halt_says_that_it_lasts_until_a_person_ends_it() -> None:
     change = RolloutEvent(
         pool="gpus", target="580", before="Proving", after="Halted", because="by Sluice"
     )
-    assert phase_text(change) == "580 is halted until a person releases it: by Sluice"
+    assert phase_text(change, threshold=1) == "580 is halted until a person releases it: by Sluice"

@@ -11,7 +11,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.node import WAITS_OF_POOLS, WAITS_REASON, WaitCode
 from libs.rollout.decision import Wait
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, RESOLVED_BY, is_for_people
+from libs.rollout.wait_reasons import ITSELF, RESOLVED_BY, is_for_people
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run
 from services.scheduler.wait_events import (
@@ -159,7 +159,7 @@ async def last_waits(sim: Sim, *waits: WaitEvent) -> Mapping[str, LastWait] | No
 def test_a_wait_that_ended_by_itself_is_told_by_a_new_leader_if_somebody_has_to_end_it(
     recorder: Recorder,
 ) -> None:
-    for who, events in ((NO_ACTION_NEEDED, 1), ("an administrator", 0)):
+    for who, events in ((ITSELF, 1), ("an administrator", 0)):
         recorder.events.clear()
         before = WaitEvent(pool="p", code=WaitCode.PREFLIGHT, who=who)
         earlier = run(lambda sim, before=before: last_waits(sim, before), seed=1)
@@ -216,7 +216,7 @@ def test_pods_that_leave_slowly_are_normal_while_the_policy_gives_them_time(
 def test_a_wait_that_needs_nobody_is_never_told_unless_that_changes(
     told: WaitEvents, recorder: Recorder
 ) -> None:
-    before = wait(WaitCode.EVICTION, NO_ACTION_NEEDED)
+    before = wait(WaitCode.EVICTION, ITSELF)
     told.began("n1", "u1", before, START)
     assert not tell_lasting(told, before, START + LASTS)
     assert tell_lasting(told, wait(WaitCode.EVICTION), START + 2 * LASTS)

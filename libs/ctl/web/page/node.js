@@ -98,7 +98,7 @@ function whyFacts(why, at) {
     ["Since", `${dateTime(wait.since)}, ${duration(at - wait.since)} ago`],
     ["Ends at the latest", wait.until ? `${dateTime(wait.until)}, in ${duration(wait.until - at)}`
       : "without limit"],
-    ["Can be ended by", wait.who || "nobody has to: it ends by itself"],
+    ["Ended by", wait.who || "itself"],
   ] : [];
   return [...waits, ["Containers lack GPUs", why.no_gpus || ""],
     ["Container runtime", why.container_runtime || ""]];

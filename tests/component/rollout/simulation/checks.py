@@ -10,7 +10,7 @@ from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.rollout.wait_reasons import ITSELF
 from libs.testing.stage import SimulatedStage
 from tests.component.rollout.simulation.effect_faults import EffectFaultRates
 from tests.component.rollout.simulation.policies import FROM_TEMPLATE
@@ -169,7 +169,7 @@ def _contradiction(node: NodeView, fleet: Fleet, wait: Wait, time: float) -> str
         return "" if leased else "while no node is in flight"
     if wait.code is WaitCode.BACK_OFF:
         return "" if wait.until is not None and wait.until > time else f"until {wait.until}"
-    if wait.code is WaitCode.DRIVER_START and wait.who != NO_ACTION_NEEDED:
+    if wait.code is WaitCode.DRIVER_START and wait.who != ITSELF:
         return "while its driver is ready" if any(pod.ready for pod in node.driver_pods) else ""
     if wait.code in TRANSIENT_CODES:
         return "which ends without a user"

@@ -12,7 +12,7 @@ from libs.rollout.pool.allocation import next_token
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.rollout.wait_reasons import ITSELF
 from tests.unit.rollout.allocate.builders import (
     candidate,
     candidates,
@@ -116,7 +116,7 @@ def test_nodes_of_a_queue_share_one_wait() -> None:
     waits = decided(closed_pool, *candidates(50)).waits
     assert len({id(wait) for wait in waits.values()}) == 1
     assert "maxUnavailable is 0" in waits["node-00"].detail
-    assert waits["node-00"].who != NO_ACTION_NEEDED
+    assert waits["node-00"].who != ITSELF
 
 
 def test_a_wait_dates_from_the_change_of_its_code() -> None:
@@ -155,13 +155,21 @@ def test_nodes_in_the_proof_slots_are_named(count: int, named: str) -> None:
     assert f"target {NEW}" in wait.detail
     assert "validated on 0 of 3 nodes; " in wait.detail
     assert wait.detail.endswith(f" {named}")
-    assert wait.who == f"{NO_ACTION_NEEDED}; an administrator, if {named} cannot go on"
+    assert wait.who == f"{ITSELF}; an administrator, if {named} cannot go on"
 
 
 def test_the_number_of_failures_is_reported() -> None:
     pool, nodes = proving_pool(1, failed=("a", "b"))
     detail = decided(pool, *nodes, candidate("node-1")).waits["node-1"].detail
     assert "validated on 0 of 3 nodes, 2 failed; " in detail
+
+
+def test_a_node_that_is_tried_again_is_not_also_counted_as_failed() -> None:
+    pool, nodes = proving_pool(3, failed=("uid-busy-1",))
+    wait = decided(pool, *nodes, candidate("node-1")).waits["node-1"]
+    progress = "validated on 0 of 3 nodes; in progress: busy-0, busy-1 (failed before), busy-2"
+    assert wait.detail.endswith(progress)
+    assert wait.who.endswith("if busy-0, busy-1, busy-2 cannot go on")
 
 
 @pytest.mark.parametrize(

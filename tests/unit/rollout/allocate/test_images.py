@@ -19,7 +19,16 @@ from tests.unit.rollout.allocate.builders import (
     of_target,
     open_pool,
 )
-from tests.unit.rollout.builders import NEW, NOW, OLD, instant, label_of, required, with_build
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    instant,
+    label_of,
+    required,
+    with_build,
+    with_record,
+)
 
 IMAGE = "r.example/driver:580"
 ERROR = "ImagePullBackOff: connection refused"
@@ -96,6 +105,19 @@ def test_the_check_is_repeated_after_a_long_pull() -> None:
     old = checked(required("node-1"), asked=NOW - 100, answered=NOW - 99)
     assert asked_of(decided(TWO, pulling(old))) == {}
     assert asked_of(decided(TWO, pulling(old, present=True)))["node-1"].prefetch
+
+
+def test_a_check_of_an_earlier_attempt_tells_nothing_about_this_one() -> None:
+    asked = NOW - CHECK_VALID_SECONDS - 1
+    before = checked(required("node-1"), asked=asked, answered=asked + 1)
+    retried = with_record(before, since=NOW - 1)
+    for node, is_late in ((before, True), (retried, False)):
+        wait = decided(TWO, node).steps["node-1"].wait
+        assert wait is not None
+        assert ("for more than 60 s" in wait.detail) is is_late
+    assert asked_of(decided(TWO, retried))["node-1"].prefetch
+    ahead = with_record(checked(required("node-1")), since=NOW + 60)
+    assert asked_of(decided(TWO, ahead)) == {}
 
 
 def test_a_request_that_nothing_follows_is_repeated_and_loses_its_turn() -> None:

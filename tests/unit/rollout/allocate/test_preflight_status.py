@@ -11,7 +11,7 @@ from libs.rollout.pool.allocation import PREFLIGHTS_AHEAD, RECHECKS_AT_ONCE
 from libs.rollout.preflight import PODS_UNLISTED, open_query
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED, RESOLVED_BY
+from libs.rollout.wait_reasons import ITSELF, RESOLVED_BY
 from tests.unit.rollout.allocate.builders import (
     FINDING,
     asked_of,
@@ -117,7 +117,7 @@ def test_nothing_is_asked_before_the_pods_of_the_node_are_listed() -> None:
     assert (first.code, first.detail, first.who) == (
         WaitCode.PREFLIGHT,
         PODS_UNLISTED,
-        NO_ACTION_NEEDED,
+        ITSELF,
     )
     assert third is not None
     assert third.code is WaitCode.BUDGET
@@ -238,7 +238,7 @@ def test_what_a_check_finds_counts_at_once_if_no_more_pods_leave() -> None:
     [
         (("",), RESOLVED_BY[WaitCode.PREFLIGHT]),
         (("make room", "make room", ""), f"{BY_REMEDY} (disk: make room) {OR_WITHOUT}"),
-        (("no action needed: the check is repeated",), NO_ACTION_NEEDED),
+        (("no action needed: the check is repeated",), ITSELF),
         (
             ("no action needed: the check is repeated", "make room"),
             f"{BY_REMEDY} (disk: make room) {OR_WITHOUT}",

@@ -67,8 +67,14 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
     "an unreadable lease": (required(lease=MalformedAnnotation("{")), pool(), "skipped", None),
     "it was given back": (backed_off(NOW + 60), pool(), "back-off", NOW + 60),
     "it is not ready": (required(ready=False), pool(), "not-ready", None),
-    "its driver agent never reported": (
+    "its driver agent is not heard yet": (
         with_component("driver", last_beat=None),
+        pool(),
+        "stale",
+        None,
+    ),
+    "its driver agent never reported": (
+        with_component("driver", last_beat=None, silent_at=NOW),
         pool(),
         "agent-silent",
         None,

@@ -11,7 +11,7 @@ from libs.rollout.decision import Candidate, Wait, WriteNode
 from libs.rollout.limits import DRIVER_START
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.rollout.wait_reasons import ITSELF
 from tests.unit.rollout.builders import (
     HOUR,
     NEW,
@@ -186,10 +186,10 @@ def test_a_driver_has_the_start_limit_before_it_is_overdue() -> None:
     starting = done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=SINCE_A_BOOT),))
     outcome = wait_of(step_at_rest(starting, pool(), instant()))
     assert outcome.code == "driver-start"
-    assert (outcome.until, outcome.who) == (SINCE_A_BOOT + DRIVER_START, NO_ACTION_NEEDED)
+    assert (outcome.until, outcome.who) == (SINCE_A_BOOT + DRIVER_START, ITSELF)
     overdue = wait_of(step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START)))
     assert overdue.until is None
-    assert overdue.who != NO_ACTION_NEEDED
+    assert overdue.who != ITSELF
 
 
 @pytest.mark.parametrize("case", WAITS)

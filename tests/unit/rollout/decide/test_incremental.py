@@ -12,10 +12,10 @@ from libs.rollout.decide import Decider, DecisionDelta, decide
 from libs.rollout.decision import Wait
 from libs.rollout.outcomes import WakeQueue
 from libs.rollout.views.fleet import Instant
-from libs.rollout.views.machine import PodEviction
+from libs.rollout.views.machine import PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.rollout.wait_reasons import ITSELF
 from tests.unit.rollout.allocate.builders import (
     FINDING,
     candidate,
@@ -43,6 +43,7 @@ from tests.unit.rollout.builders import (
     with_status,
 )
 from tests.unit.rollout.in_flight.step_runner import TOKEN as LEASE_TOKEN
+from tests.unit.rollout.in_flight.step_runner import in_flight
 from tests.unit.rollout.in_flight.test_validation import proven
 
 OTHER = "other"
@@ -166,7 +167,7 @@ def test_an_expiring_entry_of_another_pool_sets_the_wake_up() -> None:
 def test_a_wait_changes_once_more_when_somebody_has_to_end_it() -> None:
     asked = checked(required("n"), asked=NOW - 2, answered=None)
     check = IncrementalCheck(FIRST_POOL, asked)
-    assert check.decide().waits["n"].who == NO_ACTION_NEEDED
+    assert check.decide().waits["n"].who == ITSELF
     found = checked(required("n"), FINDING)
     check.update([found])
     changed = check.decide(instant(NOW + 1)).waits["n"]
@@ -175,6 +176,21 @@ def test_a_wait_changes_once_more_when_somebody_has_to_end_it() -> None:
     for view in (asked, found):
         check.update([view])
         assert check.decide(instant(NOW + 1)).waits == {}
+
+
+def test_no_end_is_known_while_a_node_in_flight_waits_for_somebody() -> None:
+    job = WorkloadPod(namespace="ml", name="train", uid="u", gpu=True, job=True)
+    view = in_flight(JOBS, pods=(job,))
+    pool_view = with_entries(FIRST_POOL, **{view.uid: entry(view, token=TOKEN)})
+    check = IncrementalCheck(pool_view, view)
+    check.settle(instant())
+    written = check.fleet.pools[POOL]
+    assert check.decide().rollouts == ()
+    check.update(pools=[with_status(written, eta="2026-11-01T11:50Z")])
+    (write,) = check.decide().rollouts
+    assert (write.has_known_end, write.because) == (False, "status of nodes updated")
+    check.update([replace(view, pods=())])
+    assert check.decide().rollouts == ()
 
 
 # Changes of pools and nodes.

@@ -12,6 +12,7 @@ from libs.ctl.node_rows import DriverState, driver_state
 from libs.rollout.decision import WriteNode
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import DRIVER_AGENT_LATE
 from tests.unit.rollout.builders import (
     NEW,
     NOW,
@@ -73,6 +74,14 @@ def test_the_unload_limit_names_the_holder_of_the_devices() -> None:
     assert wait_of(outcome_of(view, NOW + 119)).code == WaitCode.UNLOAD
     record = failing_with(outcome_of(view, NOW + 120), view, NOW + 121)
     assert (record.state, record.cause) == (S.UPGRADE_FAILED, "busy: pid 12")
+
+
+def test_a_failed_node_waits_for_its_agent_and_for_no_owner_of_a_process() -> None:
+    view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "unload", "pid 12"), NOW + 120)
+    outcome = outcome_of(view, NOW + 120)
+    wait = wait_of(outcome_of(run_step(view, step_of(outcome)), NOW + 121))
+    assert wait.detail == "the upgrade failed; waiting for the driver agent to stop: busy: pid 12"
+    assert wait.who == DRIVER_AGENT_LATE
 
 
 def test_the_unload_limit_does_not_end_the_start() -> None:

@@ -14,7 +14,7 @@ from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.views.machine import EvictionExemption, PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from libs.rollout.wait_reasons import ITSELF
 from tests.unit.rollout.builders import NOW, granted, instant, lease, pool, with_record
 from tests.unit.rollout.in_flight.step_runner import TOKEN, in_flight, run_step
 from tests.unit.rollout.outcomes import (
@@ -194,7 +194,7 @@ def test_a_drain_has_a_limit_of_its_own() -> None:
 
 def test_unknown_pods_are_not_treated_as_evicted() -> None:
     wait = wait_of(outcome_of(evicting(S.POD_DELETION_REQUIRED, pods=None)))
-    assert (wait.code, wait.until, wait.who) == (WaitCode.EVICTION, NOW + 240, NO_ACTION_NEEDED)
+    assert (wait.code, wait.until, wait.who) == (WaitCode.EVICTION, NOW + 240, ITSELF)
 
 
 # The running eviction.
