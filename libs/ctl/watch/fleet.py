@@ -70,6 +70,15 @@ class WatchedNode(msgspec.Struct, frozen=True, kw_only=True):
     gpus: GpuUse | None = None
 
 
+class Guide(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller tells of a fleet of its own, for which the address says little."""
+
+    title: str
+    """In place of the cluster's address."""
+    help: Sequence[str]
+    """Lines above the list of keys."""
+
+
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """What a frame shows."""
 
@@ -82,6 +91,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     sources: Sequence[Source]
     is_measured: bool = False
     """Whether telemetry is read, which fills two columns once it answers."""
+    guide: Guide | None = None
 
 
 def kind_of(row: NodeRow, wait: Wait | None = None) -> Kind:
@@ -103,9 +113,16 @@ class FleetState:
     """Nodes, rollouts, waits and events, each as last heard of."""
 
     def __init__(
-        self, *, address: str, pool: str, versions: Mapping[str, str], is_measured: bool = False
+        self,
+        *,
+        address: str,
+        pool: str,
+        versions: Mapping[str, str],
+        is_measured: bool = False,
+        guide: Guide | None = None,
     ) -> None:
         self._address = address
+        self._guide = guide
         self._pool = pool
         self._versions = dict(versions)
         self._is_measured = is_measured
@@ -214,6 +231,7 @@ class FleetState:
             events=tuple(self._events),
             sources=tuple(sources),
             is_measured=self._is_measured,
+            guide=self._guide,
         )
 
     def _pool_view(self, name: str, waits: Mapping[str, int]) -> Pool:

@@ -32,7 +32,7 @@ from libs.ctl.failures import Failure
 from libs.ctl.views.frame.compose import frame
 from libs.ctl.views.frame.text import text_of
 from libs.ctl.watch.actions import planned_write
-from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
+from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Guide, Kind
 from libs.ctl.watch.keys import Action, keys_of, press
 from libs.ctl.watch.screen import Layout, Panel, Screen, with_newer_answer
 from libs.ctl.watch.telemetry import PageReader, require_address
@@ -352,6 +352,23 @@ def test_help_lists_the_keys_and_the_sources() -> None:
     text = "\n".join(screen.panel.lines)
     assert "pause: start no more nodes" in text
     assert "waits: from events: NATS does not answer" in text
+
+
+def test_a_caller_with_a_fleet_of_its_own_tells_how_to_reach_it() -> None:
+    guide = Guide(title="other shell: . /tmp/x/env", help=("sluice status",))
+    guided = replace(TWELVE, guide=guide)
+    screen, _ = press("?", guided, Screen(), **SIZE)
+    assert screen.panel is not None
+    assert screen.panel.lines[:2] == ("sluice status", "")
+    assert "pause: start no more nodes" in "\n".join(screen.panel.lines)
+
+    def title(width: int) -> str:
+        return text_of(frame(guided, Screen(), now=NOW, width=width, height=24).lines[0])
+
+    start = "Sluice  12 nodes  other shell: . /tmp/x/env"
+    assert title(60).startswith(f"{start}  ")
+    assert title(60).endswith(" UTC")
+    assert title(len(start) + 12) == title(len(start)) == start, "the line can be typed"
 
 
 def test_a_write_is_for_the_only_pool_or_that_of_the_selected_node() -> None:
