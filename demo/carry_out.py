@@ -64,8 +64,8 @@ class ScenarioActions:
         self._access = access
         self._screen = screen
         self._tell = tell
-        self.done: dict[Setting, str] = {}
-        """What the demo has set last."""
+        self.unseen: dict[Setting, str] = {}
+        """What the demo has set and the observer has not seen yet."""
         self._bad: set[tuple[str, str]] = set()
         """Pools and versions whose driver label, as soon as it is known, is to be marked as bad."""
 
@@ -81,7 +81,7 @@ class ScenarioActions:
                 self._tell(f"kubectl patch nvidiadriver {pool.name}: {before} -> {version}")
                 if action.is_bad:
                     self._bad.add((pool.name, version))
-                self.done["version", pool.name] = version
+                self.unseen["version", pool.name] = version
                 await self._admin.set_pool_version(pool, version)
             case RepairDriver(version):
                 self._tell(f"repairs the image of driver {version}: it loads now")

@@ -16,7 +16,7 @@ from demo.fleet import Fleet
 from demo.node_agents import AGENT_KINDS
 from demo.observed import DriverExit, FleetObserver, Observed
 from demo.output import EventFormatter, exit_line
-from demo.people import Setting, holds, settings_of, told_changes
+from demo.people import Setting, holds, settings_of, still_unseen, told_changes
 from demo.scenario import OLD, Cue, Progress, Script, is_over, next_turn
 from demo.screen import DemoScreen
 from libs.bus.events import RecordedEvent, read_events
@@ -143,9 +143,11 @@ class Director:
     async def _look(self) -> Observed:
         """Look at the fleet, and tell what others have done and which drivers have ended."""
         seen = self._observer.observed()
-        for line in told_changes(self._settings, seen, ours=self._actions.done):
+        for line in told_changes(self._settings, seen, ours=self._actions.unseen):
             self._tell(line, "person")
-        self._settings = settings_of(seen)
+        settings = settings_of(seen)
+        self._actions.unseen = still_unseen(self._actions.unseen, self._settings, settings)
+        self._settings = settings
         await self._actions.mark_bad_drivers(seen)
         for each in seen.exits:
             await self._tell_exit(each)

@@ -141,7 +141,8 @@ def opening_lines(fleet: Fleet, *, speed: float, is_real: bool) -> Iterator[str]
     )
     if is_real:
         yield "The control plane is a real one; the machines are simulated."
-    yield SCALE if speed == 1.0 else f"{SCALE} It is {speed:g} times faster than usual."
+    pace = f" The machines run at {speed:g} times their usual speed." if speed != 1.0 else ""
+    yield f"{SCALE}{pace}"
 
 
 def stand_in_library(nodes: Sequence[str]) -> tuple[str, str]:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from demo.costs import ProcessCost, cost_lines, process_cost, total_cost
+from demo.fleet import make_fleet
 from demo.observed import DriverExit
 from demo.output import NAMED_WITHIN, WAIT_SHOWN_AFTER, EventFormatter, exit_line
-from demo.run import is_rest, rest_text
+from demo.run import is_rest, opening_lines, rest_text
 from libs.contracts.events import (
     CommandEvent,
     Event,
@@ -172,3 +173,10 @@ def test_the_cpu_at_rest_is_left_out_if_something_happened_meanwhile() -> None:
     assert not is_rest((before, meanwhile), since=100.0)
     assert rest_text(0.314) == "at rest after the upgrade: 0.31 of a core"
     assert "not measured" in rest_text(None)
+
+
+@pytest.mark.parametrize("speed", [0.4, 2.0])
+def test_another_speed_is_told_in_words_for_slower_and_faster(speed: float) -> None:
+    *_, usual = opening_lines(make_fleet(12), speed=1.0, is_real=False)
+    *_, other = opening_lines(make_fleet(12), speed=speed, is_real=False)
+    assert other == f"{usual} The machines run at {speed:g} times their usual speed."

@@ -21,7 +21,7 @@ from demo.carry_out import release_edit
 from demo.director import progress_text
 from demo.fleet import SERVING, TRAINING, make_fleet
 from demo.observed import Observed, SeenNode, SeenPod, SeenPool
-from demo.people import holds, settings_of, told_changes
+from demo.people import holds, settings_of, still_unseen, told_changes
 from demo.scenario import (
     CHAT,
     NEW,
@@ -237,6 +237,28 @@ def test_what_others_set_is_told_and_what_the_demo_sets_is_not() -> None:
     ]
     assert list(told_changes(settings_of(after), after, ours=ours)) == []
     assert list(told_changes({}, after, ours={})) == [], "nothing has changed at the first look"
+
+
+def test_a_version_of_the_demo_that_somebody_sets_again_is_told() -> None:
+    told: list[str] = []
+    ours = {("version", SERVING): NEW}
+    before = settings_of(at_rest())
+    for version in (OLD, NEW, "999.99.99", NEW):
+        seen = fleet_of(pool(TRAINING), pool(SERVING, wanted=version))
+        told += told_changes(before, seen, ours=ours)
+        ours = still_unseen(ours, before, settings_of(seen))
+        before = settings_of(seen)
+    assert told == [
+        f"somebody else set version of serving: {NEW} -> 999.99.99",
+        f"somebody else set version of serving: 999.99.99 -> {NEW}",
+    ]
+
+
+def test_what_the_demo_sets_is_ours_also_if_somebody_else_was_seen_first() -> None:
+    ours = {("version", SERVING): NEW}
+    before = settings_of(at_rest())
+    other = settings_of(fleet_of(pool(TRAINING), pool(SERVING, wanted="999.99.99")))
+    assert still_unseen(ours, before, other) == ours
 
 
 def test_what_events_tell_with_its_author_is_not_told_again() -> None:
