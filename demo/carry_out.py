@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from demo.actions import (
     Action,
+    AnnounceRelease,
     AskPlans,
     Cordon,
     CreateJob,
@@ -60,6 +61,7 @@ class ScenarioActions:
         tell: Tell,
     ) -> None:
         self._paths = up.paths
+        self._speed = up.speed
         self._admin = admin
         self._access = access
         self._screen = screen
@@ -86,6 +88,10 @@ class ScenarioActions:
             case RepairDriver(version):
                 self._tell(f"repairs the image of driver {version}: it loads now")
                 await asyncio.to_thread(self._paths.bad_drivers.unlink, missing_ok=True)
+            case AnnounceRelease(pool, after):
+                seconds = f"{after / self._speed:.0f} s"
+                command = release_command(pool.key, seen.pools[pool.name].status.version)
+                self._tell(f"releases the halt in {seconds}, unless you do: {command}")
             case Release(pool):
                 await self._release(pool.name, pool.key, seen)
             case Retry(pool):

@@ -8,6 +8,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from demo.actions import (
+    AnnounceRelease,
     AskPlans,
     Cordon,
     FinishJob,
@@ -186,8 +187,19 @@ def halted(**spec: Any) -> Observed:
 
 def test_a_halt_is_repaired_first_and_then_released() -> None:
     training, _ = FLEET.pools
-    assert due(halted(), *TO_BAD) == [RepairDriver(NEW)]
+    assert due(halted(), *TO_BAD) == [RepairDriver(NEW), AnnounceRelease(training, 15.0)]
     assert due(halted(), *TO_BAD, "repair") == [Release(training)]
+
+
+def test_a_viewer_has_time_to_release_the_halt_before_the_demo_does() -> None:
+    script = make_script(FLEET)
+    first = next_turn(script, Progress(frozenset({*TO_BAD, "repair"})), halted(), now=10.0)
+    assert next_turn(script, first.progress, halted(), now=24.9).due == ()
+    assert next_turn(script, first.progress, halted(), now=24.9, speed=0.5).due == ()
+    turn = next_turn(script, first.progress, upgrading({}), now=24.9)
+    assert (turn.due, [cue.name for cue in turn.moot]) == ((), ["release"])
+    (cue,) = next_turn(script, first.progress, halted(), now=25.0).due
+    assert cue.name == "release"
 
 
 def test_nothing_is_released_or_retried_that_others_have_released_and_retried() -> None:
