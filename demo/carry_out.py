@@ -30,6 +30,7 @@ from libs.ctl.collect.plan import gather_plan
 from libs.ctl.edits import Edit
 from libs.ctl.failures import Failure
 from libs.ctl.options import Access
+from libs.ctl.text import plural
 from libs.ctl.views.plan import obstacles
 from libs.rollout.plan_time import takes
 
@@ -157,7 +158,7 @@ class ScenarioActions:
         except TimeoutError:
             self._tell(f"{asked}: not answered within {_PLAN_SECONDS:g} s: {problem}")
             return
-        self._tell(f"{asked}: {_planned(found)}")
+        self._tell(f"{asked}: {planned_text(found)}")
 
 
 def release_edit(pool: str, status: RolloutStatus, failures: int) -> Edit:
@@ -166,12 +167,19 @@ def release_edit(pool: str, status: RolloutStatus, failures: int) -> Edit:
     return release(pool, status, status.target, status.version, failures, by=by)
 
 
-def _planned(found: object) -> str:
+def _basis(measured_nodes: int) -> str:
+    """Return where the durations of a plan come from."""
+    if measured_nodes:
+        return f"durations as {plural(measured_nodes, 'node')} of the pool took before"
+    return "durations are assumed, as too few nodes of the pool were measured"
+
+
+def planned_text(found: object) -> str:
     """Return how long a plan takes, or why that is unknown."""
     if not isinstance(found, PlanView):
         return "the end is unknown"
     plan = found.plan
     if plan.makespan_p50 is not None:
-        return takes(plan)
+        return f"{takes(plan)}; {_basis(plan.measured_nodes)}"
     obstacle = next((f"{name}: {text}" for name, text in obstacles(found, most=3)), "")
     return obstacle or " ".join(found.plan.remarks[:1])

@@ -64,6 +64,8 @@ class Director:
         """What was set when it was looked at last."""
         self._exits: dict[str, list[str]] = {}
         """Ids of the ended driver containers that were told, by pod."""
+        self._wrote: dict[str, list[str]] = {}
+        """The last lines of the driver container that was told last, by pod."""
         self._actions = ScenarioActions(
             up, admin=admin, access=access, screen=screen, tell=self._tell
         )
@@ -159,9 +161,12 @@ class Director:
         if ended.container_id in told:
             return
         told.append(ended.container_id)
-        text = exit_line(ended, self._observer.versions(), number=len(told))
-        self._tell(text, "kubelet")
-        for line in await asyncio.to_thread(_last_lines, self._up, ended.container_id):
+        lines = await asyncio.to_thread(_last_lines, self._up, ended.container_id)
+        is_new = lines != self._wrote.get(ended.pod)
+        self._wrote[ended.pod] = lines
+        versions = self._observer.versions()
+        self._tell(exit_line(ended, versions, number=len(told), is_new=is_new), "kubelet")
+        for line in lines if is_new else ():
             self._tell(f"  | {line}", "")
 
     async def _carry_out(self, cue: Cue, seen: Observed) -> None:

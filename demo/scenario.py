@@ -131,7 +131,7 @@ def make_script(fleet: Fleet) -> Script:
     cues.append(
         Cue(
             name="next plan",
-            title="The next upgrade is predicted from this one.",
+            title="The administrator asks what the next upgrade would take.",
             after=tuple(cue.name for cue in cues),
             when=lambda seen: all(pool.is_complete for pool in seen.pools.values()),
             do=(AskPlans(fleet.pools, NEXT),),
@@ -153,8 +153,7 @@ def _beginning(
     )
     yield Cue(
         name="plan",
-        title="The administrator asks what an upgrade would take. The plan knows how long the first"
-        " driver took to come up.",
+        title="The administrator asks what an upgrade would take.",
         after=("workloads",),
         when=lambda seen: all(map(seen.is_running, workloads)),
         pause=_REPORT_SECONDS,

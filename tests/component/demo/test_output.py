@@ -18,7 +18,7 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.node import WaitCode
+from libs.contracts.node import WHOLE_LOG, WaitCode
 
 TARGET = "ac52af9f7449505c2f61082ac456a08c"
 LABEL = "27106d33257c983977bdb963b5a30ce5"
@@ -129,6 +129,16 @@ def test_the_end_of_a_driver_is_told_with_its_exit_code_and_how_often() -> None:
     first = "n1: the container of driver 580.95.05 has ended with exit code 1"
     assert exit_line(ended, versions, number=1) == f"{first}; its last lines:"
     assert exit_line(ended, versions, number=2) == f"{first}, for the 2nd time; its last lines:"
+    again = exit_line(ended, versions, number=2, is_new=False)
+    assert again == f"{first}, for the 2nd time, with the same last lines"
+
+
+def test_the_log_of_a_driver_which_its_end_tells_is_left_out_of_events(
+    formatter: EventFormatter,
+) -> None:
+    log = f"and its log ends: Building / `nvidia`; giving up; {WHOLE_LOG}: `kubectl logs p -c d`"
+    (line,) = formatter.lines_for(step_event(f"failed: driver-start (it exited with 1, {log}); x"))
+    assert line.endswith("node-1: failed: driver-start (it exited with 1); x")
 
 
 def test_memory_and_cpu_are_read_despite_an_odd_process_name(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from demo.actions import (
     Scale,
     SetVersion,
 )
-from demo.carry_out import release_edit
+from demo.carry_out import planned_text, release_edit
 from demo.director import progress_text
 from demo.fleet import SERVING, TRAINING, make_fleet
 from demo.observed import Observed, SeenNode, SeenPod, SeenPool
@@ -38,6 +38,7 @@ from demo.scenario import (
 )
 from demo.world import TOLD_JOB
 from libs.contracts.node import WaitCode
+from libs.contracts.queries import PlanAnswer, PlannedNode
 from libs.contracts.rollout import (
     Brake,
     Counts,
@@ -47,6 +48,7 @@ from libs.contracts.rollout import (
     TargetRecord,
 )
 from libs.contracts.rollout import Release as Accepted
+from libs.ctl.answers import PlanView
 from libs.kube.authors import COMMAND, Author, release_author
 from libs.kube.views import ManagedFields, Metadata
 
@@ -303,6 +305,18 @@ def test_the_administrator_releases_with_name_and_reason_as_sluice_does() -> Non
     )
     author = Author(name="administrator", reason="its image is repaired")
     assert release_author(told) == author
+
+
+def test_a_plan_is_told_with_what_its_durations_rest_on() -> None:
+    node = PlannedNode(node="n1", start_p50=0.0, end_p50=20.0)
+    plan = PlanAnswer(pool="p", target="t", nodes=(node,), makespan_p50=20.0, makespan_p95=30.0)
+    known = PlanView(version=NEW, plan=replace(plan, measured_nodes=6))
+    assert planned_text(known) == (
+        "20 s (p50), 30 s (p95); durations as 6 nodes of the pool took before"
+    )
+    assert planned_text(PlanView(version=NEW, plan=plan)) == (
+        "20 s (p50), 30 s (p95); durations are assumed, as too few nodes of the pool were measured"
+    )
 
 
 def test_what_people_hold_up_is_named() -> None:
