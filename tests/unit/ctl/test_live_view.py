@@ -249,6 +249,28 @@ def test_only_a_change_asks_for_a_new_frame() -> None:
     assert state.is_changed
 
 
+def test_use_of_gpus_is_not_shown_from_before_their_driver_was_unloaded() -> None:
+    state = fleet()
+
+    def seen(upgrade: str, *, measured: bool = False, **changes: Any) -> GpuUse | None:
+        record = NodeRecord(
+            node_uid="node-1", epoch=1, token=1, pool="gpus", started=True, state=upgrade, **changes
+        )
+        labels = {RECORD_ANNOTATION: encode(record).decode()}
+        state.node_changed(None, metadata("node-1", upgrade, annotations=labels))
+        if measured:
+            state.gpus_measured({"node-1": GpuUse(4, 8, 68.0)})
+        return state.watched([]).nodes[0].gpus
+
+    assert seen("pod-deletion-required", measured=True) == GpuUse(4, 8, 68.0)
+    assert seen("pod-restart-required") is None
+    assert seen("pod-restart-required", measured=True) is None, "the page may be older"
+    assert seen("validation-required") is None
+    assert seen("validation-required", measured=True) == GpuUse(4, 8, 68.0)
+    cause = "driver-start: the driver container restarted 3 times"
+    assert seen("upgrade-failed", cause=cause) is None
+
+
 # Keys.
 
 
