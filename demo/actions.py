@@ -47,6 +47,14 @@ class RepairDriver(msgspec.Struct, frozen=True):
     version: str
 
 
+class AnnounceRelease(msgspec.Struct, frozen=True):
+    """Say when the halt will be released, which a viewer may do before."""
+
+    pool: FleetPool
+    after: float
+    """Seconds at the usual speed."""
+
+
 class Release(msgspec.Struct, frozen=True):
     pool: FleetPool
 
@@ -64,6 +72,7 @@ Action = (
     | AskPlans
     | SetVersion
     | RepairDriver
+    | AnnounceRelease
     | Release
     | Retry
 )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from demo.actions import (
     Action,
+    AnnounceRelease,
     AskPlans,
     Cordon,
     CreateJob,
@@ -29,6 +30,7 @@ from libs.ctl.collect.plan import gather_plan
 from libs.ctl.edits import Edit
 from libs.ctl.failures import Failure
 from libs.ctl.options import Access
+from libs.ctl.text import plural
 from libs.ctl.views.plan import obstacles
 from libs.rollout.plan_time import takes
 
@@ -60,12 +62,13 @@ class ScenarioActions:
         tell: Tell,
     ) -> None:
         self._paths = up.paths
+        self._speed = up.speed
         self._admin = admin
         self._access = access
         self._screen = screen
         self._tell = tell
-        self.done: dict[Setting, str] = {}
-        """What the demo has set last."""
+        self.unseen: dict[Setting, str] = {}
+        """What the demo has set and the observer has not seen yet."""
         self._bad: set[tuple[str, str]] = set()
         """Pools and versions whose driver label, as soon as it is known, is to be marked as bad."""
 
@@ -81,11 +84,15 @@ class ScenarioActions:
                 self._tell(f"kubectl patch nvidiadriver {pool.name}: {before} -> {version}")
                 if action.is_bad:
                     self._bad.add((pool.name, version))
-                self.done["version", pool.name] = version
+                self.unseen["version", pool.name] = version
                 await self._admin.set_pool_version(pool, version)
             case RepairDriver(version):
                 self._tell(f"repairs the image of driver {version}: it loads now")
                 await asyncio.to_thread(self._paths.bad_drivers.unlink, missing_ok=True)
+            case AnnounceRelease(pool, after):
+                seconds = f"{after / self._speed:.0f} s"
+                command = release_command(pool.key, seen.pools[pool.name].status.version)
+                self._tell(f"releases the halt in {seconds}, unless you do: {command}")
             case Release(pool):
                 await self._release(pool.name, pool.key, seen)
             case Retry(pool):
@@ -151,7 +158,7 @@ class ScenarioActions:
         except TimeoutError:
             self._tell(f"{asked}: not answered within {_PLAN_SECONDS:g} s: {problem}")
             return
-        self._tell(f"{asked}: {_planned(found)}")
+        self._tell(f"{asked}: {planned_text(found)}")
 
 
 def release_edit(pool: str, status: RolloutStatus, failures: int) -> Edit:
@@ -160,12 +167,19 @@ def release_edit(pool: str, status: RolloutStatus, failures: int) -> Edit:
     return release(pool, status, status.target, status.version, failures, by=by)
 
 
-def _planned(found: object) -> str:
+def _basis(measured_nodes: int) -> str:
+    """Return where the durations of a plan come from."""
+    if measured_nodes:
+        return f"durations as {plural(measured_nodes, 'node')} of the pool took before"
+    return "durations are assumed, as too few nodes of the pool were measured"
+
+
+def planned_text(found: object) -> str:
     """Return how long a plan takes, or why that is unknown."""
     if not isinstance(found, PlanView):
         return "the end is unknown"
     plan = found.plan
     if plan.makespan_p50 is not None:
-        return takes(plan)
+        return f"{takes(plan)}; {_basis(plan.measured_nodes)}"
     obstacle = next((f"{name}: {text}" for name, text in obstacles(found, most=3)), "")
     return obstacle or " ".join(found.plan.remarks[:1])

@@ -16,7 +16,7 @@ from demo.fleet import Fleet
 from demo.node_agents import AGENT_KINDS
 from demo.observed import DriverExit, FleetObserver, Observed
 from demo.output import EventFormatter, exit_line
-from demo.people import Setting, holds, settings_of, told_changes
+from demo.people import Setting, holds, settings_of, still_unseen, told_changes
 from demo.scenario import OLD, Cue, Progress, Script, is_over, next_turn
 from demo.screen import DemoScreen
 from libs.bus.events import RecordedEvent, read_events
@@ -64,6 +64,8 @@ class Director:
         """What was set when it was looked at last."""
         self._exits: dict[str, list[str]] = {}
         """Ids of the ended driver containers that were told, by pod."""
+        self._wrote: dict[str, list[str]] = {}
+        """The last lines of the driver container that was told last, by pod."""
         self._actions = ScenarioActions(
             up, admin=admin, access=access, screen=screen, tell=self._tell
         )
@@ -143,9 +145,11 @@ class Director:
     async def _look(self) -> Observed:
         """Look at the fleet, and tell what others have done and which drivers have ended."""
         seen = self._observer.observed()
-        for line in told_changes(self._settings, seen, ours=self._actions.done):
+        for line in told_changes(self._settings, seen, ours=self._actions.unseen):
             self._tell(line, "person")
-        self._settings = settings_of(seen)
+        settings = settings_of(seen)
+        self._actions.unseen = still_unseen(self._actions.unseen, self._settings, settings)
+        self._settings = settings
         await self._actions.mark_bad_drivers(seen)
         for each in seen.exits:
             await self._tell_exit(each)
@@ -157,9 +161,12 @@ class Director:
         if ended.container_id in told:
             return
         told.append(ended.container_id)
-        text = exit_line(ended, self._observer.versions(), number=len(told))
-        self._tell(text, "kubelet")
-        for line in await asyncio.to_thread(_last_lines, self._up, ended.container_id):
+        lines = await asyncio.to_thread(_last_lines, self._up, ended.container_id)
+        is_new = lines != self._wrote.get(ended.pod)
+        self._wrote[ended.pod] = lines
+        versions = self._observer.versions()
+        self._tell(exit_line(ended, versions, number=len(told), is_new=is_new), "kubelet")
+        for line in lines if is_new else ():
             self._tell(f"  | {line}", "")
 
     async def _carry_out(self, cue: Cue, seen: Observed) -> None:

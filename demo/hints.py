@@ -1,16 +1,20 @@
-"""What a viewer may try meanwhile: commands and pages, with the addresses of this run."""
+"""What a viewer may try meanwhile: commands and pages, with the addresses of this run.
+
+A file has the settings for another shell, so that a viewer pastes one line, which stays short.
+"""
 
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from demo.admin import USER
 from demo.environment import SERVICES, DemoEnvironment
 from demo.fleet import Fleet
-from demo.paths import NAMESPACE
+from demo.paths import NAMESPACE, DemoPaths
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
@@ -21,19 +25,51 @@ _SHOWN: Final = 1
 """How many machines' own pages are listed; those of the others are in the page of all."""
 
 
+def write_environment(up: DemoEnvironment) -> None:
+    """Write the settings and programs that another shell needs on this run."""
+    settings = {
+        "KUBECONFIG": str(up.paths.kubeconfig(USER)),
+        "SLUICE_NATS_URL": up.nats.url,
+        "SLUICE_NATS_NKEY_SEED_FILE": str(up.paths.key(Identity(writer=Writer.CTL))),
+    }
+    link_programs(up.paths, os.environ)
+    up.paths.environment.write_text(environment_text(settings, up.paths.programs))
+
+
+def environment_text(settings: Mapping[str, str], programs: Path) -> str:
+    """Return what a shell reads: the settings, and where it finds programs first."""
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
+    return "\n".join([*lines, f'export PATH={shlex.quote(str(programs))}:"$PATH"', ""])
+
+
+def link_programs(paths: DemoPaths, environ: Mapping[str, str]) -> None:
+    """Link the command, and kubectl where only `make kube` has brought it."""
+    for name in ("sluice", "kubectl-sluice"):
+        (paths.programs / name).symlink_to(Path(sys.executable).with_name(name))
+    found = find_binaries(environ).binaries
+    if shutil.which("kubectl", path=environ.get("PATH")) is None and found is not None:
+        (paths.programs / "kubectl").symlink_to(found.kubectl)
+
+
+def entry_line(paths: DemoPaths) -> str:
+    """Return what a viewer types first into another shell."""
+    return f". {shlex.quote(str(paths.environment))}"
+
+
 def hint_lines(up: DemoEnvironment, fleet: Fleet) -> Iterator[str]:
     nodes = fleet.nodes
-    kubectl, comment = _kubectl()
-    yield "\nTo look around, paste any of these lines into another terminal:"
-    yield f"  export KUBECONFIG={up.paths.kubeconfig(USER)}{comment}"
+    yield "To look around, begin in another shell with this line:"
+    yield f"  {entry_line(up.paths)}"
+    yield "Then try any of these:"
     yield from _sluice(up, nodes[0], fleet.pools[0].key)
-    yield f"  {kubectl} get nodes -w -L {STATE_LABEL}  # the upgrade state of each node"
-    yield f"  {kubectl} get rollouts  # the progress of the fleet"
-    yield f"  {kubectl} describe node {nodes[0]}  # its labels and events"
+    missing = "" if _has_kubectl(up.paths) else "; install any recent kubectl first"
+    yield f"  kubectl get nodes -w -L {STATE_LABEL}  # the upgrade state of each node{missing}"
+    yield "  kubectl get rollouts  # the progress of the fleet"
+    yield f"  kubectl describe node {nodes[0]}  # its labels and events"
     # A real API server reads logs from a kubelet's server, which simulated kubelets lack.
     if up.plane is None:
         yield (
-            f"  {kubectl} --namespace {NAMESPACE} logs --prefix --selector {DRIVER_LABEL}"
+            f"  kubectl --namespace {NAMESPACE} logs --prefix --selector {DRIVER_LABEL}"
             "  # what the drivers write; other containers write no log"
         )
     yield _nats(up)
@@ -47,17 +83,14 @@ def hint_lines(up: DemoEnvironment, fleet: Fleet) -> Iterator[str]:
 
 
 def _sluice(up: DemoEnvironment, node: str, pool: str) -> Iterator[str]:
-    key = up.paths.key(Identity(writer=Writer.CTL))
-    yield f"  export SLUICE_NATS_URL={up.nats.url} SLUICE_NATS_NKEY_SEED_FILE={key}"
-    command = Path(sys.executable).with_name("sluice")
-    yield f"  {command} status  # the fleet, and the nodes that are not done"
+    yield "  sluice status  # the fleet, and the nodes that are not done"
     page = up.processes.processes[Writer.TELEMETRY_CLUSTER].exporter_url
-    yield f"  {command} watch --telemetry {page}  # the same, as it happens"
-    yield f"  {command} why {node}  # what this node waits for"
-    yield f"  {command} plan {pool} --version 590.48.01  # when each node would start and end"
-    yield f"  {command} upgrade pause {pool}  # start no more nodes, until: upgrade resume"
-    yield f"  {command} events --since 5m  # what changed; who set, took or released what"
-    yield f"  {command} audit --audit-log {up.audit_log}  # did Sluice keep its promises"
+    yield f"  sluice watch --telemetry {page}  # the same, as it happens"
+    yield f"  sluice why {node}  # what this node waits for"
+    yield f"  sluice plan {pool} --version 590.48.01  # when each node would start and end"
+    yield f"  sluice upgrade pause {pool}  # start no more nodes, until: upgrade resume"
+    yield "  sluice events --since 5m  # what changed; who set, took or released what"
+    yield f"  sluice audit --audit-log {up.audit_log}  # did Sluice keep its promises"
 
 
 def _nats(up: DemoEnvironment) -> str:
@@ -72,10 +105,5 @@ def _nats(up: DemoEnvironment) -> str:
     )
 
 
-def _kubectl() -> tuple[str, str]:
-    """Return the command for kubectl, and a comment if kubectl is missing."""
-    if shutil.which("kubectl"):
-        return "kubectl", ""
-    if (binaries := find_binaries(os.environ).binaries) is not None:
-        return str(binaries.kubectl), ""
-    return "kubectl", "  # kubectl is not on your PATH: install any recent version"
+def _has_kubectl(paths: DemoPaths) -> bool:
+    return bool(shutil.which("kubectl")) or (paths.programs / "kubectl").exists()

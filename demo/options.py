@@ -49,7 +49,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         type=_speed,
         default=1.0,
         metavar="X",
-        help="how many times faster than usual the machines are (default 1)",
+        help="speed of the machines, in multiples of the usual one (default 1)",
     )
     parser.add_argument(
         "--kill",

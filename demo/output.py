@@ -1,8 +1,10 @@
 """Events as lines of text for newcomers. Pure.
 
 Waits are printed only when they last. Digests are replaced by the versions that they stand for.
+What a driver's container wrote is left out of events: the demo prints it when the container ends.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from demo.observed import DriverExit
@@ -13,6 +15,7 @@ from libs.contracts.events import (
     WaitEvent,
 )
 from libs.contracts.message import MalformedMessage
+from libs.contracts.node import WHOLE_LOG
 from libs.ctl.text import DIGEST, name_versions
 
 WAIT_SHOWN_AFTER = 2.0
@@ -27,6 +30,9 @@ NAMED_WITHIN = 2.0
 
 Versions = Callable[[], Mapping[str, str]]
 """Return the driver versions that targets and driver labels stand for."""
+
+
+_LOG = re.compile(f", and its log ends: .*?; {WHOLE_LOG}: `[^`]*`")
 
 
 class EventFormatter:
@@ -97,7 +103,7 @@ class EventFormatter:
     ) -> str:
         message = event.message if wait is None else wait.detail
         about = nodes or (event.node if event.node not in event.message else "")
-        text = ": ".join(filter(None, (about, message)))
+        text = ": ".join(filter(None, (about, _LOG.sub("", message))))
         return self.line(event.writer, name_versions(text, self._versions()), at=at)
 
 
@@ -107,13 +113,18 @@ def _joined(nodes: Sequence[str]) -> str:
     return f"{', '.join(nodes[: _NAMED - 1])} and {len(nodes) - _NAMED + 1} more"
 
 
-def exit_line(ended: DriverExit, versions: Mapping[str, str], *, number: int) -> str:
-    """Tell how a driver's container ended, and for which time in its pod."""
+def exit_line(
+    ended: DriverExit, versions: Mapping[str, str], *, number: int, is_new: bool = True
+) -> str:
+    """Tell how a driver's container ended, for which time in its pod, and whether it wrote anything
+    new.
+    """
     driver = versions.get(ended.label, "")
+    lines = "; its last lines:" if is_new else ", with the same last lines"
     times = f", for the {_ordinal(number)} time" if number > 1 else ""
     return (
         f"{ended.node}: the container of driver {driver} has ended with exit code"
-        f" {ended.exit_code}{times}; its last lines:"
+        f" {ended.exit_code}{times}{lines}"
     )
 
 

@@ -16,7 +16,7 @@ from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Wri
 from libs.runtime.fatal import Fatal
 
 NAMESPACE = "gpu-operator"
-FOLDERS = ("users", "keys", "machines", "gpus", "incidents", "kill-lists", "finished-jobs")
+FOLDERS = ("bin", "users", "keys", "machines", "gpus", "incidents", "kill-lists", "finished-jobs")
 """The folders in it."""
 KILL_AGENTS_SIGNAL = signal.SIGUSR1
 """At this signal machines kill the agents named in their `kill_list`."""
@@ -45,6 +45,16 @@ class DemoPaths(msgspec.Struct, frozen=True):
 
     def kubeconfig(self, user: str) -> Path:
         return self.users / f"{user.replace(':', '-')}.kubeconfig"
+
+    @property
+    def environment(self) -> Path:
+        """What a shell reads to use the command on this run."""
+        return self.folder / "env"
+
+    @property
+    def programs(self) -> Path:
+        """Links to the programs that are used on this run."""
+        return self.folder / "bin"
 
     def key(self, identity: Identity) -> Path:
         """The NATS secret of an identity."""

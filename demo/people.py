@@ -31,7 +31,7 @@ def told_changes(
     *,
     ours: Mapping[Setting, str],
 ) -> Iterator[str]:
-    """Yield a line for each change by somebody else; `ours` is what the demo has set last."""
+    """Yield a line for each change by somebody else; `ours` is what the demo set, still unseen."""
     for what, name in before:
         if what == "skip" and name not in observed.nodes:
             yield f"somebody else deleted Node {name}"
@@ -46,6 +46,20 @@ def told_changes(
         managers = observed.pools[name].managers if name in observed.pools else ()
         by = f" (field manager {managers[-1]})" if what == "version" and managers else ""
         yield f"somebody else set {what} of {name}: {old or 'none'} -> {value or 'none'}{by}"
+
+
+def still_unseen(
+    ours: Mapping[Setting, str], before: Mapping[Setting, str], now: Mapping[Setting, str]
+) -> dict[Setting, str]:
+    """Return what the demo has set that was not seen to come yet.
+
+    What came, or was there before and has gone, is forgotten: whoever sets it again is told.
+    """
+    return {
+        key: value
+        for key, value in ours.items()
+        if before.get(key) == now.get(key) or value not in (before.get(key), now.get(key))
+    }
 
 
 def holds(observed: Observed) -> list[str]:

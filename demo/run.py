@@ -24,7 +24,7 @@ from demo.environment import (
     person_access,
 )
 from demo.fleet import Fleet, make_fleet
-from demo.hints import hint_lines
+from demo.hints import entry_line, hint_lines, write_environment
 from demo.observed import FleetObserver
 from demo.options import Options
 from demo.report import report_lines
@@ -41,6 +41,7 @@ from demo.verdict import (
 from demo.world import SCALE
 from libs.bus.port import Bus
 from libs.contracts.events import Event
+from libs.ctl.watch.fleet import Guide
 from libs.runtime.clock import SystemClock
 from libs.testing.nvml import NotBuilt, library
 from libs.testing.simulation import make_env
@@ -140,7 +141,8 @@ def opening_lines(fleet: Fleet, *, speed: float, is_real: bool) -> Iterator[str]
     )
     if is_real:
         yield "The control plane is a real one; the machines are simulated."
-    yield SCALE if speed == 1.0 else f"{SCALE} It is {speed:g} times faster than usual."
+    pace = f" The machines run at {speed:g} times their usual speed." if speed != 1.0 else ""
+    yield f"{SCALE}{pace}"
 
 
 def stand_in_library(nodes: Sequence[str]) -> tuple[str, str]:
@@ -185,12 +187,17 @@ class _Run(msgspec.Struct, frozen=True):
                 screen=screen,
             )
             await _while_processes_run(up, director.install())
-            for line in hint_lines(up, self.fleet):
+            await asyncio.to_thread(write_environment, up)
+            hints = list(hint_lines(up, self.fleet))
+            screen.line("")
+            for line in hints:
                 screen.line(line)
             screen.line("\nThe nodes start; none has a driver yet.")
             async with bus_client(up) as bus, bus_client(up, READER) as reader:
                 observed = observe_reports(*self.driverless, bus=reader, clock=up.clock)
-                view = screen.live(up) if has_view else nullcontext()
+                guide = Guide(title=f"other shell: {entry_line(up.paths)}", help=hints)
+                stays_up = not self.options.once
+                view = screen.live(up, guide, stays_up=stays_up) if has_view else nullcontext()
                 async with view, observer.followed(), director.print_events(bus), observed:
                     cpu_at_rest = await self._play(director, bus)
                 return await events_of(bus), cpu_at_rest

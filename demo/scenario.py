@@ -18,6 +18,7 @@ import msgspec
 
 from demo.actions import (
     Action,
+    AnnounceRelease,
     AskPlans,
     Cordon,
     CreateJob,
@@ -43,6 +44,10 @@ _FEWEST_WITH_BUDGET: Final = 4
 """Nodes of a pool, so that a second pod of the service finds a place beside the first."""
 _LOOK_SECONDS: Final = 4.0
 """Seconds for which a viewer sees a situation before somebody ends it."""
+_REPAIR_SECONDS: Final = 2.0
+"""Seconds within which a driver that does not load is repaired."""
+_RELEASE_SECONDS: Final = 15.0
+"""Seconds in which a viewer may release the halt before the demo does."""
 _RETRY_SECONDS: Final = 3.0
 """Seconds within which the scheduler retries a failed node by itself, if it may."""
 _REPORT_SECONDS: Final = 3.0
@@ -126,7 +131,7 @@ def make_script(fleet: Fleet) -> Script:
     cues.append(
         Cue(
             name="next plan",
-            title="The next upgrade is predicted from this one.",
+            title="The administrator asks what the next upgrade would take.",
             after=tuple(cue.name for cue in cues),
             when=lambda seen: all(pool.is_complete for pool in seen.pools.values()),
             do=(AskPlans(fleet.pools, NEXT),),
@@ -148,8 +153,7 @@ def _beginning(
     )
     yield Cue(
         name="plan",
-        title="The administrator asks what an upgrade would take. The plan knows how long the first"
-        " driver took to come up.",
+        title="The administrator asks what an upgrade would take.",
         after=("workloads",),
         when=lambda seen: all(map(seen.is_running, workloads)),
         pause=_REPORT_SECONDS,
@@ -224,15 +228,15 @@ def _bad_driver(training: FleetPool, *, proven_in: FleetPool) -> Iterator[Cue]:
         " people have released it.",
         after=("bad driver",),
         when=is_halted,
-        pause=_LOOK_SECONDS,
+        pause=_REPAIR_SECONDS,
         moot=_was_changed(training, from_version=NEW),
-        do=(RepairDriver(NEW),),
+        do=(RepairDriver(NEW), AnnounceRelease(training, _RELEASE_SECONDS)),
     )
     yield Cue(
         name="release",
         after=("repair",),
         when=is_halted,
-        pause=1.0,
+        pause=_RELEASE_SECONDS,
         moot=lambda seen: not is_halted(seen),
         do=(Release(training),),
     )

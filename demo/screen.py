@@ -14,6 +14,7 @@ from typing import TextIO
 from demo.environment import DemoEnvironment, person_access
 from libs.contracts.identities import Writer
 from libs.ctl.views.frame.text import bar, cut
+from libs.ctl.watch.fleet import Guide
 from libs.ctl.watch.program import LiveView, open_view
 from libs.runtime.clock import Clock
 
@@ -24,6 +25,7 @@ _BAR_CELLS = 24
 _WHEN = re.compile(r"^\d+\.\d s (\S+) ")
 """The time before an action, which the live view shows by itself."""
 _CLOSED = "The live view is closed; the demo goes on in lines."
+_STAYS_UP = "Everything stays up until Ctrl-C."
 
 
 def wants_view(environ: Mapping[str, str], *, no_tty: bool, is_terminal: bool) -> bool:
@@ -108,13 +110,16 @@ class DemoScreen:
             self._erase()
 
     @asynccontextmanager
-    async def live(self, up: DemoEnvironment) -> AsyncGenerator[None]:
+    async def live(
+        self, up: DemoEnvironment, guide: Guide, *, stays_up: bool
+    ) -> AsyncGenerator[None]:
         """Show the live view during the block, or until the viewer closes it."""
         telemetry = up.processes.processes[Writer.TELEMETRY_CLUSTER].exporter_url
-        async with open_view(person_access(up), pool="", telemetry=telemetry) as view:
+        access = person_access(up)
+        async with open_view(access, pool="", telemetry=telemetry, guide=guide) as view:
             self._erase()
             self._view = view
-            task = asyncio.create_task(self._show(view), name="live view")
+            task = asyncio.create_task(self._show(view, stays_up=stays_up), name="live view")
             try:
                 yield
             finally:
@@ -123,14 +128,14 @@ class DemoScreen:
         if not task.cancelled():
             task.result()
 
-    async def _show(self, view: LiveView) -> None:
+    async def _show(self, view: LiveView, *, stays_up: bool) -> None:
         try:
             await view.run(owns_process=False)
         finally:
             self._view = None
             kept, self._kept = self._kept, []
             self.report(kept)
-        self.line(_CLOSED)
+        self.line(f"{_CLOSED} {_STAYS_UP}" if stays_up else _CLOSED)
 
     def _tick(self) -> None:
         now = self._clock.monotonic()

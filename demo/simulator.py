@@ -139,7 +139,7 @@ class MachinesSettings(ProcessSettings, frozen=True, kw_only=True):
     nats_url: str
     seed: int = 0
     speed: float = 1.0
-    """How many times faster than usual everything on the machines is."""
+    """The speed of everything on the machines, in multiples of the usual one."""
     nvml: str = ""
     """The folder of a stand-in for NVML, which the agents of the first machine read."""
 

@@ -79,7 +79,8 @@ def plan(
         held=tuple(held_remarks(forecast, played_fleet, now)),
     )
     told = remarks(forecast, fleet, played_fleet, now, history=history)
-    return replace(forecast, measured_nodes=history.nodes, remarks=told)
+    measured = history.nodes if history.restart is not None else 0
+    return replace(forecast, measured_nodes=measured, remarks=told)
 
 
 def _learned_worlds(history: History, fleet: Fleet, pool: str) -> Callable[[int], WorldModel]:

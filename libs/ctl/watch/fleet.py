@@ -16,11 +16,12 @@ from libs.ctl import answers, node_rows
 from libs.ctl.answers import EventLine, Pool, Source
 from libs.ctl.cluster import Rollout
 from libs.ctl.edits import record_of
-from libs.ctl.node_rows import NodeRow
+from libs.ctl.node_rows import DriverState, NodeRow
 from libs.ctl.text import name_versions, natural_order
 from libs.kube.views import Metadata
 
 KEPT_EVENTS: Final = 64
+_UNLOADED: Final = (DriverState.CHANGING, DriverState.NONE)
 _PHASES: Final[Mapping[str, str]] = {EntryPhase.STARTED: "begun"}
 
 
@@ -70,6 +71,15 @@ class WatchedNode(msgspec.Struct, frozen=True, kw_only=True):
     gpus: GpuUse | None = None
 
 
+class Guide(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller tells of a fleet of its own, for which the address says little."""
+
+    title: str
+    """In place of the cluster's address."""
+    help: Sequence[str]
+    """Lines above the list of keys."""
+
+
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """What a frame shows."""
 
@@ -82,6 +92,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     sources: Sequence[Source]
     is_measured: bool = False
     """Whether telemetry is read, which fills two columns once it answers."""
+    guide: Guide | None = None
 
 
 def kind_of(row: NodeRow, wait: Wait | None = None) -> Kind:
@@ -103,9 +114,16 @@ class FleetState:
     """Nodes, rollouts, waits and events, each as last heard of."""
 
     def __init__(
-        self, *, address: str, pool: str, versions: Mapping[str, str], is_measured: bool = False
+        self,
+        *,
+        address: str,
+        pool: str,
+        versions: Mapping[str, str],
+        is_measured: bool = False,
+        guide: Guide | None = None,
     ) -> None:
         self._address = address
+        self._guide = guide
         self._pool = pool
         self._versions = dict(versions)
         self._is_measured = is_measured
@@ -115,7 +133,8 @@ class FleetState:
         """By node: the pool that the wait names, and the wait."""
         self._commands: dict[str, tuple[str, str, float]] = {}
         """By node: the last command in words, its agent, and when."""
-        self._gpus: Mapping[str, GpuUse] = {}
+        self._gpus: dict[str, GpuUse] = {}
+        """By node, as measured last while its driver was loaded."""
         self._order: list[str] | None = None
         self._events: deque[EventLine] = deque(maxlen=KEPT_EVENTS)
         self.rollouts: dict[str, Rollout] = {}
@@ -189,7 +208,7 @@ class FleetState:
         self.is_changed = True
 
     def gpus_measured(self, gpus: Mapping[str, GpuUse]) -> None:
-        self._gpus = gpus
+        self._gpus = dict(gpus)
         for name in self._metadata:
             self._refresh(name)
         self.is_changed = True
@@ -214,6 +233,7 @@ class FleetState:
             events=tuple(self._events),
             sources=tuple(sources),
             is_measured=self._is_measured,
+            guide=self._guide,
         )
 
     def _pool_view(self, name: str, waits: Mapping[str, int]) -> Pool:
@@ -230,6 +250,8 @@ class FleetState:
             return  # an event was heard of before the node
         self.is_changed = True
         row, record = node_rows.node_row(metadata), record_of(metadata)
+        if row.driver_state in _UNLOADED:
+            self._gpus.pop(name, None)  # measured before; none until it is measured again
         _, wait = self._waits.get(name, ("", None))
         command, agent, at = self._commands.get(name, ("", "", 0.0))
         if wait is not None:

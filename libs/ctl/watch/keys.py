@@ -88,7 +88,8 @@ def press(
         layout = Layout.ROWS if is_map else Layout.MAP
         return msgspec.structs.replace(screen, layout=layout), None
     if key == "?":
-        help_ = (*_HELP, "", *(_source_lines(watched)))
+        told = (*watched.guide.help, "") if watched.guide is not None else ()
+        help_ = (*told, *_HELP, "", *(_source_lines(watched)))
         panel = Panel(title="Keys and sources", lines=help_)
         return msgspec.structs.replace(screen, panel=panel), None
     steps = _steps(watched, screen, width=width, height=height)

@@ -18,7 +18,7 @@ from libs.ctl.options import Access
 from libs.ctl.text import clock_time
 from libs.ctl.views.frame.compose import frame, listed_room
 from libs.ctl.watch.actions import Write, ask_why, carry_out, planned_write, why_lines
-from libs.ctl.watch.fleet import FleetState
+from libs.ctl.watch.fleet import FleetState, Guide
 from libs.ctl.watch.keys import Action, keys_of, press
 from libs.ctl.watch.screen import Panel, Screen, arrange, selected_index, with_newer_answer
 from libs.ctl.watch.sources import EventSource, KubernetesSource, make_env
@@ -41,7 +41,9 @@ async def watch(access: Access, pool: str, telemetry: str) -> int:
 
 
 @asynccontextmanager
-async def open_view(access: Access, *, pool: str, telemetry: str) -> AsyncGenerator["LiveView"]:
+async def open_view(
+    access: Access, *, pool: str, telemetry: str, guide: Guide | None = None
+) -> AsyncGenerator["LiveView"]:
     """Connect, and fail before anything is drawn if there is nothing to show."""
     if telemetry:
         require_address(telemetry)
@@ -51,7 +53,11 @@ async def open_view(access: Access, *, pool: str, telemetry: str) -> AsyncGenera
             chosen_pools(rollouts, pool, every=False)
         versions = await cluster.versions(rollouts)
         state = FleetState(
-            address=cluster.address, pool=pool, versions=versions, is_measured=bool(telemetry)
+            address=cluster.address,
+            pool=pool,
+            versions=versions,
+            is_measured=bool(telemetry),
+            guide=guide,
         )
         yield LiveView(access, cluster, state, telemetry, person=await cluster.user())
 

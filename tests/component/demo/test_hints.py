@@ -27,6 +27,8 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from demo.hints import entry_line, environment_text, link_programs
+from demo.paths import DemoPaths
 from libs.testing.nvml import NotBuilt, library
 from tests.support import eventually
 
@@ -70,7 +72,32 @@ class RunningDemo:
 
     @property
     def folder(self) -> Path:
-        return Path(self.line("export KUBECONFIG")[1].partition("=")[2]).parents[1]
+        return Path(self.line("  . /")[1]).parent
+
+    async def run(self, part: str, *more: str, until: str = "") -> str:
+        """Run the command of a line in a shell that has read the file; return what it prints."""
+        words = self.line(part)
+        process = await asyncio.create_subprocess_exec(
+            "sh",
+            *("-c", f'. {shlex.quote(str(self.folder / "env"))}; exec {shlex.join(words)} "$@"'),
+            *("sh", *more),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        assert process.stdout is not None
+        output = b""
+        try:
+            async with asyncio.timeout(WITHIN):
+                while line := await process.stdout.readline():
+                    output += line
+                    if until and until.encode() in output:
+                        break
+        finally:
+            if process.returncode is None and until:
+                process.kill()
+            code = await process.wait()
+        assert until in output.decode() if until else code == 0, output.decode()
+        return output.decode()
 
 
 @pytest.fixture(scope="module")
@@ -174,65 +201,25 @@ async def test_any_nats_client_can_read_the_events(demo: RunningDemo) -> None:
 
 async def test_the_commands_of_sluice_answer(demo: RunningDemo) -> None:
     await demo.wait_for(DONE)
-    exported = (word for part in ("export K", "export S") for word in demo.line(part)[1:])
-    environ = {**os.environ, **dict(word.split("=", 1) for word in exported)}
-
-    async def run_hint(part: str, *more: str) -> str:
-        words = demo.line(f"sluice {part}")
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            *more,
-            env=environ,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        out, _ = await process.communicate()
-        assert process.returncode == 0, out.decode()
-        return out.decode()
-
-    assert "nvidiadriver-training" in await run_hint("status")
-    assert "waits: from scheduler" in await run_hint("status")
-    assert "upgrade-done" in await run_hint("why")
-    assert "node-1" in await run_hint("events")
-    audited = json.loads(await run_hint("audit", "-o", "json"))["invariants"]
+    assert "nvidiadriver-training" in await demo.run("  sluice status")
+    assert "waits: from scheduler" in await demo.run("  sluice status")
+    assert "upgrade-done" in await demo.run("  sluice why")
+    assert "node-1" in await demo.run("  sluice events")
+    audited = json.loads(await demo.run("  sluice audit", "-o", "json"))["invariants"]
     assert [each["name"] for each in audited if not each["judged"]] == ["I7", "I12"]
-    plan = await run_hint("plan", "-o", "json")
+    plan = await demo.run("  sluice plan", "-o", "json")
     assert [each["node"] for each in json.loads(plan)["plan"]["nodes"]] == ["node-1"]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on the PATH")
 async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDemo) -> None:
     await demo.wait_for(DONE)
-    environ = {**os.environ, "KUBECONFIG": demo.line("export KUBECONFIG")[1].partition("=")[2]}
-
-    async def run_hint(part: str, *, until: str = "") -> str:
-        words = demo.line(part)
-        watch = "-w" in words
-        process = await asyncio.create_subprocess_exec(
-            *words, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        assert process.stdout is not None
-        try:
-            async with asyncio.timeout(WITHIN):
-                if not watch:
-                    return (await process.stdout.read()).decode()
-                output = b""
-                while until.encode() not in output:
-                    line = await process.stdout.readline()
-                    assert line, output
-                    output += line
-                return output.decode()
-        finally:
-            if process.returncode is None and watch:
-                process.kill()
-            await process.wait()
-
-    assert "node-1" in await run_hint("get nodes", until="upgrade-done")
-    header, row = (await run_hint("get rollouts")).splitlines()[:2]
+    assert "node-1" in await demo.run("  kubectl get nodes", until="upgrade-done")
+    header, row = (await demo.run("  kubectl get rollouts")).splitlines()[:2]
     assert {"TARGET", "PHASE", "DONE", "FAILED", "WAITING", "BECAUSE"} <= set(header.split())
     assert row.startswith("nvidiadriver-training ")
-    assert "Building kernel modules" in await run_hint("logs")
-    described = await run_hint("describe node")
+    assert "Building kernel modules" in await demo.run("  kubectl --namespace")
+    described = await demo.run("  kubectl describe")
     assert "nvidia.com/gpu.present=true" in described
     events = described.partition("\nEvents:")[2]
     assert "GPUDriverUpgrade" in events
@@ -242,3 +229,20 @@ async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDe
 async def test_the_files_of_the_demo_are_private(demo: RunningDemo) -> None:
     await demo.wait_for(DONE)
     assert demo.folder.stat().st_mode & 0o077 == 0
+
+
+async def test_another_shell_finds_the_command_and_the_cluster(tmp_path: Path) -> None:
+    paths = DemoPaths(tmp_path / "with a blank")
+    paths.programs.mkdir(parents=True)
+    link_programs(paths, os.environ)
+    settings = {"KUBECONFIG": f"{tmp_path}/it's.kubeconfig"}
+    paths.environment.write_text(environment_text(settings, paths.programs))
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", f'{entry_line(paths)}; command -v sluice; echo "$KUBECONFIG"; echo "$PATH"'),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    command, kubeconfig, path = out.decode().splitlines()
+    assert command == str(paths.programs / "sluice")
+    assert kubeconfig == settings["KUBECONFIG"]
+    assert path == f"{paths.programs}:{os.environ['PATH']}"

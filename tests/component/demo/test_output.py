@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from demo.costs import ProcessCost, cost_lines, process_cost, total_cost
+from demo.fleet import make_fleet
 from demo.observed import DriverExit
 from demo.output import NAMED_WITHIN, WAIT_SHOWN_AFTER, EventFormatter, exit_line
-from demo.run import is_rest, rest_text
+from demo.run import is_rest, opening_lines, rest_text
 from libs.contracts.events import (
     CommandEvent,
     Event,
@@ -17,7 +18,7 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.node import WaitCode
+from libs.contracts.node import WHOLE_LOG, WaitCode
 
 TARGET = "ac52af9f7449505c2f61082ac456a08c"
 LABEL = "27106d33257c983977bdb963b5a30ce5"
@@ -128,6 +129,16 @@ def test_the_end_of_a_driver_is_told_with_its_exit_code_and_how_often() -> None:
     first = "n1: the container of driver 580.95.05 has ended with exit code 1"
     assert exit_line(ended, versions, number=1) == f"{first}; its last lines:"
     assert exit_line(ended, versions, number=2) == f"{first}, for the 2nd time; its last lines:"
+    again = exit_line(ended, versions, number=2, is_new=False)
+    assert again == f"{first}, for the 2nd time, with the same last lines"
+
+
+def test_the_log_of_a_driver_which_its_end_tells_is_left_out_of_events(
+    formatter: EventFormatter,
+) -> None:
+    log = f"and its log ends: Building / `nvidia`; giving up; {WHOLE_LOG}: `kubectl logs p -c d`"
+    (line,) = formatter.lines_for(step_event(f"failed: driver-start (it exited with 1, {log}); x"))
+    assert line.endswith("node-1: failed: driver-start (it exited with 1); x")
 
 
 def test_memory_and_cpu_are_read_despite_an_odd_process_name(tmp_path: Path) -> None:
@@ -172,3 +183,10 @@ def test_the_cpu_at_rest_is_left_out_if_something_happened_meanwhile() -> None:
     assert not is_rest((before, meanwhile), since=100.0)
     assert rest_text(0.314) == "at rest after the upgrade: 0.31 of a core"
     assert "not measured" in rest_text(None)
+
+
+@pytest.mark.parametrize("speed", [0.4, 2.0])
+def test_another_speed_is_told_in_words_for_slower_and_faster(speed: float) -> None:
+    *_, usual = opening_lines(make_fleet(12), speed=1.0, is_real=False)
+    *_, other = opening_lines(make_fleet(12), speed=speed, is_real=False)
+    assert other == f"{usual} The machines run at {speed:g} times their usual speed."

@@ -8,6 +8,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from demo.actions import (
+    AnnounceRelease,
     AskPlans,
     Cordon,
     FinishJob,
@@ -17,11 +18,11 @@ from demo.actions import (
     Scale,
     SetVersion,
 )
-from demo.carry_out import release_edit
+from demo.carry_out import planned_text, release_edit
 from demo.director import progress_text
 from demo.fleet import SERVING, TRAINING, make_fleet
 from demo.observed import Observed, SeenNode, SeenPod, SeenPool
-from demo.people import holds, settings_of, told_changes
+from demo.people import holds, settings_of, still_unseen, told_changes
 from demo.scenario import (
     CHAT,
     NEW,
@@ -37,6 +38,7 @@ from demo.scenario import (
 )
 from demo.world import TOLD_JOB
 from libs.contracts.node import WaitCode
+from libs.contracts.queries import PlanAnswer, PlannedNode
 from libs.contracts.rollout import (
     Brake,
     Counts,
@@ -46,6 +48,7 @@ from libs.contracts.rollout import (
     TargetRecord,
 )
 from libs.contracts.rollout import Release as Accepted
+from libs.ctl.answers import PlanView
 from libs.kube.authors import COMMAND, Author, release_author
 from libs.kube.views import ManagedFields, Metadata
 
@@ -186,8 +189,19 @@ def halted(**spec: Any) -> Observed:
 
 def test_a_halt_is_repaired_first_and_then_released() -> None:
     training, _ = FLEET.pools
-    assert due(halted(), *TO_BAD) == [RepairDriver(NEW)]
+    assert due(halted(), *TO_BAD) == [RepairDriver(NEW), AnnounceRelease(training, 15.0)]
     assert due(halted(), *TO_BAD, "repair") == [Release(training)]
+
+
+def test_a_viewer_has_time_to_release_the_halt_before_the_demo_does() -> None:
+    script = make_script(FLEET)
+    first = next_turn(script, Progress(frozenset({*TO_BAD, "repair"})), halted(), now=10.0)
+    assert next_turn(script, first.progress, halted(), now=24.9).due == ()
+    assert next_turn(script, first.progress, halted(), now=24.9, speed=0.5).due == ()
+    turn = next_turn(script, first.progress, upgrading({}), now=24.9)
+    assert (turn.due, [cue.name for cue in turn.moot]) == ((), ["release"])
+    (cue,) = next_turn(script, first.progress, halted(), now=25.0).due
+    assert cue.name == "release"
 
 
 def test_nothing_is_released_or_retried_that_others_have_released_and_retried() -> None:
@@ -239,6 +253,28 @@ def test_what_others_set_is_told_and_what_the_demo_sets_is_not() -> None:
     assert list(told_changes({}, after, ours={})) == [], "nothing has changed at the first look"
 
 
+def test_a_version_of_the_demo_that_somebody_sets_again_is_told() -> None:
+    told: list[str] = []
+    ours = {("version", SERVING): NEW}
+    before = settings_of(at_rest())
+    for version in (OLD, NEW, "999.99.99", NEW):
+        seen = fleet_of(pool(TRAINING), pool(SERVING, wanted=version))
+        told += told_changes(before, seen, ours=ours)
+        ours = still_unseen(ours, before, settings_of(seen))
+        before = settings_of(seen)
+    assert told == [
+        f"somebody else set version of serving: {NEW} -> 999.99.99",
+        f"somebody else set version of serving: 999.99.99 -> {NEW}",
+    ]
+
+
+def test_what_the_demo_sets_is_ours_also_if_somebody_else_was_seen_first() -> None:
+    ours = {("version", SERVING): NEW}
+    before = settings_of(at_rest())
+    other = settings_of(fleet_of(pool(TRAINING), pool(SERVING, wanted="999.99.99")))
+    assert still_unseen(ours, before, other) == ours
+
+
 def test_what_events_tell_with_its_author_is_not_told_again() -> None:
     seen = at_rest()
     node = SeenNode(name="node-3", pool=TRAINING, cordoned_by=("kubectl",), lease_of_person=True)
@@ -269,6 +305,18 @@ def test_the_administrator_releases_with_name_and_reason_as_sluice_does() -> Non
     )
     author = Author(name="administrator", reason="its image is repaired")
     assert release_author(told) == author
+
+
+def test_a_plan_is_told_with_what_its_durations_rest_on() -> None:
+    node = PlannedNode(node="n1", start_p50=0.0, end_p50=20.0)
+    plan = PlanAnswer(pool="p", target="t", nodes=(node,), makespan_p50=20.0, makespan_p95=30.0)
+    known = PlanView(version=NEW, plan=replace(plan, measured_nodes=6))
+    assert planned_text(known) == (
+        "20 s (p50), 30 s (p95); durations as 6 nodes of the pool took before"
+    )
+    assert planned_text(PlanView(version=NEW, plan=plan)) == (
+        "20 s (p50), 30 s (p95); durations are assumed, as too few nodes of the pool were measured"
+    )
 
 
 def test_what_people_hold_up_is_named() -> None:

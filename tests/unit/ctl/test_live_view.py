@@ -32,7 +32,7 @@ from libs.ctl.failures import Failure
 from libs.ctl.views.frame.compose import frame
 from libs.ctl.views.frame.text import text_of
 from libs.ctl.watch.actions import planned_write
-from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Kind
+from libs.ctl.watch.fleet import KEPT_EVENTS, FleetState, GpuUse, Guide, Kind
 from libs.ctl.watch.keys import Action, keys_of, press
 from libs.ctl.watch.screen import Layout, Panel, Screen, with_newer_answer
 from libs.ctl.watch.telemetry import PageReader, require_address
@@ -249,6 +249,28 @@ def test_only_a_change_asks_for_a_new_frame() -> None:
     assert state.is_changed
 
 
+def test_use_of_gpus_is_not_shown_from_before_their_driver_was_unloaded() -> None:
+    state = fleet()
+
+    def seen(upgrade: str, *, measured: bool = False, **changes: Any) -> GpuUse | None:
+        record = NodeRecord(
+            node_uid="node-1", epoch=1, token=1, pool="gpus", started=True, state=upgrade, **changes
+        )
+        labels = {RECORD_ANNOTATION: encode(record).decode()}
+        state.node_changed(None, metadata("node-1", upgrade, annotations=labels))
+        if measured:
+            state.gpus_measured({"node-1": GpuUse(4, 8, 68.0)})
+        return state.watched([]).nodes[0].gpus
+
+    assert seen("pod-deletion-required", measured=True) == GpuUse(4, 8, 68.0)
+    assert seen("pod-restart-required") is None
+    assert seen("pod-restart-required", measured=True) is None, "the page may be older"
+    assert seen("validation-required") is None
+    assert seen("validation-required", measured=True) == GpuUse(4, 8, 68.0)
+    cause = "driver-start: the driver container restarted 3 times"
+    assert seen("upgrade-failed", cause=cause) is None
+
+
 # Keys.
 
 
@@ -352,6 +374,23 @@ def test_help_lists_the_keys_and_the_sources() -> None:
     text = "\n".join(screen.panel.lines)
     assert "pause: start no more nodes" in text
     assert "waits: from events: NATS does not answer" in text
+
+
+def test_a_caller_with_a_fleet_of_its_own_tells_how_to_reach_it() -> None:
+    guide = Guide(title="other shell: . /tmp/x/env", help=("sluice status",))
+    guided = replace(TWELVE, guide=guide)
+    screen, _ = press("?", guided, Screen(), **SIZE)
+    assert screen.panel is not None
+    assert screen.panel.lines[:2] == ("sluice status", "")
+    assert "pause: start no more nodes" in "\n".join(screen.panel.lines)
+
+    def title(width: int) -> str:
+        return text_of(frame(guided, Screen(), now=NOW, width=width, height=24).lines[0])
+
+    start = "Sluice  12 nodes  other shell: . /tmp/x/env"
+    assert title(60).startswith(f"{start}  ")
+    assert title(60).endswith(" UTC")
+    assert title(len(start) + 12) == title(len(start)) == start, "the line can be typed"
 
 
 def test_a_write_is_for_the_only_pool_or_that_of_the_selected_node() -> None:

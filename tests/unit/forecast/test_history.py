@@ -99,6 +99,13 @@ def test_each_part_is_measured_of_the_nodes_of_the_pool_alone() -> None:
     assert found.validation.quantile(0.5) == pytest.approx(60.0)
 
 
+def test_a_plan_is_measured_on_no_node_where_two_are_too_few() -> None:
+    before, _ = upgraded(SLOW, 2)
+    second = plan(before, instant(), pool=POOL, plays=2)
+    assert second.measured_nodes == 0
+    assert "took" not in "\n".join(second.remarks)
+
+
 def test_two_nodes_are_no_history() -> None:
     found = history(*(measured_node(f"n-{n}", pod_restart_required=9.0) for n in range(2)))
     assert (found.nodes, found.restart) == (2, None)

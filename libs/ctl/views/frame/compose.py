@@ -121,8 +121,16 @@ def _title(watched: Watched, screen: Screen, *, now: float, width: int, room: in
     if _is_map(watched, screen, room=room):
         per_cell, _ = map_shape(count, width=width, room=room)
         nodes += f", a letter is the worst of {per_cell}" if per_cell > 1 else ""
-    left = (Span("Sluice", "bold"), Span(f"  {nodes}  {watched.address}"))
-    return sides(left, [Span(f"{clock_time(now)[11:]} UTC", "dim")], width)
+    clock = Span(f"{clock_time(now)[11:]} UTC", "dim")
+    where = watched.address if watched.guide is None else watched.guide.title
+    left = (Span("Sluice", "bold"), Span(f"  {nodes}  {where}"))
+    if watched.guide is not None and sum(map(_width, (*left, clock))) >= width:
+        return fit(left, width)  # what cannot be typed when cut is worth more than the time
+    return sides(left, [clock], width)
+
+
+def _width(span: Span) -> int:
+    return width_of(span.text)
 
 
 def _pools(watched: Watched, room: int, width: int) -> list[Line]:
