@@ -73,8 +73,6 @@ def preflight_status(
         return _CLEAR
     if query is None or (query.label, query.artefact) != (check.label, check.artefact_digest):
         return _REQUIRED
-    if _is_of_earlier_attempt(node, query, now):
-        return _REQUIRED
     if query.awaits_pods:
         return _list_status(query, now) if node.pods is None else _REQUIRED
     if query.answered_at is not None and query.answered_at >= query.asked_at:
@@ -83,15 +81,6 @@ def preflight_status(
             return status
         return _image_status(node, candidate, query, now) or status
     return _unanswered(query, before, now)
-
-
-def _is_of_earlier_attempt(node: NodeView, query: PreflightQuery, now: float) -> bool:
-    """Whether the node has entered its state since: what was found before is out of date.
-
-    A time to come is of another leader's clock.
-    """
-    record = current_record(node)
-    return record is not None and query.asked_at < record.since <= now
 
 
 def open_query(action: AskPreflight, before: PreflightQuery | None, now: float) -> PreflightQuery:
@@ -161,6 +150,8 @@ def _image_status(
         return None
     repeat_at, limit = query.asked_at + CHECK_VALID_SECONDS, PULL_SECONDS
     if pull is None or pull.label != candidate.label:
+        if _is_of_earlier_attempt(node, query, now):
+            return _REQUIRED
         limit = CHECK_VALID_SECONDS
         detail = f"waiting for the driver service to bring the driver image {image} to the node"
     elif pull.present:
@@ -179,6 +170,15 @@ def _image_status(
     if now < due:
         return PreflightStatus(phase=PreflightPhase.PENDING, due=due, detail=detail)
     return _image_missing(f"{detail}, for more than {limit:g} s", now, repeat_at)
+
+
+def _is_of_earlier_attempt(node: NodeView, query: PreflightQuery, now: float) -> bool:
+    """Whether the node has entered its state since: nothing is late yet.
+
+    A time to come is of another leader's clock.
+    """
+    record = current_record(node)
+    return record is not None and query.asked_at < record.since <= now
 
 
 def _image_missing(detail: str, now: float, repeat_at: float) -> PreflightStatus:
