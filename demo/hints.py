@@ -94,6 +94,7 @@ def _sluice(up: DemoEnvironment, node: str, pool: str) -> Iterator[str]:
 
 
 def _nats(up: DemoEnvironment) -> str:
+    missing = "" if shutil.which("nats") else "; install NATS' command first"
     identity = Identity(writer=Writer.CTL)
     subject = subjects.Event(
         cluster=identity.cluster, node=subjects.ANY, writer=subjects.ANY, kind=subjects.ANY
@@ -101,7 +102,7 @@ def _nats(up: DemoEnvironment) -> str:
     return (
         f"  nats --server {up.nats.url} --nkey {up.paths.key(identity)}"
         f" --inbox-prefix={subjects.inbox(identity)} sub --stream {EVENTS.name} --all '{subject}'"
-        "  # all events"
+        f"  # all events{missing}"
     )
 
 

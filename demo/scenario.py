@@ -44,8 +44,6 @@ _FEWEST_WITH_BUDGET: Final = 4
 """Nodes of a pool, so that a second pod of the service finds a place beside the first."""
 _LOOK_SECONDS: Final = 4.0
 """Seconds for which a viewer sees a situation before somebody ends it."""
-_REPAIR_SECONDS: Final = 2.0
-"""Seconds within which a driver that does not load is repaired."""
 _RELEASE_SECONDS: Final = 15.0
 """Seconds in which a viewer may release the halt before the demo does."""
 _RETRY_SECONDS: Final = 3.0
@@ -228,7 +226,6 @@ def _bad_driver(training: FleetPool, *, proven_in: FleetPool) -> Iterator[Cue]:
         " people have released it.",
         after=("bad driver",),
         when=is_halted,
-        pause=_REPAIR_SECONDS,
         moot=_was_changed(training, from_version=NEW),
         do=(RepairDriver(NEW), AnnounceRelease(training, _RELEASE_SECONDS)),
     )

@@ -6,6 +6,7 @@ budgets and pods, is the query `plan`.
 
 from collections import deque
 from datetime import UTC, datetime
+from math import ceil
 from statistics import fmean, median
 from typing import Final
 
@@ -31,7 +32,7 @@ class Pace:
             self._seconds.setdefault(pool, deque(maxlen=_LAST)).extend(ended)
 
     def eta(self, pool: str, before: RolloutStatus | None, after: RolloutStatus, now: float) -> str:
-        """Return the end, to the minute; empty where that is not known.
+        """Return the minute within which it ends, as its end; empty where that is not known.
 
         `after` is about to be written: the nodes that are done since `before` count, so that the
         first of a fleet tells when those end that start with the same write.
@@ -48,7 +49,8 @@ class Pace:
         rounds = left / len(after.in_flight)
         usual = median(seconds)
         remaining = max(usual * rounds - min(elapsed, usual), 0.0)
-        return datetime.fromtimestamp(now + remaining, UTC).strftime("%Y-%m-%dT%H:%MZ")
+        minute = ceil((now + remaining) / 60)
+        return datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
 def _ended(before: RolloutStatus, after: RolloutStatus, now: float) -> list[float]:

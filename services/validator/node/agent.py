@@ -163,8 +163,8 @@ def _event(evidence: Evidence) -> EvidenceEvent:
 
 def _describe(evidence: Evidence) -> str:
     if evidence.passed:
-        return f"driver {evidence.driver_version} is proven"
-    return f"the driver is not proven: {evidence.steps[-1].message}"
+        return f"driver {evidence.driver_version} passed validation"
+    return f"the driver failed validation: {evidence.steps[-1].message}"
 
 
 def make_cuda(settings: ValidatorSettings, tree: Tree) -> CudaProcesses:

@@ -35,6 +35,8 @@ def test_the_pace_of_the_nodes_that_ended_tells_when_the_others_have() -> None:
     assert eta(learned(), status(2, "c", "d", since=now), now) == "2026-11-01T11:50Z"
     # half of the next two nodes' time has passed
     assert eta(learned(), status(2, "c", "d", since=now - 300), now) == "2026-11-01T11:45Z"
+    within = eta(learned(), status(2, "c", "d", since=now - 299), now)
+    assert within == "2026-11-01T11:46Z", "not a time that has passed when it ends"
 
 
 def test_the_first_node_that_is_done_tells_the_end_of_those_that_start_with_the_same_write() -> (

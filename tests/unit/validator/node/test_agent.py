@@ -652,7 +652,7 @@ async def test_each_command_publishes_its_events_once(world: World, works: bool)
         (NODE, UID, Writer.VALIDATOR)
     }
     assert world.events[0].message == "told to validate the driver (command validate 1.1): begun"
-    message = f"driver {VERSION} is proven" if works else "the driver is not proven: "
+    message = f"driver {VERSION} passed validation" if works else "the driver failed validation: "
     assert world.events[2].message.startswith(message)
 
 
