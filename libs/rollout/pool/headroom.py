@@ -113,7 +113,7 @@ class Headroom:
         names, busy = self._holders(target), self._holders(target, retried)
         starting = {name: _STARTING for name, key in self._taken.items() if key.target == target}
         count = len(record.failed) - len(again)
-        failed = f", {count} failed" if count else ""
+        failed = f" ({count} failed, and would not count if validated later)" if count else ""
         return BlockReason(
             WaitCode.PROOF,
             f"waiting for target {target} to be proven: validated on {len(record.validated)} of"
