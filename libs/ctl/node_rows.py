@@ -158,4 +158,5 @@ def is_done_for(node: NodeRow, target: str) -> bool:
 def is_settled(node: NodeRow) -> bool:
     """Whether there is nothing to tell about a node in the overview."""
     at_rest = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN)
-    return at_rest and node.is_divided and not (node.in_flight or node.cordoned or node.wanted)
+    is_kept = node.cordoned or node.skipped
+    return at_rest and node.is_divided and not (node.in_flight or is_kept or node.wanted)

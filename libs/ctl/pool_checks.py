@@ -1,4 +1,4 @@
-"""What `sluice doctor` says of pools: halts, failures, brakes, leases and cordons. Pure."""
+"""What `sluice doctor` says of pools: halts, failures, and what people stopped or keep. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from libs.contracts.rollout import IDLE_PHASES, Brake, RolloutPhase, braked_stat
 from libs.ctl.brakes import ending_of_halt, resume_command
 from libs.ctl.checks import Check, CheckedNode, fault, ok, warning
 from libs.ctl.cluster import Rollout
-from libs.ctl.cordons import SLUICE, cordoned_by
+from libs.ctl.cordons import SLUICE, cordoned_by, skipped_by
 from libs.ctl.leases import holder_text
 from libs.ctl.node_rows import NodeRow, cause_text, is_done_for, node_row
 from libs.ctl.text import duration, natural_order, plural, some
@@ -17,14 +17,23 @@ from libs.kube.authors import Author, brake_author
 from libs.policy.kinds.strategy import CordonedNodes
 
 _UPGRADED: Final = (
-    "is upgraded all the same, and stays cordoned",
-    "are upgraded all the same, and stay cordoned",
+    "it counts as unavailable, is upgraded all the same, and stays cordoned",
+    "they count as unavailable, are upgraded all the same, and stay cordoned",
 )
 """What becomes of a node that others cordoned, and of several."""
 _SKIPPED: Final = (
-    "and is skipped, as the strategy of its pool says",
-    "and are skipped, as the strategy of their pool says",
+    "it counts as unavailable, and is skipped, as the strategy of its pool says",
+    "they count as unavailable, and are skipped, as the strategy of their pool says",
 )
+_EITHER: Final = (
+    "it counts as unavailable, or is skipped, as the policy says",
+    "they count as unavailable, or are skipped, as the policy says",
+)
+_AT_REST: Final = (
+    "it counts as unavailable, and no new pod gets its GPUs",
+    "they count as unavailable, and no new pod gets their GPUs",
+)
+"""Of nodes that have nothing to be upgraded to."""
 
 
 class StrategySpec(views.View, frozen=True, kw_only=True):
@@ -42,6 +51,7 @@ class _Cordon(NamedTuple):
     name: str
     pool: str
     text: str
+    at_rest: bool
 
 
 def pool_checks(
@@ -79,17 +89,11 @@ def pool_checks(
         for row in rows
         if row.held is not None and row.name not in told
     ]
-    cordons = list(_cordons(rollouts, ordered, rows, now))
-    if skipping is None:
-        means = ("or is skipped, as the policy says", "or are skipped, as the policy says")
-        return [*found, *_cordon_check(cordons, means)]
-    skipped = [each for each in cordons if each.pool in skipping]
-    upgraded = [each for each in cordons if each.pool not in skipping]
-    return [
-        *found,
-        *_cordon_check(upgraded, _UPGRADED),
-        *_cordon_check(skipped, _SKIPPED),
-    ]
+    untold = [(node, row) for node, row in zip(ordered, rows, strict=True) if row.name not in told]
+    cordons = list(_cordons(rollouts, untold, now))
+    pools = {each.metadata.name for each in rollouts}
+    kept = [(node, row) for node, row in untold if row.skipped and row.pool in pools]
+    return [*found, *_cordon_checks(cordons, skipping), *_skip_check(kept, now)]
 
 
 def skipping_pools(strategies: Iterable[Strategy]) -> frozenset[str]:
@@ -229,31 +233,57 @@ def _return(node: str, *, is_claim: bool) -> str:
 
 
 def _cordons(
-    rollouts: Iterable[Rollout], nodes: Sequence[CheckedNode], rows: Sequence[NodeRow], now: float
+    rollouts: Iterable[Rollout], nodes: Iterable[tuple[CheckedNode, NodeRow]], now: float
 ) -> Iterator[_Cordon]:
-    """Yield the nodes that others cordoned, while their pool has nodes to upgrade."""
-    busy = {each.metadata.name for each in rollouts if each.status.phase not in IDLE_PHASES}
-    for node, row in zip(nodes, rows, strict=True):
+    """Yield the nodes of pools that others cordoned."""
+    statuses = {each.metadata.name: each.status for each in rollouts}
+    for node, row in nodes:
         is_ours = row.in_flight or row.state == UpgradeState.UPGRADE_FAILED
-        if not row.cordoned or (is_ours and not row.was_cordoned) or row.pool not in busy:
+        status = statuses.get(row.pool)
+        if status is None or not row.cordoned or (is_ours and not row.was_cordoned):
             continue
         author = cordoned_by(node)
         if row.was_cordoned or author != SLUICE:
             before = " before its upgrade" if row.was_cordoned else ""
             who = "" if author == SLUICE else _signed(author, now)
-            text = f"{row.name} cordoned{before}{who}"
-            yield _Cordon(name=row.name, pool=row.pool, text=text)
+            yield _Cordon(
+                name=row.name,
+                pool=row.pool,
+                text=f"{row.name} cordoned{before}{who}",
+                at_rest=status.phase in IDLE_PHASES or is_done_for(row, status.target),
+            )
 
 
-def _cordon_check(cordons: Sequence[_Cordon], means: tuple[str, str]) -> Iterator[Check]:
-    """Yield the cordons and what they mean, in words for one node and for several."""
-    if cordons:
-        of_one, of_several = means
-        count = f"it counts as unavailable, {of_one}"
-        if len(cordons) > 1:
-            count = f"they count as unavailable, {of_several}"
+def _cordon_checks(cordons: Sequence[_Cordon], skipping: Collection[str] | None) -> Iterator[Check]:
+    """Yield a check for all cordons that mean the same."""
+    by_means: dict[tuple[str, str], list[_Cordon]] = {}
+    for each in cordons:
+        by_means.setdefault(_cordon_means(each, skipping), []).append(each)
+    for means in (_UPGRADED, _SKIPPED, _EITHER, _AT_REST):
+        if alike := by_means.get(means):
+            yield warning(
+                "cordons",
+                f"{some(each.text for each in alike)}: {means[len(alike) > 1]}",
+                f"if it may be used again: `kubectl uncordon {alike[0].name}`",
+            )
+
+
+def _cordon_means(cordon: _Cordon, skipping: Collection[str] | None) -> tuple[str, str]:
+    """Return what a cordon means for its node, and in words for several."""
+    if cordon.at_rest:
+        return _AT_REST
+    if skipping is None:
+        return _EITHER
+    return _SKIPPED if cordon.pool in skipping else _UPGRADED
+
+
+def _skip_check(kept: Sequence[tuple[CheckedNode, NodeRow]], now: float) -> Iterator[Check]:
+    """Yield which nodes have the skip label, and the command that removes it from those named."""
+    if kept:
+        names = " ".join(row.name for _, row in kept[:3])
+        told = some(f"{row.name} skipped{_signed(skipped_by(node), now)}" for node, row in kept)
         yield warning(
-            "cordons",
-            f"{some(each.text for each in cordons)}: {count}",
-            f"if it may be used again: `kubectl uncordon {cordons[0].name}`",
+            "skip labels",
+            f"{told}: no upgrade starts on {'it' if len(kept) == 1 else 'them'}",
+            f"if upgrades may start again: `sluice upgrade unskip {names}`",
         )

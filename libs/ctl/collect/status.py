@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from libs.contracts.node import (
     MIG_STATE_LABEL,
+    SKIP_LABEL,
     STATE_LABEL,
     MigState,
     UpgradeState,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus
 
 _UNDIVIDED = f"{STATE_LABEL},{MIG_STATE_LABEL},{MIG_STATE_LABEL}!={MigState.SUCCESS.value}"
+_SKIPPED = f"{STATE_LABEL},{SKIP_LABEL}=true"
 _CORDONED = "spec.unschedulable=true"
 _T = TypeVar("_T")
 
@@ -153,13 +155,14 @@ async def _rows(cluster: Cluster, pool: str, rollouts: Iterable[Rollout]) -> lis
 
 
 async def _listed_rows(cluster: Cluster, *, every: bool) -> list[NodeRow]:
-    listed, undivided, cordoned = await asyncio.gather(
+    listed, undivided, skipped, cordoned = await asyncio.gather(
         cluster.list(LISTED_NODES, labels=STATE_LABEL if every else NOT_DONE),
         cluster.list(LISTED_NODES, labels=_UNDIVIDED),
+        cluster.list(LISTED_NODES, labels=_SKIPPED),
         cluster.list(LISTED_NODES, labels=STATE_LABEL, fields=_CORDONED),
     )
     is_cordoned = {each.metadata.name for each in cordoned}
-    found = {each.metadata.name: each for each in (*listed, *undivided, *cordoned)}
+    found = {each.metadata.name: each for each in (*listed, *undivided, *skipped, *cordoned)}
     known = {node: found[node].known_metadata() for node in sorted(found, key=natural_order)}
     rows = [
         node_rows.node_row(metadata, cordoned=node in is_cordoned)

@@ -33,6 +33,8 @@ class Kind(StrEnum):
     IN_FLIGHT = "in flight"
     FAILED = "failed"
     SKIPPED = "skipped"
+    CORDONED = "cordoned"
+    """It is done, and people keep it cordoned."""
     NONE = "no state"
 
 
@@ -100,7 +102,7 @@ def kind_of(row: NodeRow, wait: Wait | None = None) -> Kind:
     if row.state == UpgradeState.UPGRADE_FAILED:
         return Kind.FAILED
     if row.state == UpgradeState.UPGRADE_DONE:
-        return Kind.DONE
+        return Kind.CORDONED if row.cordoned and not row.in_flight else Kind.DONE
     if row.state in (UpgradeState.UNKNOWN, UpgradeState.UPGRADE_REQUIRED):
         if row.in_flight:
             return Kind.IN_FLIGHT
@@ -133,6 +135,7 @@ class FleetState:
         """By node: the pool that the wait names, and the wait."""
         self._commands: dict[str, tuple[str, str, float]] = {}
         """By node: the last command in words, its agent, and when."""
+        self._cordoned: set[str] = set()
         self._gpus: dict[str, GpuUse] = {}
         """By node, as measured last while its driver was loaded."""
         self._order: list[str] | None = None
@@ -160,6 +163,14 @@ class FleetState:
             for each in (self._metadata, self._nodes):
                 each.pop(old.name, None)
         self.is_changed = True
+
+    def cordon_changed(self, name: str, *, cordoned: bool) -> None:
+        """Take over whether a node is cordoned, perhaps before the node is heard of."""
+        if cordoned:
+            self._cordoned.add(name)
+        else:
+            self._cordoned.discard(name)
+        self._refresh(name)
 
     def rollout_changed(self, old: Rollout | None, new: Rollout | None) -> None:
         if new is not None:
@@ -249,7 +260,8 @@ class FleetState:
         if metadata is None:
             return  # an event was heard of before the node
         self.is_changed = True
-        row, record = node_rows.node_row(metadata), record_of(metadata)
+        row = node_rows.node_row(metadata, cordoned=name in self._cordoned)
+        record = record_of(metadata)
         if row.driver_state in _UNLOADED:
             self._gpus.pop(name, None)  # measured before; none until it is measured again
         _, wait = self._waits.get(name, ("", None))

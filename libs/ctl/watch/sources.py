@@ -13,7 +13,13 @@ import msgspec
 from libs.contracts import subjects
 from libs.contracts.events import Event
 from libs.contracts.message import MalformedMessage, decode
-from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, SKIP_LABEL, STATE_LABEL
+from libs.contracts.node import (
+    INITIALLY_CORDONED_ANNOTATION,
+    LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
+    SKIP_LABEL,
+    STATE_LABEL,
+)
 from libs.ctl.answers import EventLine, Source
 from libs.ctl.cluster import ROLLOUTS, Cluster, NodeEvent
 from libs.ctl.failures import Failure
@@ -33,8 +39,10 @@ if TYPE_CHECKING:
 
 PRESENT: Final = "nvidia.com/gpu.present=true"
 """Discovery writes this label on each node that has a GPU."""
+_CORDONED: Final = "spec.unschedulable=true"
+"""Selects cordoned nodes: they are followed apart, as whole nodes would take megabytes."""
 _KEPT_LABELS: Final = (STATE_LABEL, SKIP_LABEL, VERSION_LABEL)
-_KEPT_ANNOTATIONS: Final = (RECORD_ANNOTATION, LEASE_ANNOTATION)
+_KEPT_ANNOTATIONS: Final = (RECORD_ANNOTATION, LEASE_ANNOTATION, INITIALLY_CORDONED_ANNOTATION)
 _PROBE_AFTER: Final = 45.0
 """Seconds without a word from the API server after which it is asked whether it has news."""
 _PROBE_EVERY: Final = 15.0
@@ -94,14 +102,17 @@ class KubernetesSource:
         self._state = state
         self._env = env
         self._nodes = cluster.cache(_NODES, env=env, labels=PRESENT)
+        self._cordoned = cluster.cache(_NODES, env=env, labels=PRESENT, fields=_CORDONED)
         self._rollouts = cluster.cache(ROLLOUTS, env=env)
+        self._caches = (self._nodes, self._cordoned, self._rollouts)
+        self._cordoned.on_change(self._cordon_changed)
         self._nodes.on_change(self._node_changed)
         self._rollouts.on_change(state.rollout_changed)
 
     async def run(self) -> None:
         """Follow until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for cache in (self._nodes, self._rollouts):
+            for cache in self._caches:
                 group.create_task(cache.run())
                 group.create_task(self._probe(cache))
 
@@ -116,14 +127,17 @@ class KubernetesSource:
     def _node_changed(self, old: WatchedNodeObject | None, new: WatchedNodeObject | None) -> None:
         self._state.node_changed(old and old.metadata, new and new.metadata)
 
+    def _cordon_changed(self, old: WatchedNodeObject | None, new: WatchedNodeObject | None) -> None:
+        if node := new or old:
+            self._state.cordon_changed(node.metadata.name, cordoned=new is not None)
+
     def source(self) -> Source:
         """Return how old nodes and pools are."""
-        caches = (self._nodes, self._rollouts)
-        age = max(cache.age for cache in caches)
-        problems = [cache.problem for cache in caches if cache.problem]
+        age = max(cache.age for cache in self._caches)
+        problems = [cache.problem for cache in self._caches if cache.problem]
         problems += [
             f"{key} cannot be read: {problem}"
-            for cache in caches
+            for cache in self._caches
             for key, problem in cache.unreadable.items()
         ]
         return Source(

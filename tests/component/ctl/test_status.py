@@ -168,6 +168,15 @@ async def test_status_shows_a_node_that_is_done_and_cordoned(world: World) -> No
     ]
 
 
+async def test_status_shows_a_node_that_is_done_and_has_the_skip_label(world: World) -> None:
+    await world.add_node("node-3", state="upgrade-done")
+    assert (await world.run("upgrade", "skip", "node-1")).code == ExitCode.DONE
+    out = (await world.run("status")).out
+    (row,) = (line for line in out.splitlines() if line.startswith("node-1"))
+    assert row.split() == ["node-1", "upgrade-done", "skipped"]
+    assert "node-3" not in out
+
+
 async def test_status_shows_a_node_that_is_done_and_not_divided_as_asked(world: World) -> None:
     for name, state in (("node-1", "failed"), ("node-2", "success")):
         seen = await world.kube.get(NODES, name)

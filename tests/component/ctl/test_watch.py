@@ -19,6 +19,7 @@ from libs.contracts.node import (
 )
 from libs.contracts.queries import QueryVerb, WaitReason, WhyAnswer, WhyQuery
 from libs.ctl.failures import ExitCode
+from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import EVENTS, NODES
 from libs.runtime.clock import SystemClock
 from libs.testing.apiserver.faults import Fault, RefuseRequest
@@ -115,6 +116,27 @@ async def test_a_change_is_shown_and_moves_nothing_else(world: World) -> None:
         await world.kube.request("DELETE", NODES.path(name="node-2"))
         await session.wait_for(lambda screen: "node-2" not in screen.text)
         await quits(session)
+
+
+async def test_a_cordon_of_a_done_node_is_shown_while_it_lasts(world: World) -> None:
+    async def set_cordon(*, cordoned: bool) -> None:
+        await world.kube.request(
+            "PATCH",
+            NODES.path(name="node-1"),
+            body={"spec": {"unschedulable": cordoned}},
+            content_type=MERGE_PATCH,
+        )
+
+    await set_cordon(cordoned=True)
+    async with watch(world) as session:
+        await session.shows("node-10", "cordoned")
+        (row,) = re.findall(r"^[> ] node-1 .*", session.screen.text, re.MULTILINE)
+        assert row.split()[-1] == "cordoned"
+        await set_cordon(cordoned=False)
+        await session.wait_for(lambda screen: "cordoned" not in screen.text)
+        await set_cordon(cordoned=True)
+        await session.shows("cordoned")
+        assert await quits(session) == ExitCode.DONE
 
 
 @pytest.mark.parametrize("way", ["ctrl-c", "sigterm", "hangup"])

@@ -74,6 +74,11 @@ def node(number: int, state: str, *, gpus: bool = False) -> WatchedNode:
     )
 
 
+def cordoned(number: int) -> WatchedNode:
+    row = replace(node(number, "upgrade-done").row, cordoned=True)
+    return WatchedNode(row=row, kind=kind_of(row))
+
+
 def pool(**changes: Any) -> Pool:
     counts = Counts(total=12, done=2, in_flight=4, failed=2, unavailable=2, limit=3)
     return replace(
@@ -132,6 +137,14 @@ CASES: Final = {
     "rows": (TWELVE, Screen(selected="node-4")),
     "measured": (MEASURED, Screen(selected="node-4")),
     "map": (MANY, Screen(selected="node-184")),
+    "cordoned-map": (
+        replace(TWELVE, nodes=[cordoned(1), *TWELVE.nodes[1:]]),
+        Screen(selected="node-1", layout=Layout.MAP),
+    ),
+    "cordoned-rows": (
+        replace(TWELVE, nodes=[cordoned(1), *TWELVE.nodes[1:]]),
+        Screen(selected="node-1"),
+    ),
     "why": (TWELVE, Screen(selected="node-4", panel=WHY)),
     "question": (TWELVE, Screen(panel=QUESTION)),
     "paged": (MANY, Screen(selected="node-1000", layout=Layout.ROWS, message="gpus is paused")),

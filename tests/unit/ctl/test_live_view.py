@@ -127,6 +127,32 @@ def test_a_node_is_of_one_kind(state: str, changes: dict[str, Any], kind: Kind) 
     assert node.kind is kind
 
 
+def test_a_done_node_that_is_cordoned_is_marked_until_it_is_uncordoned() -> None:
+    state = fleet()
+    state.cordon_changed("node-6", cordoned=True)  # heard of before the node
+    state.node_changed(None, metadata("node-6"))
+    state.node_changed(None, metadata("node-7"))
+
+    def shown(layout: Layout) -> list[str]:
+        screen = Screen(selected="node-7", layout=layout)
+        return [text_of(each) for each in frame(state.watched([]), screen, now=NOW, **SIZE).lines]
+
+    def rows() -> list[str]:
+        return [each.split()[-1] for each in shown(Layout.ROWS) if each.startswith(("  n", "> n"))]
+
+    def taken(name: str) -> Metadata:
+        return metadata(name, "validation-required", annotations={LEASE_ANNOTATION: "{}"})
+
+    assert rows() == ["cordoned", "min"]
+    assert {"c 1 cordoned  · 1 done", "c·"} <= {each.rstrip() for each in shown(Layout.MAP)}
+    state.node_changed(metadata("node-6"), taken("node-6"))
+    assert "cordoned" not in " ".join(shown(Layout.ROWS))
+    state.node_changed(taken("node-6"), metadata("node-6"))
+    assert rows() == ["cordoned", "min"]
+    state.cordon_changed("node-6", cordoned=False)
+    assert rows() == ["min", "min"]
+
+
 def test_a_wait_is_known_until_it_ends_whether_it_or_the_node_is_heard_of_first() -> None:
     state = fleet()
     state.event_received(event(JOBS))

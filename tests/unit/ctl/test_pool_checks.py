@@ -219,7 +219,7 @@ def test_a_complete_pool_names_the_nodes_that_people_keep_from_its_driver() -> N
     assert found.remedy == ("`sluice upgrade unskip node-8`; `sluice lease return node-9`")
 
 
-def test_cordons_of_others_are_named_while_the_pool_has_nodes_to_upgrade() -> None:
+def test_cordons_of_others_are_named_with_what_becomes_of_their_nodes() -> None:
     nodes = (
         node("node-1", "upgrade-required", cordoned_by="kubectl-cordon"),
         node("node-2", "upgrade-failed", cordoned_by="kubectl-cordon"),
@@ -235,8 +235,58 @@ def test_cordons_of_others_are_named_while_the_pool_has_nodes_to_upgrade() -> No
     assert both.found.endswith(
         ": they count as unavailable, are upgraded all the same, and stay cordoned"
     )
+
+
+def test_a_cordon_is_named_too_where_its_node_has_nothing_to_be_upgraded_to() -> None:
+    done = node("node-1", "upgrade-done", cordoned_by="kubectl-cordon", target="new")
+    other = node("node-2", "upgrade-done", cordoned_by="kubectl-cordon", target="new")
     complete = rollout(status=replace(GOING, phase=RolloutPhase.COMPLETE))
-    assert [each.about for each in checks(nodes[0], of=complete)] == ["pool gpus"]
+    for of in (complete, rollout()):
+        pool, found = checks(done, of=of)
+        assert (pool.about, found.verdict, found.about) == ("pool gpus", Verdict.WARNING, "cordons")
+        assert found.found == (
+            "node-1 cordoned by somebody with kubectl for 3 min:"
+            " it counts as unavailable, and no new pod gets its GPUs"
+        )
+        assert found.remedy == "if it may be used again: `kubectl uncordon node-1`"
+    _, both = checks(done, other, of=complete)
+    assert both.found.endswith(": they count as unavailable, and no new pod gets their GPUs")
+    waiting = node("node-3", "upgrade-required", cordoned_by="kubectl-cordon")
+    _, upgraded, at_rest = checks(done, waiting)
+    assert upgraded.found.startswith("node-3 cordoned")
+    assert at_rest.found.startswith("node-1 cordoned")
+
+
+def test_skip_labels_are_named_on_one_line_with_the_command_that_ends_them() -> None:
+    labelled = ManagedFields(
+        manager="kubectl-label",
+        time=format_time(NOW - 180),
+        fields_v1=msgspec.Raw(
+            msgspec.json.encode({"f:metadata": {"f:labels": {f"f:{SKIP_LABEL}": {}}}})
+        ),
+    )
+    done = node("node-9", "upgrade-done", target="new", skip=True)
+    done = replace(done, metadata=replace(done.metadata, managed_fields=(labelled,)))
+    _, found = checks(done)
+    assert (found.verdict, found.about, found.found, found.remedy) == (
+        Verdict.WARNING,
+        "skip labels",
+        "node-9 skipped by somebody with kubectl for 3 min: no upgrade starts on it",
+        "if upgrades may start again: `sluice upgrade unskip node-9`",
+    )
+    more = (node(f"node-{number}", "upgrade-required", skip=True) for number in range(10, 13))
+    _, found = checks(done, *more)
+    assert found.found.endswith(
+        "node-10 skipped, node-11 skipped and 1 more: no upgrade starts on them"
+    )
+    assert found.remedy.endswith("`sluice upgrade unskip node-9 node-10 node-11`")
+
+
+def test_nodes_that_a_complete_rollout_left_out_are_not_named_twice() -> None:
+    counts = Counts(total=2, done=1, skipped=1)
+    complete = rollout(status=replace(GOING, phase=RolloutPhase.COMPLETE, counts=counts))
+    kept = node("node-8", "upgrade-required", skip=True, cordoned_by="kubectl-cordon")
+    assert [each.about for each in checks(kept, of=complete)] == ["pool gpus"]
 
 
 def test_whether_cordoned_nodes_are_upgraded_is_said_by_the_oldest_strategy_of_their_pool() -> None:

@@ -16,6 +16,7 @@ LETTERS: Final[Mapping[Kind, str]] = {
     Kind.WAITING: "w",
     Kind.NONE: "?",
     Kind.SKIPPED: "s",
+    Kind.CORDONED: "c",
     Kind.DONE: "·",
 }
 """By kind, the worst first: a letter, so that a map without colours can be read."""
@@ -23,6 +24,7 @@ _RANK: Final = {kind: rank for rank, kind in enumerate(LETTERS)}
 _LEGEND: Final = 1
 _HEAD: Final = 1
 _LEAST_LISTED: Final = 3
+_AT_REST: Final = (Kind.DONE, Kind.CORDONED, Kind.SKIPPED, Kind.NONE)
 
 
 def map_shape(count: int, *, width: int, room: int) -> tuple[int, int]:
@@ -55,7 +57,9 @@ def _legend(nodes: Sequence[WatchedNode], width: int) -> Line:
     spans: list[Span] = []
     for kind, letter in LETTERS.items():
         if counts[kind]:
-            spans += [Span(letter, STYLES[kind]), Span(f" {counts[kind]:,} {kind.value}  ")]
+            gap = [Span("  ")] if spans else []
+            count = Span(f" {counts[kind]:,} {kind.value}")
+            spans += [*gap, Span(letter, STYLES[kind]), count]
     return fit(spans, width)
 
 
@@ -98,7 +102,7 @@ def _listed(
             continue
         shown += 1
         yield node_line(node, chosen, now=now, width=width, selected=name == marked)
-    open_ = sum(node.kind not in (Kind.DONE, Kind.SKIPPED, Kind.NONE) for node in nodes)
+    open_ = sum(node.kind not in _AT_REST for node in nodes)
     if open_ > shown:
         more = plural(open_ - shown, "more node")
         yield fit(

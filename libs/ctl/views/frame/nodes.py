@@ -11,7 +11,7 @@ from libs.contracts.rollout import BY_BRAKE, BY_CHECKED_BRAKE, BY_RELEASE
 from libs.ctl.node_rows import driver_text
 from libs.ctl.text import duration
 from libs.ctl.views.frame.text import Line, Span, bar, cut_middle, fit, pad
-from libs.ctl.views.status import node_note
+from libs.ctl.views.status import cordon_text, node_note
 from libs.ctl.watch.fleet import Kind, Wait, WatchedNode
 
 MORE_COLUMNS: Final = "»"
@@ -27,6 +27,7 @@ STYLES: Final[Mapping[Kind, str]] = {
     Kind.IN_FLIGHT: "bold cyan",
     Kind.FAILED: "bold red",
     Kind.SKIPPED: "dim",
+    Kind.CORDONED: "yellow",
     Kind.NONE: "dim",
 }
 _GAP: Final = 2
@@ -199,7 +200,16 @@ def _reason(node: WatchedNode) -> str:
         return ": ".join(_told(node.wait))
     if node.kind is Kind.IN_FLIGHT and node.command:
         return node.command
-    return node_note(node.row)
+    return _note(node)
+
+
+def _note(node: WatchedNode) -> str:
+    """Return what is special about a node, with the cordon of others where nothing else says it."""
+    is_told = node.kind is Kind.FAILED or (
+        node.wait is not None and node.wait.code == WaitCode.SKIPPED
+    )
+    cordoned = "" if is_told else cordon_text(node.row)
+    return "; ".join(filter(None, (cordoned, node_note(node.row))))
 
 
 def _told(wait: Wait) -> tuple[str, ...]:
@@ -226,7 +236,7 @@ def detail_lines(node: WatchedNode | None, *, now: float, width: int) -> list[Li
     if node.kind is Kind.IN_FLIGHT and node.deadline is not None:
         limit = f", at most {duration(node.deadline - now)} more"
     driver = driver_text(row)
-    facts = [f"driver {driver}" if driver else "", node_note(row)]
+    facts = [f"driver {driver}" if driver else "", _note(node)]
     if node.gpus is not None:
         hot = "" if node.gpus.hottest is None else f", {node.gpus.hottest:.0f} °C at most"
         facts.append(f"{node.gpus.busy} of {node.gpus.total} GPUs busy{hot}")
