@@ -73,6 +73,8 @@ class Scheduler:
         self.asked.append(query)
         if len(self.asked) <= self.busy_for:
             return QueryError(code=QueryErrorCode.NOT_READY, message="another plan is computed")
+        if query.pool not in self.pools:
+            return QueryError(code=QueryErrorCode.NOT_FOUND, message="no such pool")
         if query.driver_version == "999.1":
             return QueryError(code=QueryErrorCode.UNREADABLE, message="no such version")
         policy = PlanLimits(max_unavailable="1")
@@ -112,6 +114,17 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
     ]
 
 
+async def test_the_pool_of_a_policy_is_proposed_where_the_policy_is_named(world: World) -> None:
+    scheduler = Scheduler("clusterpolicy-a", "nvidiadriver-serving")
+    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
+    ended = await world.run("plan", "serving")
+    pools = "pools: clusterpolicy-a, nvidiadriver-serving"
+    told = f"there is no pool 'serving'; {pools}; did you mean nvidiadriver-serving?"
+    assert (ended.code, told in ended.err) == (ExitCode.NOT_FOUND, True)
+    other = await world.run("plan", "erving")
+    assert other.err.rstrip().endswith(pools)
+
+
 async def test_another_limit_is_set_beside_the_one_of_now(world: World) -> None:
     scheduler = Scheduler(POOL)
     await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
@@ -140,7 +153,8 @@ async def test_plan_alone_shows_each_of_several_pools_in_short(world: World) -> 
     first, second = f"{POOL} to {NEW_VERSION}: 2 min (p50)", f"other to {NEW_VERSION}: 2 min (p50)"
     assert [line[: len(first)] for line in several.out.splitlines()[:1]] == [first]
     assert f"\n{second}" in several.out
-    assert several.out.splitlines()[-1] == "`sluice plan POOL` shows its nodes."
+    times = f"The times of {POOL}, other rest on assumed durations"
+    assert several.out.splitlines()[-1] == f"{times}: `sluice plan POOL` has them, and its nodes."
     assert "█" not in several.out
     for options in (("-o", "json"), ("-o", "html"), ("--max-unavailable", "2")):
         one = await world.run("plan", *options)
