@@ -73,8 +73,6 @@ class Scheduler:
         self.asked.append(query)
         if len(self.asked) <= self.busy_for:
             return QueryError(code=QueryErrorCode.NOT_READY, message="another plan is computed")
-        if query.pool not in self.pools:
-            return QueryError(code=QueryErrorCode.NOT_FOUND, message="no such pool")
         if query.driver_version == "999.1":
             return QueryError(code=QueryErrorCode.UNREADABLE, message="no such version")
         policy = PlanLimits(max_unavailable="1")
@@ -116,7 +114,11 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
 
 async def test_the_pool_of_a_policy_is_proposed_where_the_policy_is_named(world: World) -> None:
     scheduler = Scheduler("clusterpolicy-a", "nvidiadriver-serving")
-    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
+
+    async def not_found(query: PlanQuery) -> QueryError:
+        return QueryError(code=QueryErrorCode.NOT_FOUND, message=f"no {query.pool}")
+
+    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: not_found})
     ended = await world.run("plan", "serving")
     pools = "pools: clusterpolicy-a, nvidiadriver-serving"
     told = f"there is no pool 'serving'; {pools}; did you mean nvidiadriver-serving?"
