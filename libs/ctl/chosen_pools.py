@@ -16,7 +16,7 @@ def chosen_pools(
     names = [rollout.metadata.name for rollout in rollouts]
     known = ", ".join(names) or "none"
     if pool and pool not in names:
-        raise Failure(ExitCode.NOT_FOUND, f"there is no pool {pool!r}; pools: {known}")
+        raise unknown_pool(pool, names)
     if pool and every:
         raise Failure(ExitCode.WRONG_ARGUMENTS, f"name {pool}, or all pools with --all, not both")
     if pool:
@@ -30,3 +30,11 @@ def chosen_pools(
             + (f", or all with `sluice upgrade {verb} --all`" if verb else ""),
         )
     return names
+
+
+def unknown_pool(pool: str, names: Sequence[str]) -> Failure:
+    """Return that there is no such pool, with those there are, and the one of such a policy."""
+    of_policy = [name for name in names if name.partition("-")[2] == pool]
+    meant = f"; did you mean {of_policy[0]}?" if len(of_policy) == 1 else ""
+    known = ", ".join(names) or "none"
+    return Failure(ExitCode.NOT_FOUND, f"there is no pool {pool!r}; pools: {known}{meant}")

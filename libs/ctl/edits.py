@@ -42,10 +42,10 @@ def retry(metadata: Metadata) -> Edit:
         return Edit(done=f"{name} already waits for its upgrade; unchanged")
     if state not in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED):
         found = f"its state is {state}" if state else "it has no upgrade state"
-        raise Failure(
-            ExitCode.REFUSED,
-            f"{name} cannot be retried: {found}; only a done or failed node can be",
-        )
+        why = f"{found}; only a done or failed node can be"
+        if is_in_flight(metadata):
+            why = f"an attempt is under way, and {found}; `sluice why {name}` shows it"
+        raise Failure(ExitCode.REFUSED, f"{name} cannot be retried: {why}")
     labels = {STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value}
     return Edit(
         done=f"another attempt on {name} is requested",

@@ -39,7 +39,7 @@ def held_remarks(plan: RolloutPlan, fleet: Fleet, now: Instant) -> list[str]:
     budgets = [
         _budget_line(view, pool, now, has_stops=bool(plan.stops))
         for node, view in views
-        if (node.end.p50 is None or _deletes(pool)) and _is_refused(node, view)
+        if (node.end.p50 is None or deletes_by_force(pool)) and _is_refused(node, view)
     ]
     return [*_first(jobs, "jobs"), *_first(budgets, "disruption budgets")]
 
@@ -120,7 +120,7 @@ def _budget_line(view: NodeView, pool: PoolView, now: Instant, *, has_stops: boo
 
 def _after_refusal(view: NodeView, pool: PoolView) -> str:
     """Return what becomes of a node whose eviction has timed out."""
-    if _deletes(pool):
+    if deletes_by_force(pool):
         return "the pods are then deleted by force"
     if pool.strategy.on_eviction_timeout is OnEvictionTimeout.RELEASE:
         wait = format_duration(limits.BACK_OFF)
@@ -140,7 +140,8 @@ def _attempt(view: NodeView, pool: PoolView) -> int:
     return 1 + (record.attempt if record is not None and record.target == pool.target else 0)
 
 
-def _deletes(pool: PoolView) -> bool:
+def deletes_by_force(pool: PoolView) -> bool:
+    """Return whether pods are deleted whose eviction has timed out."""
     return pool.strategy.on_eviction_timeout is OnEvictionTimeout.FORCE_DELETE
 
 

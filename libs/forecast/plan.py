@@ -7,7 +7,7 @@ from math import ceil, inf
 from msgspec.structs import replace
 
 from libs.forecast import aggregate
-from libs.forecast.held_nodes import held_remarks
+from libs.forecast.held_nodes import deletes_by_force, held_remarks
 from libs.forecast.history import NOTHING, History
 from libs.forecast.learned_world import LearnedWorld, fleet_history
 from libs.forecast.options import PlanOptions, apply_options, limits_of
@@ -27,6 +27,7 @@ from libs.forecast.world import WorldModel
 from libs.rollout.durations import format_duration
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 
 _MAX_PLAYS, _MIN_PLAYS = 99, 2
 _NODES = 4_000
@@ -135,7 +136,8 @@ def _lower_bound(results: Sequence[PlayResult], seconds: float) -> int:
 
 def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> RolloutPlan:
     pods = PodEffects(fleet)
-    nodes = [_node(fleet, pods, results, name) for name in aggregate.node_names(results)]
+    view = fleet.pools[pool]
+    nodes = [_node(fleet, view, pods, results, name) for name in aggregate.node_names(results)]
     timed = aggregate.timed(results)
     members = [node for node in fleet.nodes.values() if node.pool == pool]
     drained = [
@@ -146,7 +148,7 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
     ]
     return RolloutPlan(
         pool=pool,
-        target=fleet.pools[pool].target,
+        target=view.target,
         plays=len(results),
         nodes=tuple(sorted(nodes, key=_start_order)),
         makespan=aggregate.makespan(timed),
@@ -163,11 +165,15 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
     )
 
 
-def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: str) -> NodeForecast:
+def _node(
+    fleet: Fleet, pool: PoolView, pods: PodEffects, results: Sequence[PlayResult], name: str
+) -> NodeForecast:
     timed = aggregate.timed(results)
     found, counted = aggregate.node_results(results, name), aggregate.node_results(timed, name)
     evicted = frozenset[str]().union(*(node.evicted for node in found))
     end = percentiles_of((node.end for node in counted), len(timed))
+    # A budget that refuses now may allow in time; with force, pods go though it goes on refusing.
+    is_held = end.p50 is None or deletes_by_force(pool)
     return NodeForecast(
         node=name,
         start=percentiles_of((node.start for node in counted), len(timed)),
@@ -175,7 +181,7 @@ def _node(fleet: Fleet, pods: PodEffects, results: Sequence[PlayResult], name: s
         evicted=pods.evicted(evicted),
         lost_pods=pods.lost(evicted),
         without_place=pods.without_place(evicted),
-        blocked_by=pods.blocked_by(fleet.nodes[name]),
+        blocked_by=pods.blocked_by(fleet.nodes[name]) if is_held else (),
         wait=aggregate.final_wait(counted, end),
         failed_plays=sum(node.failed is not None for node in found),
         gpus=_gpus_taken(fleet.nodes[name]),

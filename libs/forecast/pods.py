@@ -68,6 +68,7 @@ class PodEffects:
             pod
             for pod in node.pods or ()
             if pod.budget
+            and not pod.deleting
             and not self._budgets.get(pod.budget)
             and pod.exemption is EvictionExemption.NONE
             and (pod.gpu or pod.drained)

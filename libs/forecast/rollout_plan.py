@@ -103,7 +103,9 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     without_place: tuple[str, ...] = ()
     """Evicted pods that would fit on no other node now, each with the reason."""
     blocked_by: tuple[str, ...] = ()
-    """Disruption budgets that currently refuse an eviction."""
+    """Disruption budgets that refuse an eviction now, and keep the node from its end in the median
+    play, or until its pods are deleted by force.
+    """
     wait: Wait | None = None
     """Its final wait, if its end is unknown."""
     failed_plays: int = 0

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from libs.contracts.queries import PlanAnswer, PlanQuery, QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
+from libs.ctl.chosen_pools import unknown_pool
 from libs.ctl.cluster import LABELLED_NODES, open_cluster
 from libs.ctl.collect.versions import known_versions
 from libs.ctl.failures import ExitCode, Failure
@@ -44,8 +45,7 @@ async def gather_plan(
     async with open_scheduler(access) as scheduler:
         pools = [query.pool]
         if not query.pool:
-            status = await scheduler.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
-            pools = [pool.pool for pool in status.pools]
+            pools = await _pools(scheduler)
             if len(pools) < 2 or not may_be_several:
                 pools = [only_pool(pools, more="`sluice plan` alone shows each in short")]
         views = [
@@ -79,7 +79,14 @@ async def _ask(scheduler: "Scheduler", query: PlanQuery, *, limits_given: bool) 
         at = time.time()
         return await ask(query)
 
-    plan, with_policy_limits = await when_ready(ask_anew), None
+    try:
+        plan, with_policy_limits = await when_ready(ask_anew), None
+    except Failure as failure:
+        if failure.code is ExitCode.NOT_FOUND and query.pool not in (
+            pools := await _pools(scheduler)
+        ):
+            raise unknown_pool(query.pool, pools) from failure
+        raise
     if limits_given and plan.nodes and plan.limits != plan.policy_limits:
         by_policy = replace(query, max_unavailable="", max_parallel=None, finish_by=None)
         with_policy_limits = await when_ready(lambda: ask(by_policy))
@@ -91,6 +98,11 @@ async def _ask(scheduler: "Scheduler", query: PlanQuery, *, limits_given: bool) 
         finish_by=query.finish_by,
         with_policy_limits=with_policy_limits,
     )
+
+
+async def _pools(scheduler: "Scheduler") -> list[str]:
+    status = await scheduler.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
+    return [pool.pool for pool in status.pools]
 
 
 async def _with_file(

@@ -134,9 +134,9 @@ def _amount(timeline: Timeline, number: int) -> str:
 
 
 def _curve_notes(timeline: Timeline) -> tuple[str, ...]:
-    """Return what the curve shows, and its lowest value: a note for each of its lines."""
+    """Return of which run the curve is, and its lowest value: a note for each of its lines."""
     least = timeline.available_within(0.0, timeline.seconds)
-    return f"{timeline.unit} available:", f"at least {least} of {timeline.total}"
+    return f"{timeline.unit}, median run:", f"at least {least} of {timeline.total}"
 
 
 def _curve(

@@ -217,6 +217,8 @@ def _split_details(text: str) -> tuple[str, str, str]:
 
 def _shortened(text: str, told: str) -> str:
     """Return a text without those details in its brackets that were told."""
+    if (whole := f" ({told})") in text:
+        return text.replace(whole, "")
     before, details, after = _split_details(text)
     left = "" if details in told else details.replace(told, "").rstrip(" :;,")
     return before + (f" ({left})" if left else "") + after

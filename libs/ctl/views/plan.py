@@ -10,7 +10,7 @@ from libs.contracts.node import WAITS_OF_POOLS, WaitCode
 from libs.contracts.queries import PlannedNode, WaitReason
 from libs.contracts.rollout import release_command
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
-from libs.ctl.text import plural
+from libs.ctl.text import plural, some
 from libs.ctl.views.bars import picture
 from libs.ctl.views.layout import fact, heading, indented, line
 from libs.ctl.views.plan_summary import stop_facts, summary
@@ -55,7 +55,21 @@ def plans_view(pools: PoolPlans) -> RenderableType:
         parts += map(indented, view.plan.held)
         if not any(node.start_p50 is not None for node in view.plan.nodes):
             parts += map(indented, view.plan.remarks)
-    return Group(*parts, line("`sluice plan POOL` shows its nodes."))
+    return Group(*parts, line(_more_of_each(pools)))
+
+
+def _more_of_each(pools: PoolPlans) -> str:
+    """Return what shows more of a pool, and which times rest on no measurement."""
+    assumed = [
+        plan.pool
+        for plan in (view.plan for view in pools.plans)
+        if not plan.measured_nodes and any(node.start_p50 is not None for node in plan.nodes)
+    ]
+    if not assumed:
+        return "`sluice plan POOL` shows its nodes."
+    verb = "time of {} rests" if len(assumed) == 1 else "times of {} rest"
+    names = verb.format(some(assumed))
+    return f"The {names} on assumed durations: `sluice plan POOL` has them, and its nodes."
 
 
 def _head(view: PlanView, *, wide: bool) -> Iterator[RenderableType]:

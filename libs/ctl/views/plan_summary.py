@@ -71,7 +71,7 @@ def _ends(view: PlanView) -> str:
     ]
     (first, day), (last, last_day) = ends[0], ends[-1]
     if day != last_day:
-        return f"{first} UTC{day} to {last} UTC{last_day}"
+        return f"{_day_name(day)} {first} to {_day_name(last_day)} {last} UTC"
     return f"{first if first == last else f'{first}-{last}'} UTC{day}{median}"
 
 
@@ -83,6 +83,10 @@ def _clock(end: float, now: float) -> tuple[str, str]:
     date, clock = end_at
     days = {today[0]: "", tomorrow[0]: " tomorrow"}
     return clock[:5], days.get(date, f" on {date}")
+
+
+def _day_name(day: str) -> str:
+    return day.removeprefix(" on").strip() or "today"
 
 
 def _limits(view: PlanView) -> str:
@@ -115,7 +119,7 @@ def _costs(plan: PlanAnswer, *, wide: bool) -> Iterator[tuple[str, str]]:
 
 
 def _not_usable(plan: PlanAnswer, *, wide: bool) -> str:
-    most = f"at most {plan.largest_loss} of {plural(plan.pool_nodes, 'node')}"
+    most = f"at worst {plan.largest_loss} of {plural(plan.pool_nodes, 'node')}"
     further = ""
     if plan.down is not None:
         most += f" ({plan.down.nodes} already)"

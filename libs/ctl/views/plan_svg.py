@@ -169,6 +169,7 @@ def _curve(timeline: Timeline, top: float) -> Iterator[str]:
     yield _text(_LEFT - 8, top + _CURVE + 4, f"0 {timeline.unit}", "dim end")
     yield _text(_LEFT - 8, top + _CURVE / 2 + 4, "available", "dim end")
     yield _text(_WIDTH - _EDGE - 4, top + 5, f"at least {least} of {timeline.total}", "dim end")
+    yield _text(_WIDTH - _EDGE - 4, top + 24, "in the median run", "dim end")
 
 
 def _legend(timeline: Timeline, y: float) -> Iterator[str]:

@@ -112,6 +112,21 @@ async def test_plan_asks_about_the_only_pool_with_the_given_limits(world: World)
     ]
 
 
+async def test_the_pool_of_a_policy_is_proposed_where_the_policy_is_named(world: World) -> None:
+    scheduler = Scheduler("clusterpolicy-a", "nvidiadriver-serving")
+
+    async def not_found(query: PlanQuery) -> QueryError:
+        return QueryError(code=QueryErrorCode.NOT_FOUND, message=f"no {query.pool}")
+
+    await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: not_found})
+    ended = await world.run("plan", "serving")
+    pools = "pools: clusterpolicy-a, nvidiadriver-serving"
+    told = f"there is no pool 'serving'; {pools}; did you mean nvidiadriver-serving?"
+    assert (ended.code, told in ended.err) == (ExitCode.NOT_FOUND, True)
+    other = await world.run("plan", "erving")
+    assert other.err.rstrip().endswith(pools)
+
+
 async def test_another_limit_is_set_beside_the_one_of_now(world: World) -> None:
     scheduler = Scheduler(POOL)
     await world.answer({QueryVerb.STATUS: scheduler.status, QueryVerb.PLAN: scheduler.plan})
@@ -140,7 +155,8 @@ async def test_plan_alone_shows_each_of_several_pools_in_short(world: World) -> 
     first, second = f"{POOL} to {NEW_VERSION}: 2 min (p50)", f"other to {NEW_VERSION}: 2 min (p50)"
     assert [line[: len(first)] for line in several.out.splitlines()[:1]] == [first]
     assert f"\n{second}" in several.out
-    assert several.out.splitlines()[-1] == "`sluice plan POOL` shows its nodes."
+    times = f"The times of {POOL}, other rest on assumed durations"
+    assert several.out.splitlines()[-1] == f"{times}: `sluice plan POOL` has them, and its nodes."
     assert "█" not in several.out
     for options in (("-o", "json"), ("-o", "html"), ("--max-unavailable", "2")):
         one = await world.run("plan", *options)

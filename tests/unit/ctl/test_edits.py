@@ -54,6 +54,12 @@ def test_other_nodes_are_not_retried() -> None:
     assert edits.retry(node("upgrade-required")).patch == {}
     assert "its state is drain-required" in refused(edits.retry, node("drain-required"))
     assert "it has no upgrade state" in refused(edits.retry, node())
+    under_way = refused(edits.retry, node("drain-required", lease=LeaseOwner.UPGRADE))
+    assert under_way == (
+        "node-1 cannot be retried: an attempt is under way, and its state is drain-required;"
+        " `sluice why node-1` shows it"
+    )
+    assert edits.retry(node("upgrade-failed", lease=LeaseOwner.UPGRADE)).patch
 
 
 def test_a_node_is_skipped_and_not_skipped_any_more() -> None:

@@ -62,6 +62,7 @@ def test_the_picture_has_a_bar_for_each_node_on_one_scale() -> None:
         "0 GPUs",
         "available",
         "at least 16 of 32",
+        "in the median run",
         "now",
     } <= set(words)
     assert any(each.get("class") == "area" for each in svg.iter(f"{SVG}path"))

@@ -94,8 +94,12 @@ def test_plans_of_several_pools_are_told_in_short_without_their_nodes() -> None:
         "  node-1 waits for a job.",
         "other to 1: nothing to do",
         "  Every node is up to date already.",
-        "`sluice plan POOL` shows its nodes.",
+        "The time of gpus rests on assumed durations: `sluice plan POOL` has them, and",
+        "its nodes.",
     ]
+    measured = replace(moving, plan=replace(moving.plan, measured_nodes=1))
+    shown = text(plans_view(PoolPlans(plans=(measured, other))), 80)
+    assert shown.endswith("\n`sluice plan POOL` shows its nodes.")
 
 
 def test_nodes_that_fail_or_have_no_end_are_not_among_the_upgraded_ones() -> None:
@@ -251,10 +255,10 @@ def test_lost_gpu_hours_are_beside_what_is_down_already(gpus: int, lost: float, 
         (60.0, 89.0, "  ends: 08:01 UTC; up"),
         (600.0, 1470.0, "  ends: 08:10-08:25 UTC; up"),
         (600.0, None, "  ends: 08:10 UTC (p50); up"),
-        (50_000.0, 60_000.0, "  ends: 21:53 UTC to 00:40 UTC tomorrow; up"),
+        (50_000.0, 60_000.0, "  ends: today 21:53 to tomorrow 00:40 UTC; up"),
         (60_000.0, 70_000.0, "  ends: 00:40-03:27 UTC tomorrow; up"),
         (60_000.0, None, "  ends: 00:40 UTC tomorrow (p50); up"),
-        (50_000.0, 400_000.0, "  ends: 21:53 UTC to 23:07 UTC on 2027-01-19; up"),
+        (50_000.0, 400_000.0, "  ends: today 21:53 to 2027-01-19 23:07 UTC; up"),
     ],
 )
 def test_an_end_that_is_not_near_has_a_time_of_day(
@@ -307,7 +311,7 @@ def test_how_long_nodes_are_unavailable_is_told_with_the_pull_of_the_image() -> 
         )
         return text(plan_view(view, width=200, wide=wide), 200)
 
-    each = "not usable: at most 1 of 4 nodes, a node for 3 min 42 s (median"
+    each = "not usable: at worst 1 of 4 nodes, a node for 3 min 42 s (median"
     assert f"{each}, 1 min 40 s of it for the image); GPU" in told(100.0)
     assert f"{each}); GPU" in told(20.0)
     assert f"{each}, 20 s of it for the image); GPU" in told(20.0, wide=True)
@@ -316,7 +320,7 @@ def test_how_long_nodes_are_unavailable_is_told_with_the_pull_of_the_image() -> 
 
 @pytest.mark.parametrize(
     ("most", "words"),
-    [(4, "at most 4 of 6 nodes (4 already)"), (5, "at most 5 of 6 nodes (4 already)")],
+    [(4, "at worst 4 of 6 nodes (4 already)"), (5, "at worst 5 of 6 nodes (4 already)")],
 )
 def test_nodes_that_are_unavailable_already_are_told_apart_from_further_ones(
     most: int, words: str
@@ -341,7 +345,7 @@ def test_where_no_node_is_usable_yet_none_is_a_further_one() -> None:
         down=CapacityPoint(at=0.0, nodes=1, gpus=8),
     )
     shown = text(plan_view(view, width=200), 200)
-    assert "not usable: at most 1 of 1 node (1 already); GPU" in shown
+    assert "not usable: at worst 1 of 1 node (1 already); GPU" in shown
 
 
 def test_nothing_to_do_is_said_without_figures() -> None:
@@ -393,15 +397,15 @@ def test_the_capacity_is_a_curve_on_the_scale_of_the_bars() -> None:
     top, bottom = lines[lines.index(scale) + 1 :][:2]
     assert top.startswith("32 GPUs  ▄")
     assert bottom.startswith(" 0 GPUs  █")
-    assert top.endswith("  GPUs available:")
+    assert top.endswith("  GPUs, median run:")
     assert bottom.endswith("  at least 16 of 32")
     assert max(map(len, lines)) <= 80
-    curve = top[left:].split("  GPUs")[0]
+    curve = top[left:].split("  GPUs,")[0]
     cells = len(curve)
     assert curve.strip()[-1] == "█"  # all is available at the end
     middle = curve[round(0.45 * cells)]
     assert middle == " "  # half is missing, which is in the lowest lines alone
-    assert "not usable: at most 2 of 4 nodes" in lines[1]
+    assert "not usable: at worst 2 of 4 nodes" in lines[1]
 
 
 def test_many_nodes_share_rows_unless_each_is_asked_for() -> None:

@@ -745,6 +745,10 @@ def test_the_end_of_a_log_is_told_once_of_a_failure_and_again_of_another() -> No
         "validated (8 GPUs)",
         f"n: still waits: the upgrade failed: {short.removesuffix('; look')}, 15 min 40 s so far",
     ]
+    halted = "no retry while the target is halted: 2 failed (a driver trap)"
+    assert changes(
+        (0.0, "step", f"failed: {cause}"), (1.0, "step", f"waits: {cause}; {halted}")
+    ) == [f"failed: {cause}", f"waits: {short}; {halted}"]
     nodes = [
         (at, node, "step", f"{what}: {cause}")
         for at, what in ((0.0, "fails"), (1.0, "failed"))

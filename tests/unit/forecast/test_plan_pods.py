@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.forecast.plan import plan
 from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
 from libs.forecast.world import NEVER, ProcessEnd, TimeSpan
@@ -23,7 +23,7 @@ from tests.unit.forecast.builders import (
     old_node,
     pool_with_limits,
 )
-from tests.unit.rollout.builders import NOW, POOL, fleet, instant
+from tests.unit.rollout.builders import NOW, POOL, fleet, granted, in_flight_node, instant
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -113,6 +113,17 @@ def test_an_exhausted_budget_blocks_its_node() -> None:
     assert node.wait is not None
     assert node.wait.code is WaitCode.FAILED
     assert node_forecast(planned, "node-2").end.p50 is not None
+
+
+def test_a_budget_that_keeps_no_node_from_its_end_blocks_nothing() -> None:
+    leaving = gpu_pod("web", budget="ml/web", deleting=True)
+    past = in_flight_node(
+        UpgradeState.VALIDATION_REQUIRED, pods=(replace(leaving, deleting=False),)
+    )
+    for node in (old_node("node-1", leaving), past):
+        planned = with_budgets(granted(pool_with_limits(), node), [node], ml_web=0)
+        assert planned.makespan.p50 is not None
+        assert planned.nodes[0].blocked_by == ()
 
 
 def test_a_pod_without_a_budget_is_not_refused_where_budgets_are_known() -> None:
