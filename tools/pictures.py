@@ -149,7 +149,9 @@ async def film(process: Process) -> Mapping[str, str]:
         seen.append(line)
         if line.startswith(_UP):
             break
-    environ = dict(re.findall(r"(\w+)=(\S+)", "\n".join(each for each in seen if "export" in each)))
+    (settings,) = re.findall(r"^ +\. (\S+)$", "\n".join(seen), re.MULTILINE)
+    text = await asyncio.to_thread(Path(settings).read_text)
+    environ = dict(re.findall(r"^export (\w+)=([^\s\"]+)$", text, re.MULTILINE))
     (telemetry,) = re.findall(r"watch --telemetry (\S+)", "\n".join(seen))
     access = Access(
         kubeconfig=environ["KUBECONFIG"],
