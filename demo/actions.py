@@ -48,7 +48,7 @@ class RepairDriver(msgspec.Struct, frozen=True):
 
 
 class AnnounceRelease(msgspec.Struct, frozen=True):
-    """Say when the halt will be released, which a viewer may do before."""
+    """Say when the demo will release the halt, so that a viewer can release it first."""
 
     pool: FleetPool
     after: float

@@ -65,7 +65,7 @@ class Director:
         self._exits: dict[str, list[str]] = {}
         """Ids of the ended driver containers that were told, by pod."""
         self._wrote: dict[str, list[str]] = {}
-        """The last lines of the driver container that was told last, by pod."""
+        """The end of the log that was told last, by pod."""
         self._actions = ScenarioActions(
             up, admin=admin, access=access, screen=screen, tell=self._tell
         )

@@ -37,7 +37,7 @@ def write_environment(up: DemoEnvironment) -> None:
 
 
 def environment_text(settings: Mapping[str, str], programs: Path) -> str:
-    """Return what a shell reads: the settings, and where it finds programs first."""
+    """Return the lines for a shell: the settings, and the programs first on its PATH."""
     lines = [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
     return "\n".join([*lines, f'export PATH={shlex.quote(str(programs))}:"$PATH"', ""])
 
@@ -52,7 +52,7 @@ def link_programs(paths: DemoPaths, environ: Mapping[str, str]) -> None:
 
 
 def entry_line(paths: DemoPaths) -> str:
-    """Return what a viewer types first into another shell."""
+    """Return the first line to type into another shell."""
     return f". {shlex.quote(str(paths.environment))}"
 
 

@@ -117,6 +117,11 @@ BY_RETRY = "by a retry"
 """How a wait says that people end it."""
 
 
+def ends_by_itself(who: str) -> bool:
+    """Report whether no person has to end a wait, by the text of what can end it."""
+    return who.startswith(ITSELF)
+
+
 def user_of(program: str) -> str:
     """Return what is known of the user of a program, such as `somebody with kubectl`."""
     if not program:

@@ -150,7 +150,7 @@ def not_answered(about: str, failure: Failure, *, server: str = "") -> Check:
 
 
 def bus_fault(failure: Failure) -> Check:
-    """Return why nobody is connected to NATS, without the name that the line begins with."""
+    """Return why NATS is not connected, without the name that the line begins with."""
     if isinstance(failure, UnreadableFile):
         return fault("NATS", failure.problem, failure.remedy)
     remedy = _BUS_REMEDIES.get(failure.code, "correct --nats, --ca-file or --nkey-seed-file")

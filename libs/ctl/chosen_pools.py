@@ -22,7 +22,7 @@ def chosen_pools(
     if pool:
         return [pool]
     if not names:
-        raise Failure(ExitCode.NOT_FOUND, "there is no pool: no policy selects a node with GPUs")
+        raise _no_pool()
     if len(names) > 1 and not every:
         raise Failure(
             ExitCode.WRONG_ARGUMENTS,
@@ -32,9 +32,23 @@ def chosen_pools(
     return names
 
 
+def only_pool(pools: list[str], *, more: str = "") -> str:
+    """Return the only pool; fail with their names if there are several, and what else is there."""
+    if len(pools) == 1:
+        return pools[0]
+    if not pools:
+        raise _no_pool()
+    told = f"there are several pools; name one of: {', '.join(pools)}"
+    raise Failure(ExitCode.WRONG_ARGUMENTS, f"{told}; {more}" if more else told)
+
+
 def unknown_pool(pool: str, names: Sequence[str]) -> Failure:
-    """Return that there is no such pool, with those there are, and the one of such a policy."""
+    """Return the failure of an unknown name, with the pools, and the one of a policy so called."""
     of_policy = [name for name in names if name.partition("-")[2] == pool]
     meant = f"; did you mean {of_policy[0]}?" if len(of_policy) == 1 else ""
     known = ", ".join(names) or "none"
     return Failure(ExitCode.NOT_FOUND, f"there is no pool {pool!r}; pools: {known}{meant}")
+
+
+def _no_pool() -> Failure:
+    return Failure(ExitCode.NOT_FOUND, "there is no pool: no policy selects a node with GPUs")

@@ -173,9 +173,9 @@ def _image_status(
 
 
 def _is_of_earlier_attempt(node: NodeView, query: PreflightQuery, now: float) -> bool:
-    """Whether the node has entered its state since: nothing is late yet.
+    """Report whether the check was asked before the node entered its state.
 
-    A time to come is of another leader's clock.
+    A state that begins in the future was written by a leader with another clock: it says nothing.
     """
     record = current_record(node)
     return record is not None and query.asked_at < record.since <= now

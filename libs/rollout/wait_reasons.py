@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from libs.contracts.node import BY_RETRY, ITSELF, WAITS_OF_POOLS, WaitCode
+from libs.contracts.node import BY_RETRY, ITSELF, WAITS_OF_POOLS, WaitCode, ends_by_itself
 from libs.contracts.reports import BEAT_PERIOD
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_RELEASE
 from libs.rollout.decision import Wait
@@ -83,11 +83,7 @@ RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
 
 def is_for_people(code: WaitCode, who: str) -> bool:
     """Whether a wait is of one node, and somebody has to end it."""
-    return code not in WAITS_OF_POOLS and not who.startswith(ITSELF)
-
-
-def ends_by_itself(wait: Wait) -> bool:
-    return wait.who.startswith(ITSELF)
+    return code not in WAITS_OF_POOLS and not ends_by_itself(who)
 
 
 def resolver_if_it_lasts(who: str) -> str:
@@ -110,19 +106,19 @@ def wait(
 
 
 def unheard_wait(name: str, component: Component | None, now: Instant) -> Wait:
-    """Return the wait for an agent without a heartbeat, which is silent only after a while.
+    """Return the wait for an agent that has sent no heartbeat lately.
 
-    A scheduler that has just started has heard none yet.
+    A scheduler that has just started has heard no agent yet, and calls none silent at once.
     """
-    if component is not None and component.is_silent(now.at) and component.last_beat is not None:
-        detail = f"the {name} agent has stopped sending heartbeats"
-        return wait(WaitCode.AGENT_SILENT, detail, now)
     if component is not None and not component.is_silent(now.at):
         detail = (
             f"this scheduler has not heard the {name} agent of the node yet: agents send a"
             f" heartbeat every {BEAT_PERIOD:.0f} s"
         )
         return wait(WaitCode.STALE, detail, now, who=AGENT_LATE)
+    if component is not None and component.last_beat is not None:
+        detail = f"the {name} agent has stopped sending heartbeats"
+        return wait(WaitCode.AGENT_SILENT, detail, now)
     detail = f"the {name} agent has not reported from this node yet"
     return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
 

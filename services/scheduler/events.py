@@ -348,9 +348,9 @@ class UpgradeEvents:
             done=status.counts.done,
             total=status.counts.total,
         )
-        created = "Rollout created; its status shows the progress"
-        text = created
-        if before is not None and old is not None:
+        if before is None or old is None:
+            text = "Rollout created; its status shows the progress"
+        else:
             text = phase_text(change, threshold=_threshold(before, status))
         self._publisher.publish(
             change,

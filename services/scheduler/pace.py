@@ -32,7 +32,7 @@ class Pace:
             self._seconds.setdefault(pool, deque(maxlen=_LAST)).extend(ended)
 
     def eta(self, pool: str, before: RolloutStatus | None, after: RolloutStatus, now: float) -> str:
-        """Return the minute within which it ends, as its end; empty where that is not known.
+        """Return the end, rounded up to a minute; empty where it is not known.
 
         `after` is about to be written: the nodes that are done since `before` count, so that the
         first of a fleet tells when those end that start with the same write.

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import msgspec
 
-from libs.ctl.collect.plan import only_pool
+from libs.ctl.chosen_pools import only_pool
 from libs.ctl.collect.versions import known_versions
 from libs.ctl.comparison import Comparison
 from libs.ctl.failures import ExitCode, Failure

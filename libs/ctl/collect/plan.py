@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from libs.contracts.queries import PlanAnswer, PlanQuery, QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
-from libs.ctl.chosen_pools import unknown_pool
+from libs.ctl.chosen_pools import only_pool, unknown_pool
 from libs.ctl.cluster import LABELLED_NODES, open_cluster
 from libs.ctl.collect.versions import known_versions
 from libs.ctl.failures import ExitCode, Failure
@@ -139,13 +139,3 @@ async def _observe(
             " --max-unavailable instead",
         )
     return observed
-
-
-def only_pool(pools: list[str], *, more: str = "") -> str:
-    """Return the only pool; fail with their names if there are several, and what else is there."""
-    if len(pools) == 1:
-        return pools[0]
-    if not pools:
-        raise Failure(ExitCode.NOT_FOUND, "there is no pool: no policy selects a node with GPUs")
-    told = f"there are several pools; name one of: {', '.join(pools)}"
-    raise Failure(ExitCode.WRONG_ARGUMENTS, f"{told}; {more}" if more else told)

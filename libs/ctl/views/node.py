@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from libs.contracts.diagnoses import NOTES, describe
-from libs.contracts.node import BY_RETRY, ITSELF
+from libs.contracts.node import BY_RETRY, ends_by_itself
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_CHECKED_BRAKE, BY_RELEASE
 from libs.ctl.answers import NodeAnswer, NodeFact
@@ -120,8 +120,7 @@ def _why(answer: NodeAnswer, why: WhyAnswer, now: float) -> Iterator[RenderableT
             ends = f"in {duration(wait.until - now)} ({clock_time(wait.until)} UTC)"
             yield fact("ends at the latest", ends)
         if wait.who:
-            is_by_itself = wait.who.startswith(ITSELF)
-            name = "ended by" if is_by_itself else "can be ended by"
+            name = "ended by" if ends_by_itself(wait.who) else "can be ended by"
             yield fact(name, _people(wait.who, answer.ended_by))
     if why.no_gpus:
         yield fact("containers lack GPUs", why.no_gpus)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from libs.contracts.node import WaitCode
+from libs.contracts.node import WaitCode, ends_by_itself
 from libs.contracts.rollout import Counts, InFlight, RolloutStatus
 from libs.rollout.decision import BudgetUsage, Wait, WriteRollout
 from libs.rollout.limits import Freshness
@@ -21,7 +21,6 @@ from libs.rollout.step import NodePhase
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolConstraints, PoolView
-from libs.rollout.wait_reasons import ends_by_itself
 
 
 class InFlightChanges(NamedTuple):
@@ -41,7 +40,7 @@ class PoolDecider:
         self.names: set[str] = set()
         """Nodes that are governed by this pool."""
         self.held_up: set[str] = set()
-        """Those with a wait that does not end by itself: when it ends is not known."""
+        """Nodes with a wait that people have to end, so that its end is not known."""
         self._phase_counts: dict[NodePhase, int] = dict.fromkeys(NodePhase, 0)
         self._waiting: set[str] = set()
         """Names of the nodes in the phase WAITING."""
@@ -88,8 +87,8 @@ class PoolDecider:
         self.dirty = True
 
     def put_wait(self, name: str, wait: Wait | None) -> None:
-        """Note whether the wait of a node without a place in a queue ends by itself."""
-        if wait is None or ends_by_itself(wait):
+        """Keep whether people have to end the wait of a node, which has no place in a queue."""
+        if wait is None or ends_by_itself(wait.who):
             self.held_up.discard(name)
         else:
             self.held_up.add(name)

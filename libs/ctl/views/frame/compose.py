@@ -125,7 +125,7 @@ def _title(watched: Watched, screen: Screen, *, now: float, width: int, room: in
     where = watched.address if watched.guide is None else watched.guide.title
     left = (Span("Sluice", "bold"), Span(f"  {nodes}  {where}"))
     if watched.guide is not None and sum(map(_width, (*left, clock))) >= width:
-        return fit(left, width)  # what cannot be typed when cut is worth more than the time
+        return fit(left, width)  # the line to type stays whole, and the time gives way
     return sides(left, [clock], width)
 
 
