@@ -19,8 +19,26 @@ hypothesis.settings.register_profile("sluice", deadline=None)
 hypothesis.settings.load_profile("sluice")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the groups that share a worker: they take the longest."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that chooses the tests that are too dear for each run."""
+    parser.addoption("--soak", action="store_true", help="run only the tests marked `soak`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not of this run; begin with the groups that share a worker.
+
+    A test that is marked `soak` and named on the command line by its own id runs nevertheless.
+    """
+    soak = bool(config.getoption("soak"))
+    named = any("::" in argument for argument in config.args)
+    others = [
+        item
+        for item in items
+        if (item.get_closest_marker("soak") is not None) != soak and not named
+    ]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     order = [group.value for group in WorkerGroup]
 
     def place(item: pytest.Item) -> int:

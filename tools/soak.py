@@ -20,6 +20,8 @@ step, drivers that do not work, images that are missing and GPUs by claims, one 
 another, and looks for planted faults there: about two hours.
 
 `install` installs, upgrades and removes Sluice on real nodes by Helm and by kubectl, all scenes.
+
+`tests` runs the tests that are marked `soak`: each says beside it why it is too dear for each run.
 """
 
 import argparse
@@ -140,11 +142,19 @@ def on_real_nodes(what: str) -> int:
     return subprocess.run(command, check=False, env={**os.environ, variable: value}).returncode
 
 
+def marked(arguments: list[str]) -> int:
+    """Run the tests that are too dear for each run; return the exit status."""
+    command = [sys.executable, "-m", "pytest", "-v", "--soak", *(arguments or ["tests"])]
+    return subprocess.run(command, check=False).returncode
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the soak and return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["storm"]:
         return storm(arguments[1:])
+    if arguments[:1] == ["tests"]:
+        return marked(arguments[1:])
     if arguments[:1] == ["nodes"]:
         return nodes_soak(arguments[1:])
     if arguments[:1] == ["mig"]:
@@ -153,7 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", choices=[*PARTS, *REAL_NODES, "explore", "fuzz", "mig", "nodes", "storm"]
+        "what", choices=[*PARTS, *REAL_NODES, "explore", "fuzz", "mig", "nodes", "storm", "tests"]
     )
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
