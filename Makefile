@@ -32,12 +32,15 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 test: $(READY) ## run all tests
-	@$(BIN)/python -m pytest -n $$($(BIN)/python -m tests.workers) --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest --workers auto $(ARGS)
 
 check: $(READY) ## format, lint, types, import rules, generated pages, unit tests
+	@$(MAKE) --no-print-directory --jobs=2 lint .units
+
+lint: $(READY) ## format, lint, types, import rules, generated pages
 	@$(BIN)/ruff format --check --quiet . || { echo "make fix formats them" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
-	@$(MAKE) --no-print-directory --jobs=2 .types .units
+	@$(MAKE) --no-print-directory .types
 
 .types:
 	@$(BIN)/pyright --warnings
@@ -48,7 +51,7 @@ check: $(READY) ## format, lint, types, import rules, generated pages, unit test
 	@$(BIN)/python tools/dashboards.py --check
 
 .units:
-	@$(BIN)/python -m pytest -q -n $$($(BIN)/python -m tests.workers units) $(UNIT) $(ARGS)
+	@$(BIN)/python -m pytest -q --workers 2 $(UNIT) $(ARGS)
 
 fix: $(READY) ## format, mend what the linter can, write the generated pages
 	@$(BIN)/ruff format --quiet .
@@ -104,4 +107,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check .types .units fix lock kube node image helm manifests prometheus docker guest gpu demo bench soak clean
+.PHONY: help test check lint .types .units fix lock kube node image helm manifests prometheus docker guest gpu demo bench soak clean

@@ -2,14 +2,15 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 
 import hypothesis
 import pytest
 from blockbuster import blockbuster_ctx
 
-from tests import summary
-from tests.workers import WorkerGroup
+from tests import grounds, summary
+
+pytest_plugins = ["tests.run.plugin"]
 
 SCANNED = ["libs.bus", "libs.runtime", "libs.contracts"]
 """Packages in which a blocking call on the event loop is an error."""
@@ -19,41 +20,29 @@ hypothesis.settings.register_profile("sluice", deadline=None)
 hypothesis.settings.load_profile("sluice")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that chooses the tests that are too dear for each run."""
-    parser.addoption("--soak", action="store_true", help="run only the tests marked `soak`")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not of this run; begin with the groups that share a worker.
-
-    A test that is marked `soak` and named on the command line by its own id runs nevertheless.
-    """
-    soak = bool(config.getoption("soak"))
-    named = any("::" in argument for argument in config.args)
-    others = [
-        item
-        for item in items
-        if (item.get_closest_marker("soak") is not None) != soak and not named
-    ]
-    if others:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
-    order = [group.value for group in WorkerGroup]
-
-    def place(item: pytest.Item) -> int:
-        group = item.get_closest_marker("xdist_group")
-        if group is None:
-            return len(order) + 1
-        return order.index(group.args[0]) if group.args[0] in order else len(order)
-
-    items.sort(key=place)
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests ran on, and what they measured."""
     for line in summary.lines(terminalreporter.stats):
         terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out a test whose ground is dead: that has been told."""
+    reason = grounds.dead_ground_of(item)
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tell with a failure that the test's ground is dead, and of what."""
+    report = yield
+    if report.failed:
+        report.sections += [("its ground is dead", problem) for problem in grounds.problems(item)]
+    return report
 
 
 @pytest.fixture(autouse=True)

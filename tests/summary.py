@@ -1,7 +1,6 @@
 """What a run prints at its end: what tests ran on, and what they measured.
 
-Tests say it by properties, which reports carry from the workers of xdist to the process that
-prints: that one loads no conftest of a subfolder.
+Tests say it by properties, which reports carry from the workers to the process that prints.
 """
 
 from collections import Counter

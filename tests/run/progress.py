@@ -1,0 +1,142 @@
+"""A net for tests that hang: a test that goes on is not ended, however slow the machine is.
+
+A thread looks where the test stands, and ends the process when that has been the same place for
+too long, or when the test has used very much of a processor. The process is ended, and nothing is
+raised in it: an exception would land in the code under test, which may catch it or be blamed.
+"""
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+SECONDS_AT_ONE_PLACE: Final = 300.0
+"""Well above what any test waits for in one place on a busy machine."""
+SECONDS_AT_ONE_PLACE_ON_A_GROUND: Final = 900.0
+"""A kubelet's patience is minutes, and a child process may build an image."""
+CPU_SECONDS: Final = 600.0
+"""Of one test: for a loop that never ends, which is at another place at each look."""
+LOOK_EVERY: Final = 1.0
+
+Place = tuple[str, ...]
+Tell = Callable[[str], None]
+
+
+class ProgressWatch:
+    """Follows one test at a time."""
+
+    def __init__(self, tell: Tell, *, every: float = LOOK_EVERY) -> None:
+        self._tell = tell
+        self._every = every
+        self._main = threading.main_thread().ident or 0
+        self._lock = threading.Lock()
+        self._limit: float | None = None
+        self._cpu_limit = 0.0
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="progress", daemon=True).start()
+
+    @contextmanager
+    def test(self, limit: float, *, cpu: float = CPU_SECONDS) -> Generator[None]:
+        """Watch what happens within."""
+        with self._lock:
+            self._limit, self._cpu_limit = limit, _cpu() + cpu
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._limit = None
+
+    def _run(self) -> None:
+        last: Place = ()
+        looks = 0
+        while True:
+            time.sleep(self._every)
+            with self._lock:
+                limit, cpu_limit = self._limit, self._cpu_limit
+            if limit is None:
+                last = ()
+                continue
+            place = self._place()
+            # Looks, not seconds: a machine that was suspended has not waited.
+            looks = looks + 1 if place == last else 0
+            last = place
+            if looks * self._every >= limit:
+                self._end(f"no progress for {limit:.0f} s", place)
+            if _cpu() > cpu_limit:
+                self._end(f"more than {CPU_SECONDS:.0f} s of a processor for one test", place)
+
+    def _place(self) -> Place:
+        frame = sys._current_frames().get(self._main)  # pyright: ignore[reportPrivateUsage]
+        return tuple(_place_of(frame))
+
+    def _end(self, why: str, place: Place) -> None:
+        self._tell(f"{why}, last seen doing:\n" + "\n".join(f"  {line}" for line in place[-12:]))
+        for pid in descendants(os.getpid()):
+            _kill(pid)
+        os._exit(70)
+
+
+def _place_of(frame: FrameType | None) -> Iterator[str]:
+    """Yield the calls of a thread, outermost first, and in an event loop what its task awaits."""
+    frames: list[FrameType] = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    for each in reversed(frames):
+        if "_pytest" in each.f_code.co_filename or "pluggy" in each.f_code.co_filename:
+            continue
+        yield _line(each.f_code, each.f_lineno)
+        if each.f_code.co_name == "run_until_complete":
+            future = each.f_locals.get("future")
+            if isinstance(future, asyncio.Task):
+                yield from _awaits(future.get_coro())
+
+
+def _awaits(coroutine: Any) -> Iterator[str]:
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is None:
+            return
+        yield _line(frame.f_code, frame.f_lineno)
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+
+
+def _line(code: CodeType, number: int) -> str:
+    return f"{code.co_filename}:{number} in {code.co_qualname}"
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below one, the youngest first."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    level = [pid]
+    while level:
+        level = [child for parent in level for child in parents.get(parent, ())]
+        found += level
+    return found[::-1]
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
