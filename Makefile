@@ -40,7 +40,7 @@ check: $(READY) ## format, lint, types, import rules, generated pages, unit test
 	@$(MAKE) --no-print-directory --jobs=2 .types .units
 
 .types:
-	@$(BIN)/pyright --warnings
+	@$(BIN)/python -m tools.typecheck
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
 	@$(BIN)/python tools/pages.py --check
 	@$(BIN)/python tools/crds.py --check
