@@ -43,7 +43,7 @@ lint: $(READY) ## format, lint, types, import rules, generated pages
 	@$(MAKE) --no-print-directory .types
 
 .types:
-	@$(BIN)/pyright --warnings
+	@$(BIN)/python -m tools.typecheck
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
 	@$(BIN)/python tools/pages.py --check
 	@$(BIN)/python tools/crds.py --check
