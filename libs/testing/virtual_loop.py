@@ -105,6 +105,8 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         self._running = False
         self._stopping = False
         self._closed = False
+        self._interrupted = False
+        """Something from outside ended the run; what is left only stops."""
 
     def time(self) -> float:
         return self._now
@@ -112,7 +114,8 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        self._check("call_soon")
+        if self._closed or get_ident() != self._thread:
+            self._refuse("call_soon")
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -141,7 +144,8 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Timers of one instant fire in the order of the calls."""
-        self._check("call_at")
+        if self._closed or get_ident() != self._thread:
+            self._refuse("call_at")
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._count), handle))
         if len(self._timers) > self._many_timers:
@@ -172,16 +176,30 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
             coro, number=number, loop=self, name=task_name, context=context
         )
         self._tasks[number] = task
+        task.add_done_callback(self._end_from_outside)  # first, so that no owner judges it before
         return task
 
     def get_task_factory(self) -> None:
         return None
 
+    def _end_from_outside(self, task: asyncio.Task[Any]) -> None:
+        """End the run by what no program raises, as an interrupt or a time-out of its test.
+
+        It strikes whichever task happens to run, which is not at fault.
+        """
+        ended: Any = task
+        error = ended._exception  # the public `exception()` would count as a retrieval
+        if error is not None and not isinstance(error, Exception) and not self._interrupted:
+            raise error
+
     def _check(self, name: str) -> None:
+        if self._closed or get_ident() != self._thread:
+            self._refuse(name)
+
+    def _refuse(self, name: str) -> NoReturn:
         if self._closed:
             raise RuntimeError("Event loop is closed")
-        if get_ident() != self._thread:
-            raise self.foreign_thread(name)
+        raise self.foreign_thread(name)
 
     def run_forever(self) -> None:
         """Run until `stop()`; raise `Deadlock` when nothing can happen any more."""
@@ -195,7 +213,8 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         task.add_done_callback(self._stop)
         try:
             self.run_forever()
-        except BaseException:
+        except BaseException as error:
+            self._interrupted = not isinstance(error, Exception)
             if task.done() and not task.cancelled():
                 task.exception()  # propagating already
             raise
@@ -260,9 +279,15 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
             ready.append(heapq.heappop(timers)[2])
         steps = len(ready)
         for _ in range(steps):
-            handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()  # pyright: ignore[reportPrivateUsage]  # the loop's part of a handle
+            handle: Any = ready.popleft()  # the loop's part of a handle is private
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
+                self.call_exception_handler(
+                    {"message": f"Exception in {handle!r}", "exception": error, "handle": handle}
+                )
         self._spend(steps)
 
     def _advance(self) -> None:

@@ -27,6 +27,7 @@ def stand_in() -> None:
         pytest.skip(str(error))
 
 
+@pytest.mark.dear("real processes read the stand-in, and each death is played to its end")
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_death_while_gpus_are_divided_changes_nothing_but_the_time(name: str) -> None:
     story, sub_steps = STORIES[name], SAMPLE[name]

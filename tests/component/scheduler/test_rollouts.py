@@ -102,7 +102,7 @@ async def test_a_node_that_needs_the_host_method_waits_with_the_reason(world: Wo
         assert (why.pool, why.wait.code) == ("gpuclusterpolicy-gpus", WaitCode.TARGET_MISSING)
         assert "there is no ConfigMap sluice-driver-artefacts" in why.wait.detail
         assert "author of the policy" in why.wait.who
-        await world.sleep(3600)
+        await world.sleep(600)
     await world.remove(resources.POLICIES[kind.name], "gpus")
     await world.sleep(30)
     rollout = await world.kube.get(resources.ROLLOUTS, "gpuclusterpolicy-gpus")

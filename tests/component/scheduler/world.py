@@ -159,7 +159,13 @@ class World(world.World):
         return view.metadata.labels.get(STATE_LABEL, "")
 
     async def until_state(self, name: str, state: str) -> None:
+        seen = -1
+
         async def reached() -> bool:
+            nonlocal seen
+            if seen == self.server.revision:
+                return False  # nothing was written since the last look
+            seen = self.server.revision
             return await self.state(name) == state
 
         await self.until(reached)
@@ -168,8 +174,13 @@ class World(world.World):
         self, *nodes: str, target: str = "", before: str = "", within: float = 600.0
     ) -> float:
         """Wait until the Rollout is complete, on this target, or on another one than `before`."""
+        seen = -1
 
         async def done() -> bool:
+            nonlocal seen
+            if seen == self.server.revision:
+                return False  # nothing was written since the last look
+            seen = self.server.revision
             rollouts = (await self.kube.list_page(resources.ROLLOUTS)).items
             if not rollouts:
                 return False

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from libs.runtime.tasks import Tasks
 from libs.testing import virtual_loop
 from libs.testing.errors import (
     Deadlock,
@@ -172,3 +173,26 @@ def test_calls_that_leave_the_simulation_are_refused(named: str) -> None:
             await REACHES_OUT[named](sim.loop)
 
     run(main, seed=1)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.fail.Exception])
+def test_what_ends_the_test_from_outside_is_no_failure_of_the_task_in_which_it_strikes(
+    error: type[BaseException],
+) -> None:
+    judged: list[object] = []
+
+    async def strike() -> None:
+        await asyncio.sleep(1)
+        raise error("from outside")
+
+    async def main(sim: Sim) -> None:
+        tasks = Tasks("service", failed=judged.append)
+        tasks.forever("work", strike())
+        try:
+            await sim.clock.sleep(5)
+            raise AssertionError(f"the run went on and judged {judged}")
+        finally:
+            await tasks.close()
+
+    with pytest.raises(error, match="from outside"):
+        run(main, seed=1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, cast
 
 from libs.testing.apiserver.kinds.validation import (
@@ -47,6 +48,10 @@ class Schema:
     root: Mapping[str, Any]
     rules: Mapping[str, Predicate]
 
+    @cached_property
+    def _has_rules(self) -> bool:
+        return bool(rule_texts(self.root))
+
     def prune(self, obj: dict[str, Any]) -> dict[str, Any]:
         """Return the object without the fields that the schema does not declare."""
         meta = {name: obj[name] for name in _META if name in obj}
@@ -65,7 +70,7 @@ class Schema:
     ) -> list[Cause]:
         """Return the violations of the object; of an update only those in changed parts."""
         causes = [*violations(obj, old, self.root), *duplicate_items(obj, old, self.root)]
-        if not rule_texts(self.root):
+        if not self._has_rules:
             return causes
         if any(cause["reason"] in _BLOCKING for cause in causes):
             why = (

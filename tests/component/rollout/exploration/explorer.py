@@ -3,9 +3,9 @@
 In the usual order the scheduler decides whenever there is something to decide; otherwise the next
 pending event happens. From each state the explorer also lets another pending event happen first, or
 the scheduler decide late: each of these is a swap, and a path has only so many. One fault and one
-act of a user may happen at any state. States with equal hashes are followed once. Machines are
-checked in every state; where a path comes to rest, the audit judges its journal and each node must
-be in place or have a wait that is true.
+act of a user may happen at any state, or, with a stride, some of them at each. States with equal
+hashes are followed once. Machines are checked in every state; where a path comes to rest, the audit
+judges its journal and each node must be in place or have a wait that is true.
 """
 
 from collections import deque
@@ -36,6 +36,11 @@ class ExplorationStart(msgspec.Struct, frozen=True, kw_only=True):
     new_stage: Callable[[], SimulatedStage]
     faults: tuple[Disturbance, ...] = ()
     acts: tuple[Disturbance, ...] = ()
+    stride: int = 1
+    """At each state only every so many-th fault and act may happen, in turn along a path.
+
+    Neighbouring moments lead to the same states more often than not.
+    """
 
 
 class Exploration(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,14 +75,21 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[Disturbance, ...]
     acts: tuple[Disturbance, ...]
     trace: Trace
+    stride: int
+    depth: int = 0
+    """Events that led here."""
     decided: bool = False
     """The scheduler has decided, and nothing has happened since."""
 
     def after(self, stage: SimulatedStage, event: str, **changes: Any) -> "_State":
         trace = Trace(f"{stage.now:10.2f} {event}", self.trace)
         return msgspec.structs.replace(
-            self, stage=stage, trace=trace, **{"decided": False, **changes}
+            self, stage=stage, trace=trace, depth=self.depth + 1, **{"decided": False, **changes}
         )
+
+    def in_turn(self, disturbances: tuple[Disturbance, ...]) -> tuple[Disturbance, ...]:
+        """Return those that may happen at this state."""
+        return disturbances[-self.depth % self.stride :: self.stride]
 
     def key(self) -> tuple[int, ...]:
         remaining = (self.swaps, len(self.faults), len(self.acts), int(self.decided))
@@ -92,6 +104,7 @@ def explore(start: ExplorationStart, *, swaps: int, most: int) -> Exploration:
         faults=start.faults,
         acts=start.acts,
         trace=Trace(start.name),
+        stride=start.stride,
     )
     queue = deque([first])
     known = {first.key()}
@@ -142,9 +155,9 @@ def _successors(state: _State) -> Iterator[_State]:
         after = stage.copy()
         after.fire(next(timer for timer in after.pending() if timer.entry == due.entry))
         yield state.after(after, _due_text(due), swaps=swaps)
-    for fault in state.faults:
+    for fault in state.in_turn(state.faults):
         yield state.after(_disturbed(stage, fault), _text(fault), faults=())
-    for act in state.acts:
+    for act in state.in_turn(state.acts):
         yield state.after(_disturbed(stage, act), _text(act), acts=())
 
 

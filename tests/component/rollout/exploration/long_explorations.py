@@ -19,18 +19,21 @@ from tests.component.rollout.exploration.starts import (
     upgrade,
     upgrade_with_broken_gpus,
     upgrade_with_failed_gpu,
+    upgrade_with_image,
 )
 
 STARTS = {
     "upgrade": upgrade,
     "bring-up": bring_up,
     "bring-up with a startup taint": bring_up_tainted,
+    "upgrade with an image": upgrade_with_image,
     "upgrade with a failed GPU": upgrade_with_failed_gpu,
     "upgrade with broken GPUs": upgrade_with_broken_gpus,
     "MIG change": divide,
     "MIG change and upgrade": divide_and_upgrade,
 }
 ONE_NODE_FAULTS = (*FAULTS, "fail_gpus")
+ONE_NODE_ACTS = (*ACTS, "take_lease", "taint", "untaint", "set_mig_config")
 
 POOL_EVENTS = (
     "release B",
@@ -62,7 +65,7 @@ def _one_node() -> Iterator[tuple[str, LongExploration]]:
     """Yield explorations with swaps, and with a swap and a fault or an act."""
     for start in STARTS:
         yield f"{start}, two swaps", partial(_explore_order, start, "", 2)
-        for what in (*ONE_NODE_FAULTS, *ACTS):
+        for what in (*ONE_NODE_FAULTS, *ONE_NODE_ACTS):
             yield f"{start}, one swap, {what}", partial(_explore_order, start, what, 1)
 
 
@@ -72,7 +75,7 @@ def _explore_order(start: str, what: str, swaps: int, most: int) -> LongExplorat
             name=f"{start} {what}",
             new_stage=STARTS[start],
             faults=disturbances([what]) if what in ONE_NODE_FAULTS else (),
-            acts=disturbances([what]) if what in ACTS else (),
+            acts=disturbances([what]) if what in ONE_NODE_ACTS else (),
         ),
         swaps=swaps,
         most=most,

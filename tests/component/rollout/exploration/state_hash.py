@@ -128,9 +128,22 @@ def _add_integer(form: _Form, value: int) -> None:
 
 
 def _add_fields(fields: Iterable[str]) -> _Add:
+    names = tuple(fields)
+
     def add(form: _Form, value: msgspec.Struct) -> None:
-        for name in fields:
-            form.add(getattr(value, name))
+        # Most fields are plain: they are added here, without a call for each.
+        append = form.shape.append
+        for name in names:
+            each = getattr(value, name)
+            kind = type(each)
+            if each is None or kind is bool:
+                append(each)
+            elif kind is float:
+                append("t")
+            elif kind is str and not each[-1:].isdigit():
+                append(each)
+            else:
+                form.add(each)
 
     return add
 

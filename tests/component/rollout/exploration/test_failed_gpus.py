@@ -21,6 +21,8 @@ from tests.component.rollout.exploration.starts import (
 from tests.component.rollout.simulation.disturbances import DisturbanceContext
 
 MOST = 20_000
+STRIDE = 3
+"""`python -m tools.soak explore` lets everything happen at every moment, with swaps."""
 FAULTS = ("reboot", "disconnect_agents", "stop_agent", "stop_bus", "freeze_view")
 ACTS = ("set_operator_request", "set_state", "set_request", "change_target", "delete_driver_pod")
 BEFORE = pytest.mark.parametrize("new_stage", [upgrade_with_failed_gpu, upgrade_with_broken_gpus])
@@ -40,7 +42,10 @@ def requested(new_stage: Callable[[], SimulatedStage]) -> Callable[[], Simulated
 @pytest.mark.parametrize("new_stage", [upgrade, bring_up])
 def test_gpus_may_fail_at_any_moment(new_stage: Callable[[], SimulatedStage]) -> None:
     start = ExplorationStart(
-        name="fail_gpus", new_stage=new_stage, faults=disturbances(["fail_gpus"])
+        name="fail_gpus",
+        new_stage=new_stage,
+        stride=STRIDE,
+        faults=disturbances(["fail_gpus"]),
     )
     found = explore(start, swaps=0, most=MOST)
     assert not found.failure, found.failure
@@ -55,6 +60,7 @@ def test_faults_and_acts_while_gpus_had_failed_before(what: str) -> None:
     start = ExplorationStart(
         name=what,
         new_stage=requested(before),
+        stride=STRIDE,
         faults=disturbances([what]) if what in FAULTS else (),
         acts=disturbances([what]) if what in ACTS else (),
     )

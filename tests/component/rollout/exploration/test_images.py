@@ -6,6 +6,8 @@ from tests.component.rollout.exploration.explorer import ExplorationStart, explo
 from tests.component.rollout.exploration.starts import disturbances, upgrade_with_image
 
 MOST = 20_000
+STRIDE = 3
+"""`python -m tools.soak explore` lets everything happen at every moment, with swaps."""
 FAULTS = ("reboot", "disconnect_kubelet", "stop_agent", "elect_leader", "stop_bus", "freeze_view")
 ACTS = ("set_request", "change_target", "flap_target", "delete_node", "delete_driver_pod")
 
@@ -24,6 +26,7 @@ def test_faults_and_acts_at_any_moment(what: str) -> None:
     start = ExplorationStart(
         name=what,
         new_stage=upgrade_with_image,
+        stride=STRIDE,
         faults=disturbances([what]) if what in FAULTS else (),
         acts=disturbances([what]) if what in ACTS else (),
     )

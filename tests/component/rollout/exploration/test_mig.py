@@ -12,6 +12,8 @@ from tests.component.rollout.exploration.explorer import ExplorationStart, explo
 from tests.component.rollout.exploration.starts import disturbances, divide, divide_and_upgrade
 
 MOST = 20_000
+STRIDE = 3
+"""In `python -m tools.soak explore` everything may happen at every moment."""
 FAULTS = (
     "crash_driver",
     "reboot",
@@ -45,7 +47,12 @@ def test_any_two_events_may_swap(new_stage: Callable[[], SimulatedStage]) -> Non
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_may_strike_at_any_moment(fault: str) -> None:
-    start = ExplorationStart(name=fault, new_stage=divide_and_upgrade, faults=disturbances([fault]))
+    start = ExplorationStart(
+        name=fault,
+        new_stage=divide_and_upgrade,
+        stride=STRIDE,
+        faults=disturbances([fault]),
+    )
     found = explore(start, swaps=0, most=MOST)
     assert not found.failure, found.failure
     assert found.complete
@@ -54,7 +61,7 @@ def test_a_fault_may_strike_at_any_moment(fault: str) -> None:
 
 @pytest.mark.parametrize("act", ACTS)
 def test_a_user_may_act_at_any_moment(act: str) -> None:
-    start = ExplorationStart(name=act, new_stage=divide, acts=disturbances([act]))
+    start = ExplorationStart(name=act, new_stage=divide, stride=STRIDE, acts=disturbances([act]))
     found = explore(start, swaps=0, most=MOST)
     assert not found.failure, found.failure
     assert found.complete

@@ -36,6 +36,7 @@ def cut_off(*values: str) -> tuple[Any, ...]:
     return tuple(each for each in disturbances(["reboot_cut_off"]) if each.value in values)
 
 
+@pytest.mark.dear("the bound on states shows that a boot strikes at every moment")
 @pytest.mark.parametrize(
     ("new_stage", "values", "at_least"),
     [

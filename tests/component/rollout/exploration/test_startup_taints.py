@@ -6,6 +6,8 @@ from tests.component.rollout.exploration.explorer import ExplorationStart, explo
 from tests.component.rollout.exploration.starts import bring_up_tainted, disturbances
 
 MOST = 20_000
+STRIDE = 3
+"""`python -m tools.soak explore` lets everything happen at every moment, with swaps."""
 FAULTS = ("crash_driver", "reboot", "elect_leader", "freeze_view")
 ACTS = ("taint", "untaint", "cordon", "set_record", "set_request")
 
@@ -24,6 +26,7 @@ def test_faults_and_acts_at_any_moment(what: str) -> None:
     start = ExplorationStart(
         name=what,
         new_stage=bring_up_tainted,
+        stride=STRIDE,
         faults=disturbances([what]) if what in FAULTS else (),
         acts=disturbances([what]) if what in ACTS else (),
     )
