@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.system.install.doctor import FOUND_OK, ok_checks
 from tests.system.install.release import AGENTS, Release
 from tests.system.install.second import OF_OTHERS, SECOND, restarted, second_chart, until_second
@@ -17,6 +19,7 @@ SERVICES = [
 ]
 
 
+@pytest.mark.dear("a control plane, a node, and all of Sluice as Helm brings it, in pods")
 async def test_helm_installs_sluice(release: Release) -> None:
     world = release.world
     assert "These values have no effect" not in release.install_said
@@ -31,6 +34,7 @@ async def test_helm_installs_sluice(release: Release) -> None:
     assert await world.pods("app.kubernetes.io/component=test") == {}
 
 
+@pytest.mark.dear("every pod of Sluice is replaced, as on a cluster")
 async def test_helm_upgrades_sluice_beside_nats_and_a_driver(
     release: Release, tmp_path: Path
 ) -> None:
