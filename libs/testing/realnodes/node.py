@@ -35,7 +35,8 @@ _IN_MEMORY: Final = "/var/lib/containerd"
 _DISKS: Final = (_IN_MEMORY, "/var/lib/kubelet", "/var/log/pods", "/var/lib/sluice")
 """Folders that survive a power cut."""
 
-_WITHIN: Final = 90.0
+_WITHIN: Final = 300.0
+"""Seconds, on the slowest machine: a node that has ended is noticed at once."""
 _CHECK_EVERY: Final = 0.02
 _CTR: Final = "/opt/containerd/ctr"
 _IMPORT: Final = (_CTR, "--namespace=k8s.io", "images", "import", "--local")
