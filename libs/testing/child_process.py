@@ -146,6 +146,10 @@ class ChildProcess:
         self.send_signal(signal.SIGKILL)
         await asyncio.wait([self._reader])
 
+    def problem(self) -> str | None:
+        """Return that it has ended, with its last lines; nothing while it runs."""
+        return str(self.failure("has ended")) if self._reader.done() else None
+
     def tail(self) -> str:
         """Return the last lines of the log."""
         return "\n".join(f"  {line}" for line in self.log.splitlines()[-_TAIL:])

@@ -3,15 +3,17 @@
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
-from libs.testing.child_process import ChildProcess
+from libs.testing.child_process import WITHIN, ChildProcess
 from libs.testing.errors import ServerFailed
 from libs.testing.guest import actions, initramfs
 from libs.testing.guest.build import BUSYBOX, EMULATOR, KERNEL, cache_folder
+from libs.testing.guest.effort import Effort
 from libs.testing.guest.protocol import READY, Call, Raised, decode, encode
 from libs.testing.owned_folder import OwnedFolder, abandoned_folders
 from libs.testing.realkube.cluster import LoopThread
@@ -24,8 +26,7 @@ GPUS: Final = ("0000:00:10.0", "0000:00:11.0")
 
 _PREFIX: Final = "sluice-guest-"
 _CHECKOUT: Final = Path(__file__).parents[3]
-_PATIENCE: Final = 240.0
-"""Seconds for a boot, or for a call with its imports, on a machine that does much else."""
+_LOOK_EVERY: Final = 1.0
 _LINE: Final = 1 << 24
 """Bytes of the longest answer."""
 _INHERITED: Final = ("PYTHONPYCACHEPREFIX", "PYTHONHASHSEED", "HOME")
@@ -68,6 +69,7 @@ class Guest:
         self._busy = asyncio.Lock()
         self._server: asyncio.Server | None = None
         self._qemu: ChildProcess | None = None
+        self._problem: str | None = None
         self._lines: asyncio.StreamReader
         self._port: asyncio.StreamWriter
 
@@ -91,6 +93,10 @@ class Guest:
         """Let the guest's kernel reboot, and wait until it answers."""
         await self._thread.run(self._reboot())
 
+    def problem(self) -> str | None:
+        """Return why the guest is dead, with its last lines; nothing while it lives."""
+        return self._problem or (self._qemu.problem() if self._qemu else None)
+
     async def stop(self) -> None:
         await self._thread.run(self._stop())
         await self._thread.close()
@@ -101,16 +107,8 @@ class Guest:
         first.write_bytes(_first_file_system(built))
         self._server = await asyncio.start_unix_server(self._accept, port, limit=_LINE)
         self._qemu = await ChildProcess.start("the guest", *_command(built, first, port))
-        await self._wait_for_port(self._qemu)
+        await self._within(self._connected.wait(), "connect")
         await self._wait_for_boot()
-
-    async def _wait_for_port(self, qemu: ChildProcess) -> None:
-        waits = [asyncio.create_task(wait) for wait in (self._connected.wait(), qemu.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=_PATIENCE)
-        for wait in waits:
-            wait.cancel()
-        if not self._connected.is_set():
-            raise self._failure("has not started")
 
     async def _accept(self, lines: asyncio.StreamReader, port: asyncio.StreamWriter) -> None:
         self._lines, self._port = lines, port
@@ -138,24 +136,49 @@ class Guest:
             await self._wait_for_boot()
 
     async def _line(self) -> bytes:
-        line = await self._lines.readline()
+        try:
+            line = await self._lines.readline()
+        except ConnectionError:  # a killed one takes what was sent with it
+            line = b""
         if not line.endswith(b"\n"):
+            if self._qemu is not None:
+                # It closes the port only when it ends: its exit code comes a moment later.
+                await asyncio.wait([asyncio.create_task(self._qemu.wait())], timeout=WITHIN)
             raise self._failure("has closed its port")
         return line
 
     async def _within(self, wanted: Coroutine[Any, Any, T], what: str) -> T:
+        """Wait for this as long as the guest lives and gets on."""
+        qemu = self._qemu
+        if qemu is None or self._problem is not None:
+            wanted.close()
+            raise ServerFailed("the guest is dead, as was said before")
+        if qemu.problem() is not None:
+            wanted.close()
+            raise self._failure("has ended by itself")
+        effort = Effort(Path(f"/proc/{qemu.pid}/task"), now=time.monotonic())
+        wait = asyncio.create_task(wanted)
         try:
-            return await asyncio.wait_for(wanted, _PATIENCE)
-        except TimeoutError as error:
-            failure = self._failure(f"did not {what} within {_PATIENCE:g} s and was ended")
-            # A late answer would be taken for the next one.
-            await self._stop()
-            raise failure from error
+            while not wait.done():
+                await asyncio.wait([wait], timeout=_LOOK_EVERY)
+                effort.look(now=time.monotonic())
+                problem = "before it ended" if qemu.problem() else effort.problem()
+                if problem is not None and not wait.done():
+                    failure = self._failure(f"did not {what} {problem}")
+                    # A late answer would be taken for the next one.
+                    await self._stop()
+                    raise failure
+            return wait.result()
+        finally:
+            wait.cancel()
 
     def _failure(self, problem: str) -> ServerFailed:
+        """Build the error that tells the death of the guest, and remember it."""
         if self._qemu is None:
             return ServerFailed(f"the guest {problem}")
-        return self._qemu.failure(problem)
+        failure = self._qemu.failure(problem)
+        self._problem = self._problem or str(failure)
+        return failure
 
     async def _stop(self) -> None:
         if self._qemu is not None:

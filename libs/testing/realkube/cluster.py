@@ -76,6 +76,10 @@ class RealKube:
         finally:
             await self._clean_up()
 
+    def problem(self) -> str | None:
+        """Return which server has ended by itself, with its last lines; nothing while all run."""
+        return self._plane.problem()
+
     async def restart_apiserver(self) -> None:
         """Kill the API server and start it on the same port and data; return when it is ready."""
         await self._thread.run(self._plane.restart_apiserver())

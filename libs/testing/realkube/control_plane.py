@@ -204,6 +204,11 @@ class ControlPlane:
         for name in reversed(list(self._children)):
             await self.kill(name)
 
+    def problem(self) -> str | None:
+        """Return which server has ended by itself, with its last lines; nothing while all run."""
+        children = list(self._children.values())
+        return next((found for child in children if (found := child.problem())), None)
+
     async def cleanup(self) -> None:
         """Remove whatever is left, without errors."""
         for child in self._children.values():

@@ -134,6 +134,11 @@ class Ground:
         """Close a port of the gateway, and its connections."""
         await self.thread.run(self._published.pop(port).stop())
 
+    def problem(self) -> str | None:
+        """Return which process of the ground has ended, with its last lines; nothing otherwise."""
+        found = (each.problem() for each in (self.kube, *self.nodes))
+        return next((problem for problem in found if problem), None)
+
     async def stop(self) -> None:
         """Stop everything, and remove it."""
         for port in list(self._published):

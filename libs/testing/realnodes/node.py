@@ -28,11 +28,15 @@ BRIDGE: Final = "nodes"
 MACHINE: Final = "/opt/machine"
 """On a node, the folder `machine/` of its folder on the machine."""
 
+_PROGRAMS: Final = ("containerd", "kubelet")
+_LAST_LINES: Final = 5
+
 _IN_MEMORY: Final = "/var/lib/containerd"
 _DISKS: Final = (_IN_MEMORY, "/var/lib/kubelet", "/var/log/pods", "/var/lib/sluice")
 """Folders that survive a power cut."""
 
-_WITHIN: Final = 90.0
+_WITHIN: Final = 300.0
+"""Seconds, on the slowest machine: a node that has ended is noticed at once."""
 _CHECK_EVERY: Final = 0.02
 _CTR: Final = "/opt/containerd/ctr"
 _IMPORT: Final = (_CTR, "--namespace=k8s.io", "images", "import", "--local")
@@ -169,8 +173,21 @@ class Node:
         await self._network.run("ip", "link", "set", self._veth, "up")
 
     def log(self, name: str) -> str:
-        """Return what a program of the node has written, such as `kubelet`."""
-        return (self.folder / "log" / f"{name}.log").read_text(errors="replace")
+        """Return what a program of the node has written, such as `kubelet`; nothing before that."""
+        file = self.folder / "log" / f"{name}.log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def problem(self) -> str | None:
+        """Return that the node has ended, with the last lines of its programs; nothing otherwise.
+
+        A node without power has not ended.
+        """
+        process = self._process
+        problem = process.problem() if process else None
+        if problem is None:
+            return None
+        logs = {name: self.log(name).splitlines()[-_LAST_LINES:] for name in _PROGRAMS}
+        return "\n".join([problem, *(f"  {name}: {line}" for name in logs for line in logs[name])])
 
     @property
     def _veth(self) -> str:
@@ -276,9 +293,9 @@ class Node:
         if self._relay:
             await self._relay.stop()
             self._relay = None
-        if self._process:
-            await self._process.destroy()
-            self._process = None
+        process, self._process = self._process, None
+        if process:
+            await process.destroy()
         await asyncio.to_thread(remove_cgroups, self.folder.name)
 
 

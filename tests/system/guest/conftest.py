@@ -22,7 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "guest" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("guest"))
-            item.add_marker(pytest.mark.timeout(900))
             item.user_properties.append((GROUND, f"Guest: {SEARCH.explanation}"))
 
 
@@ -44,7 +43,8 @@ async def guest(booted: Guest, request: pytest.FixtureRequest) -> AsyncIterator[
     while _boots:
         request.node.user_properties.append((FIGURE, f"boot of the guest: {_boots.pop()}"))
     yield booted
-    await booted.call(actions.reset)
+    if booted.problem() is None:
+        await booted.call(actions.reset)
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""Real nodes on which nothing is installed."""
+"""Real nodes on which nothing is installed, and one on which Helm has installed Sluice."""
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from libs.testing.helm import find_helm
 from libs.testing.image.build import is_quick
 from libs.testing.image.testing import build_testing
 from libs.testing.realnodes.ground import find_nodes
+from tests.system.install.release import Release, installed
 from tests.system.install.world import NEXT, VERSION, World, world_of
 from tests.workers import WorkerGroup
 
@@ -26,22 +27,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(WorkerGroup.INSTALLATIONS.marker())
 
 
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """One node."""
-    async with _started(tmp_path, nodes=1) as world:
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One node for all tests of what Helm does."""
+    stack = AsyncExitStack()
+    # One loop for both: another one would end what was begun on the first.
+    with asyncio.Runner() as runner:
+        world = runner.run(_start(stack, tmp_path_factory.mktemp("install"), nodes=1))
         yield world
+        runner.run(stack.aclose())
+
+
+@pytest.fixture(scope="session")
+def release(world: World) -> Release:
+    """Sluice as Helm installed it on that node, until a test removes it."""
+    return asyncio.run(installed(world))
+
+
+@pytest.fixture
+async def fresh(tmp_path: Path) -> AsyncIterator[World]:
+    """One node for a test alone."""
+    async with AsyncExitStack() as stack:
+        yield await _start(stack, tmp_path, nodes=1)
 
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[World]:
     """Two nodes."""
-    async with _started(tmp_path, nodes=2) as world:
-        yield world
+    async with AsyncExitStack() as stack:
+        yield await _start(stack, tmp_path, nodes=2)
 
 
-@asynccontextmanager
-async def _started(folder: Path, *, nodes: int) -> AsyncGenerator[World]:
+async def _start(stack: AsyncExitStack, folder: Path, *, nodes: int) -> World:
     helm = find_helm(os.environ)
     if helm is None:
         pytest.skip("Helm is not built: run `make helm`")
@@ -55,5 +72,4 @@ async def _started(folder: Path, *, nodes: int) -> AsyncGenerator[World]:
         )
     except NotBuilt as error:
         pytest.skip(str(error))
-    async with world_of(SEARCH, archive, helm, folder, nodes=nodes) as world:
-        yield world
+    return await stack.enter_async_context(world_of(SEARCH, archive, helm, folder, nodes=nodes))

@@ -1,34 +1,58 @@
 """`helm install` on a real node: services, NATS and agents are Ready, and `helm test` says so."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.system.install.world import World
+from tests.system.install.doctor import FOUND_OK, ok_checks
+from tests.system.install.release import AGENTS, Release
+from tests.system.install.second import OF_OTHERS, SECOND, restarted, second_chart, until_second
+from tests.system.nodes.metrics import gpus_with_metrics
 
-AGENTS = {
-    "sluice-device-plugin",
-    "sluice-discovery-agent",
-    "sluice-driver-agent",
-    "sluice-telemetry-agent",
-    "sluice-validator-agent",
-}
+SERVICES = [
+    "sluice-discovery-cluster",
+    "sluice-driver-cluster",
+    "sluice-scheduler",
+    "sluice-sign-in",
+    "sluice-telemetry-cluster",
+    "sluice-validator-cluster",
+]
 
 
-@pytest.mark.timeout(1200)
-async def test_helm_installs_sluice(world: World) -> None:
-    said = await world.install()
-    assert "These values have no effect" not in said
+@pytest.mark.dear("a control plane, a node, and all of Sluice as Helm brings it, in pods")
+async def test_helm_installs_sluice(release: Release) -> None:
+    world = release.world
+    assert "These values have no effect" not in release.install_said
     assert await world.until_rolled_out("statefulset", within=240) == ["sluice-nats"]
-    assert await world.until_rolled_out("deployment", within=240) == [
-        "sluice-discovery-cluster",
-        "sluice-driver-cluster",
-        "sluice-scheduler",
-        "sluice-sign-in",
-        "sluice-telemetry-cluster",
-        "sluice-validator-cluster",
-    ]
-    await world.until_agents_are_ready(AGENTS, within=240)
-    await world.kubectl.wait("jsonpath={.status.state}=ready", "clusterpolicy/cluster-policy")
-    said = await world.test()
-    assert "signed in at tls://sluice-nats.gpu-operator.svc:4222" in said
-    assert "fault" not in said
+    assert await world.until_rolled_out("deployment", within=240) == SERVICES
+    await release.until_ready()
+    assert restarted(await world.running()) == {}
+    (machine,) = world.machines
+    uuids = sorted(gpu.uuid for gpu in machine.gpus.gpus)
+    assert await gpus_with_metrics(world.kubectl, machine.node.name) == uuids
+    assert {*SERVICES, *FOUND_OK} <= ok_checks(await world.test())
     assert await world.pods("app.kubernetes.io/component=test") == {}
+
+
+@pytest.mark.dear("every pod of Sluice is replaced, as on a cluster")
+async def test_helm_upgrades_sluice_beside_nats_and_a_driver(
+    release: Release, tmp_path: Path
+) -> None:
+    """The pods of NATS and of the driver are those of the first version. Helm upgrades a release
+    that it could not remove after a rollback only, which changes nothing (docs/install.md#remove).
+    """
+    world = release.world
+    await release.until_ready()
+    await world.tag_image(SECOND)
+    before = await world.running()
+    await world.rollback(1)
+    world.values["image"]["tag"] = SECOND
+    await world.helm("upgrade", chart=second_chart(tmp_path))
+    await world.until_rolled_out("deployment", within=300)
+    await until_second(world)
+    await world.until_agents_are_ready(AGENTS, within=240)
+    after = await world.running()
+    kept = {uid for uid, pod in before.items() if pod.app in OF_OTHERS}
+    assert len(kept) == len(OF_OTHERS)
+    assert before.keys() & after.keys() == kept
+    assert restarted(after) == {}

@@ -1,9 +1,8 @@
 """Sluice comes to a real node, and goes, by kubectl and the files of `make manifests`."""
 
-import pytest
-
 from tests.component.driver.uninstall.snapshot import snapshot, until_as
-from tests.system.install.test_install import AGENTS
+from tests.system.install.doctor import FOUND_OK, ok_checks
+from tests.system.install.release import AGENTS
 from tests.system.install.world import NAMESPACE, SOAK_ONLY, World
 from tools.manifests import DEFINITIONS, SETUP, SLUICE, TEST, UNINSTALL
 
@@ -11,9 +10,9 @@ SERVER_SIDE = ("apply", "--server-side")
 
 
 @SOAK_ONLY
-@pytest.mark.timeout(1800)
-async def test_kubectl_installs_and_removes_sluice(world: World) -> None:
+async def test_kubectl_installs_and_removes_sluice(fresh: World) -> None:
     """The commands are those of docs/install.md."""
+    world = fresh
     folder = await world.make_manifests()
     definitions, setup, sluice, test, uninstall = (
         str(folder / name) for name in (DEFINITIONS, SETUP, SLUICE, TEST, UNINSTALL)
@@ -36,8 +35,7 @@ async def test_kubectl_installs_and_removes_sluice(world: World) -> None:
 
     await kubectl.run("apply", "-f", test)
     said = await world.until_job_is_done("sluice-test", within=180)
-    assert "signed in at tls://sluice-nats.gpu-operator.svc:4222" in said
-    assert "fault" not in said
+    assert ok_checks(said) >= FOUND_OK
     await kubectl.run("delete", "-f", test)
 
     await kubectl.run("apply", "-f", uninstall)

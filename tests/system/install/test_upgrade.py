@@ -1,11 +1,7 @@
 """`helm upgrade` to a second version on two real nodes, while the driver of one is upgraded."""
 
 import asyncio
-import shutil
-from collections.abc import Mapping, Set
 from pathlib import Path
-
-import pytest
 
 from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.policy.render.driver import APP as DRIVER
@@ -13,27 +9,20 @@ from libs.policy.render.rendered import EXPORTER
 from libs.testing.image.driver_settings import DriverSettings
 from tests.component.real_upgrade.audit_checks import read_audit_log
 from tests.support import eventually
-from tests.system.install.test_install import AGENTS
-from tests.system.install.world import CHART, NEXT, SOAK_ONLY, VERSION, RunningPod, World
+from tests.system.install.release import AGENTS
+from tests.system.install.second import (
+    NATS,
+    OF_OTHERS,
+    SECOND,
+    restarted,
+    second_chart,
+    until_second,
+)
+from tests.system.install.world import NEXT, SOAK_ONLY, VERSION, World
 
-SECOND = "second"
-"""The tag of the second version's image."""
-NATS, DRIVER_AGENT = "nats", "nvidia-container-toolkit-daemonset"
-OF_OTHERS = (NATS, DRIVER)
-"""The pods that do not run our image."""
+DRIVER_AGENT = "nvidia-container-toolkit-daemonset"
 WITH_DRIVER = ("nvidia-device-plugin-daemonset", EXPORTER)
 """Agents that are Ready where a driver is, so that no other node's is replaced before."""
-
-
-def second_chart(folder: Path) -> Path:
-    """Write the chart of a later version."""
-    chart = folder / "chart"
-    shutil.copytree(CHART, chart)
-    text = (chart / "Chart.yaml").read_text()
-    later = text.replace("ersion: 0.1.0", "ersion: 0.2.0")
-    assert later.count("0.2.0") == 2
-    (chart / "Chart.yaml").write_text(later)
-    return chart
 
 
 async def states(world: World) -> dict[str, str]:
@@ -77,7 +66,6 @@ async def cordoned(world: World) -> list[str]:
 
 
 @SOAK_ONLY
-@pytest.mark.timeout(1800)
 async def test_sluice_is_upgraded_while_a_driver_is(pair: World, tmp_path: Path) -> None:
     """All nodes are cordoned when Helm is called, as a single one is: new pods of services wait,
     and those of the first version go on. NATS is killed while they are replaced, and the driver
@@ -137,11 +125,6 @@ async def test_sluice_is_upgraded_while_a_driver_is(pair: World, tmp_path: Path)
     await assert_audit_passes(pair)
 
 
-def restarted(pods: Mapping[str, RunningPod]) -> dict[str, int]:
-    """Return how often pods were restarted, of those that were."""
-    return {uid: pod.restarts for uid, pod in pods.items() if pod.restarts}
-
-
 async def until_services_wait(world: World) -> None:
     """Wait until a new pod of each service is Pending, since no node takes it."""
     listed = await world.in_namespace("get", "deployments", "-o", "name")
@@ -153,20 +136,6 @@ async def until_services_wait(world: World) -> None:
         )
 
     await eventually(wait, within=60, every=0.5)
-
-
-async def until_second(world: World, *, besides: Set[tuple[str, str]] = frozenset()) -> None:
-    """Wait until all pods of ours are of the second version, besides those apps of those nodes."""
-
-    async def are_second() -> bool:
-        pods = (await world.running()).values()
-        ours = {pod for pod in pods if pod.app not in OF_OTHERS and pod[:2] not in besides}
-        return {pod.tag for pod in ours} == {SECOND}
-
-    try:
-        await eventually(are_second, within=300, every=1.0)
-    except TimeoutError:
-        raise AssertionError(await world.story()) from None
 
 
 async def assert_audit_passes(world: World) -> None:

@@ -107,6 +107,10 @@ class World:
         """Remove the release, as an administrator; return what Helm says."""
         return await self._run_helm("uninstall", "sluice")
 
+    async def rollback(self, revision: int) -> str:
+        """Return to a revision of the release, as an administrator; return what Helm says."""
+        return await self._run_helm("rollback", "sluice", str(revision))
+
     async def refused_uninstall(self) -> str:
         """Try to remove the release; return what Helm says."""
         return await self._run_helm("uninstall", "sluice", fails=True)
@@ -349,11 +353,11 @@ async def world_of(
             await kubectl.wait("create", f"node/{node.name}")
             await kubectl.wait("condition=Ready", f"node/{node.name}")
             await node.run("sh", "-c", f"echo '{NAMES}' > /run/resolv.conf")
-        server = await ChildProcess.start(
-            "names", *ground.command(sys.executable, names.__file__, config.GATEWAY, SERVER)
-        )
-        stack.push_async_callback(server.destroy)
-        await server.wait_for_log("names are served")
+        command = ground.command(sys.executable, names.__file__, config.GATEWAY, SERVER)
+        # On the ground's own loop, which outlives a test's.
+        server = await ground.thread.run(ChildProcess.start("names", *command))
+        stack.push_async_callback(lambda: ground.thread.run(server.destroy()))
+        await ground.thread.run(server.wait_for_log("names are served"))
         nats = await asyncio.to_thread(write_nats_image, folder)
         for image in (archive, nats):
             await asyncio.gather(*(node.import_image(image) for node in ground.nodes))

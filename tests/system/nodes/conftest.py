@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from libs.testing.realnodes.node import Node
 from tests.garbage import collect_grpc
 from tests.summary import FIGURE, GROUND, Figure
 from tests.system.nodes.kubectl import Kubectl
+from tests.system.nodes.leftovers import cgroups_of
 from tests.workers import WorkerGroup
 
 __all__ = ["collect_grpc"]
@@ -48,9 +50,9 @@ def search() -> NodeSearch:
 @pytest.fixture(scope="session")
 def ground(search: NodeSearch) -> Iterator[Ground]:
     """The control plane and its nodes; a test may break a node, and leaves it Ready."""
-    ground = asyncio.run(Ground.start(search, nodes=2))
+    ground = asyncio.run(_started(search, nodes=2, containerd=Containerd.V2))
     yield ground
-    asyncio.run(ground.stop())
+    _stop(ground)
 
 
 @pytest.fixture(scope="session")
@@ -58,9 +60,27 @@ def ground_1_7(search: NodeSearch) -> Iterator[Ground]:
     """A control plane and a node with containerd 1.7, for all tests of a session."""
     if not search.programs.containerd(Containerd.V1_7).is_dir():
         pytest.skip("no containerd 1.7: run `make node`")
-    ground = asyncio.run(Ground.start(search, nodes=1, containerd=Containerd.V1_7))
+    ground = asyncio.run(_started(search, nodes=1, containerd=Containerd.V1_7))
     yield ground
+    _stop(ground)
+
+
+async def _started(search: NodeSearch, *, nodes: int, containerd: Containerd) -> Ground:
+    """Start a ground; return once its nodes are known."""
+    ground = await Ground.start(search, nodes=nodes, containerd=containerd)
+    kubectl = Kubectl(ground.kube)
+    # kubectl waits for the creation of one object only.
+    names = (f"node/{node.name}" for node in ground.nodes)
+    await asyncio.gather(*(kubectl.wait("create", name) for name in names))
+    return ground
+
+
+def _stop(ground: Ground) -> None:
+    """Stop a ground, of which nothing may be left."""
+    folders = [node.folder for node in ground.nodes]
     asyncio.run(ground.stop())
+    left = [*cgroups_of(*(each.name for each in folders)), *filter(Path.exists, folders)]
+    assert left == []
 
 
 @pytest.fixture
@@ -92,8 +112,5 @@ async def kubectl(ground: Ground) -> Kubectl:
 async def administrator(ground: Ground) -> Kubectl:
     """Return the administrator's kubectl, once all nodes are Ready."""
     kubectl = Kubectl(ground.kube)
-    names = [f"node/{node.name}" for node in ground.nodes]
-    # kubectl waits for the creation of one object only.
-    await asyncio.gather(*(kubectl.wait("create", name) for name in names))
-    await kubectl.wait("condition=Ready", *names)
+    await kubectl.wait("condition=Ready", *(f"node/{node.name}" for node in ground.nodes))
     return kubectl

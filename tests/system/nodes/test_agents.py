@@ -28,12 +28,12 @@ from tests.system.nodes.driver_root import SMI_SAYS, driver_root
 from tests.system.nodes.foreign_plugin import be_replaced_by_another
 from tests.system.nodes.installation import NAMESPACE, POLICY, Installation, installed
 from tests.system.nodes.kubectl import Kubectl
+from tests.system.nodes.metrics import gpus_with_metrics
 from tests.system.nodes.nri import give_devices_by_policy
 from tests.system.nodes.test_cdi import with_gpu
 from tests.system.nodes.usage import cpu_seconds, proportional_mib, waiting_seconds
 from tests.system.nodes.validation_pod import WITH_WORKLOAD, confirm, end_validation, forget
 
-READ = ("curl", "localhost:9400/metrics")
 LOOK = "ls /dev | grep nvidia; nvidia-smi"
 CONFIGS = "plugin-configs"
 SHARING = {
@@ -74,7 +74,10 @@ async def installation(
         yield installation
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.soak(
+    "the agents of two nodes take 50 CPU seconds; in each run Helm brings them up on a real node,"
+    " where they are Ready without a restart and serve metrics, and an upgrade commands them on two"
+)
 async def test_agents_are_ready_as_rendered(
     ground: Ground,
     kubectl: Kubectl,
@@ -97,7 +100,8 @@ async def test_agents_are_ready_as_rendered(
     seconds = [after for pod in pods if (after := ready_after(pod)) is not None]
     figure(f"agents were Ready {min(seconds):.0f} to {max(seconds):.0f} s after their creation")
     await print_usage(ground.nodes[0], pods, figure)
-    await read_metrics(kubectl, ground.nodes[0], machines[0])
+    uuids = sorted(gpu.uuid for gpu in machines[0].stand_in.gpus)
+    assert await gpus_with_metrics(kubectl, ground.nodes[0].name) == uuids
     await confirm_by_pods(kubectl, ground.nodes[0], machines[0])
     await become_ready(kubectl, ground, machines)
     await share_gpus(kubectl, ground.nodes[0], machines[0], installation)
@@ -127,21 +131,6 @@ async def print_usage(node: Node, pods: list[Object], figure: Figure) -> None:
         f" {sum(polls.values()):.2%} for loops of the stand-in that wait for XIDs"
     )
     assert all(memory.values())
-
-
-async def read_metrics(kubectl: Kubectl, node: Node, machine: NodeGpus) -> None:
-    """A pod with the exporter's label serves the metrics of all GPUs of its node."""
-    at = (
-        "--selector",
-        "app=nvidia-dcgm-exporter",
-        "--field-selector",
-        f"spec.nodeName={node.name}",
-    )
-    (exporter,) = (await kubectl.get("pods", "--namespace", NAMESPACE, *at))["items"]
-    name = exporter["metadata"]["name"]
-    page = await kubectl.output("exec", "--namespace", NAMESPACE, name, "--", *READ)
-    shown = re.findall(r'^DCGM_FI_DEV_GPU_TEMP{.*UUID="([^"]+)".*} \d+', page, re.MULTILINE)
-    assert sorted(shown) == sorted(gpu.uuid for gpu in machine.stand_in.gpus)
 
 
 async def confirm_by_pods(kubectl: Kubectl, node: Node, machine: NodeGpus) -> None:

@@ -179,7 +179,6 @@ async def hostile_image(node: Node, search: NodeSearch, tmp_path: Path) -> Async
     await node.run("rm", "-r", OUTSIDE)
 
 
-@pytest.mark.timeout(900)
 async def test_pods_get_a_gpu_whatever_their_image(
     node: Node,
     spec: dict[str, Any],

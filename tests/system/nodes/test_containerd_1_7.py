@@ -4,8 +4,6 @@ In this version a drop-in file replaces what the configuration says of a plugin,
 is added to the configuration itself.
 """
 
-import pytest
-
 from libs.testing.realnodes.node import Node
 from tests.system.nodes.conftest import CONFIG
 from tests.system.nodes.kubectl import Kubectl
@@ -23,7 +21,6 @@ RUNTIME_CLASS = {
 }
 
 
-@pytest.mark.timeout(900)
 async def test_a_node_with_containerd_1_7_runs_pods(node_1_7: Node, kubectl_1_7: Kubectl) -> None:
     node, kubectl = node_1_7, kubectl_1_7
     info = (await kubectl.get(f"node/{node.name}"))["status"]["nodeInfo"]

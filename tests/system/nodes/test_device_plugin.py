@@ -81,7 +81,6 @@ async def gpus_of(kubectl: Kubectl, name: str) -> list[str]:
     return _GIVEN.findall(await kubectl.run("exec", name, "--", "env"))
 
 
-@pytest.mark.timeout(900)
 async def test_pods_get_gpus_from_our_device_plugin(
     ground: Ground, kubectl: Kubectl, plugin: Plugin, figure: Figure
 ) -> None:

@@ -39,7 +39,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.soak(
+    "a control plane and two nodes of its own; in each run the shared pair must leave no cgroup and"
+    " no folder"
+)
 async def test_a_pair_of_nodes_leaves_nothing(search: NodeSearch, folder: Path) -> None:
     assert await left_by_a_pair(search, folder) == []
 
@@ -67,6 +70,10 @@ async def test_after_kill_9_the_next_run_removes_what_is_left(
     assert differences(before, await asyncio.to_thread(machine)) == []
 
 
+@pytest.mark.soak(
+    "a control plane and two nodes of its own; in each run the next start removes what a killed"
+    " one left"
+)
 async def test_a_start_that_fails_leaves_nothing(
     search: NodeSearch, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,6 @@ CRASHED = "it exited with code 137, and its log ends: "
 FORMAT = "insmod: ERROR: could not insert module nvidia.ko: Invalid module format"
 
 
-@pytest.mark.timeout(1200)
 async def test_a_driver_that_crashes_after_its_proof_is_named_until_a_person_retries(
     world: World, record_property: Callable[[str, object], None]
 ) -> None:
@@ -56,7 +55,6 @@ async def test_a_driver_that_crashes_after_its_proof_is_named_until_a_person_ret
         await assert_audit_passes(world, observer)
 
 
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("bad", "cause"),
     [

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import pytest
-
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.testing.image.driver_settings import DriverSettings
 from services.driver.cluster.claim_follower import REASON
@@ -50,7 +48,6 @@ Pods = dict[str, dict[str, str]]
 """The uids of users' pods by node and name."""
 
 
-@pytest.mark.timeout(1200)
 async def test_an_upgrade_drains_claims(
     world: World, record_property: Callable[[str, object], None]
 ) -> None:

@@ -6,8 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import pytest
-
 from libs.kube import views
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
@@ -32,7 +30,6 @@ WITHIN: Final = 240.0
 BY_PLUGIN: Final[dict[str, Any]] = {"devicePlugin": {"enabled": True}, "dra": {"enabled": False}}
 
 
-@pytest.mark.timeout(1200)
 async def test_nodes_change_from_claims_to_the_device_plugin_and_back(world: World) -> None:
     first, second = world.machines
     await world.apply_policy(OLD, **claims.POLICY)
@@ -66,7 +63,6 @@ async def test_nodes_change_from_claims_to_the_device_plugin_and_back(world: Wor
         await until_claimable(world, all_gpus(world))
 
 
-@pytest.mark.timeout(1200)
 async def test_claims_are_switched_off_together_with_an_upgrade(world: World) -> None:
     await world.apply_policy(OLD, **claims.POLICY)
     async with never_both(world), prepared_claims(world):

@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable
 
-import pytest
-
 from libs.contracts.events import EventBody, StepEvent
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.host.driver_files import ROOT
@@ -27,7 +25,6 @@ STAYS = (
 """Runs a process whose folder is in the driver's root, and that has a file of it open."""
 
 
-@pytest.mark.timeout(1200)
 async def test_a_process_in_the_old_root_hinders_nothing_and_is_left_alone(
     world: World, record_property: Callable[[str, object], None]
 ) -> None:
@@ -56,7 +53,6 @@ async def test_a_process_in_the_old_root_hinders_nothing_and_is_left_alone(
         await assert_audit_passes(world, observer)
 
 
-@pytest.mark.timeout(1200)
 async def test_a_root_that_cannot_be_unmounted_fails_one_node_by_name(
     world: World, record_property: Callable[[str, object], None]
 ) -> None:

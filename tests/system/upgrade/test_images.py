@@ -23,7 +23,6 @@ DOWN_FOR = 45.0
 CANNOT = "cannot be brought to the node: "
 
 
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("missing", [NEW, OLD], ids=["the new image", "the image to go back to"])
 async def test_nothing_is_drained_while_an_image_cannot_be_pulled(
     world: World, missing: str, record_property: Callable[[str, object], None]
@@ -55,7 +54,6 @@ async def test_nothing_is_drained_while_an_image_cannot_be_pulled(
         await world.kubectl.wait("condition=Available", f"deployment/{SERVICE}")
 
 
-@pytest.mark.timeout(1200)
 async def test_an_image_that_vanishes_after_the_cordon_is_named_and_waited_for(
     world: World, record_property: Callable[[str, object], None]
 ) -> None:
@@ -82,7 +80,6 @@ def is_drained(body: object) -> bool:
     return isinstance(body, StepEvent) and body.after == UpgradeState.POD_DELETION_REQUIRED
 
 
-@pytest.mark.timeout(1200)
 async def test_the_way_back_waits_for_its_image(
     world: World, record_property: Callable[[str, object], None]
 ) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 import uuid
 
-import pytest
-
 from libs.testing.image.agent_program import OPEN_GATE
 from libs.testing.image.driver_settings import DriverSettings
 from libs.testing.realnodes.machine import NodeMachine
@@ -17,7 +15,6 @@ RUNS_WITHIN = 240.0
 NOTICED_WITHIN = 20.0
 
 
-@pytest.mark.timeout(900)
 async def test_a_gate_that_admits_any_pod_is_found(world: World) -> None:
     for machine in world.machines:
         machine.set_driver(OLD, DriverSettings(end_seconds=5.0))
@@ -31,7 +28,6 @@ async def test_a_gate_that_admits_any_pod_is_found(world: World) -> None:
     assert any("before the gate was opened" in line for line in incidents(world))
 
 
-@pytest.mark.timeout(900)
 async def test_evidence_of_an_earlier_boot_is_found(world: World) -> None:
     machine = world.machines[1]
     await world.apply_policy(OLD)

@@ -56,7 +56,6 @@ STEPS: Final[Mapping[str, Callable[[EventBody], bool]]] = {
 }
 
 
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_node_that_reboots_in_a_step_is_upgraded(
     world: World, step: str, record_property: Callable[[str, object], None]

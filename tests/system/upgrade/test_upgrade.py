@@ -19,7 +19,9 @@ from tests.system.upgrade.world import NEW, World
 UPGRADED_WITHIN = 360.0
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.dear(
+    "the only driver upgrade of each run on kubelets, with all of Sluice and two kills"
+)
 @pytest.mark.parametrize("turns", plans(os.environ), ids=lambda turns: "; ".join(map(str, turns)))
 async def test_an_upgrade_with_kills_completes_and_passes_the_audit(
     world: World, turns: tuple[Turn, Turn], record_property: Callable[[str, object], None]
