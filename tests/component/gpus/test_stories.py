@@ -16,6 +16,7 @@ from libs.testing.nvml import VARIABLE, NotBuilt, Return, StandInGpu, library
 from services.discovery.node import agent as discovery
 from tests.component import world as worlds
 from tests.component.gpus.failing_node import Told, World, measured
+from tests.component.gpus.forks import use_forks
 from tests.component.processes import AGENTS
 from tests.support import Story, played_by
 
@@ -60,6 +61,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     except NotBuilt as error:
         pytest.skip(str(error))
     monkeypatch.setenv(VARIABLE, str(tmp_path / "gpus"))
+    use_forks(monkeypatch)
 
 
 def failed(
