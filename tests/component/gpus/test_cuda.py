@@ -164,7 +164,8 @@ def test_mig_devices_compute_and_their_gpu_does_not(bench: StandInMachine) -> No
 def test_a_process_that_says_nothing_of_use(
     bench: StandInMachine, program: str, problem: CudaProblem
 ) -> None:
-    cuda = make(bench, command=[sys.executable, "-c", program], deadline=2.0)
+    deadline = SHORT if problem is CudaProblem.NO_ANSWER else DEADLINE
+    cuda = make(bench, command=[sys.executable, "-c", program], deadline=deadline)
     assert [each.problem for each in cuda.compute(["GPU-0"])] == [problem]
 
 

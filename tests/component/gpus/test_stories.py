@@ -148,6 +148,7 @@ async def test_a_gpu_fails_for_a_minute_and_all_tell_the_same_story(
         assert all(len(batch.gpus) == 8 for batch in world.batches)
 
 
+@pytest.mark.dear("five minutes of all agents of a node, whose NVML processes end and start again")
 @in_world
 async def test_all_calls_hang_for_five_minutes_and_all_is_back_by_itself(world: World) -> None:
     async with world.waiting():

@@ -104,6 +104,7 @@ class Node:
         return result
 
 
+@pytest.mark.dear("the program starts again after each kill")
 async def test_a_program_that_was_killed_goes_on_where_it_was(
     programs: Programs, bench: StandInMachine
 ) -> None:
