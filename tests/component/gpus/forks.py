@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -37,18 +38,21 @@ class Forks:
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
+        self._one_at_a_time = threading.Lock()
         atexit.register(self._end)
 
     def start(self, library: str, environ: Mapping[str, str], files: Sequence[int]) -> int:
         """Return the number of a new process with these files as its input and output."""
         question = json.dumps([library, dict(environ)]).encode()
-        socket.send_fds(self._socket, [question], files)
-        return int(self._socket.recv(MAX_MESSAGE))
+        with self._one_at_a_time:
+            socket.send_fds(self._socket, [question], files)
+            return int(self._socket.recv(MAX_MESSAGE))
 
     def reap(self, pid: int) -> int:
         """Return the exit code of a process that has ended."""
-        self._socket.send(json.dumps(pid).encode())
-        return int(self._socket.recv(MAX_MESSAGE))
+        with self._one_at_a_time:
+            self._socket.send(json.dumps(pid).encode())
+            return int(self._socket.recv(MAX_MESSAGE))
 
     def _end(self) -> None:
         self._socket.close()
