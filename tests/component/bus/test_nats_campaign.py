@@ -16,6 +16,7 @@ CONCURRENT = 4
 DEAR = pytest.mark.soak("more seeds of the campaign; each run plays the first ones")
 
 
+@pytest.mark.dear("four real servers with an agent each, which are killed and cut off")
 @pytest.mark.parametrize(
     "first", [0, *(pytest.param(first, marks=DEAR) for first in range(CONCURRENT, 16, CONCURRENT))]
 )
