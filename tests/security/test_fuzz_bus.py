@@ -15,7 +15,7 @@ from tests.security.fuzz_messages import FUZZ_SEEDS, content, operation
 from tests.security.identities import IDENTITIES
 from tests.security.world import World
 
-SEEDS = int(os.environ.get(FUZZ_SEEDS, "8"))
+SEEDS = int(os.environ.get(FUZZ_SEEDS, "3"))
 
 
 @pytest.mark.timeout(60 + 10 * SEEDS)

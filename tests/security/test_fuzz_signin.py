@@ -16,7 +16,7 @@ from tests.security.fuzz_signin import fuzz_signin
 from tests.security.fuzz_tokens import second_signature
 from tests.unit.signin.world import World, play
 
-SEEDS = int(os.environ.get(FUZZ_SEEDS, "8"))
+SEEDS = int(os.environ.get(FUZZ_SEEDS, "3"))
 CASES = 250 * SEEDS
 PLANTED_CASES = 2_000
 """Cases in which every planted fault is found; most are found in the first hundred."""

@@ -37,6 +37,7 @@ def users(nodes: int) -> list[User]:
     return [User(identity=each, public_key=new_nkey().public) for each in identities]
 
 
+@pytest.mark.dear("a key for each user of the largest fleet")
 def test_the_server_accepts_11400_users(tmp_path: Path) -> None:
     fleet = users(1_900)
     config = tmp_path / "server.conf"

@@ -5,6 +5,7 @@ A failure names its seed. `SEEDS=17` in the environment runs that one, `SEEDS=0-
 
 import os
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,19 @@ from libs.testing.simulation import Sim, run
 from tests.component.bus.commands_campaign import CommandsCampaign, JournalLife
 
 BATCH = 100
+IN_EACH_RUN = 2
+"""Batches of each run; one has every fault many times."""
+
+DEAR = pytest.mark.soak("more seeds of the campaign; each run plays the first ones")
 
 
-def batches() -> list[range]:
-    first, _, end = os.environ.get("SEEDS", f"0-{6 * BATCH}").partition("-")
+def batches() -> list[Any]:
+    wanted = os.environ.get("SEEDS", "")
+    first, _, end = (wanted or f"0-{6 * BATCH}").partition("-")
     seeds = range(int(first), int(end or int(first) + 1))
-    return [seeds[start : start + BATCH] for start in range(0, len(seeds), BATCH)]
+    found = [seeds[start : start + BATCH] for start in range(0, len(seeds), BATCH)]
+    more = () if wanted else found[IN_EACH_RUN:]
+    return [pytest.param(each, marks=DEAR if each in more else ()) for each in found]
 
 
 def play(seed: int) -> CommandsCampaign:

@@ -12,10 +12,14 @@ import pytest
 from libs.contracts.commands import Order
 from tests.component.bus.nats_campaign import NatsCampaign
 
-CONCURRENT = 8
+CONCURRENT = 4
+DEAR = pytest.mark.soak("more seeds of the campaign; each run plays the first ones")
 
 
-@pytest.mark.parametrize("first", range(0, 16, CONCURRENT))
+@pytest.mark.dear("four real servers with an agent each, which are killed and cut off")
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=DEAR) for first in range(CONCURRENT, 16, CONCURRENT))]
+)
 async def test_campaign(first: int, tmp_path: Path) -> None:
     """Campaigns run concurrently, because each mostly waits for a server or a connection."""
     runs = [NatsCampaign(seed, tmp_path) for seed in range(first, first + CONCURRENT)]

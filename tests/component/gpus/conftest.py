@@ -14,12 +14,18 @@ from tests.component.gpus.machine import StandInMachine
 def bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[StandInMachine]:
-    """A machine; the parameter has the arguments of another one."""
+    """A machine; the parameter has the arguments of another one.
+
+    The NVML processes of a module with `REAL_PROCESSES` are no forks.
+    """
     try:
         library()
     except NotBuilt as error:
         pytest.skip(str(error))
-    machine = StandInMachine(tmp_path, patch=monkeypatch, **getattr(request, "param", {}))
+    are_forks = not getattr(request.module, "REAL_PROCESSES", False)
+    machine = StandInMachine(
+        tmp_path, patch=monkeypatch, are_forks=are_forks, **getattr(request, "param", {})
+    )
     yield machine
     machine.close()
 

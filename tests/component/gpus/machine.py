@@ -14,6 +14,7 @@ from libs.host.gpus.nvml import Deadlines, NvmlGpus
 from libs.host.gpus.process import NvmlProcess
 from libs.host.tree import Tree
 from libs.testing.nvml import VARIABLE, Return, StandIn, library, profiles
+from tests.component.gpus.forks import use_forks
 from tests.unit.host.builders import put
 from tests.unit.host.gpus_suite import LONGEST_WAIT
 
@@ -40,8 +41,8 @@ CHANGES = (
     "nvmlComputeInstanceDestroy",
 )
 
-DEADLINES = Deadlines(first=2.0, answer=2.0, late=2.0, change=2.0, kill=20.0)
-"""A GPU is hung in the sweep in which it hangs, and never only late."""
+DEADLINES = Deadlines(first=4.0, answer=4.0, late=4.0, change=4.0, kill=20.0)
+"""A GPU is hung in the sweep in which it hangs, and never only late, however busy the machine."""
 
 
 def with_machine(**arguments: object) -> pytest.MarkDecorator:
@@ -76,7 +77,11 @@ class StandInMachine:
         profile: str = "H100-80GB",
         deadlines: Deadlines = DEADLINES,
         patch: pytest.MonkeyPatch,
+        are_forks: bool = True,
     ) -> None:
+        """`are_forks` says how its NVML processes start."""
+        if are_forks:
+            use_forks(patch)
         self.devices = root / "dev"
         self.devices.mkdir()
         for name in ("nvidiactl", *(f"nvidia{minor}" for minor in range(16))):

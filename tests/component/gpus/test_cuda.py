@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from libs.host.cuda import kernel
-from libs.host.cuda.port import CudaProblem
+from libs.host.cuda.port import Computation, CudaProblem
 from libs.host.cuda.processes import CudaProcesses
 from libs.host.tree import Tree
 from libs.testing.nvml import CudaResult, library
@@ -21,6 +21,8 @@ from tests.unit.host.mig_suite import create, with_mig
 
 DEADLINE = 30.0
 SHORT = 0.5
+FEW = 3
+"""GPUs of which one fails: each costs a process."""
 
 
 def make(
@@ -36,27 +38,33 @@ def make(
     )
 
 
-def problems(bench: StandInMachine, *, deadline: float = DEADLINE) -> dict[int, CudaProblem]:
-    """Compute on all GPUs; return the problems by index."""
-    uuids = [gpu.uuid for gpu in bench.stand_in.gpus]
+def compute(
+    bench: StandInMachine, *, deadline: float = DEADLINE, count: int = FEW
+) -> Sequence[Computation]:
+    """Compute on the first GPUs."""
+    uuids = [gpu.uuid for gpu in bench.stand_in.gpus[:count]]
     found = make(bench, deadline=deadline).compute(uuids)
     assert [each.uuid for each in found] == uuids
+    return found
+
+
+def problems(found: Sequence[Computation]) -> dict[int, CudaProblem]:
+    """Return the problems by index."""
     return {index: each.problem for index, each in enumerate(found) if each.problem}
 
 
 def test_each_gpu_computes_right(bench: StandInMachine) -> None:
-    assert problems(bench) == {}
+    assert problems(compute(bench, count=8)) == {}
 
 
 def test_one_wrong_value_of_thousands_is_found(bench: StandInMachine) -> None:
-    bench.stand_in.fail("cuLaunchKernel", CudaResult.WRONG, gpu=5)
-    (found,) = make(bench).compute([bench.stand_in.gpus[5].uuid])
-    assert found.problem is CudaProblem.WRONG_RESULT
-    assert found.describe() == (
+    bench.stand_in.fail("cuLaunchKernel", CudaResult.WRONG, gpu=2)
+    found = compute(bench)
+    assert problems(found) == {2: CudaProblem.WRONG_RESULT}
+    assert found[2].describe() == (
         "the GPU computes wrong results: take it out of service and replace it"
         f" (wrong values: 1 of {kernel.COUNT})"
     )
-    assert problems(bench) == {5: CudaProblem.WRONG_RESULT}
 
 
 @pytest.mark.parametrize(
@@ -73,9 +81,9 @@ def test_an_error_of_one_gpu_is_its_own(
     bench: StandInMachine, function: str, result: CudaResult, problem: CudaProblem
 ) -> None:
     bench.stand_in.fail(function, result, gpu=2)
-    assert problems(bench) == {2: problem}
-    (found,) = make(bench).compute([bench.stand_in.gpus[2].uuid])
-    assert f"({function}: CUDA_ERROR_{result.name} {result.value})" in found.describe()
+    found = compute(bench)
+    assert problems(found) == {2: problem}
+    assert f"({function}: CUDA_ERROR_{result.name} {result.value})" in found[2].describe()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +98,7 @@ def test_an_error_of_the_driver_is_that_of_every_gpu(
     bench: StandInMachine, result: CudaResult, problem: CudaProblem
 ) -> None:
     bench.stand_in.fail("cuInit", result)
-    assert problems(bench) == dict.fromkeys(range(8), problem)
+    assert problems(compute(bench)) == dict.fromkeys(range(FEW), problem)
 
 
 def test_without_the_device_of_unified_memory(bench: StandInMachine) -> None:
@@ -102,7 +110,7 @@ def test_without_the_device_of_unified_memory(bench: StandInMachine) -> None:
 
 def test_a_library_and_a_kernel_of_two_versions(bench: StandInMachine) -> None:
     bench.stand_in.machine.library_version = b"570.1"
-    assert set(problems(bench).values()) == {CudaProblem.VERSION_MISMATCH}
+    assert set(problems(compute(bench)).values()) == {CudaProblem.VERSION_MISMATCH}
 
 
 def test_a_gpu_that_hangs_delays_no_other(bench: StandInMachine) -> None:
@@ -110,7 +118,7 @@ def test_a_gpu_that_hangs_delays_no_other(bench: StandInMachine) -> None:
     cuda = make(bench, deadline=SHORT)
     found = cuda.compute([bench.stand_in.gpus[0].uuid])
     assert [each.problem for each in found] == [CudaProblem.NO_ANSWER]
-    assert problems(bench, deadline=10.0) == {0: CudaProblem.NO_ANSWER}
+    assert problems(compute(bench, deadline=10.0)) == {0: CudaProblem.NO_ANSWER}
     assert not holders(bench)
 
 
@@ -119,10 +127,10 @@ def test_closing_ends_a_computation_that_hangs(bench: StandInMachine) -> None:
     cuda = make(bench, deadline=600.0)
     found = list[CudaProblem | None]()
 
-    def compute() -> None:
+    def run() -> None:
         found.extend(each.problem for each in cuda.compute([bench.stand_in.gpus[0].uuid]))
 
-    thread = threading.Thread(target=compute)
+    thread = threading.Thread(target=run)
     thread.start()
     wait_until(lambda: bool(holders(bench)))
     cuda.close()
@@ -156,7 +164,8 @@ def test_mig_devices_compute_and_their_gpu_does_not(bench: StandInMachine) -> No
 def test_a_process_that_says_nothing_of_use(
     bench: StandInMachine, program: str, problem: CudaProblem
 ) -> None:
-    cuda = make(bench, command=[sys.executable, "-c", program], deadline=2.0)
+    deadline = SHORT if problem is CudaProblem.NO_ANSWER else DEADLINE
+    cuda = make(bench, command=[sys.executable, "-c", program], deadline=deadline)
     assert [each.problem for each in cuda.compute(["GPU-0"])] == [problem]
 
 

@@ -19,6 +19,8 @@ from tests.component.gpus.freezer import Freezer
 from tests.component.gpus.machine import StandInMachine, with_machine
 from tests.unit.host.gpus_suite import LONGEST_WAIT, errors_of, is_measured, wait_for
 
+REAL_PROCESSES = True
+
 LOADED = """
 import json, sys
 import {module}

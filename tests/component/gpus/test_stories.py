@@ -16,6 +16,7 @@ from libs.testing.nvml import VARIABLE, NotBuilt, Return, StandInGpu, library
 from services.discovery.node import agent as discovery
 from tests.component import world as worlds
 from tests.component.gpus.failing_node import Told, World, measured
+from tests.component.gpus.forks import use_forks
 from tests.component.processes import AGENTS
 from tests.support import Story, played_by
 
@@ -60,6 +61,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     except NotBuilt as error:
         pytest.skip(str(error))
     monkeypatch.setenv(VARIABLE, str(tmp_path / "gpus"))
+    use_forks(monkeypatch)
 
 
 def failed(
@@ -146,6 +148,7 @@ async def test_a_gpu_fails_for_a_minute_and_all_tell_the_same_story(
         assert all(len(batch.gpus) == 8 for batch in world.batches)
 
 
+@pytest.mark.dear("five minutes of all agents of a node, whose NVML processes end and start again")
 @in_world
 async def test_all_calls_hang_for_five_minutes_and_all_is_back_by_itself(world: World) -> None:
     async with world.waiting():

@@ -126,7 +126,10 @@ async def run_storm(sim: Sim, *, candidates: int, freezes: bool) -> Storm:
     return storm
 
 
-@pytest.mark.parametrize("block", range(4))
+DEAR = pytest.mark.soak("more seeds of the storm; each run plays the first eight")
+
+
+@pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=DEAR) for block in (2, 3))])
 def test_no_write_of_an_old_leader_follows_the_first_of_a_new_one(block: int) -> None:
     for seed in range(block * 4, block * 4 + 4):
         storm = run(lambda sim: run_storm(sim, candidates=3, freezes=True), seed=seed)
@@ -135,7 +138,7 @@ def test_no_write_of_an_old_leader_follows_the_first_of_a_new_one(block: int) ->
 
 def test_bodies_never_overlap() -> None:
     successions = 0
-    for seed in range(8):
+    for seed in range(4):
         storm = run(lambda sim: run_storm(sim, candidates=2, freezes=False), seed=seed)
         successions += len(storm.successions())
-    assert successions > 24
+    assert successions > 12

@@ -126,7 +126,7 @@ async def test_switched_off_the_plugin_stays_until_the_claims_end(world: World) 
     await assert_ends(world)
     found = [each for each in await claim_events(world) if each not in before]
     assert found == [(kind, "ClaimWaits", SWITCHED_OFF) for kind in ("Pod", "ResourceClaim")]
-    await world.sleep(600)
+    await world.sleep(120)
     assert await there(world) == {PLUGIN, DRA}
 
     claim = await world.kube.get(CLAIMS, "one", namespace="ml")
@@ -161,7 +161,7 @@ async def test_a_claim_that_is_allocated_with_the_switch_keeps_the_plugin(world:
     await world.change_policy(**CLAIMS_OFF)
     await world.sleep(1)
     await allocate(world, "one", "a")
-    await world.sleep(600)
+    await world.sleep(120)
     assert await there(world) == {PLUGIN, DRA}
     assert not [each for each in world.revisions("DaemonSet") if each.verb == "delete"]
 

@@ -18,8 +18,9 @@ from tests.component.driver.cluster.world import CLUSTER_POLICIES, POLICY, World
 from tests.component.processes import NAMESPACE
 from tests.unit.policy.situations import cluster_policy
 
+RETENTION = decide.HOUR
 HOUR = 600.0
-"""The retention of an unused DaemonSet in seconds, in tests that are not about its length."""
+"""The retention of an unused DaemonSet in seconds, in these tests."""
 ROLLOUT = f"clusterpolicy-{POLICY}"
 
 
@@ -63,10 +64,12 @@ async def test_another_version_creates_a_second_daemon_set_beside_the_first(worl
     assert await target_of(world, new) != await target_of(world, old)
 
 
+@pytest.mark.usefixtures(short_retention.__name__)
 @in_world
 async def test_the_old_daemon_set_is_deleted_an_hour_after_the_last_node_left_it(
     world: World,
 ) -> None:
+    assert RETENTION == 3600.0
     old = await install_first_driver(world)
     await change_version(world)
     new = await world.driver(but=[old])

@@ -210,6 +210,7 @@ async def written_state(world: World) -> dict[str, Any]:
     return {"daemon_sets": daemon_sets, "owners": owners, "states": states}
 
 
+@pytest.mark.dear("a run of its own for each write that is the last")
 def test_a_successor_continues_after_a_kill_between_any_two_writes() -> None:
     uids = ("canary", "rest", POLICY)
 

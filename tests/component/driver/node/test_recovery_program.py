@@ -137,6 +137,7 @@ class Node:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.dear("five nodes, each with the program before its boot and after")
 async def test_nodes_that_boot_while_nats_is_stopped(programs: Programs) -> None:
     """Five nodes: the same, another kernel, another digest, a moved disk, one that failed."""
     same, kernel, digest, moved, failed = nodes = [
