@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from libs.testing.child_process import bytecode_environ
+
 _SEQUENCE: Final = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|\x1b[78=>]|([^\x1b])", re.DOTALL)
 _SECONDS: Final = 60.0
 """A generous deadline: the program starts on a busy machine."""
@@ -106,6 +108,8 @@ class Session:
     ) -> None:
         self.process = process
         self.screen = screen
+        self.written = ""
+        """All that the program has written, with its control sequences."""
         self._terminal = terminal
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._changed = asyncio.Event()
@@ -167,7 +171,9 @@ class Session:
             data = b""
         if not data:
             self._loop.remove_reader(self._terminal)
-        self.screen.feed(self._decoder.decode(data))
+        text = self._decoder.decode(data)
+        self.written += text
+        self.screen.feed(text)
         self._changed.set()
 
 
@@ -191,7 +197,12 @@ async def in_terminal(
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={"PATH": os.environ["PATH"], "TERM": "xterm-256color", **environ},
+        env={
+            "PATH": os.environ["PATH"],
+            "TERM": "xterm-256color",
+            **bytecode_environ(),
+            **environ,
+        },
         start_new_session=True,
     )
     os.close(theirs)
