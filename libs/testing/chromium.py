@@ -31,6 +31,7 @@ _FLAGS: Final = (
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
     "--remote-debugging-port=0",
+    "--log-level=3",  # nothing reads its log between tests, and a full pipe would block it
 )
 _BLANK: Final = "about:blank"
 _LISTENS: Final = "DevTools listening on "
@@ -146,6 +147,8 @@ class Browser:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._pages: dict[str, Page] = {}
+        self.context = ""
+        """Of which the pages are; empty: the one that the browser starts with."""
 
     async def read(self) -> None:
         """Read answers and events until the connection ends."""
@@ -173,7 +176,8 @@ class Browser:
 
     async def open(self, url: str, *, width: int = 1280, height: int = 800) -> Page:
         """Open a page in a new tab."""
-        target = (await self.call("Target.createTarget", url=_BLANK))["targetId"]
+        context = {"browserContextId": self.context} if self.context else {}
+        target = (await self.call("Target.createTarget", url=_BLANK, **context))["targetId"]
         attached = await self.call("Target.attachToTarget", targetId=target, flatten=True)
         page = self._pages[attached["sessionId"]] = Page(self, attached["sessionId"])
         for domain in ("Runtime", "Log", "Page"):
@@ -184,8 +188,8 @@ class Browser:
 
 
 @asynccontextmanager
-async def running(program: Path) -> AsyncGenerator[Browser]:
-    """Run a browser without any history."""
+async def running(program: Path) -> AsyncGenerator[str]:
+    """Run a browser without any history; yield the address of its protocol."""
     with tempfile.TemporaryDirectory(prefix="sluice-", ignore_cleanup_errors=True) as folder:
         process = await ChildProcess.start(
             "chromium", str(program), *_FLAGS, f"--user-data-dir={folder}", _BLANK
@@ -193,19 +197,35 @@ async def running(program: Path) -> AsyncGenerator[Browser]:
         try:
             await process.wait_for_log(_LISTENS)
             address = process.log.partition(_LISTENS)[2].split()[0]
-            async with (
-                aiohttp.ClientSession() as session,
-                session.ws_connect(address, max_msg_size=0) as socket,
-            ):
-                browser = Browser(socket)
-                reader = asyncio.create_task(browser.read())
-                try:
-                    yield browser
-                    await browser.call("Browser.close")
-                    async with asyncio.timeout(WITHIN):
-                        await process.wait()
-                finally:
-                    reader.cancel()
-                    await asyncio.gather(reader, return_exceptions=True)
+            yield address
+            async with _connection(address) as browser:
+                await browser.call("Browser.close")
+                async with asyncio.timeout(WITHIN):
+                    await process.wait()
         finally:
             await process.destroy()
+
+
+@asynccontextmanager
+async def connected(address: str) -> AsyncGenerator[Browser]:
+    """Connect to a running browser; pages are opened in a context of their own, without history."""
+    async with _connection(address) as browser:
+        context = (await browser.call("Target.createBrowserContext"))["browserContextId"]
+        browser.context = context
+        yield browser
+        await browser.call("Target.disposeBrowserContext", browserContextId=context)
+
+
+@asynccontextmanager
+async def _connection(address: str) -> AsyncGenerator[Browser]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(address, max_msg_size=0) as socket,
+    ):
+        browser = Browser(socket)
+        reader = asyncio.create_task(browser.read())
+        try:
+            yield browser
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)

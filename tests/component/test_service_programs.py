@@ -1,11 +1,13 @@
 """The programs of the services: settings, imports, and each program over NATS and HTTP."""
 
 import asyncio
+import functools
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import pytest
@@ -60,12 +62,41 @@ async def run_program(service: str, role: str, **settings: str) -> tuple[int | N
     return code, {line.split("#")[0].strip() for line in out.splitlines()}, errors
 
 
-@pytest.mark.parametrize(("service", "role"), ROLES)
-async def test_print_config_shows_the_settings_of_a_role(service: str, role: str) -> None:
+class Shown(NamedTuple):
+    """What a role prints as its settings, and which modules it has imported by then."""
+
+    settings: dict[str, str]
+    code: int | None
+    printed: set[str]
+    modules: set[str]
+
+
+of_one_run = pytest.mark.xdist_group("settings and imports of the services")
+"""Tests that share the runs of the programs, and so a worker."""
+
+
+@functools.cache
+def shown_by(service: str, role: str) -> Shown:
+    """Run the program of a role once for all tests."""
     settings = {"nats_cluster": "east", **({"node": "a"} if role == "agent" else {})}
     if role == "cluster":
         settings |= {"namespace": NAMESPACE, **(IMAGES if service == "driver" else {})}
-    code, printed, _ = await run_program(service, role, **settings)
+    environ = {f"SLUICE_{name.upper()}": value for name, value in settings.items()}
+    # -X importtime names each module on standard error, also of a program that exits by itself.
+    code, out, errors = asyncio.run(
+        run_python(
+            *("-X", "importtime", "-m", f"services.{service}", role, "--print-config"), **environ
+        )
+    )
+    printed = {line.split("#")[0].strip() for line in out.splitlines()}
+    modules = {line.rpartition("|")[2].strip() for line in errors.splitlines()}
+    return Shown(settings, code, printed, modules)
+
+
+@of_one_run
+@pytest.mark.parametrize(("service", "role"), ROLES)
+def test_print_config_shows_the_settings_of_a_role(service: str, role: str) -> None:
+    settings, code, printed, _ = shown_by(service, role)
     assert code == 0
     assert {f"SLUICE_{name.upper()}={value}" for name, value in settings.items()} <= printed
     if service == "telemetry":
@@ -99,11 +130,10 @@ async def imported_by(service: str, role: str) -> set[str]:
     return set((await run_python("-c", code))[1].splitlines())
 
 
+@of_one_run
 @pytest.mark.parametrize(("service", "role"), ROLES)
-async def test_a_role_imports_neither_the_other_role_nor_its_libraries(
-    service: str, role: str
-) -> None:
-    modules = await imported_by(service, role)
+def test_a_role_imports_neither_the_other_role_nor_its_libraries(service: str, role: str) -> None:
+    modules = shown_by(service, role).modules
     assert f"services.{service}.{OTHER_ROLE[role]}" not in modules
     assert f"services.{service}.{'node' if role == 'agent' else 'cluster'}" in modules
     if role == "agent":

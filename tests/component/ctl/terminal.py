@@ -16,6 +16,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from libs.testing.child_process import bytecode_environ
+from tests.component.ctl.warm import WarmRun, run_warm, take_terminal
+
 _SEQUENCE: Final = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|\x1b[78=>]|([^\x1b])", re.DOTALL)
 _SECONDS: Final = 60.0
 """A generous deadline: the program starts on a busy machine."""
@@ -102,10 +105,12 @@ class Session:
     """The command in a pseudo-terminal."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", terminal: int, screen: ScreenText
+        self, process: "subprocess.Popen[bytes] | WarmRun", terminal: int, screen: ScreenText
     ) -> None:
         self.process = process
         self.screen = screen
+        self.written = ""
+        """All that the program has written, with its control sequences."""
         self._terminal = terminal
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._changed = asyncio.Event()
@@ -155,8 +160,7 @@ class Session:
 
     def close(self) -> None:
         self._loop.remove_reader(self._terminal)
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         os.close(self._terminal)
 
@@ -167,7 +171,9 @@ class Session:
             data = b""
         if not data:
             self._loop.remove_reader(self._terminal)
-        self.screen.feed(self._decoder.decode(data))
+        text = self._decoder.decode(data)
+        self.written += text
+        self.screen.feed(text)
         self._changed.set()
 
 
@@ -177,23 +183,32 @@ async def in_terminal(
     environ: Mapping[str, str],
     width: int = 80,
     height: int = 24,
-    program: str = "tests.component.ctl.terminal",
+    program: str = "",
 ) -> AsyncGenerator[Session]:
-    """Run the command, or another program, in a pseudo-terminal of this size.
+    """Run the command, or another program that is started anew, in a pseudo-terminal of this size.
 
-    The command writes the names of the modules that it loaded to the file $LOADED, if that is set.
+    `tests.component.ctl.terminal` is the command started anew.
     """
     ours, theirs = pty.openpty()
     _set_size(ours, width, height)
-    process = await asyncio.to_thread(
-        subprocess.Popen,
-        [sys.executable, "-m", program, *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={"PATH": os.environ["PATH"], "TERM": "xterm-256color", **environ},
-        start_new_session=True,
-    )
+    merged = {
+        "PATH": os.environ["PATH"],
+        "TERM": "xterm-256color",
+        **bytecode_environ(),
+        **environ,
+    }
+    if program:
+        process = await asyncio.to_thread(
+            subprocess.Popen,
+            [sys.executable, "-m", program, *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=merged,
+            start_new_session=True,
+        )
+    else:
+        process = await asyncio.to_thread(run_warm, arguments, merged, theirs)
     os.close(theirs)
     session = Session(process, ours, ScreenText(width, height))
     try:
@@ -209,11 +224,8 @@ def _set_size(terminal: int, width: int, height: int) -> None:
 if __name__ == "__main__":
     from libs.ctl.command import main
 
-    # The terminal sends its signals to the processes that it controls. Ctrl-C is as in a shell,
-    # also where the tests run in the background and ignore it.
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    take_terminal(0)
     code = main(sys.argv[1:])
-    if loaded := os.environ.get("LOADED"):
+    if loaded := os.environ.get("LOADED"):  # a file for the names of the imported modules
         Path(loaded).write_text("\n".join(sys.modules))
     sys.exit(code)

@@ -70,10 +70,13 @@ def watch(
     width: int = 80,
     height: int = 24,
     environ: Mapping[str, str] | None = None,
+    program: str = "",
 ) -> AbstractAsyncContextManager[Session]:
     merged = {**world.environ, **(environ or {})}
     merged.pop("COLUMNS")
-    return in_terminal("watch", *arguments, environ=merged, width=width, height=height)
+    return in_terminal(
+        "watch", *arguments, environ=merged, width=width, height=height, program=program
+    )
 
 
 async def quits(session: Session, key: str = "q") -> int:
@@ -331,7 +334,8 @@ async def test_busy_gpus_and_their_heat_come_from_telemetry(world: World) -> Non
 
 async def test_it_loads_only_what_it_needs(world: World, tmp_path: Path) -> None:
     loaded = tmp_path / "loaded"
-    async with watch(world, environ={"LOADED": str(loaded)}) as session:
+    anew = "tests.component.ctl.terminal"
+    async with watch(world, environ={"LOADED": str(loaded)}, program=anew) as session:
         await session.shows("node-10")
         assert await quits(session) == ExitCode.DONE
     modules = set(loaded.read_text().split())

@@ -1,6 +1,8 @@
 """The page in a headless Chromium: what it shows, its keyboard, its print, and hostile text."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from libs.ctl.answers import EventLine, Pool, Source
 from libs.ctl.web.board import Board, Encoder
 from libs.ctl.web.model import Bar, Cell, Gpus, Kind, SickGpu, Wait
 from libs.ctl.web.server import PageServer, serve
-from libs.testing.chromium import Browser, Page, find_chromium, running
+from libs.testing.chromium import Browser, Page, connected, find_chromium, running
 from tests.component.ctl.web_world import FAILED, add_gpu_node, page_of, set_label
 from tests.component.ctl.world import make_world, rollout_status
 
@@ -28,12 +30,22 @@ COUNTS = asdict(Counts(total=1, waiting=1, unavailable=1, limit=1))
 SOURCE = Source(name="Kubernetes (https://api)", gives="nodes, pools and GPUs", age=3.0)
 
 
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[str]:
+    """The address of one Chromium for all tests, each of which has a context of its own."""
     program = find_chromium()
     if program is None:
         pytest.skip("no Chromium on this machine: `apt-get install chromium`")
-    async with running(program) as found:
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        address = runner.run(stack.enter_async_context(running(program)))
+        yield address
+        runner.run(stack.aclose())
+
+
+@pytest.fixture
+async def browser(chromium: str) -> AsyncIterator[Browser]:
+    async with connected(chromium) as found:
         yield found
 
 

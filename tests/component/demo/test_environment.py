@@ -94,15 +94,12 @@ async def test_a_process_that_ends_by_itself_is_reported_with_its_last_lines() -
 
 async def test_a_process_killed_on_purpose_is_restarted() -> None:
     async with demo_environment(NODES, seed=1) as up:
-        await rollouts(up)
-        await up.start_service(SCHEDULER)
-        await up.processes.wait_ready(Writer.SCHEDULER)
         watch = asyncio.create_task(up.processes.wait_failed())
-        before = up.processes.processes[Writer.SCHEDULER].child.pid
-        await up.processes.kill(Writer.SCHEDULER)
-        await up.processes.wait_ready(Writer.SCHEDULER)
+        before = up.processes.processes[CLUSTER].child.pid
+        await up.processes.kill(CLUSTER)
+        await up.processes.wait_ready(CLUSTER)
         assert not is_alive(before)
-        assert up.processes.processes[Writer.SCHEDULER].child.pid != before
+        assert up.processes.processes[CLUSTER].child.pid != before
         assert not watch.done()
         watch.cancel()
         await asyncio.wait({watch})

@@ -1,7 +1,7 @@
-"""The demo as output with kubectl, a NATS client and Prometheus.
+"""A demo on a terminal: its live view, and its output with kubectl, a NATS client and Prometheus.
 
-One demo with one machine runs for all tests until its first driver is installed, and is then
-interrupted as by Ctrl-C.
+One demo with one machine runs for all tests. Its live view is looked at and left; it goes on in
+lines until its first driver is installed, and is then interrupted as by Ctrl-C.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ import shlex
 import shutil
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -27,10 +27,14 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from demo.cli import STOPPED
 from demo.hints import entry_line, environment_text, link_programs
 from demo.paths import DemoPaths
 from libs.testing.nvml import NotBuilt, library
+from tests.component.ctl.terminal import Session, in_terminal
 from tests.support import eventually
+
+T = TypeVar("T")
 
 WITHIN = 240.0
 """Seconds until a machine has its first driver, on a busy computer."""
@@ -41,16 +45,26 @@ DONE = "is complete: on 1 of 1 nodes"
 COMPLETE = "The upgrade is complete. Everything stays up until Ctrl-C."
 
 
-class RunningDemo:
-    """A running demo and its output."""
+_VIEW = re.compile(r"\x1b\[\?1049h.*?\x1b\[\?1049l", re.DOTALL)
+_BAR = re.compile(r"[^\n]*\r\x1b\[2K")
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
-    def __init__(self, process: subprocess.Popen[bytes], file: Path) -> None:
-        self.process = process
-        self._file = file
+
+class RunningDemo:
+    """A running demo, its output, and what it showed until its live view was left."""
+
+    def __init__(self, session: Session, view: "SeenView") -> None:
+        self.process = session.process
+        self.view = view
+        self._session = session
 
     @property
     def output(self) -> str:
-        return self._file.read_text()
+        """All lines outside the live view."""
+        text = self._session.written
+        for hidden in (_VIEW, _BAR, _CONTROL):
+            text = hidden.sub("", text)
+        return text
 
     async def wait_for(self, words: str) -> None:
         """Wait until the output has a text; fail if the demo ends before."""
@@ -100,30 +114,76 @@ class RunningDemo:
         return output.decode()
 
 
+class SeenView(NamedTuple):
+    """What a viewer saw: modes of the terminal while the view is open and once it is left."""
+
+    modes: frozenset[str]
+    modes_after: frozenset[str]
+    text_after: str
+
+
+async def look_at_view(session: Session) -> SeenView:
+    """Wait for the live view, look around in it, and leave it before a node is done."""
+    await session.shows("░  starting services, ", within=WITHIN)
+    await session.shows(
+        *("Sluice  1 node  other shell: . /", "/env", "node-1", "waits: current"), within=WITHIN
+    )
+    session.press("?")
+    await session.shows("Keys and sources", "sluice status  # the fleet")
+    session.press("?")
+    modes = frozenset(session.screen.modes)
+    session.press("j")
+    await session.shows("nvidiadriver-training", "570.86.15", within=WITHIN)
+    session.press("q")
+    text = await session.shows(
+        "The live view is closed; the demo goes on in lines. Everything stays up until Ctrl-C."
+    )
+    modes_after = frozenset(session.screen.modes)
+    await session.shows("0 of 1 nodes are done", within=WITHIN)
+    return SeenView(modes, modes_after, text)
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
     """A demo with one machine, interrupted at the end, which must release ports and files."""
     folder = tmp_path_factory.mktemp("demo")
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "demo", "--nodes", "1"],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "TMPDIR": str(folder)},
-        )
-    running = RunningDemo(process, folder / "output")
-    try:
-        yield running
-    finally:
-        process.send_signal(signal.SIGINT)
-        code = process.wait(timeout=WITHIN)
+    environ = {name: os.environ[name] for name in ("HOME", "VIRTUAL_ENV") if name in os.environ}
+    environ["TMPDIR"] = str(folder)
+    with background_loop() as run:
+        stack = AsyncExitStack()
+        terminal = in_terminal("--nodes", "1", environ=environ, width=120, program="demo")
+        session = run(stack.enter_async_context(terminal))
+        try:
+            running = RunningDemo(session, run(look_at_view(session)))
+            yield running
+            session.process.send_signal(signal.SIGINT)
+            code = run(session.end())
+            if code == STOPPED:
+                run(session.shows("All processes and files are removed."))
+            assert session.echoes
+        finally:
+            run(stack.aclose())
     if COMPLETE in running.output:  # the tests took longer than its upgrade
         assert code == 0, running.output
     else:
-        assert code == 130, running.output
-        assert running.output.rstrip().endswith("All processes and files are removed.")
-    assert [path.name for path in folder.iterdir()] == ["output"]
+        assert code == STOPPED, running.output
+    assert list(folder.iterdir()) == []
     assert [url for url in running.pages().values() if listens(url)] == []
+
+
+@contextmanager
+def background_loop() -> Generator[Callable[[Coroutine[Any, Any, T]], T]]:
+    """Run a loop in a thread: the terminal is read also between tests and in their loops."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
 
 
 def listens(url: str) -> bool:
@@ -136,6 +196,14 @@ def families(url: str) -> dict[str, Metric]:
         assert answer.status == 200
         text = answer.read().decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def test_the_demo_shows_the_live_view_and_goes_on_in_lines_when_it_is_left(
+    demo: RunningDemo,
+) -> None:
+    assert demo.view.modes == {"?1049"}
+    assert demo.view.modes_after == {"?7", "?25"}
+    assert "The nodes start; none has a driver yet." in demo.view.text_after
 
 
 async def test_all_metrics_pages_are_in_prometheus_format(demo: RunningDemo) -> None:
