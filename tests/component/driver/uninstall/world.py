@@ -5,8 +5,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import yaml
-
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
 from libs.contracts.node import (
@@ -42,7 +40,7 @@ from services.driver.uninstall.role import uninstall
 from services.signin.setup.contents import Wanted
 from services.signin.setup.role import set_up
 from tests.component.chart.conftest import as_list
-from tests.component.chart.rendered import Object, is_hook
+from tests.component.chart.rendered import Object, is_hook, parsed
 from tests.component.driver.uninstall.snapshot import snapshot
 from tests.component.installation import Installation
 from tests.component.kube.sandbox import ALICE, Sandbox, ServerUnderTest
@@ -256,8 +254,7 @@ async def site_of(
     plane: RealKube, server: ServerUnderTest, sandbox: Sandbox, rendered: str
 ) -> AsyncGenerator[tuple[Site, KubeletFleet]]:
     """Start two machines; the objects of the chart are those of `helm template`."""
-    objects = [each for each in yaml.safe_load_all(rendered) if each]
-    site = Site(plane, server, sandbox, objects)
+    site = Site(plane, server, sandbox, parsed(rendered))
     async with sandbox.machines() as fleet:
         for name in ("a", "b"):
             site.nodes.append(await sandbox.machine(fleet, name))
