@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from libs.policy.crds import crd_manifests
 from libs.testing.helm import find_helm
 from libs.testing.realkube.cluster import RealKube
-from tests.component.chart.rendered import CHART, Object
+from tests.component.chart.rendered import CHART, Object, parsed
 from tests.system.nodes.kubectl import Kubectl
 from tests.workers import WorkerGroup
 
@@ -53,8 +52,7 @@ def render(helm: Path) -> Render:
 def _template(helm: Path, chart: Path, namespace: str, arguments: tuple[str, ...]) -> str:
     """Return the rendered objects as JSON; many tests look at the same ones."""
     output = run(helm, "template", "sluice", str(chart), "--namespace", namespace, *arguments)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return json.dumps([each for each in yaml.load_all(output, loader) if each])
+    return json.dumps(parsed(output))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 CHART: Final = Path(__file__).parents[3] / "deploy/chart"
 FIELDS: Final = CHART / "files/cluster-policy-fields.json"
 VALUES: Final = sorted((Path(__file__).parent / "values").glob("*.yaml"))
@@ -14,6 +16,15 @@ HOOK: Final = "helm.sh/hook"
 
 FOREIGN: Final = {"Certificate", "PodMonitor", "PrometheusRule", "ServiceMonitor"}
 """Kinds of others, of which the API server of the tests has no definitions."""
+
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The one in C, where there is one: definitions are long."""
+
+
+def parsed(text: str) -> list[Object]:
+    """Return the objects of a text of YAML documents, without empty ones."""
+    return [each for each in yaml.load_all(text, _LOADER) if each]
 
 
 def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from libs.contracts.message import encode
 from libs.contracts.node import (
@@ -44,7 +43,7 @@ from tests.component.chart.api import (
     settle,
 )
 from tests.component.chart.conftest import Render, run
-from tests.component.chart.rendered import CHART, Object, of_kind
+from tests.component.chart.rendered import CHART, Object, of_kind, parsed
 from tests.workers import WorkerGroup
 
 KEYS: Final = "sluice-node-keys"
@@ -74,8 +73,8 @@ def installed(api: Api, helm: Path) -> Iterator[list[Object]]:
     kinds = (POLICY, BINDING)
     objects = [
         each
-        for each in yaml.safe_load_all(text)
-        if each and each["kind"] in kinds and each["metadata"]["name"] in (KEYS, AGENTS)
+        for each in parsed(text)
+        if each["kind"] in kinds and each["metadata"]["name"] in (KEYS, AGENTS)
     ]
     assert len(objects) == 4
     try:

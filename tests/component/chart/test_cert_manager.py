@@ -5,11 +5,10 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
-import yaml
 
 from libs.testing.cert_manager import find_definitions
 from tests.component.chart.conftest import Render, as_list
-from tests.component.chart.rendered import Object, of_kind
+from tests.component.chart.rendered import Object, of_kind, parsed
 from tests.component.chart.test_nats import values
 from tests.system.nodes.kubectl import Kubectl
 
@@ -22,7 +21,7 @@ async def cert_manager(cluster: Kubectl) -> AsyncIterator[Kubectl]:
     files = find_definitions(os.environ)
     if not files:
         pytest.skip("no definitions of cert-manager: run `make helm`")
-    definitions: list[Object] = [yaml.safe_load(file.read_text()) for file in files]
+    definitions: list[Object] = [each for file in files for each in parsed(file.read_text())]
     names = [f"crd/{each['metadata']['name']}" for each in definitions]
     await cluster.apply(*definitions)
     try:

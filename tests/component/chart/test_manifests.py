@@ -5,11 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from libs.policy.crds import crd_manifests
 from tests.component.chart.conftest import Render
-from tests.component.chart.rendered import CHART, HOOK, VALUES, Object, is_hook
+from tests.component.chart.rendered import CHART, HOOK, VALUES, Object, is_hook, parsed
 
 PROGRAM = CHART.parents[1] / "tools/manifests.py"
 PLAIN = ["1-definitions.yaml", "2-setup.yaml", "3-sluice.yaml", "4-test.yaml", "5-uninstall.yaml"]
@@ -26,10 +25,7 @@ def make(folder: Path, *options: str) -> dict[str, list[Object]]:
     command = [sys.executable, str(PROGRAM), "--output", str(folder), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return {
-        file.name: [each for each in yaml.safe_load_all(file.read_text()) if each]
-        for file in sorted(folder.iterdir())
-    }
+    return {file.name: parsed(file.read_text()) for file in sorted(folder.iterdir())}
 
 
 @pytest.mark.parametrize("file", SOME, ids=[file.stem for file in SOME])

@@ -14,12 +14,10 @@ from libs.testing.realkube.cluster import RealKube
 from services.driver.uninstall.operands import Refused
 from tests.component.chart.conftest import run
 from tests.component.chart.rendered import CHART
-from tests.component.driver.uninstall.snapshot import until_as
 from tests.component.driver.uninstall.world import Site, site_of
 from tests.component.kube.sandbox import Sandbox
 from tests.component.kube.servers import real
 from tests.support import eventually
-from tests.unit.policy.situations import nvidia_driver
 from tests.workers import WorkerGroup
 
 pytestmark = [pytest.mark.timeout(300), WorkerGroup.CONTROL_PLANE.marker()]
@@ -54,9 +52,7 @@ def site(sites: tuple[Site, KubeletFleet]) -> Site:
 
 
 async def test_nothing_is_left_in_the_cluster(site: Site) -> None:
-    people = nvidia_driver("people", nodeSelector={"of": "nothing"})
-    del people["metadata"]["uid"]
-    await site.kubectl.apply(people)
+    await site.create_driver("people", nodeSelector={"of": "nothing"})
     await site.edit_by_hand()
     before = await site.snapshot()
     await site.install()
@@ -71,15 +67,12 @@ async def test_nothing_is_left_in_the_cluster(site: Site) -> None:
     await site.uninstall()
     assert await site.daemon_sets() == []
     await site.remove_chart()
-    try:
-        await until_as(before, site.kubectl, own=site.namespace)
-        # Only a driver that no agent holds open can be unloaded.
-        *agents, driver, last = await site.removed_daemon_sets()
-        assert len(agents) == 4
-        assert driver.startswith("sluice-driver-")
-        assert last == "sluice-driver-agent"
-    finally:
-        await site.kubectl.run("delete", "nvidiadriver", "people")
+    await site.until_as(before)
+    # Only a driver that no agent holds open can be unloaded.
+    *agents, driver, last = await site.removed_daemon_sets()
+    assert len(agents) == 4
+    assert driver.startswith("sluice-driver-")
+    assert last == "sluice-driver-agent"
 
 
 async def test_it_is_refused_while_a_node_is_being_changed(site: Site) -> None:
@@ -120,7 +113,7 @@ async def test_an_upgrade_that_begins_meanwhile_gets_its_scheduler_back(site: Si
         pods = [each for each in await site.pods() if each.startswith("sluice-scheduler")]
         return not pods
 
-    await eventually(is_alone, within=60)
+    await eventually(is_alone, within=60, every=0.1)
     await site.lease(site.nodes[0], LeaseOwner.UPGRADE)
     await site.kubectl.run("--namespace", site.namespace, "delete", "pod", "last")
     with pytest.raises(Refused, match=site.nodes[0]):

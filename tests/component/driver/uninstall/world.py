@@ -1,11 +1,11 @@
 """The chart on the real control plane with simulated kubelets: installed, used and removed."""
 
 import ssl
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import yaml
+import msgspec
 
 from libs.contracts.identities import Writer
 from libs.contracts.message import encode
@@ -28,6 +28,7 @@ from libs.kube.requests import Transport
 from libs.kube.resources import DAEMON_SETS, NODES, PODS, CustomKind, custom_resource
 from libs.kube.views import Object as View
 from libs.policy.kinds.device import DEVICE
+from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.rollout import ROLLOUT
 from libs.policy.render.agents import AGENTS
 from libs.policy.render.rendered import MANAGED_BY, MANAGED_BY_LABEL
@@ -42,13 +43,13 @@ from services.driver.uninstall.role import uninstall
 from services.signin.setup.contents import Wanted
 from services.signin.setup.role import set_up
 from tests.component.chart.conftest import as_list
-from tests.component.chart.rendered import Object, is_hook
-from tests.component.driver.uninstall.snapshot import snapshot
+from tests.component.chart.rendered import Object, is_hook, parsed
+from tests.component.driver.uninstall.snapshot import snapshot, until_as
 from tests.component.installation import Installation
 from tests.component.kube.sandbox import ALICE, Sandbox, ServerUnderTest
 from tests.support import eventually
 from tests.system.nodes.kubectl import Kubectl
-from tests.unit.policy.situations import SETTINGS, node
+from tests.unit.policy.situations import SETTINGS, node, nvidia_driver
 
 PRESENT = {
     **node("a").labels,
@@ -73,7 +74,11 @@ class Site:
         self.nodes: list[str] = []
 
     async def snapshot(self) -> dict[str, Any]:
-        return await snapshot(self.kubectl)
+        return await snapshot(self._sandbox.kube(), own=self.namespace)
+
+    async def until_as(self, before: Mapping[str, Any]) -> None:
+        """Wait until the cluster is as in this snapshot; fail with what is not."""
+        await until_as(before, self._sandbox.kube(), own=self.namespace)
 
     async def install(self) -> None:
         """Create what the chart has, and what its setup writes."""
@@ -98,7 +103,7 @@ class Site:
 
         site = Installation(self._server, self._sandbox, Writer.DRIVER_CLUSTER)
         async with site.role(role):
-            await eventually(self._has_driver, within=120)
+            await eventually(self._has_driver, within=120, every=0.1)
             driver = await self._driver_label()
             for name in self.nodes:
                 await self.apply_to_node(
@@ -109,7 +114,7 @@ class Site:
                     spec={"unschedulable": True},
                 )
             try:
-                await eventually(self._is_rolled_out, within=120)
+                await eventually(self._is_rolled_out, within=120, every=0.1)
             except TimeoutError:
                 raise AssertionError(await self.kubectl.run("get", "ds,pods", "-A")) from None
         await self._write_beside()
@@ -130,6 +135,8 @@ class Site:
         )
         for kind, body in objects:
             resource = custom_resource(kind, View)
+            # Whatever becomes of the test: the next one creates it too.
+            self._sandbox.delete_at_close(resource, body["metadata"]["name"])
             named = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
             await self._sandbox.kube().create(resource, named)
         condition = {"type": traces.CONDITION, "status": "True", "reason": "r", "message": "m"}
@@ -139,6 +146,14 @@ class Site:
             subresource="status",
             status={"conditions": [condition]},
         )
+
+    async def create_driver(self, name: str, **spec: Any) -> None:
+        """Create an NVIDIADriver as a person; it stays until the end of the test."""
+        resource = custom_resource(NVIDIA_DRIVER, View)
+        self._sandbox.delete_at_close(resource, name)
+        body = nvidia_driver(name, **spec)
+        del body["metadata"]["uid"]
+        await self._sandbox.kube(user=ALICE, manager="kubectl").create(resource, body)
 
     async def edit_by_hand(self) -> None:
         """Change Nodes as a person: what has a meaning without Sluice stays."""
@@ -208,7 +223,7 @@ class Site:
         )
 
     async def _daemon_sets(self) -> list[dict[str, Any]]:
-        return (await self.kubectl.get("--namespace", self.namespace, "daemonsets"))["items"]
+        return await self._listed(DAEMON_SETS.path(namespace=self.namespace))
 
     async def _has_driver(self) -> bool:
         found = await self._daemon_sets()
@@ -221,8 +236,11 @@ class Site:
 
     async def _is_answered(self) -> bool:
         """Return whether each policy has a status."""
-        policies = (await self.kubectl.get("nvidiadrivers"))["items"]
+        policies = await self._listed(custom_resource(NVIDIA_DRIVER, View).path())
         return all("status" in each for each in policies)
+
+    async def _listed(self, path: str) -> list[dict[str, Any]]:
+        return msgspec.json.decode(await self._sandbox.kube().request("GET", path))["items"]
 
     async def pods(self) -> list[str]:
         """Return the names of the pods of the namespace."""
@@ -256,8 +274,7 @@ async def site_of(
     plane: RealKube, server: ServerUnderTest, sandbox: Sandbox, rendered: str
 ) -> AsyncGenerator[tuple[Site, KubeletFleet]]:
     """Start two machines; the objects of the chart are those of `helm template`."""
-    objects = [each for each in yaml.safe_load_all(rendered) if each]
-    site = Site(plane, server, sandbox, objects)
+    site = Site(plane, server, sandbox, parsed(rendered))
     async with sandbox.machines() as fleet:
         for name in ("a", "b"):
             site.nodes.append(await sandbox.machine(fleet, name))
