@@ -10,8 +10,9 @@ from libs.testing.realkube.binaries import find_binaries
 from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.sandbox import USERS, ServerUnderTest
 from tests.component.kube.servers import real, simulated
+from tests.grounds import standing, starting
+from tests.run.plan import GroundKind
 from tests.summary import GROUND
-from tests.workers import WorkerGroup
 
 SEARCH = find_binaries(os.environ)
 
@@ -22,21 +23,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = getattr(item, "fixturenames", ())
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if "binaries" in names:
-            item.add_marker(WorkerGroup.UPGRADES.marker())
+            item.add_marker(GroundKind.UPGRADES.marker())
         elif "plane" in names or parameters.get("ground") == "real":
-            item.add_marker(WorkerGroup.CONTROL_PLANE.marker())
+            item.add_marker(GroundKind.CONTROL_PLANE.marker())
         if "binaries" in names or "plane" in names or "ground" in names:
             ground = f"Kubernetes: a simulated API server; {SEARCH.explanation}"
             item.user_properties.append((GROUND, ground))
 
 
 @pytest.fixture(scope="session")
-def plane() -> Iterator[RealKube]:
+def plane(request: pytest.FixtureRequest) -> Iterator[RealKube]:
     """The one real control plane of this session; a test may restart it, and none stops it."""
     if SEARCH.binaries is None:
         pytest.skip(SEARCH.explanation)
-    plane = asyncio.run(RealKube.start(binaries=SEARCH.binaries, users=USERS))
-    yield plane
+    with starting(request):
+        plane = asyncio.run(RealKube.start(binaries=SEARCH.binaries, users=USERS))
+    with standing(request, plane.problem):
+        yield plane
     asyncio.run(plane.stop())
 
 

@@ -71,7 +71,7 @@ class Shown(NamedTuple):
     modules: set[str]
 
 
-of_one_run = pytest.mark.xdist_group("settings and imports of the services")
+of_one_run = pytest.mark.together("settings and imports of the services")
 """Tests that share the runs of the programs, and so a worker."""
 
 

@@ -4,6 +4,7 @@ The process that collects forks its workers, gives them the units of the plan on
 reports what they send. A worker that dies is told as the failure of its test; another goes on.
 """
 
+import atexit
 import ctypes
 import gc
 import os
@@ -30,6 +31,8 @@ from tests.run.progress import (
 )
 
 _PR_SET_PDEATHSIG: Final = 1
+_EXITS: Final[Any] = atexit
+"""A process that is forked is to run its own alone, which is more than the module promises."""
 _SECONDS_TO_END: Final = 60.0
 """How long a worker that was interrupted may take to end its ground."""
 
@@ -298,6 +301,7 @@ def _work(session: pytest.Session, channel: Channel, number: int) -> NoReturn:
         _end_shared(session)
         code = 2
     finally:
+        _EXITS._run_exitfuncs()
         os._exit(code)
 
 
@@ -306,6 +310,7 @@ def _become_worker(session: pytest.Session, number: int) -> None:
     # killed, the kernel interrupts them.
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    _EXITS._clear()  # what is to end with the process that forked
     random.seed()
     config: Any = session.config
     capture = config.pluginmanager.getplugin("capturemanager")

@@ -14,20 +14,21 @@ from typing import Final
 
 import pytest
 
-MARKER: Final = "xdist_group"
+MARKER: Final = "together"
 """The name of the marker that says which tests run after one another on one worker."""
 CORES_PER_HEAVY_GROUND: Final = 2
 MOST_TESTS_IN_A_UNIT: Final = 12
 """Of a file whose tests share nothing: few, so that no worker has many left at the end."""
 
 
-class Ground(Enum):
+class GroundKind(Enum):
     """What is real below a test. Those of one ground run together, the longest first."""
 
     NODES = "real nodes"
+    CONTROL_PLANE = "control plane"
     INSTALLATIONS = "installations on real nodes"
-    CONTROL_PLANE = "real control plane"
-    UPGRADES = "upgrades on a real control plane"
+    NODE_UPGRADES = "upgrades on real nodes"
+    UPGRADES = "upgrades on a control plane"
     GUEST = "guest"
     DOCKER = "Docker"
     PROMETHEUS = "Prometheus"
@@ -36,7 +37,7 @@ class Ground(Enum):
     @property
     def is_heavy(self) -> bool:
         """Return whether it takes most of a core while it stands."""
-        return self not in (Ground.DOCKER, Ground.PROMETHEUS, Ground.CHROMIUM)
+        return self not in (GroundKind.DOCKER, GroundKind.PROMETHEUS, GroundKind.CHROMIUM)
 
     def marker(self) -> pytest.MarkDecorator:
         return getattr(pytest.mark, MARKER)(self.value)
@@ -49,7 +50,7 @@ class Unit:
     name: str
     """The ground, the name that its tests share, or the file."""
     tests: tuple[int, ...]
-    ground: Ground | None = None
+    ground: GroundKind | None = None
 
     @property
     def is_heavy(self) -> bool:
@@ -90,7 +91,7 @@ def plan_of(items: Sequence[pytest.Item], *, cores: int) -> Plan:
     for place, item in enumerate(items):
         name = together(item)
         (files if name is None else marked).setdefault(name or _file(item), []).append(place)
-    order = [ground.value for ground in Ground]
+    order = [ground.value for ground in GroundKind]
     names = sorted(marked, key=lambda name: order.index(name) if name in order else len(order))
     units = [Unit(name, tuple(marked[name]), _ground(name)) for name in names]
     for name, places in files.items():
@@ -107,13 +108,13 @@ def together(item: pytest.Item) -> str | None:
     return None if marker is None else str(marker.args[0])
 
 
-def ground_of(item: pytest.Item) -> Ground | None:
+def ground_of(item: pytest.Item) -> GroundKind | None:
     """Return the ground that an item stands on; none if it is simulated."""
     return _ground(together(item) or "")
 
 
-def _ground(name: str) -> Ground | None:
-    return next((ground for ground in Ground if ground.value == name), None)
+def _ground(name: str) -> GroundKind | None:
+    return next((ground for ground in GroundKind if ground.value == name), None)
 
 
 def _file(item: pytest.Item) -> str:

@@ -12,7 +12,7 @@ import pytest
 from tests import grounds
 from tests.run.costs import Cost, lines, machine_seconds, short
 from tests.run.forked import Observer, Worker
-from tests.run.plan import Ground, Unit, ground_of
+from tests.run.plan import GroundKind, Unit, ground_of
 
 SAY_EVERY: Final = 30.0
 """Seconds between two lines where they are kept: on a terminal one line is written over."""
@@ -38,7 +38,7 @@ class Told(Observer):
         self._terminal: pytest.TerminalReporter | None = plugin
         self._items = session.items
         self._grounds = {item.nodeid: ground_of(item) for item in session.items}
-        self._of: dict[Ground | None, OfGround] = {}
+        self._of: dict[GroundKind | None, OfGround] = {}
         self._costs: list[Cost] = []
         self._failed: dict[str, None] = {}
         self._over: Counter[str] = Counter()
@@ -130,10 +130,10 @@ class Told(Observer):
             yield f"only this: make test ARGS='{nodeid}'"
 
 
-def table(of: Mapping[Ground | None, OfGround]) -> Iterator[str]:
+def table(of: Mapping[GroundKind | None, OfGround]) -> Iterator[str]:
     """Yield a line per ground: its tests, what became of them, and why it is not there."""
     yield f"{'ground':30} {'tests':>6} {'passed':>6} {'failed':>6} {'skipped':>7} {'seconds':>7}"
-    for ground in (None, *Ground):
+    for ground in (None, *GroundKind):
         told = of.get(ground)
         if told is None:
             continue

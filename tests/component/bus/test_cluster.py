@@ -26,8 +26,6 @@ from libs.testing.simulation import make_env
 from tests.callout import TokenSignIn
 from tests.support import eventually
 
-pytestmark = pytest.mark.timeout(240)
-
 SCHEDULER = Identity(writer=Writer.SCHEDULER)
 AGENTS = tuple(Identity(writer=Writer.DRIVER, node=f"gpu-{number}") for number in range(6))
 NEWCOMER = Identity(writer=Writer.DRIVER, node="newcomer")

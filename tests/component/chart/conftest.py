@@ -15,8 +15,8 @@ from libs.policy.crds import crd_manifests
 from libs.testing.helm import find_helm
 from libs.testing.realkube.cluster import RealKube
 from tests.component.chart.rendered import CHART, Object, parsed
+from tests.run.plan import GroundKind
 from tests.system.nodes.kubectl import Kubectl
-from tests.workers import WorkerGroup
 
 Render = Callable[..., list[Object]]
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests of the real control plane on one worker: each process would start its own."""
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
-            item.add_marker(WorkerGroup.CONTROL_PLANE.marker())
+            item.add_marker(GroundKind.CONTROL_PLANE.marker())
 
 
 @pytest.fixture(scope="session")

@@ -44,13 +44,13 @@ from tests.component.chart.api import (
 )
 from tests.component.chart.conftest import Render, run
 from tests.component.chart.rendered import CHART, Object, of_kind, parsed
-from tests.workers import WorkerGroup
+from tests.run.plan import GroundKind
 
 KEYS: Final = "sluice-node-keys"
 AGENTS: Final = "sluice-agents"
 KUBELET: Final = "system:node:some"
 GITOPS: Final = "system:serviceaccount:flux-system:kustomize"
-pytestmark = WorkerGroup.CONTROL_PLANE.marker()
+pytestmark = GroundKind.CONTROL_PLANE.marker()
 
 
 def lease(owner: LeaseOwner) -> str:

@@ -28,7 +28,7 @@ LARGEST = 150 * 1024 * 1024
 PINNED = re.compile(r"^([a-z0-9-]+)==([^ ;]+)(?: ; (.*?))? \\$", re.MULTILINE)
 NEEDED_BY_CURL = re.compile(r"usr/(bin/curl$|lib/[^/]+-linux-gnu/)")
 
-pytestmark = pytest.mark.xdist_group("image")
+pytestmark = pytest.mark.together("image")
 
 
 @pytest.fixture(scope="module")

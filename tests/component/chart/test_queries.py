@@ -17,10 +17,11 @@ from libs.testing.prometheus import COMMAND, PROMTOOL, find_prometheus, running
 from tests.component.chart.boards import ALERTS, RULES, chosen, panel_queries, variable_queries
 from tests.component.chart.promql import grouped_by, metrics_of
 from tests.component.chart.recording import INTERVAL, Recording, record
+from tests.run.plan import GroundKind
 from tests.support import eventually
 
 # To record the fleet takes seconds of CPU time, and minutes on a machine that is overloaded.
-pytestmark = [pytest.mark.xdist_group("recorded fleet"), pytest.mark.timeout(400)]
+pytestmark = GroundKind.PROMETHEUS.marker()
 UNIT_TESTS: Final = Path(__file__).parent / "alerts_test.yaml"
 FAILED: Final = "n1"
 FIRING: Final = {"SluiceRolloutHalted", "SluiceGPUFailed", "SluiceXID", "SluiceAgentSilent"}

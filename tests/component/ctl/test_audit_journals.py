@@ -33,7 +33,7 @@ from tests.component.scheduler.world import NEW, play
 from tests.component.scheduler.world import World as Fleet
 from tests.support import eventually
 
-pytestmark = pytest.mark.xdist_group("journals")
+pytestmark = pytest.mark.together("journals")
 
 
 class Run(msgspec.Struct):

@@ -19,8 +19,9 @@ from libs.ctl.web.server import PageServer, serve
 from libs.testing.chromium import Browser, Page, connected, find_chromium, running
 from tests.component.ctl.web_world import FAILED, add_gpu_node, page_of, set_label
 from tests.component.ctl.world import make_world, rollout_status
+from tests.run.plan import GroundKind
 
-pytestmark = pytest.mark.xdist_group("chromium")
+pytestmark = GroundKind.CHROMIUM.marker()
 
 T0 = 1_800_000_000.0
 NODES = "document.querySelectorAll('.cell').length"

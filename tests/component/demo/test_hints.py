@@ -12,6 +12,7 @@ import shlex
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -39,7 +40,7 @@ T = TypeVar("T")
 WITHIN = 240.0
 """Seconds until a machine has its first driver, on a busy computer."""
 
-pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.timeout(2 * WITHIN)]
+pytestmark = pytest.mark.together("demo")
 
 DONE = "is complete: on 1 of 1 nodes"
 COMPLETE = "The upgrade is complete. Everything stays up until Ctrl-C."
@@ -54,6 +55,7 @@ class RunningDemo:
     """A running demo, its output, and what it showed until its live view was left."""
 
     def __init__(self, session: Session, view: "SeenView") -> None:
+        assert isinstance(session.process, subprocess.Popen), "a program of its own"
         self.process = session.process
         self.view = view
         self._session = session

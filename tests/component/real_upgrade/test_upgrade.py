@@ -4,8 +4,6 @@ Services have the rendered rights only. The scheduler is killed in every state, 
 node midway, and the audit reads the API server's own log.
 """
 
-import pytest
-
 from libs.contracts.node import UpgradeState
 from libs.testing.realkube.binaries import Binaries
 from tests.component.real_upgrade.admin import NEW, OLD, UpgradeAdmin
@@ -78,7 +76,6 @@ class CordonDuringTakeover:
             await self._admin.cordon(name)
 
 
-@pytest.mark.timeout(800)
 async def test_an_upgrade_with_killed_leaders_completes_and_passes_the_audit(
     binaries: Binaries,
 ) -> None:

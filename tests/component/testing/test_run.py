@@ -13,7 +13,7 @@ PREAMBLE = """
 import os, signal, time
 import pytest
 from tests import grounds
-from tests.run.plan import Ground
+from tests.run.plan import GroundKind
 """
 
 
@@ -117,10 +117,10 @@ def machine():
     yield
     open("log", "a").write("end ")
 
-@Ground.GUEST.marker()
+@GroundKind.GUEST.marker()
 def test_first(machine): open("log", "a").write("first ")
 
-@Ground.GUEST.marker()
+@GroundKind.GUEST.marker()
 def test_last(machine): open("log", "a").write("last ")
 
 @pytest.mark.parametrize("n", range(20))
@@ -145,15 +145,15 @@ def machine(request):
     with grounds.standing(request, problem):
         yield
 
-@Ground.GUEST.marker()
+@GroundKind.GUEST.marker()
 def test_good(machine): pass
 
-@Ground.GUEST.marker()
+@GroundKind.GUEST.marker()
 def test_deadly(machine):
     died.append(1)
     assert False, "no answer"
 
-@Ground.GUEST.marker()
+@GroundKind.GUEST.marker()
 @pytest.mark.parametrize("n", range(30))
 def test_after(machine, n): assert False, "its port is closed"
 """,
@@ -175,7 +175,7 @@ def machine(request):
         raise OSError("no memory for it")
     yield
 
-@Ground.GUEST.marker()
+@GroundKind.GUEST.marker()
 @pytest.mark.parametrize("n", range(30))
 def test_each(machine, n): pass
 """,
@@ -194,7 +194,7 @@ def machine():
     yield
     raise OSError("a process is left")
 
-@Ground.GUEST.marker()
+@GroundKind.GUEST.marker()
 def test_one(machine): pass
 """,
     )

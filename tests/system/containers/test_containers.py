@@ -37,13 +37,14 @@ from libs.testing.netns import Relay
 from libs.testing.simulation import make_env
 from services.discovery.cluster.role import LEASE
 from tests.component.programs import NAMESPACE, PCI_DEVICE
+from tests.run.plan import GroundKind
 from tests.support import eventually
 from tests.system.containers.world import GATEWAY, Containers, address
 from tests.system.install.world import NATS_IMAGE, write_nats_image
 from tests.unit.fake_machine import BOOT, FakeMachine
 from tests.unit.host.builders import put
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = GroundKind.DOCKER.marker()
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)
 AGENT = Identity(writer=Writer.DRIVER, node="gpu-1")

@@ -9,6 +9,8 @@ import pytest
 
 from libs.testing.guest import actions
 from libs.testing.guest.guest import Guest, find_guest
+from tests.grounds import standing, starting
+from tests.run.plan import GroundKind
 from tests.summary import FIGURE, GROUND
 from tests.system.guest.guest_kernel import GuestKernelFixture
 
@@ -16,24 +18,25 @@ SEARCH = find_guest(os.environ)
 _boots: list[str] = []
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests in the guest on one worker: each process would start its own."""
     for item in items:
         if "guest" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("guest"))
+            item.add_marker(GroundKind.GUEST.marker())
             item.user_properties.append((GROUND, f"Guest: {SEARCH.explanation}"))
 
 
 @pytest.fixture(scope="session")
-def booted() -> Iterator[Guest]:
+def booted(request: pytest.FixtureRequest) -> Iterator[Guest]:
     """A guest, if it was built."""
     if SEARCH.folder is None:
         pytest.skip(SEARCH.explanation)
     started = time.monotonic()
-    guest = asyncio.run(Guest.start(SEARCH.folder))
+    with starting(request):
+        guest = asyncio.run(Guest.start(SEARCH.folder))
     _boots.append(f"{time.monotonic() - started:.1f} s")
-    yield guest
+    with standing(request, guest.problem):
+        yield guest
     asyncio.run(guest.stop())
 
 

@@ -13,9 +13,10 @@ from libs.testing.helm import find_helm
 from libs.testing.image.build import is_quick
 from libs.testing.image.testing import build_testing
 from libs.testing.realnodes.ground import find_nodes
+from tests.grounds import standing, starting
+from tests.run.plan import GroundKind
 from tests.system.install.release import Release, installed
 from tests.system.install.world import NEXT, VERSION, World, world_of
-from tests.workers import WorkerGroup
 
 SEARCH = find_nodes(os.environ)
 
@@ -24,24 +25,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run these tests on one worker: nodes take memory, and nearly no time of a processor."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(WorkerGroup.INSTALLATIONS.marker())
+            item.add_marker(GroundKind.INSTALLATIONS.marker())
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[World]:
     """One node for all tests of what Helm does."""
     stack = AsyncExitStack()
     # One loop for both: another one would end what was begun on the first.
     with asyncio.Runner() as runner:
-        world = runner.run(_start(stack, tmp_path_factory.mktemp("install"), nodes=1))
-        yield world
+        with starting(request):
+            world = runner.run(_start(stack, tmp_path_factory.mktemp("install"), nodes=1))
+        with standing(request, world.ground.problem):
+            yield world
         runner.run(stack.aclose())
 
 
 @pytest.fixture(scope="session")
-def release(world: World) -> Release:
+def release(world: World, request: pytest.FixtureRequest) -> Release:
     """Sluice as Helm installed it on that node, until a test removes it."""
-    return asyncio.run(installed(world))
+    with starting(request):
+        return asyncio.run(installed(world))
 
 
 @pytest.fixture

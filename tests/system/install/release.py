@@ -6,7 +6,6 @@ from typing import Any
 
 from libs.contracts.node import LEASE_ANNOTATION
 from libs.testing.image.driver_settings import DriverSettings
-from tests.component.driver.uninstall.snapshot import snapshot
 from tests.support import eventually
 from tests.system.install.world import VERSION, World
 
@@ -44,13 +43,13 @@ async def installed(world: World) -> Release:
     """Install Sluice; return while its agents start."""
     await world.create_namespace()
     (machine,) = world.machines
-    before, host = await snapshot(world.kubectl), await world.host()
+    before, host = await world.snapshot(), await world.host()
     machine.set_driver(VERSION, DriverSettings(hangs=True))
     install_said = await world.helm("install")
     await world.forward_nats()
     await eventually(lambda: _has_lease(world), within=300, every=0.5)
     refused_said = await world.refused_uninstall()
-    definitions = await snapshot(world.kubectl)
+    definitions = await world.snapshot()
     machine.set_driver(VERSION, DriverSettings())
     return Release(
         world=world,

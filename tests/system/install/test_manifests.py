@@ -1,6 +1,5 @@
 """Sluice comes to a real node, and goes, by kubectl and the files of `make manifests`."""
 
-from tests.component.driver.uninstall.snapshot import snapshot, until_as
 from tests.system.install.doctor import FOUND_OK, ok_checks
 from tests.system.install.release import AGENTS
 from tests.system.install.world import NAMESPACE, SOAK_ONLY, World
@@ -20,7 +19,7 @@ async def test_kubectl_installs_and_removes_sluice(fresh: World) -> None:
     kubectl = world.kubectl
     await world.create_namespace()
     await kubectl.run(*SERVER_SIDE, "--force-conflicts", "-f", definitions)
-    cluster, host = await snapshot(kubectl), await world.host()
+    cluster, host = await world.snapshot(), await world.host()
     for _ in ("install", "the same again, as an upgrade"):
         await kubectl.run("delete", "--ignore-not-found", "-f", setup)
         await kubectl.run("apply", "-f", setup)
@@ -41,6 +40,6 @@ async def test_kubectl_installs_and_removes_sluice(fresh: World) -> None:
     await kubectl.run("apply", "-f", uninstall)
     await world.until_job_is_done("sluice-uninstall", within=600)
     await kubectl.run("delete", "--ignore-not-found", "-f", sluice, "-f", uninstall)
-    await until_as(cluster, kubectl, within=120)
+    await world.until_as(cluster)
     assert sorted({*(await world.host()).splitlines()} ^ {*host.splitlines()}) == []
     assert NAMESPACE in await kubectl.run("get", "namespaces")

@@ -1,6 +1,5 @@
 """`helm uninstall` on a real node: cluster and host are as before."""
 
-from tests.component.driver.uninstall.snapshot import until_as
 from tests.system.install.release import Release
 from tests.system.install.world import NAMESPACE
 
@@ -18,7 +17,7 @@ async def test_helm_uninstall_leaves_nothing(release: Release) -> None:
 
     said = await world.uninstall()
     assert 'release "sluice" uninstalled' in said
-    await until_as(release.cluster, world.kubectl, within=120)
+    await world.until_as(release.cluster)
     after = await world.host()
     assert sorted({*after.splitlines()} ^ {*release.host.splitlines()}) == []
     assert (await world.in_namespace("get", "pods")).startswith("No resources found")

@@ -8,13 +8,16 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Set
+from collections.abc import AsyncGenerator, Mapping, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 
+from libs.kube.client import Kube
+from libs.kube.connect import open_transport
+from libs.runtime.clock import SystemClock
 from libs.testing import oci
 from libs.testing.child_process import ChildProcess
 from libs.testing.go_build import go_target
@@ -25,6 +28,7 @@ from libs.testing.oci import Files, ImageConfig
 from libs.testing.realnodes import config
 from libs.testing.realnodes.ground import Ground, NodeSearch
 from libs.testing.realnodes.machine import NodeMachine
+from tests.component.driver.uninstall.snapshot import snapshot, until_as
 from tests.support import eventually
 from tests.system.install import names
 from tests.system.nodes.kubectl import Kubectl
@@ -88,6 +92,23 @@ class World:
         self.values = _values()
         self._helm = helm
         self._folder = folder
+
+    async def snapshot(self) -> dict[str, Any]:
+        """Return the objects of the cluster, and those of Sluice's namespace."""
+        async with self._client() as kube:
+            return await snapshot(kube, own=NAMESPACE)
+
+    async def until_as(self, before: Mapping[str, Any]) -> None:
+        """Wait until all objects are as in an earlier snapshot."""
+        async with self._client() as kube:
+            await until_as(before, kube, own=NAMESPACE, within=120)
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncGenerator[Kube]:
+        clock = SystemClock()
+        opened = open_transport(clock=clock, kubeconfig=self.ground.kube.kubeconfig())
+        async with await opened as transport:
+            yield Kube(transport, manager="test", clock=clock)
 
     async def values_file(self) -> Path:
         """Write the values as they are now; return the file."""

@@ -11,10 +11,11 @@ from libs.testing.realnodes.build import Containerd
 from libs.testing.realnodes.ground import Ground, NodeSearch, find_nodes
 from libs.testing.realnodes.node import Node
 from tests.garbage import collect_grpc
+from tests.grounds import standing, starting
+from tests.run.plan import GroundKind
 from tests.summary import FIGURE, GROUND, Figure
 from tests.system.nodes.kubectl import Kubectl
 from tests.system.nodes.leftovers import cgroups_of
-from tests.workers import WorkerGroup
 
 __all__ = ["collect_grpc"]
 
@@ -28,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         names = getattr(item, "fixturenames", ())
         if "search" in names:
-            group = WorkerGroup.NODES if "ground" in names else WorkerGroup.INSTALLATIONS
+            group = GroundKind.NODES if "ground" in names else GroundKind.INSTALLATIONS
             item.add_marker(group.marker())
             item.user_properties.append((GROUND, f"Nodes: {SEARCH.explanation}"))
 
@@ -48,20 +49,24 @@ def search() -> NodeSearch:
 
 
 @pytest.fixture(scope="session")
-def ground(search: NodeSearch) -> Iterator[Ground]:
+def ground(search: NodeSearch, request: pytest.FixtureRequest) -> Iterator[Ground]:
     """The control plane and its nodes; a test may break a node, and leaves it Ready."""
-    ground = asyncio.run(_started(search, nodes=2, containerd=Containerd.V2))
-    yield ground
+    with starting(request):
+        ground = asyncio.run(_started(search, nodes=2, containerd=Containerd.V2))
+    with standing(request, ground.problem):
+        yield ground
     _stop(ground)
 
 
 @pytest.fixture(scope="session")
-def ground_1_7(search: NodeSearch) -> Iterator[Ground]:
+def ground_1_7(search: NodeSearch, request: pytest.FixtureRequest) -> Iterator[Ground]:
     """A control plane and a node with containerd 1.7, for all tests of a session."""
     if not search.programs.containerd(Containerd.V1_7).is_dir():
         pytest.skip("no containerd 1.7: run `make node`")
-    ground = asyncio.run(_started(search, nodes=1, containerd=Containerd.V1_7))
-    yield ground
+    with starting(request):
+        ground = asyncio.run(_started(search, nodes=1, containerd=Containerd.V1_7))
+    with standing(request, ground.problem):
+        yield ground
     _stop(ground)
 
 

@@ -11,9 +11,9 @@ from libs.testing.go_build import NotBuilt
 from libs.testing.image.build import is_quick
 from libs.testing.image.testing import build_testing
 from libs.testing.realnodes.ground import find_nodes
+from tests.run.plan import GroundKind
 from tests.summary import GROUND
 from tests.system.upgrade.world import NEW, OLD, World, world_of
-from tests.workers import WorkerGroup
 
 SEARCH = find_nodes(os.environ)
 
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run these tests on one worker: nodes take memory, and nearly no time of a processor."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(WorkerGroup.NODES.marker())
+            item.add_marker(GroundKind.NODE_UPGRADES.marker())
             item.user_properties.append((GROUND, f"Nodes: {SEARCH.explanation}"))
 
 

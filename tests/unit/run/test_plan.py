@@ -2,11 +2,11 @@
 
 from collections import deque
 
-from tests.run.plan import Ground, Plan, Unit
+from tests.run.plan import GroundKind, Plan, Unit
 
-NODES = Unit("real nodes", (0, 1, 2), Ground.NODES)
-GUEST = Unit("guest", (3, 4), Ground.GUEST)
-DOCKER = Unit("Docker", (5,), Ground.DOCKER)
+NODES = Unit("real nodes", (0, 1, 2), GroundKind.NODES)
+GUEST = Unit("guest", (3, 4), GroundKind.GUEST)
+DOCKER = Unit("Docker", (5,), GroundKind.DOCKER)
 FILE = Unit("tests/test_a.py", (6, 7))
 
 
@@ -36,7 +36,7 @@ def test_another_worker_does_what_is_left_of_a_unit() -> None:
     these = plan(NODES, FILE)
     these.next(1)
     these.give_back(1, done=2)
-    assert these.next(2) == Unit("real nodes", (2,), Ground.NODES)
+    assert these.next(2) == Unit("real nodes", (2,), GroundKind.NODES)
 
 
 def test_nothing_is_left_of_a_unit_whose_last_test_ended_its_worker() -> None:

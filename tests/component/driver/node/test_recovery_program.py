@@ -136,7 +136,6 @@ class Node:
         return [each.pod_uid for each in gate.list_answers(self.machine.tree)]
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.dear("five nodes, each with the program before its boot and after")
 async def test_nodes_that_boot_while_nats_is_stopped(programs: Programs) -> None:
     """Five nodes: the same, another kernel, another digest, a moved disk, one that failed."""
@@ -185,7 +184,6 @@ async def test_nodes_that_boot_while_nats_is_stopped(programs: Programs) -> None
     assert failed.admitted == [POD]
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("delay", [0.0, 0.05])
 async def test_a_killed_agent_never_keeps_a_proof_that_it_acknowledged_as_void(
     programs: Programs, delay: float

@@ -17,10 +17,10 @@ from tests.component.chart.rendered import CHART
 from tests.component.driver.uninstall.world import Site, site_of
 from tests.component.kube.sandbox import Sandbox
 from tests.component.kube.servers import real
+from tests.run.plan import GroundKind
 from tests.support import eventually
-from tests.workers import WorkerGroup
 
-pytestmark = [pytest.mark.timeout(300), WorkerGroup.CONTROL_PLANE.marker()]
+pytestmark = GroundKind.CONTROL_PLANE.marker()
 
 
 @pytest.fixture
