@@ -28,16 +28,22 @@ class GroundKind(Enum):
     CONTROL_PLANE = "control plane"
     INSTALLATIONS = "installations on real nodes"
     NODE_UPGRADES = "upgrades on real nodes"
-    UPGRADES = "upgrades on a control plane"
     GUEST = "guest"
     DOCKER = "Docker"
     PROMETHEUS = "Prometheus"
     CHROMIUM = "Chromium"
+    UPGRADES = "upgrades on a control plane"
+    """Mostly waits for leases to expire, minutes long."""
 
     @property
     def is_heavy(self) -> bool:
-        """Return whether it takes most of a core while it stands."""
-        return self not in (GroundKind.DOCKER, GroundKind.PROMETHEUS, GroundKind.CHROMIUM)
+        """Return whether it takes much of a core while it stands; the others wait, or are quick."""
+        return self not in (
+            GroundKind.DOCKER,
+            GroundKind.PROMETHEUS,
+            GroundKind.CHROMIUM,
+            GroundKind.UPGRADES,
+        )
 
     def marker(self) -> pytest.MarkDecorator:
         return getattr(pytest.mark, MARKER)(self.value)

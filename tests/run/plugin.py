@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.run.forked import Workers
-from tests.run.plan import MARKER, plan_of
+from tests.run.plan import CORES_PER_HEAVY_GROUND, MARKER, plan_of
 from tests.run.told import Told
 
 _TOLD: Final = pytest.StashKey[Told]()
@@ -30,11 +30,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def workers_for(wanted: str) -> int:
-    """Return how many workers: of their own one for each core, and one for grounds, which wait."""
+    """Return how many workers: one for each core, and two for grounds, which mostly wait."""
     if wanted != "auto":
         return int(wanted)
     cores = len(os.sched_getaffinity(0))
-    return cores + max(1, cores // 2)
+    return cores + max(1, cores // CORES_PER_HEAVY_GROUND) + 1
 
 
 @pytest.hookimpl(tryfirst=True)
