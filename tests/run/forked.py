@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
@@ -35,6 +36,7 @@ _EXITS: Final[Any] = atexit
 """A process that is forked is to run its own alone, which is more than the module promises."""
 _SECONDS_TO_END: Final = 60.0
 """How long a worker that was interrupted may take to end its ground."""
+_SECONDS_TO_INTERRUPT_AGAIN: Final = 2.0
 
 
 class Started(NamedTuple):
@@ -62,6 +64,8 @@ class UnitDone(NamedTuple):
 
     cpu: float
     """What its shared fixtures took."""
+    left: list[str]
+    """What its tests did not close."""
 
 
 class Hung(NamedTuple):
@@ -122,7 +126,7 @@ class Observer:
 
     def reported(self, report: pytest.TestReport) -> None: ...
     def done(self, place: int, cpu: float) -> None: ...
-    def unit_done(self, unit: Unit, *, seconds: float, cpu: float) -> None: ...
+    def unit_done(self, unit: Unit, *, seconds: float, cpu: float, left: list[str]) -> None: ...
     def looked(self, workers: Sequence[Worker]) -> None: ...
 
 
@@ -217,9 +221,9 @@ class Workers:
                 self._observer.done(place, cpu)
             case Hung(text):
                 worker.hung = text
-            case UnitDone(cpu) if worker.unit is not None:
+            case UnitDone(cpu, left) if worker.unit is not None:
                 seconds = time.monotonic() - worker.since
-                self._observer.unit_done(worker.unit, seconds=seconds, cpu=cpu)
+                self._observer.unit_done(worker.unit, seconds=seconds, cpu=cpu, left=left)
                 worker.unit = None
                 self._give_all()
             case _:
@@ -256,12 +260,16 @@ class Workers:
         self._observer.reported(report)
 
     def _interrupt(self) -> None:
-        """End all workers, with what they have started."""
+        """End all workers, with what they have started.
+
+        Python drops an interrupt that arrives in a finalizer: it is sent until the worker ends.
+        """
         for worker in self._workers:
             worker.interrupt()
         until = time.monotonic() + _SECONDS_TO_END
         for worker in self._workers:
-            while not wait([worker.pidfd], timeout=0.1):
+            while not wait([worker.pidfd], timeout=_SECONDS_TO_INTERRUPT_AGAIN):
+                worker.interrupt()
                 with suppress(EOFError, OSError):
                     while worker.channel.connection.poll():
                         worker.channel.receive()  # a full pipe would keep it from ending
@@ -298,6 +306,7 @@ def _work(session: pytest.Session, channel: Channel, number: int) -> NoReturn:
             _run(session, channel, reporter, watch, unit)
         code = 0
     except (KeyboardInterrupt, EOFError, BrokenPipeError):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         _end_shared(session)
         code = 2
     finally:
@@ -362,7 +371,16 @@ def _run(
             last = session.items[unit.tests[-1]]
             text = f"{unit.name} did not end well:\n{traceback.format_exc()}"
             reporter.pytest_runtest_logreport(_failure(last, text, "teardown"))
-    channel.send(UnitDone(cpu_seconds() - before))
+    cpu = cpu_seconds() - before
+    channel.send(UnitDone(cpu, _left_behind()))
+
+
+def _left_behind() -> list[str]:
+    """Collect what the tests of a unit left: later it would be a fault of another's test."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gc.collect()
+    return [str(each.message) for each in caught]
 
 
 def _end_shared(session: pytest.Session) -> None:

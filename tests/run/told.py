@@ -41,7 +41,7 @@ class Told(Observer):
         self._of: dict[GroundKind | None, OfGround] = {}
         self._costs: list[Cost] = []
         self._failed: dict[str, None] = {}
-        self._over: Counter[str] = Counter()
+        self._left: list[str] = []
         self._started = time.monotonic()
         self._machine = machine_seconds()
         self._said = self._started
@@ -66,7 +66,8 @@ class Told(Observer):
         reason = "" if marker is None else str(marker.args[0])
         self._costs.append(Cost(item.nodeid, cpu, self._grounds[item.nodeid] is not None, reason))
 
-    def unit_done(self, unit: Unit, *, seconds: float, cpu: float) -> None:
+    def unit_done(self, unit: Unit, *, seconds: float, cpu: float, left: list[str]) -> None:
+        self._left += [f"{unit.name} left behind: {what}" for what in left]
         self._of.setdefault(unit.ground, OfGround()).seconds += seconds
         if unit.ground is not None:
             self._costs.append(
@@ -126,6 +127,7 @@ class Told(Observer):
             f" in {_minutes(time.monotonic() - self._started)}"
         )
         yield from table(self._of)
+        yield from self._left
         for nodeid in self._failed:
             yield f"only this: make test ARGS='{nodeid}'"
 

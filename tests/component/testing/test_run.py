@@ -227,6 +227,22 @@ def test_other(): pass
     assert (tmp_path / "ended").exists()
 
 
+def test_what_a_file_leaves_behind_is_told_of_it_and_fails_no_other(tmp_path: Path) -> None:
+    code, output = run(
+        tmp_path,
+        """
+import socket
+
+def test_leaves():
+    class Holder: pass
+    holder = Holder()
+    holder.itself, holder.socket = holder, socket.socket()
+""",
+    )
+    assert code == 0
+    assert "test_it.py left behind: unclosed <socket.socket" in output
+
+
 def test_what_is_too_dear_for_each_run_is_left_to_the_soak(tmp_path: Path) -> None:
     tests = """
 @pytest.mark.soak("an hour")
