@@ -153,6 +153,11 @@ class Workers:
                 self._fork()
             while self._workers:
                 self._look()
+            if self._plan.units:
+                raise RuntimeError(
+                    f"all workers have ended, and {len(self._plan.units)} units of the plan were"
+                    " not run: look above for the first worker that failed"
+                )
         except BaseException:
             self._interrupt()
             raise
@@ -315,8 +320,8 @@ def _work(session: pytest.Session, channel: Channel, number: int) -> NoReturn:
 
 
 def _become_worker(session: pytest.Session, number: int) -> None:
-    # Only the process that forked it hears Ctrl-C, and interrupts each worker once; when that is
-    # killed, the kernel interrupts them.
+    # Only the process that forked it hears Ctrl-C, and interrupts the workers; when that is killed,
+    # the kernel interrupts them.
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     _EXITS._clear()  # what is to end with the process that forked

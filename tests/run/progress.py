@@ -33,9 +33,8 @@ Tell = Callable[[str], None]
 class ProgressWatch:
     """Follows one test at a time."""
 
-    def __init__(self, tell: Tell, *, every: float = LOOK_EVERY) -> None:
+    def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._every = every
         self._main = threading.main_thread().ident or 0
         self._lock = threading.Lock()
         self._limit: float | None = None
@@ -45,10 +44,10 @@ class ProgressWatch:
         threading.Thread(target=self._run, name="progress", daemon=True).start()
 
     @contextmanager
-    def test(self, limit: float, *, cpu: float = CPU_SECONDS) -> Generator[None]:
+    def test(self, limit: float) -> Generator[None]:
         """Watch what happens within."""
         with self._lock:
-            self._limit, self._cpu_limit = limit, _cpu() + cpu
+            self._limit, self._cpu_limit = limit, _cpu() + CPU_SECONDS
         try:
             yield
         finally:
@@ -59,7 +58,7 @@ class ProgressWatch:
         last: Place = ()
         looks = 0
         while True:
-            time.sleep(self._every)
+            time.sleep(LOOK_EVERY)
             with self._lock:
                 limit, cpu_limit = self._limit, self._cpu_limit
             if limit is None:
@@ -69,7 +68,7 @@ class ProgressWatch:
             # Looks, not seconds: a machine that was suspended has not waited.
             looks = looks + 1 if place == last else 0
             last = place
-            if looks * self._every >= limit:
+            if looks * LOOK_EVERY >= limit:
                 self._end(f"no progress for {limit:.0f} s", place)
             if _cpu() > cpu_limit:
                 self._end(f"more than {CPU_SECONDS:.0f} s of a processor for one test", place)
