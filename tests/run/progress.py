@@ -6,6 +6,7 @@ raised in it: an exception would land in the code under test, which may catch it
 """
 
 import asyncio
+import inspect
 import os
 import resource
 import signal
@@ -102,11 +103,19 @@ def _place_of(frame: FrameType | None) -> Iterator[str]:
 
 def _awaits(coroutine: Any) -> Iterator[str]:
     while coroutine is not None:
-        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
-        if frame is None:
+        if inspect.isgenerator(coroutine):
+            # What one that runs awaits is garbage, and Python ends with a SIGSEGV: nothing may come
+            # between the question and the look, neither a call nor a loop's next round.
+            awaited = None if coroutine.gi_running else coroutine.gi_yieldfrom
+            frame = coroutine.gi_frame
+        elif inspect.iscoroutine(coroutine):
+            awaited = None if coroutine.cr_running else coroutine.cr_await
+            frame = coroutine.cr_frame
+        else:
             return
-        yield _line(frame.f_code, frame.f_lineno)
-        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+        if frame is not None:
+            yield _line(frame.f_code, frame.f_lineno)
+        coroutine = awaited
 
 
 def _line(code: CodeType, number: int) -> str:
