@@ -37,6 +37,8 @@ _EXITS: Final[Any] = atexit
 _SECONDS_TO_END: Final = 60.0
 """How long a worker that was interrupted may take to end its ground."""
 _SECONDS_TO_INTERRUPT_AGAIN: Final = 2.0
+_TESTS_PER_COLLECTION: Final = 20
+"""How many times as much of a processor tests take as the collection of what they left."""
 
 
 class Started(NamedTuple):
@@ -64,8 +66,12 @@ class UnitDone(NamedTuple):
 
     cpu: float
     """What its shared fixtures took."""
-    left: list[str]
-    """What its tests did not close."""
+
+
+class Left(NamedTuple):
+    """Something that tests did not close, and which."""
+
+    text: str
 
 
 class Hung(NamedTuple):
@@ -126,7 +132,8 @@ class Observer:
 
     def reported(self, report: pytest.TestReport) -> None: ...
     def done(self, place: int, cpu: float) -> None: ...
-    def unit_done(self, unit: Unit, *, seconds: float, cpu: float, left: list[str]) -> None: ...
+    def unit_done(self, unit: Unit, *, seconds: float, cpu: float) -> None: ...
+    def left(self, text: str) -> None: ...
     def looked(self, workers: Sequence[Worker]) -> None: ...
 
 
@@ -226,9 +233,11 @@ class Workers:
                 self._observer.done(place, cpu)
             case Hung(text):
                 worker.hung = text
-            case UnitDone(cpu, left) if worker.unit is not None:
+            case Left(text):
+                self._observer.left(text)
+            case UnitDone(cpu) if worker.unit is not None:
                 seconds = time.monotonic() - worker.since
-                self._observer.unit_done(worker.unit, seconds=seconds, cpu=cpu, left=left)
+                self._observer.unit_done(worker.unit, seconds=seconds, cpu=cpu)
                 worker.unit = None
                 self._give_all()
             case _:
@@ -307,8 +316,11 @@ def _work(session: pytest.Session, channel: Channel, number: int) -> NoReturn:
         session.config.pluginmanager.register(reporter)
         watch = ProgressWatch(lambda text: channel.send(Hung(text)))
         watch.start()
+        leavings = _Leavings(channel)
         while (unit := channel.receive()) is not None:
             _run(session, channel, reporter, watch, unit)
+            leavings.after(unit)
+        leavings.collect()
         code = 0
     except (KeyboardInterrupt, EOFError, BrokenPipeError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -376,16 +388,35 @@ def _run(
             last = session.items[unit.tests[-1]]
             text = f"{unit.name} did not end well:\n{traceback.format_exc()}"
             reporter.pytest_runtest_logreport(_failure(last, text, "teardown"))
-    cpu = cpu_seconds() - before
-    channel.send(UnitDone(cpu, _left_behind()))
+    channel.send(UnitDone(cpu_seconds() - before))
 
 
-def _left_behind() -> list[str]:
-    """Collect what the tests of a unit left: later it would be a fault of another's test."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        gc.collect()
-    return [str(each.message) for each in caught]
+class _Leavings:
+    """Collects what tests left: later it would be a fault of another's test.
+
+    That searches all objects of the process, so it may take a small share of the tests' time: the
+    leavings of small units are collected together.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._units: list[str] = []
+        self._due = 0.0
+
+    def after(self, unit: Unit) -> None:
+        self._units.append(unit.name)
+        if cpu_seconds() >= self._due:
+            self.collect()
+
+    def collect(self) -> None:
+        before = cpu_seconds()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gc.collect()
+        for each in caught:
+            self._channel.send(Left(f"{' or '.join(self._units)} left behind: {each.message}"))
+        self._units = []
+        self._due = cpu_seconds() + _TESTS_PER_COLLECTION * (cpu_seconds() - before)
 
 
 def _end_shared(session: pytest.Session) -> None:

@@ -66,8 +66,10 @@ class Told(Observer):
         reason = "" if marker is None else str(marker.args[0])
         self._costs.append(Cost(item.nodeid, cpu, self._grounds[item.nodeid] is not None, reason))
 
-    def unit_done(self, unit: Unit, *, seconds: float, cpu: float, left: list[str]) -> None:
-        self._left += [f"{unit.name} left behind: {what}" for what in left]
+    def left(self, text: str) -> None:
+        self._left.append(text)
+
+    def unit_done(self, unit: Unit, *, seconds: float, cpu: float) -> None:
         self._of.setdefault(unit.ground, OfGround()).seconds += seconds
         if unit.ground is not None:
             self._costs.append(
