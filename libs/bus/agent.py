@@ -101,6 +101,7 @@ class Agent:
         self._identity = bus.identity
         self._node_uid = node_uid
         self._boot_id = boot_id
+        self._clock = env.clock
         self.reporter = Reporter(bus=bus, env=env, node_uid=node_uid, boot_id=boot_id)
         self.commands = CommandReceiver(
             bus=bus,
@@ -171,6 +172,7 @@ class Agent:
             epoch=seen.epoch,
             token=seen.order.token,
             op=seen.order.op,
+            at=self._clock.now(),
         )
 
 

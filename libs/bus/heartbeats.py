@@ -56,6 +56,8 @@ class LastBeat(msgspec.Struct, frozen=True, kw_only=True):
     beat: Beat
     age: float
     """Seconds by the monitor's clock, including those for which it was disconnected."""
+    clock_ahead: float = 0.0
+    """Seconds by which the component's clock is ahead of the monitor's."""
 
     @property
     def order(self) -> Order:
@@ -76,6 +78,7 @@ class _Last(msgspec.Struct):
     beat: Beat
     at: float
     listened: float
+    clock_ahead: float
 
 
 BeatWatcher: TypeAlias = Callable[[Beat | None, Beat], None]
@@ -116,7 +119,14 @@ class HeartbeatMonitor:
 
     def last(self, node: str, component: str) -> LastBeat | None:
         last = self._last.get((node, component))
-        return LastBeat(beat=last.beat, age=self._clock.monotonic() - last.at) if last else None
+        if last is None:
+            return None
+        age = self._clock.monotonic() - last.at
+        return LastBeat(beat=last.beat, age=age, clock_ahead=last.clock_ahead)
+
+    def largest_clock_difference(self) -> float:
+        """Return by how much the clock of the component that is furthest off is ahead."""
+        return max((last.clock_ahead for last in self._last.values()), key=abs, default=0.0)
 
     def is_silent(self, node: str, component: str) -> bool:
         """Return whether three periods passed without a beat, not counting outages of the bus.
@@ -160,7 +170,8 @@ class HeartbeatMonitor:
             return
         self._sources[subject] = source
         last = self._last.get(source)
-        self._last[source] = _Last(beat, self._clock.monotonic(), self._listened())
+        ahead = beat.at - self._clock.now() if beat.at else 0.0
+        self._last[source] = _Last(beat, self._clock.monotonic(), self._listened(), ahead)
         before = last.beat if last else None
         if before is None or (before.node_uid, before.boot_id) != (beat.node_uid, beat.boot_id):
             for watcher in tuple(self._watchers):

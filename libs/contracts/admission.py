@@ -97,16 +97,19 @@ class AgentIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_refusal(
-    command: Command, *, seen: SeenOrders, agent: AgentIdentity, now: float
+    command: Command, *, seen: SeenOrders, agent: AgentIdentity, seconds_left: float
 ) -> Refusal | None:
-    """Return why the agent must not take this command, or None if it may."""
+    """Return why the agent must not take this command, or None if it may.
+
+    `seconds_left`: how long it may still be begun.
+    """
     return (
         _epoch(command, seen)
         or _node(command, agent)
         or _order(command, seen)
         or _boot(command, agent)
         or _kind(command, agent)
-        or expiry_refusal(command, seen, now)
+        or expiry_refusal(command, seen, seconds_left)
     )
 
 
@@ -180,12 +183,12 @@ def _kind(command: Command, agent: AgentIdentity) -> Refusal | None:
     return None
 
 
-def expiry_refusal(command: Command, seen: SeenOrders, now: float) -> Refusal | None:
+def expiry_refusal(command: Command, seen: SeenOrders, seconds_left: float) -> Refusal | None:
     """Refuse a command that was not begun before its deadline."""
     begun = seen.begun is not None and seen.begun.order == command.order
-    if begun or now <= command.deadline or is_permanent(command.kind):
+    if begun or seconds_left >= 0 or is_permanent(command.kind):
         return None
-    message = f"not started before its deadline, {now - command.deadline:.0f} s ago"
+    message = f"not started before its deadline, {-seconds_left:.0f} s ago"
     return make_refusal(command, RefusalCode.EXPIRED, message)
 
 

@@ -166,7 +166,10 @@ class Command(Message, frozen=True, kw_only=True):
     kind: CommandKind
     body: msgspec.Raw
     deadline: float
-    """Unix seconds after which the op is not started."""
+    """Unix seconds, by the leader's clock, after which the op is not started."""
+    valid_seconds: float = 0.0
+    """How long after the agent first reads it the op may start: its clock may differ from the
+    leader's. 0: `deadline` counts, of a leader that does not know this field."""
 
     @classmethod
     def of(
@@ -179,6 +182,7 @@ class Command(Message, frozen=True, kw_only=True):
         epoch: int,
         order: Order,
         deadline: float,
+        valid_seconds: float = 0.0,
     ) -> "Command":
         return cls(
             node=node,
@@ -190,6 +194,7 @@ class Command(Message, frozen=True, kw_only=True):
             kind=COMMANDS.kind_of(body),
             body=raw(body),
             deadline=deadline,
+            valid_seconds=valid_seconds,
         )
 
     @property
@@ -255,6 +260,10 @@ class Check(Message, frozen=True, kw_only=True):
     kind: CheckKind
     body: msgspec.Raw
     expires: float
+    """Unix seconds, by the clock of who asks."""
+    valid_seconds: float = 0.0
+    """How long the answer may take, from when the agent reads the check: its clock may differ. 0:
+    `expires` counts, of a sender that does not know this field."""
 
     @classmethod
     def of(
@@ -269,6 +278,7 @@ class Check(Message, frozen=True, kw_only=True):
             kind=CHECKS.kind_of(body),
             body=raw(body),
             expires=now + CHECK_VALID_SECONDS,
+            valid_seconds=CHECK_VALID_SECONDS,
         )
 
     def open(self) -> CheckBody:

@@ -121,6 +121,8 @@ class WhyAnswer(Message, frozen=True, kw_only=True):
     """Why the node may have no driver after its next boot."""
     diagnoses: tuple[Diagnosis, ...] = ()
     """What is wrong with the node, where it has a name, and notes."""
+    clocks: str = ""
+    """Whose clock is wrong: that of the leader's machine or of the node's; empty: neither."""
 
 
 class PlanQuery(Message, frozen=True, kw_only=True):

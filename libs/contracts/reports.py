@@ -307,3 +307,5 @@ class Beat(Message, frozen=True, kw_only=True):
     epoch: Epoch = 0
     token: Token = 0
     op: Op = 0
+    at: float = 0.0
+    """Unix seconds by the node's clock, which may be wrong: nothing is judged by it. 0: unknown."""

@@ -73,6 +73,7 @@ def new_command(
         epoch=now.epoch,
         order=next_order(node.components[name], token),
         deadline=deadline,
+        valid_seconds=deadline - now.at,
     )
     return WriteSlot(component=name, command=command)
 

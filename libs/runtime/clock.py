@@ -3,7 +3,8 @@
 import asyncio
 import random
 import time
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 # CLOCK_BOOTTIME also runs while the machine is suspended, as other machines' clocks do: a leader
 # that was suspended must notice that its lease has expired.
@@ -37,6 +38,35 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+class SteadyClock:
+    """A clock whose wall time goes on at one rate: steps of the machine's clock are not in it.
+
+    Limits that it sets and later compares with its own time therefore last as long as they say.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.set()
+
+    def set(self, *, ahead: float = 0.0) -> None:
+        """Continue from the machine's present time, or from a time that is ahead of it."""
+        self._offset = self._clock.now() + ahead - self._clock.monotonic()
+
+    @property
+    def machine_ahead(self) -> float:
+        """Seconds by which the machine's clock is ahead of this one; negative: behind it."""
+        return self._clock.now() - self.now()
+
+    def now(self) -> float:
+        return self._offset + self._clock.monotonic()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        return self._clock.sleep(seconds)
 
 
 class Backoff:

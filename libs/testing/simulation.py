@@ -62,6 +62,23 @@ class VirtualClock:
         return asyncio.sleep(seconds)
 
 
+class SteppedClock:
+    """The clock of one machine, which may be wrong and be set."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return self._clock.now() + self.ahead
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> "CoroutineType[Any, Any, None]":
+        return self._clock.sleep(seconds)
+
+
 class Sim:
     """The clock, random sources and ids of a simulated program."""
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from libs.bus.connections import ConnectionMonitor
 from libs.bus.events import EventPublisher
 from libs.bus.heartbeats import HeartbeatMonitor
@@ -25,12 +27,18 @@ from libs.kube.lease.record import GPU_OPERATOR_LEASE, GpuOperatorDetector
 from libs.kube.resources import LEASES
 from libs.policy.render.agents import AGENTS
 from libs.rollout.views.fleet import Instant, SourceState, Visibility
-from libs.runtime.clock import Clock
+from libs.runtime.clock import Clock, SteadyClock
 from libs.runtime.env import Env
+from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.scheduler import resources
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.pod_cache import PodCache
+
+CLOCK_TOLERANCE: Final = 2.0
+"""Seconds that the clocks of machines may differ. The server's time is known to the second."""
+
+_log = logger()
 
 _AGENTS: Final = ",".join(sorted(agent.app for agent in AGENTS))
 
@@ -100,6 +108,9 @@ class Informers:
             for name, source in self._sources.items()
         }
 
+    def clock_moved(self, seconds: float) -> None:
+        self._probed = {name: at + seconds for name, at in self._probed.items()}
+
     async def verify_source(self, name: str) -> None:
         """Verify that a source is current; `source_states` has the outcome."""
         self._probed[name] = self._clock.now()
@@ -150,6 +161,9 @@ class Inputs:
         env: Env,
     ) -> None:
         """`limits_connections`: there is no sign-in, which would do it."""
+        self.clock = SteadyClock(env.clock)
+        """The time of all decisions: limits are not to move with the clock of this machine."""
+        env = replace(env, clock=self.clock)
         self.bus = bus
         self._limits_connections = limits_connections
         self._streams = streams
@@ -206,6 +220,25 @@ class Inputs:
             unwatch()
 
         service.on_drain("link", drain_link)
+
+    def set_clock(self, *, server_ahead: float) -> None:
+        """Set the time of a term: the machine's, unless the API server's is another.
+
+        All leaders share the API server. By its time a new one does not take limits that an earlier
+        one has set for passed, or for far away, because the clocks of their machines differ.
+        """
+        is_wrong = abs(server_ahead) > CLOCK_TOLERANCE
+        if is_wrong:
+            _log.warning(
+                "the clock of this machine is wrong: this term goes by the API server's",
+                ahead_seconds=round(-server_ahead),
+            )
+        before = self.clock.now()
+        self.clock.set(ahead=server_ahead if is_wrong else 0.0)
+        moved = self.clock.now() - before
+        self._outages = tuple((begin + moved, end + moved) for begin, end in self._outages)
+        self._down_since = None if self._down_since is None else self._down_since + moved
+        self.informers.clock_moved(moved)
 
     async def wait_for_sync(self) -> None:
         while self.informers.why_not_synced() or not self._is_bus_current:

@@ -102,6 +102,15 @@ class SchedulerMetrics:
             "sluice_scheduler_objects_unreadable",
             "Objects of the API server that cannot be read; the log names them.",
         )
+        self._machine_ahead = metrics.gauge(
+            "sluice_scheduler_machine_clock_ahead_seconds",
+            "Seconds by which the machine's clock is ahead of the time that the leader goes by.",
+        )
+        self._node_ahead = metrics.gauge(
+            "sluice_scheduler_node_clock_ahead_seconds",
+            "Seconds by which the clock of the node that is furthest off is ahead of the leader's"
+            " time; the query why names a node's.",
+        )
         self._dropped = metrics.counter(
             "sluice_scheduler_events_dropped",
             "Events dropped because the bus did not accept them in time.",
@@ -155,6 +164,12 @@ class SchedulerMetrics:
     def count_write(self, kind: str, outcome: str) -> None:
         self._writes.labels(kind, outcome).inc()
 
+    def set_machine_ahead(self, seconds: float) -> None:
+        self._machine_ahead.set(seconds)
+
+    def set_node_ahead(self, seconds: float) -> None:
+        self._node_ahead.set(seconds)
+
     def set_unreadable(self, count: int) -> None:
         self._unreadable.set(count)
 
@@ -163,6 +178,8 @@ class SchedulerMetrics:
 
     def _clear(self) -> None:
         self._available.set(0)
+        self._machine_ahead.set(0)
+        self._node_ahead.set(0)
         self.nodes_changed((), tuple(self._states))
         for name in tuple(self._codes):
             self.set_wait(name, None)

@@ -70,6 +70,7 @@ class SchedulerQueries:
         history: Mapping[str, Sequence[PastStep]],
         rollout_errors: Mapping[str, str],
         instant: Callable[[], Instant],
+        clocks: Callable[[str], str],
         holder: str,
         plan_pods: PlanPods,
         plan_runner: PlanRunner,
@@ -81,6 +82,7 @@ class SchedulerQueries:
         self._history = history
         self._rollout_errors = rollout_errors
         self._instant = instant
+        self._clocks = clocks
         self._holder = holder
         self._plan_pods = plan_pods
         self._plan_runner = plan_runner
@@ -155,6 +157,7 @@ class SchedulerQueries:
             container_runtime=node.runtime_problem,
             next_kernel=self._next_kernel(node, pool),
             diagnoses=named_diagnoses(node.evidence, node.obstacle, node.outdated_diagnoses),
+            clocks=self._clocks(node.name),
         )
 
     def _next_kernel(self, node: NodeView, pool: PoolView | None) -> str:

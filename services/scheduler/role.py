@@ -27,6 +27,7 @@ from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
+from services.scheduler.clocks import clock_texts
 from services.scheduler.effects.executor import Executor
 from services.scheduler.events import UpgradeEvents
 from services.scheduler.inputs import Inputs
@@ -83,6 +84,7 @@ async def run(
     )
 
     async def lead(fenced: Kube) -> None:
+        inputs.set_clock(server_ahead=candidate.server_ahead)
         await lead_term(inputs, kube=fenced, holder=candidate.holder, plan_runner=plan_runner)
 
     async def sync_and_lead() -> None:
@@ -130,6 +132,7 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
             history=events.history,
             rollout_errors=node_states.rollout_errors,
             instant=lambda: inputs.instant(epoch),
+            clocks=partial(clock_texts, inputs),
             holder=holder,
             plan_pods=partial(
                 with_pods,
@@ -237,6 +240,7 @@ class LeaderLoop:
         if decision.deposed:
             in_rollouts = max(pool.rollout.status.epoch for pool in pools.values() if pool.rollout)
             raise Deposed(f"the leader of epoch {in_rollouts} has written a Rollout")
+        self._metrics.set_machine_ahead(self._inputs.clock.machine_ahead)
         self._metrics.decided(self._clock.monotonic() - started, decision.budgets, pools)
         self._events.decided(decision, self.decider.waits)
         self._executor.execute(decision)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 from libs.bus.reports import ReportCache
 from libs.bus.slots import SlotWriter
@@ -20,7 +21,7 @@ NODE = {"node": "a", "node_uid": "uid-1"}
 class CommandSender:
     """The scheduler, as one agent sees it."""
 
-    def __init__(self, programs: Programs, writer: Writer, node: Mapping[str, str] = NODE) -> None:
+    def __init__(self, programs: Programs, writer: Writer, node: Mapping[str, Any] = NODE) -> None:
         self._programs = programs
         self._writer = writer
         self._node = node

@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Map
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from libs.bus.agent import AgentSettings
 from libs.bus.journal import Journal
 from libs.bus.permissions import permissions
@@ -23,7 +25,7 @@ from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
 from libs.testing.machines.agent_process import AgentKilled
 from libs.testing.machines.machine import SimulatedMachine
-from libs.testing.simulation import Sim
+from libs.testing.simulation import Sim, SteppedClock
 from services.discovery.cluster import role as discovery_cluster
 from services.discovery.node import agent as discovery
 from services.driver.cluster import role as driver_cluster
@@ -124,8 +126,10 @@ class Process:
         self.bus = backends.bus.connect(identity, permissions=permissions(identity))
         self.transport = CuttableTransport(backends.server.transport(user=user_of(writer)))
         self.metrics = Metrics(version="1")
-        self.env = backends.sim.env(name, metrics=self.metrics)
-        self.service = Service(writer.value, clock=backends.sim.clock)
+        self.clock = SteppedClock(backends.sim.clock)
+        """The clock of the machine that it runs on."""
+        self.env = replace(backends.sim.env(name, metrics=self.metrics), clock=self.clock)
+        self.service = Service(writer.value, clock=self.clock)
         self.result: object = None
         """The result of `run`."""
         self._run = run

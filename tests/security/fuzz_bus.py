@@ -281,7 +281,7 @@ def _check_memory(readers: Readers) -> None:
     assert set(readers.reports.nodes()) <= nodes
 
 
-def _of_b(mark: str) -> dict[str, str]:
+def _of_b(mark: str) -> dict[str, Any]:
     return {"node": B_DRIVER.node, "node_uid": "uid", "boot_id": mark}
 
 

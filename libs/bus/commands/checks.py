@@ -123,7 +123,7 @@ class CheckReceiver:
         refusal = self._find_refusal(check, self._handlers)
         if refusal is None:
             try:
-                async with asyncio.timeout(check.expires - self._clock.now()):
+                async with asyncio.timeout(self._seconds_left(check)):
                     return await self._handlers[check.kind](check, check.open())
             except TimeoutError:
                 message = f"{check.kind}: it expired before it was answered; send a new check"
@@ -150,7 +150,7 @@ class CheckReceiver:
         if check.kind not in answered:
             message = f"check {check.kind}: {self._bus.identity.writer} does not answer it"
             return RefusalCode.NOT_FOR_ME, message
-        if self._clock.now() >= check.expires:
+        if self._seconds_left(check) <= 0:
             message = f"check {check.kind}: it expired before it was read"
             return RefusalCode.EXPIRED, message
         try:
@@ -158,6 +158,10 @@ class CheckReceiver:
         except MalformedMessage as error:
             return RefusalCode.UNREADABLE, str(error)
         return None
+
+    def _seconds_left(self, check: Check) -> float:
+        """Return how long a check that was read now may take: each is answered once."""
+        return check.valid_seconds or check.expires - self._clock.now()
 
     def _slot(self, asker: str) -> subjects.Check:
         identity = self._bus.identity

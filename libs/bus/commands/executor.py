@@ -42,6 +42,8 @@ class CommandSource(Protocol):
 
     async def refuse(self, refusal: Refusal) -> None: ...
 
+    def seconds_left(self, command: Command) -> float: ...
+
 
 class OpDone(msgspec.Struct, frozen=True):
     message: str = ""
@@ -65,9 +67,13 @@ class OpDeadlineExceeded(Exception):
 class Op:
     """One op. `command` is replaced while it runs if a newer leader repeats the order."""
 
-    def __init__(self, command: Command, executor: "OpExecutor", *, down_seconds: float) -> None:
+    def __init__(
+        self, command: Command, executor: "OpExecutor", *, late_at: float, down_seconds: float
+    ) -> None:
         self.command = command
         self.body: CommandBody = command.open()
+        self.late_at = late_at
+        """When its deadline passes, by the monotonic clock."""
         self.down_seconds_before = down_seconds
         """`BusLink.down_seconds` when this process started or resumed the op."""
         self._executor = executor
@@ -84,6 +90,11 @@ class Op:
     async def record(self, outcome: str) -> None:
         """Journal how a step ended, for audits; an unusable journal does not hold the op up."""
         await self._executor.record(self, outcome)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its deadline has passed."""
+        return self._executor.seconds_late(self) >= 0
 
     def raise_if_superseded(self) -> None:
         """Raise `OpSuperseded` if the slot is known to hold another command. Never waits."""
@@ -194,11 +205,13 @@ class OpExecutor:
             if isinstance(begun, Refusal):
                 self._receiver.current = None
                 return begun
-        self._running = Op(command, self, down_seconds=self._link.down_seconds)
+        late_at = self._clock.monotonic() + self._receiver.seconds_left(command)
+        self._running = Op(command, self, late_at=late_at, down_seconds=self._link.down_seconds)
         return begun, self._running
 
     async def _begin(self, command: Command) -> BegunOp | Refusal:
-        if refusal := expiry_refusal(command, self._history.seen, self._clock.now()):
+        left = self._receiver.seconds_left(command)
+        if refusal := expiry_refusal(command, self._history.seen, left):
             return refusal
         try:
             await self._before_start(command)
@@ -262,7 +275,7 @@ class OpExecutor:
         backoff = Backoff(self._random, first=0.5, cap=5.0)
         while why := await self._unconfirmed(op, step):
             outage = self._link.down_seconds - op.down_seconds_before
-            late = self._clock.now() - op.command.deadline - outage
+            late = self.seconds_late(op) - outage
             if late > 0:
                 raise OpDeadlineExceeded(
                     f"{step} was not started: {why}, until {late:.0f} s after the deadline, which"
@@ -270,6 +283,9 @@ class OpExecutor:
                 )
             self.progress(op, step, f"waiting: {why}")
             await self._clock.sleep(backoff.next())
+
+    def seconds_late(self, op: Op) -> float:
+        return self._clock.monotonic() - op.late_at
 
     async def _unconfirmed(self, op: Op, step: str) -> str:
         """Return why the step may not start yet; empty once the step is journalled."""

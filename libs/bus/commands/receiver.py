@@ -99,6 +99,8 @@ class CommandReceiver:
         self._reported_last = False
         self._superseded_by = ""
         self._refused: tuple[object, ...] = ()
+        self._start_by: tuple[Order, float] | None = None
+        """The last order that was read, and until when it may be begun, by the monotonic clock."""
         self.known_kinds = tuple(sorted({*handlers, *checks, CheckKind.JOURNAL}))
         """The kinds of commands and checks with a handler; published in heartbeats."""
         self.slot_lock = asyncio.Lock()
@@ -247,7 +249,10 @@ class CommandReceiver:
         except JournalUnusable as error:
             return make_refusal(command, RefusalCode.JOURNAL, str(error))
         refusal = find_refusal(
-            command, seen=self._history.seen, agent=self._agent, now=self._clock.now()
+            command,
+            seen=self._history.seen,
+            agent=self._agent,
+            seconds_left=self.seconds_left(command),
         )
         if refusal is None:
             try:
@@ -255,6 +260,16 @@ class CommandReceiver:
             except JournalUnusable as error:
                 return make_refusal(command, RefusalCode.JOURNAL, str(error))
         return refusal
+
+    def seconds_left(self, command: Command) -> float:
+        """Return how long this command may still be begun, by the clock that nobody sets.
+
+        Counted from the first time that this process read it: the clocks of leader and node differ.
+        """
+        if self._start_by is None or self._start_by[0] != command.order:
+            left = command.valid_seconds or command.deadline - self._clock.now()
+            self._start_by = command.order, self._clock.monotonic() + left
+        return self._start_by[1] - self._clock.monotonic()
 
     def _is_begun(self, command: Command) -> bool:
         begun = self._history.seen.begun

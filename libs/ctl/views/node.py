@@ -128,6 +128,8 @@ def _why(answer: NodeAnswer, why: WhyAnswer, now: float) -> Iterator[RenderableT
         yield fact("container runtime", why.container_runtime)
     if why.next_kernel:
         yield fact("next kernel", why.next_kernel)
+    if why.clocks:
+        yield fact("clocks", why.clocks)
     for each in why.diagnoses:
         yield fact(f"{'note' if each in NOTES else 'diagnosis'} {each.value}", describe(each))
     if why.pool:

@@ -94,7 +94,7 @@ def _refusal(
             component=agent.component,
             handles=sorted(agent.capabilities),
         ),
-        now=state.now,
+        seconds_left=command.deadline - state.now,
     )
 
 

@@ -57,6 +57,8 @@ class LeaderElector:
         self._random = env.random
         self._logged_problem = ""
         self._active = False
+        self.server_ahead = 0.0
+        """Seconds by which the server's clock was ahead of this machine's at the last claim."""
 
     @asynccontextmanager
     async def lead(self) -> AsyncGenerator[Term]:
@@ -113,8 +115,9 @@ class LeaderElector:
                 record = await self._record.read()
                 last_seen.update(record, now=self._clock.monotonic())
                 if self._is_free(record, last_seen):
-                    sent_at = self._clock.monotonic()
+                    sent_at, before = self._clock.monotonic(), self._clock.now()
                     written = await self._record.claim(record)
+                    self._compare_clocks(written, between=(before, self._clock.now()))
                     term = self._begin_term(written, sent_at=sent_at)
                     if term.remaining():  # none if the process was frozen before the response
                         return term, written.metadata.resource_version
@@ -126,6 +129,12 @@ class LeaderElector:
             until = last_seen.since + expiry_delay(last_seen.record) - self._clock.monotonic()
             wait = jittered(POLL_INTERVAL, self._random)
             await self._clock.sleep(min(wait, until) if until > 0 else wait)
+
+    def _compare_clocks(self, written: views.Lease, *, between: tuple[float, float]) -> None:
+        server = self._record.server_time(written)
+        if server is not None:
+            # The server tells whole seconds, so it was half a second later on average.
+            self.server_ahead = server + 0.5 - sum(between) / 2
 
     def _is_free(self, record: views.Lease | None, last_seen: "_LastSeen") -> bool:
         if record is not None and record.spec.holder_identity in (None, "", self.holder):
@@ -213,6 +222,11 @@ class Candidate:
             kube=self.kube, namespace=namespace, name=lease, identity=identity, env=env
         )
         self.holder = self._elector.holder
+
+    @property
+    def server_ahead(self) -> float:
+        """Seconds by which the server's clock was ahead when the term began; within a second."""
+        return self._elector.server_ahead
 
     async def run(
         self,

@@ -10,7 +10,7 @@ from libs.kube.client import Kube
 from libs.kube.errors import NotFound, UnknownKind
 from libs.kube.lease.term import CLOCK_SKEW, LEASE_SECONDS, REQUEST_TIMEOUT
 from libs.kube.resources import LEASES
-from libs.kube.views import format_micro_time
+from libs.kube.views import format_micro_time, parse_time
 from libs.runtime.clock import Clock
 
 
@@ -35,6 +35,15 @@ class LeaseRecord:
             raise
         except NotFound:
             return None
+
+    def server_time(self, written: views.Lease) -> float | None:
+        """Return when the server carried out our write, in whole seconds by its clock."""
+        times = [
+            entry.time
+            for entry in written.metadata.managed_fields
+            if entry.manager == self._kube.manager and entry.time
+        ]
+        return max(map(parse_time, times), default=None)
 
     async def claim(self, record: views.Lease | None) -> views.Lease:
         """Take the lease if the record has not changed since it was read."""

@@ -78,7 +78,7 @@ def _send(f: InFlightNode, wanted: WantedMig) -> NodeOutcome:
     body = Mig(
         config=wanted.config, digest=wanted.digest, gpus=wanted.gpus, reboot=wanted.may_reboot
     )
-    deadline = f.now.at + limits.MIG
+    deadline = max(f.now.at, f.record.since) + limits.MIG  # as of a swap, for which see why
     sent = slots.new_command(
         f.node, slots.DRIVER, body, f.now, token=f.record.token, deadline=deadline
     )

@@ -158,7 +158,9 @@ def _send_swap(f: InFlightNode) -> NodeOutcome:
         gone = "the driver artefact of the target no longer exists"
         detail = gone if build is None or not build.detail else build.detail
         return state_wait(f, WaitCode.TARGET_MISSING, detail)
-    deadline = f.now.at + limits.UNLOAD
+    # Not before the state: its clock may have been ahead of ours, and a command that seems older
+    # than the state is of an earlier start, so that another would be sent, again and again.
+    deadline = max(f.now.at, record.since) + limits.UNLOAD
     sent = slots.new_command(
         f.node, slots.DRIVER, body, f.now, token=f.record.token, deadline=deadline
     )

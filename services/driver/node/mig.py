@@ -222,7 +222,7 @@ class _Division:
         """Wait for the next try; raise `_Failed` if it is too late for one."""
         self._op.raise_if_superseded()
         self._op.progress(phase, problem)
-        if self._clock.now() >= self._op.command.deadline:
+        if self._op.is_late:
             raise _Failed(code, problem)
         await self._clock.sleep(INTERVAL)
 

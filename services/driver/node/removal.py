@@ -45,7 +45,7 @@ class OldDriver:
             except Unreadable as error:
                 op.raise_if_superseded()
                 op.progress("inspect", str(error))
-                if self.is_late(op):
+                if op.is_late:
                     raise OpDeadlineExceeded(f"{error}, until the deadline of the op") from error
             await self._clock.sleep(INSPECT_INTERVAL)
 
@@ -62,7 +62,7 @@ class OldDriver:
             op.raise_if_superseded()
             pods = ", ".join(lingering)
             op.progress("old-driver", f"containers of pod {pods} are still on the machine")
-            if self.is_late(op):
+            if op.is_late:
                 return OpFailed("old-driver", f"containers of pod {pods} did not end in time")
             await self._clock.sleep(INSPECT_INTERVAL)
 
@@ -80,7 +80,7 @@ class OldDriver:
                 break
             op.raise_if_superseded()
             op.progress("unload", unloaded.problem)
-            if self.is_late(op):
+            if op.is_late:
                 return OpFailed("busy", unloaded.problem)
             await self._clock.sleep(INSPECT_INTERVAL)
         await op.checkpoint("clear")
@@ -129,6 +129,3 @@ class OldDriver:
                 paths=left,
             )
         return None
-
-    def is_late(self, op: Op) -> bool:
-        return self._clock.now() >= op.command.deadline

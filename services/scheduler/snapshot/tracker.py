@@ -184,6 +184,7 @@ class SnapshotTracker:
         self._inputs.metrics.set_unreadable(
             sum(len(each.cache.unreadable) for each in self._informers.all())
         )
+        self._inputs.metrics.set_node_ahead(self._heartbeats.largest_clock_difference())
         self.to_purge |= self._absent_nodes.find()
         for name in self._silent.keys() - self.nodes.keys():
             del self._silent[name]

@@ -111,7 +111,11 @@ async def test_a_check_is_answered_beside_an_op(world: World) -> None:
         ({"kind": CheckKind("mood")}, RefusalCode.UNKNOWN_KIND, "mood"),
         ({"kind": CheckKind.PREFLIGHT}, RefusalCode.NOT_FOR_ME, "driver does not answer it"),
         ({"body": msgspec.Raw(b"7")}, RefusalCode.UNREADABLE, "HoldersCheck"),
-        ({"expires": 1.7e9}, RefusalCode.EXPIRED, "expired before it was read"),
+        (
+            {"expires": 1.7e9, "valid_seconds": 0.0},
+            RefusalCode.EXPIRED,
+            "expired before it was read",
+        ),
     ],
 )
 @in_world

@@ -59,7 +59,7 @@ async def test_a_check_is_answered_with_the_journal(world: World) -> None:
     [
         ({"node_uid": "uid-9"}, "uid-9"),
         ({"boot_id": "boot-9"}, "boot-9"),
-        ({"expires": 0.0}, "expired before it was read"),
+        ({"expires": 0.0, "valid_seconds": 0.0}, "expired before it was read"),
         ({"kind": "holders", "body": msgspec.Raw(encode(HoldersCheck()))}, "does not answer it"),
         ({"body": msgspec.Raw(b"7")}, "JournalCheck"),
     ],
