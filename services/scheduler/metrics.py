@@ -68,6 +68,9 @@ class SchedulerMetrics:
             "Total number of nodes on which the gpu operator pod upgrades are pending",
         )
         self._leading = metrics.gauge("sluice_scheduler_leading", "1 while this process leads.")
+        self._serving = metrics.gauge(
+            "sluice_scheduler_serving_queries", "1 while this process leads and answers queries."
+        )
         self._state_seconds = metrics.histogram(
             "sluice_scheduler_state_seconds",
             "Seconds that nodes spent in each state of an upgrade.",
@@ -123,6 +126,9 @@ class SchedulerMetrics:
         self._leading.set(leading)
         if not leading:
             self._clear()
+
+    def set_serving(self, serving: bool) -> None:
+        self._serving.set(serving)
 
     def nodes_changed(self, nodes: Iterable[NodeView], gone: Iterable[str]) -> None:
         for node in nodes:

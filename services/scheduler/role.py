@@ -4,6 +4,7 @@ A leader decides when something changed or came due; changes that come together 
 together.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from libs.bus.port import Bus, BusError
+from libs.bus.port import Bus
 from libs.bus.queries import QueryHandlers, QueryResponder
 from libs.bus.streams import streams_with
 from libs.contracts.identities import Writer
@@ -23,7 +24,9 @@ from libs.kube.lease.election import Candidate, Deposed
 from libs.kube.requests import Transport
 from libs.rollout.decide import Decider
 from libs.rollout.views.fleet import Fleet
+from libs.runtime.clock import Backoff
 from libs.runtime.env import Env
+from libs.runtime.fatal import describe_error
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
@@ -174,7 +177,7 @@ def next_epoch(rollouts: Iterable[Rollout], nodes: Iterable[Node], *, in_slots: 
 async def _serve_queries(
     inputs: Inputs, handlers: QueryHandlers, journals: JournalCollector
 ) -> AsyncGenerator[None]:
-    """Serve queries, unless the bus is unreachable when the term begins."""
+    """Serve queries from when the bus is there, which may be long after the term began."""
     responder = QueryResponder(
         bus=inputs.bus,
         env=inputs.env,
@@ -184,12 +187,32 @@ async def _serve_queries(
         concurrent=CONCURRENT_QUERIES,
     )
     async with AsyncExitStack() as stack:
+        serving = asyncio.create_task(
+            _subscribe(stack, inputs, responder, journals), name="queries"
+        )
         try:
-            await stack.enter_async_context(journals.follow())
-            await stack.enter_async_context(responder)
-        except BusError as error:
-            _log.warning("queries are not served in this term", why=str(error))
-        yield
+            yield
+        finally:
+            serving.cancel()
+            await asyncio.wait({serving})
+            inputs.metrics.set_serving(False)
+
+
+async def _subscribe(
+    stack: AsyncExitStack, inputs: Inputs, responder: QueryResponder, journals: JournalCollector
+) -> None:
+    backoff = Backoff(inputs.env.random, cap=10.0)
+    while True:
+        async with AsyncExitStack() as attempt:
+            try:
+                await attempt.enter_async_context(journals.follow())
+                await attempt.enter_async_context(responder)
+            except Exception as error:  # noqa: BLE001  (a defect here must not end a term)
+                _log.warning("queries are not served yet", why=describe_error(error))
+            else:
+                stack.push_async_exit(attempt.pop_all())
+                return inputs.metrics.set_serving(True)
+        await inputs.env.clock.sleep(backoff.next())
 
 
 class LeaderLoop:

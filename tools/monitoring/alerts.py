@@ -89,6 +89,18 @@ ALERTS: Final = (
         runbook="no-leader",
     ),
     Alert(
+        name="SluiceQueriesUnanswered",
+        expr=(
+            "max(sluice_scheduler_leading) == 1"
+            " and on () max(sluice_scheduler_serving_queries) == 0"
+        ),
+        lasting="5m",
+        severity=Severity.WARNING,
+        summary="The scheduler leads and answers no queries",
+        description="`sluice why`, `status` and `plan` get no answer; upgrades go on.",
+        runbook="nats-down",
+    ),
+    Alert(
         name="SluiceTelemetryStale",
         expr="quantile(0.9, sluice_node_telemetry_age_seconds) > 60 or absent(sluice_gpu_health)",
         lasting="10m",

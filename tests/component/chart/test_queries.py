@@ -26,7 +26,12 @@ UNIT_TESTS: Final = Path(__file__).parent / "alerts_test.yaml"
 FAILED: Final = "n1"
 FIRING: Final = {"SluiceRolloutHalted", "SluiceGPUFailed", "SluiceXID", "SluiceAgentSilent"}
 """What the recorded fleet must be told about."""
-QUIET: Final = {"SluiceNATSDown", "SluiceNoLeader", "SluiceUpgradeStuck"}
+QUIET: Final = {
+    "SluiceNATSDown",
+    "SluiceNoLeader",
+    "SluiceQueriesUnanswered",
+    "SluiceUpgradeStuck",
+}
 """And what it must not be."""
 
 

@@ -344,6 +344,13 @@ def test_a_swap_sent_at_the_moment_of_the_start_counts() -> None:
     assert list(slot_writes(outcome_of(with_record(swapping(WAITS_AT_GATE), since=NOW + 1))))
 
 
+@pytest.mark.parametrize("ahead", [1.9, 60.0, 3600.0])
+def test_a_state_that_begins_in_the_future_is_sent_one_swap(ahead: float) -> None:
+    """An earlier leader may have had a clock that was ahead; each swap was taken for an older's."""
+    view = swapping(WAITS_AT_GATE, record={"since": NOW + ahead})
+    assert isinstance(outcome_of(view, NOW + 0.1), Wait)
+
+
 def test_a_swap_waits_where_no_driver_agent_is_expected() -> None:
     view = restarting(WAITS_AT_GATE)
     wait = wait_of(outcome_of(without_component(view, "driver")))
