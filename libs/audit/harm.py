@@ -181,7 +181,9 @@ class _HarmReplay:
         """Record the result of an operation that a write of ours shows."""
         before, after, uid = change.before, change.after, change.node.uid
         counts = history.counts
-        if after.failed and before.record and counts:
+        if after.failed and after.record and after.record.unbegun:
+            history.proven_label = ""
+        elif after.failed and before.record and counts:
             if history.started == before.record.token and history.failed_on in ("", counts.target):
                 counts.failed.setdefault(uid, change.position)
             history.failed_on = history.failed_on or counts.target
@@ -272,7 +274,8 @@ class _HarmReplay:
 
 
 def _failed_on(node: ReplayedNode, target: str) -> bool:
-    return node.record is not None and node.failed and node.record.target == target
+    record = node.record
+    return record is not None and node.failed and record.target == target and not record.unbegun
 
 
 def _forgotten_failures(write: RolloutWrite) -> Iterator[AuditFinding]:

@@ -164,6 +164,8 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     outside: bool = False
     """Whether the result counts neither for nor against the target: the node had failed on an
     earlier target, or is only validated again."""
+    unbegun: bool = False
+    """Whether the node failed before its driver agent began to change the driver: no harm by it."""
     unproven: bool = False
     """Whether the node failed since its last validation; it must be validated before release."""
     asked: bool = False

@@ -114,6 +114,20 @@ def held_command(node: NodeView, name: str, token: int, *kinds: CommandKind) -> 
     return slot if not kinds or slot.kind in kinds else None
 
 
+def may_be_quiesced(node: NodeView, name: str, token: int) -> bool:
+    """Whether the component's last command under this token is or may have been `quiesce`.
+
+    A slot that is lost with its stream takes nothing back: the component still holds no device.
+    """
+    component = node.components.get(name)
+    if component is None:
+        return False
+    slot = component.slot
+    if slot is None or slot.node_uid != node.uid:
+        return component.highest_order.token == token
+    return slot.kind == CommandKind.QUIESCE
+
+
 def live_command(
     node: NodeView, name: str, token: int, now: Instant, *kinds: CommandKind
 ) -> Command | None:

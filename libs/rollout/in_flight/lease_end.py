@@ -156,6 +156,7 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
         name
         for name in slots.QUIESCED
         if slots.held_command(f.node, name, f.record.token) is not None
+        or slots.may_be_quiesced(f.node, name, f.record.token)
     ]
     commands = [
         slots.idle_command(f.node, name, f.now, token=f.record.token)
@@ -224,6 +225,8 @@ def _released(f: InFlightNode, reason: str, *, back_off: bool, **changes: str) -
 
 def fail(f: InFlightNode, cause: str) -> NodeOutcome:
     """Go to `upgrade-failed`, once the driver agent has confirmed that its gate stays shut."""
+    if not is_failing(f):
+        f = replace(f, record=replace(f.record, unbegun=_never_began(f)))
     driver = f.node.components.get(slots.DRIVER)
     changed = f.record.started or f.record.operation is Operation.VALIDATE
     if f.record.operation is Operation.MIG and not changed:
@@ -246,6 +249,26 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
     code = DEFAULT_CODES.get(f.record.state, WaitCode.GATE)
     wait = state_wait(f, code, detail, who=DRIVER_AGENT_LATE, until=driver.silent_at)
     return recheck_at(wait, driver.silent_at, f.now)
+
+
+def _never_began(f: InFlightNode) -> bool:
+    """Whether the driver agent has not begun the change of the driver, as far as it was heard.
+
+    It reports each op as it begins, and heartbeats name the last command that it has read. Unless
+    it refused that, it may have begun, and the report may be lost: that counts as harm. So does a
+    machine that is down: the driver may have taken it down before a report left.
+    """
+    is_at_change = f.record.started and f.record.state == UpgradeState.POD_RESTART_REQUIRED
+    if not is_at_change or not f.node.ready:
+        return False
+    driver, token, pod = f.node.components.get(slots.DRIVER), f.record.token, f.new_pod
+    if driver is None or (pod is not None and pod.started is not None):
+        return False
+    if any(each is not None and each.token == token for each in (driver.progress, driver.result)):
+        return False
+    refusal = driver.refusal
+    refused = refusal is not None and refusal.order == driver.highest_order
+    return refused or driver.highest_order.token < token
 
 
 def is_failing(f: InFlightNode) -> bool:

@@ -6,7 +6,7 @@ docs/invariants.md#i3
 
 from msgspec.structs import replace
 
-from libs.contracts.commands import CommandKind, Validate
+from libs.contracts.commands import Validate
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, WaitCode
 from libs.contracts.reports import Evidence
 from libs.contracts.reports import Outcome as Ended
@@ -40,6 +40,9 @@ from libs.rollout.in_flight.validation_inputs import (
 )
 from libs.rollout.in_flight.validation_pod import confirm_by_pod, with_pod_step
 from libs.rollout.node_driver import DriverRun, fits_runtime
+
+_RESUMED = frozenset(slots.QUIESCED) - {slots.VALIDATOR}
+"""Components that resume by `idle`; the validator by its `validate`."""
 
 _PLUGIN_STEP = "plugin"
 """The phase of the validator in which CUDA has passed, and pods may have the GPUs."""
@@ -131,7 +134,7 @@ def _resume_offering(f: InFlightNode) -> Step | None:
     idle = [
         slots.idle_command(f.node, name, f.now, token=token)
         for name in slots.OFFERING
-        if slots.held_command(f.node, name, token, CommandKind.QUIESCE) is not None
+        if slots.may_be_quiesced(f.node, name, token)
     ]
     if not idle:
         return None
@@ -183,10 +186,9 @@ def _stale_pods_wait(inputs: ValidationInputs) -> Step | None:
 def _command_step(inputs: ValidationInputs) -> Step | None:
     """Resume the quiesced components, and ask the validator once the driver is ready."""
     f, commands = inputs.f, list[WriteSlot]()
-    for name, component in f.node.components.items():
-        slot = component.slot
-        if name == slots.VALIDATOR or slot is None or slot.kind != CommandKind.QUIESCE:
-            continue  # the validator resumes by its `validate`
+    for name in f.node.components:
+        if name not in _RESUMED or not slots.may_be_quiesced(f.node, name, f.record.token):
+            continue
         # No GPU is offered to pods before CUDA works.
         if name not in slots.OFFERING or _cuda_works(inputs):
             commands.append(slots.idle_command(f.node, name, f.now, token=f.record.token))

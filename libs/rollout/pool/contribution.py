@@ -107,7 +107,7 @@ def contribution_of(
     lease = upgrade_lease(node) if is_of_pool and node.lease is not None else None
     failed_on = ""
     if record is not None and record.started and not record.outside and record.pool == pool:
-        failed_on = record.target if record.state == _FAILED else ""
+        failed_on = record.target if record.state == _FAILED and not record.unbegun else ""
     unavailable = unavailable_reason(node, record) if present or lease is not None else ""
     base = NodeContribution(
         name=node.name,
@@ -206,7 +206,7 @@ def _unleased(
     proof = record.evidence
     if proof is not None and proof.passed and proof.token >= entry.token:
         return _ended(base, EntryResult.VALIDATED, entry, target)
-    if record.started:
+    if record.started and not record.unbegun:
         return _ended(base, EntryResult.FAILED, entry, target)
     return _removed(base)
 

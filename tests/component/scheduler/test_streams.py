@@ -4,8 +4,8 @@ import pytest
 
 from libs.bus.port import BusUnavailable
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.subjects import STREAMS, Stream
-from tests.component.scheduler.world import World, in_world
+from libs.contracts.subjects import COMMANDS, STREAMS, Stream
+from tests.component.scheduler.world import NEW, STATES, World, in_world
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
@@ -24,3 +24,25 @@ async def test_a_deleted_stream_is_created_again_within_a_minute(
         pytest.fail(str(error))
     finally:
         reader.kill()
+
+
+@pytest.mark.parametrize("state", STATES[1:-1])
+@in_world
+async def test_a_node_in_flight_goes_on_when_commands_are_lost(world: World, state: str) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.start_job("train", "a")
+    await world.apply_policy(NEW)
+    await world.until_state("a", state)
+    world.bus.lose_stream(COMMANDS)
+    await world.wait_until_done("a", before=target, within=300)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 3.0, 4.0])
+@in_world
+async def test_commands_may_be_lost_at_any_moment(world: World, seconds: float) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.apply_policy(NEW)
+    await world.until_state("a", "pod-deletion-required")
+    await world.sleep(seconds)
+    world.bus.lose_stream(COMMANDS)
+    await world.wait_until_done("a", before=target, within=300)

@@ -1,0 +1,50 @@
+"""A driver that never began on a node is not blamed for what became of the node."""
+
+import pytest
+
+from libs.contracts.identities import Identity, Writer
+from tests.component.scheduler.world import NEW, World, in_world
+
+AGENT = Identity(writer=Writer.DRIVER, node="a")
+LONGER_THAN_A_DRIVER_MAY_TAKE = 45 * 60
+
+
+async def until_swap_begins(world: World) -> None:
+    await world.complete_first_rollout("a")
+    await world.apply_policy(NEW)
+    await world.until_state("a", "pod-restart-required")
+    while world.swaps("a") < 2:
+        await world.sleep(0.05)
+
+
+async def failed_nodes(world: World) -> int:
+    """Return how many nodes the target has harmed after the limits of a node in flight."""
+    await world.sleep(LONGER_THAN_A_DRIVER_MAY_TAKE)
+    assert any("failed: driver-start" in text for text in (await world.why("a")).history)
+    status = (await world.rollout()).status
+    assert (status.phase == "Halted") == bool(status.targets[status.target].failed)
+    return len(status.targets[status.target].failed)
+
+
+@in_world
+async def test_a_swap_that_never_began_is_no_harm(world: World) -> None:
+    await world.complete_first_rollout("a")
+    await world.apply_policy(NEW)
+    await world.until_state("a", "pod-deletion-required")
+    world.bus.cut(AGENT)
+    assert await failed_nodes(world) == 0
+    world.bus.restore(AGENT)
+    await world.wait_until_done("a", within=300)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 1.0])
+@in_world
+async def test_a_machine_that_goes_down_after_the_beginning_is_harm(
+    world: World, seconds: float
+) -> None:
+    """Also where the report of the beginning has not left the machine."""
+    await until_swap_begins(world)
+    await world.sleep(seconds)
+    world.bus.cut(AGENT)
+    await world.power_off("a")
+    assert await failed_nodes(world) == 1
