@@ -106,6 +106,9 @@ class _HarmReplay:
             counts.failed = dict.fromkeys(record.failed, -1)
             counts.validated = set(record.validated)
             self._counts[pool, target] = counts
+        for target in write.completed:
+            if counts := self._counts.get((pool, target)):
+                counts.complete()
         yield from _forgotten_failures(write)
         for target in sorted(self._targets.get(pool, frozenset()) - write.targets):
             yield from self._drop_target(write, target)

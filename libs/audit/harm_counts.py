@@ -23,10 +23,17 @@ class TargetCounts(msgspec.Struct):
     """By node uid the position of its first failure, in that order."""
     validated: set[str] = msgspec.field(default_factory=set[str])
 
+    completed: bool = False
+    """Whether all nodes had the target, with at least one validation and without a halt."""
+
     @property
     def is_proven(self) -> bool:
         """Whether only the budget limits starts."""
-        return len(self.validated) >= self.threshold
+        return self.completed or len(self.validated) >= self.threshold
+
+    def complete(self) -> None:
+        """Count the target as complete, as its Rollout says, if what is counted agrees."""
+        self.completed |= bool(self.validated) and not (self.in_flight or self.is_halted)
 
     @property
     def is_halted(self) -> bool:
@@ -42,6 +49,7 @@ class TargetCounts(msgspec.Struct):
         if failures != self.allowed[-1][1]:
             self.allowed.append((time, failures))
             self.validated.clear()
+            self.completed = False
 
     def failure_allowance(self, since: float) -> int:
         """Return the highest allowance that held at any time since then."""

@@ -48,6 +48,8 @@ class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
     may have an entry, too. None: all are shown."""
     targets: frozenset[str]
     """The targets in its status."""
+    completed: frozenset[str] = frozenset()
+    """Those of which it says that all nodes have them."""
     initial_records: Mapping[str, TargetRecord]
     """The records of the targets; only at the start of the journal, which has no other source."""
     revision: Revision | None
@@ -79,6 +81,9 @@ def rollout_write(
         },
         shown=shown,
         targets=frozenset(targets),
+        completed=frozenset(
+            target for target, record in targets.items() if as_map(record).get("complete")
+        ),
         initial_records={} if revision else msgspec.convert(targets, dict[str, TargetRecord]),
         revision=revision,
     )

@@ -74,7 +74,12 @@ def pool_checks(
         stopped = _brake(rollout, of_pool, now) or _stop(rollout, of_pool)
         left = _left(rollout, of_pool)
         told |= {row.name for row in left}
-        problems = [*_failures(rollout, of_pool), *stopped, *_left_out(rollout, left, now)]
+        problems = [
+            *_failures(rollout, of_pool),
+            *stopped,
+            *_threshold(rollout),
+            *_left_out(rollout, left, now),
+        ]
         found += problems or [ok(_about(rollout), _progress(rollout))]
     found += [
         warning(name, f"the {trouble}", f"`sluice why {name}`")
@@ -134,6 +139,19 @@ def _failures(rollout: Rollout, rows: Sequence[NodeRow]) -> Iterator[Check]:
         yield fault(about, found, f"{look}, then {ends}" if look else ends)
     elif failed:
         yield fault(about, f"{plural(len(failed), 'node')} failed{causes}", look)
+
+
+def _threshold(rollout: Rollout) -> Iterator[Check]:
+    """Warn of a threshold that no number of failures can reach."""
+    status, counts = rollout.status, rollout.status.counts
+    record, nodes = status.targets.get(status.target), counts.total - counts.skipped
+    nodes -= counts.excluded
+    if record is not None and 0 < nodes < record.threshold:
+        found = (
+            f"failureThreshold is {record.threshold}, and {plural(nodes, 'node')} can take part: a"
+            " driver that fails on all of them is not halted"
+        )
+        yield warning(_about(rollout), found, "set a smaller one in its RolloutStrategy")
 
 
 def _cause(row: NodeRow) -> str:

@@ -80,6 +80,18 @@ def _validated(record: TargetRecord, validated: Iterable[str], now: float) -> Ta
     return record
 
 
+def completed_record(record: TargetRecord, *, complete: bool, now: float) -> TargetRecord:
+    """Return the record of the wanted target once all nodes have it, or not any more.
+
+    A target that is validated wherever it can be is proven, although fewer nodes take part than T:
+    otherwise each node that joins would get the last-good driver, and then this one.
+    """
+    if complete and not record.proven and record.validated and not record.halted_because:
+        record = replace(record, proven=True, proven_at=now)
+    is_complete = complete and record.proven
+    return record if is_complete == record.complete else replace(record, complete=is_complete)
+
+
 def halted_reason(record: TargetRecord) -> str:
     if not is_halted(record):
         return ""

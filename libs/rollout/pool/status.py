@@ -118,7 +118,7 @@ def rollout_status(
         frozen_since=since,
         frozen_seconds=seconds,
         in_flight=in_flight,
-        targets=_kept_records(records, target, last_good, in_flight, complete=complete),
+        targets=_kept_records(records, target, last_good, in_flight, complete=complete, now=now.at),
         counts=replace(counts, in_flight=len(in_flight), limit=evaluation.limit),
         conditions=rollout_conditions(
             pool,
@@ -222,15 +222,13 @@ def _kept_records(
     in_flight: Mapping[str, InFlight],
     *,
     complete: bool,
+    now: float,
 ) -> dict[str, TargetRecord]:
     """Keep every target that is wanted, in flight, halted or last-good."""
     entries: dict[str, TargetRecord] = {}
     for target, record in records.items():
         if target == wanted:
-            is_complete = complete and record.proven
-            entries[target] = (
-                record if is_complete == record.complete else replace(record, complete=is_complete)
-            )
+            entries[target] = harm.completed_record(record, complete=complete, now=now)
             continue
         in_flight_for = any(entry.target == target for entry in in_flight.values())
         if in_flight_for or target == last_good or not harm.can_be_dropped(record):

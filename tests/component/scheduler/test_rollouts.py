@@ -10,8 +10,10 @@ from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
 from services.scheduler import resources
-from tests.component.processes import Process
-from tests.component.scheduler.world import NEW, POLICY, POOL, World, in_world
+from tests.component.processes import AGENTS, Process
+from tests.component.scheduler.audited import in_audited_world
+from tests.component.scheduler.world import DEPLOYED, NEW, POLICY, POOL, World, in_world
+from tests.unit.policy.situations import node
 
 CLUSTER_POLICIES = resources.POLICIES["ClusterPolicy"]
 DEFINITION = "rollouts.sluice.dev"
@@ -163,3 +165,36 @@ async def test_a_definition_that_is_removed_during_an_upgrade_is_named_until_it_
     target = (await world.rollout()).status.target
     await set_spec(world, {"brake": "None"})
     await world.wait_until_done("a", "b", target=target)
+
+
+@in_audited_world
+async def test_a_complete_target_is_proven_although_the_threshold_exceeds_the_pool(
+    world: World,
+) -> None:
+    await world.install_fleet("a", "b")
+    strategy = {"pool": POOL, "failureThreshold": 3}
+    await world.apply(
+        {
+            "apiVersion": "sluice.dev/v1alpha1",
+            "kind": "RolloutStrategy",
+            "metadata": {"name": "careful"},
+            "spec": strategy,
+        }
+    )
+    world.start()
+    await world.wait_until_done("a", "b")
+    first = (await world.rollout()).status.target
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a", "b", before=first)
+    await world.sleep(5)
+    status = (await world.rollout()).status
+    assert (status.targets[status.target].threshold, status.last_good) == (3, status.target)
+    more = ("c", "d", "e", "f")
+    for name in more:
+        world.add_machine(name, labels={**node(name).labels, **DEPLOYED}, gpus=2)
+    await world.sleep(2)
+    for name in more:
+        for writer in AGENTS:
+            await world.start_agent(name, writer)
+    await world.wait_until_done("a", "b", *more, target=status.target)
+    assert [world.swaps(name) for name in more] == [1] * 4

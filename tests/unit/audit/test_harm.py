@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from libs.audit import AuditJournal, PoolFacts, judge
+from libs.audit.harm_counts import TargetCounts
 from tests.unit.audit.builders import (
     FLEET,
     LABEL,
@@ -396,3 +397,18 @@ def test_a_target_without_a_known_threshold_is_not_judged(story: str) -> None:
     result = judge(journal(builder, pools=(other,)))
     assert result.violations == ()
     assert result.not_judged["I8"] == UNKNOWN
+
+
+def test_a_complete_target_is_proven_by_one_validation_as_far_as_the_counts_agree() -> None:
+    def counts() -> TargetCounts:
+        return TargetCounts(pool="p", target="t", threshold=3, allowed=[(0.0, 0)])
+
+    unvalidated, in_flight, proven = counts(), counts(), counts()
+    in_flight.validate("a")
+    in_flight.in_flight.add("b")
+    proven.validate("a")
+    for each in (unvalidated, in_flight, proven):
+        each.complete()
+    assert [each.is_proven for each in (unvalidated, in_flight, proven)] == [False, False, True]
+    proven.accept_failures(1, 5.0)
+    assert not proven.is_proven

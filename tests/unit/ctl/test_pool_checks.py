@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from libs.contracts.message import encode
@@ -191,6 +192,15 @@ def test_a_halt_is_a_fault_with_the_failed_nodes_and_the_command_that_ends_it() 
     )
     both = checks(broken, of=rollout(Brake.PAUSE, halted))
     assert [each.verdict for each in both] == [Verdict.FAULT, Verdict.WARNING]
+
+
+@pytest.mark.parametrize(("threshold", "is_told"), [(3, False), (4, True)])
+def test_a_threshold_that_the_pool_cannot_reach_is_a_warning(threshold: int, is_told: bool) -> None:
+    counts = replace(GOING.counts, total=5, skipped=1, excluded=1)
+    record = TargetRecord(threshold=threshold)
+    (found,) = checks(of=rollout(status=replace(GOING, counts=counts, targets={"new": record})))
+    assert ("failureThreshold is 4, and 3 nodes can take part" in found.found) == is_told
+    assert (found.verdict is Verdict.WARNING) == is_told
 
 
 def test_a_lease_of_a_person_names_who_has_which_node_and_why() -> None:

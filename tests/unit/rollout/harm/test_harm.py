@@ -164,3 +164,17 @@ def test_only_a_proven_and_complete_target_can_be_dropped() -> None:
     assert not harm.can_be_dropped(replace(complete, complete=False))
     assert not harm.can_be_dropped(replace(complete, proven=False))
     assert not harm.can_be_dropped(replace(complete, failed=("a",)))
+
+
+@pytest.mark.parametrize(
+    ("record", "proven"),
+    [
+        (TargetRecord(threshold=5, validated=("a",)), True),
+        (TargetRecord(threshold=5), False),
+        (TargetRecord(threshold=1, failed=("a",), validated=("b",), halted_because="x"), False),
+    ],
+)
+def test_a_target_that_all_nodes_have_is_proven_by_one(record: TargetRecord, proven: bool) -> None:
+    assert not harm.completed_record(record, complete=False, now=7.0).proven
+    done = harm.completed_record(record, complete=True, now=7.0)
+    assert (done.proven, done.complete, done.proven_at) == (proven, proven, 7.0 * proven)
