@@ -84,6 +84,14 @@ class InFlight(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     """Whether the node is only validated again and stays available."""
 
 
+class Vanished(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A node whose Node was deleted while its driver was changed, so that its end is not known."""
+
+    node: str
+    since: float
+    """When that was noticed."""
+
+
 class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The history of one target in a pool, kept until the target is proven and complete."""
 
@@ -100,11 +108,24 @@ class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename=
     complete: bool = False
     """Whether the target was proven and complete when last wanted; kept only while last-good."""
     halted_because: str = ""
+    vanished: dict[str, Vanished] = {}
+    """By UID: nodes that vanished after their start, before the target was proven."""
+
+    @property
+    def harmed(self) -> frozenset[str]:
+        """UIDs of the nodes that failed or, while the target is not proven, vanished."""
+        vanished = () if self.proven else self.vanished
+        return frozenset((*self.failed, *vanished))
 
     @property
     def is_halted(self) -> bool:
-        """Whether it failed as often as is allowed."""
-        return len(self.failed) >= self.accepted + self.threshold
+        """Whether it harmed as many nodes as is allowed."""
+        return len(self.harmed) >= self.accepted + self.threshold
+
+    @property
+    def is_halted_by_vanished(self) -> bool:
+        """Whether it would not be halted by the failures alone."""
+        return self.is_halted and len(self.failed) < self.accepted + self.threshold
 
 
 class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

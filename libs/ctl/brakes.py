@@ -106,7 +106,7 @@ def ending_of_halt(pool: str, status: RolloutStatus) -> str:
     record = status.targets.get(status.target)
     if status.phase is not RolloutPhase.HALTED or record is None or not status.version:
         return ""
-    return release_command(pool, status.version, len(record.failed))
+    return release_command(pool, status.version, len(record.harmed))
 
 
 def resume_command(pool: str) -> str:
@@ -128,15 +128,15 @@ def release(
         raise Failure(
             ExitCode.REFUSED, f"{version} is not halted in {pool}: there is nothing to release"
         )
-    needed = len(record.failed) - record.threshold + 1
+    needed = len(record.harmed) - record.threshold + 1
     if failures < needed:
         raise Failure(
             ExitCode.REFUSED,
-            f"{pool} would stay halted: {plural(len(record.failed), 'node')} failed on {version},"
+            f"{pool} would stay halted: {plural(len(record.harmed), 'node')} failed on {version},"
             f" and the limit would be {failures + record.threshold}; accept"
             f" {plural(needed, 'failure')} at least",
         )
-    more = failures + record.threshold - len(record.failed)
+    more = failures + record.threshold - len(record.harmed)
     halt = "the next failure halts" if more == 1 else f"{more} more failures halt"
     again = f"{halt} the pool again"
     accepted = f"{plural(failures, 'failure')} of {version} {'is' if failures == 1 else 'are'}"

@@ -119,7 +119,7 @@ def ending_command(
     if code not in (WaitCode.HALTED, WaitCode.FAILED):
         return ""
     if target := _halted_target(why, status):
-        version, failures = version_name(target, versions), len(status.targets[target].failed)
+        version, failures = version_name(target, versions), len(status.targets[target].harmed)
         return release_command(why.pool, version, failures)
     return f"sluice upgrade retry {why.node}" if code is WaitCode.FAILED else ""
 

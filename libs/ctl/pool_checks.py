@@ -133,6 +133,8 @@ def _failures(rollout: Rollout, rows: Sequence[NodeRow]) -> Iterator[Check]:
     record = status.targets.get(status.target)
     if status.phase is RolloutPhase.HALTED and record is not None:
         count = f"{len(record.failed)} of {plural(status.counts.total, 'node')} failed"
+        if record.is_halted_by_vanished:
+            count += f", {len(record.harmed) - len(record.failed)} vanished"
         found = f"halted: {count} on {status.version}, and no other starts on it{causes}"
         release = ending_of_halt(rollout.metadata.name, status)
         ends = f"`{release}`, or set another version" if release else "set another version"

@@ -59,7 +59,7 @@ def _of_pool(wait: Wait, end: PlayEnd) -> Wait:
     if record is None or end.target not in wait.detail:
         return wait
     if wait.code is WaitCode.HALTED:
-        failures = _count(len(record.failed), "failure")
+        failures = _count(len(record.harmed), "failure")
         detail = f"the rollout would halt after {failures} of {end.target}"
         return replace(wait, detail=detail)
     if wait.code is WaitCode.PROOF:

@@ -21,7 +21,7 @@ def stops_of(pool: PoolView) -> tuple[PlanStop, ...]:
 
 def _stops(pool: PoolView) -> Iterator[PlanStop]:
     if (record := halted_record(pool)) is not None:
-        kind, failures = PlanStopKind.HALTED, len(record.failed)
+        kind, failures = PlanStopKind.HALTED, len(record.harmed)
         yield PlanStop(kind=kind, because=record.halted_because, failures=failures)
     if (kind := _BRAKES.get(spec_of(pool).brake)) is not None:
         yield PlanStop(kind=kind, because=_brake_author(pool))
@@ -58,7 +58,7 @@ def _without_stops(pool: PoolView) -> PoolView:
     if rollout is not None:
         release = rollout.spec.release
         if record is not None:
-            release = Release(target=pool.target, failures=len(record.failed))
+            release = Release(target=pool.target, failures=len(record.harmed))
         rollout = replace(rollout, spec=RolloutSpec(release=release))
     upgrade = replace(pool.upgrade, auto_upgrade=True)
     return replace(pool, upgrade=upgrade, rollout=rollout)

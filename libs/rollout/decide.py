@@ -23,6 +23,10 @@ from libs.rollout.views.pool import PoolView
 _VisibilityKey = tuple[int, bool, bool, float | None, tuple[tuple[float, float], ...], str, str]
 
 
+Remembered = Mapping[str, frozenset[str]]
+"""By pool: uids in flight of nodes that had not started, or had ended well, when last seen."""
+
+
 class DecisionDelta(Decision, frozen=True, kw_only=True):
     """A decision with only those `waits` that changed (`WaitTracker`)."""
 
@@ -30,9 +34,10 @@ class DecisionDelta(Decision, frozen=True, kw_only=True):
     """Nodes that no longer wait and have no step."""
 
 
-def decide(fleet: Fleet, now: Instant) -> Decision:
-    """Decide for one moment."""
+def decide(fleet: Fleet, now: Instant, remembered: Remembered | None = None) -> Decision:
+    """Decide for one moment, as a new leader does, or one that remembers nodes."""
     decider = Decider(fleet)
+    decider.remember(remembered or {})
     delta = decider.decide(now)
     waits = decider.waits
     return replace(delta, waits={name: waits[name] for name in sorted(waits)})
@@ -52,6 +57,15 @@ class Decider:
     def waits(self) -> Mapping[str, Wait]:
         """Every node that is not where its policy wants it and has no step."""
         return self._outcomes.waits
+
+    @property
+    def remembered(self) -> Remembered:
+        """What data that are there now do not say: it is lost with the leader."""
+        return {key: frozenset(each.harmless) for key, each in self._deciders.items()}
+
+    def remember(self, harmless: Remembered) -> None:
+        for key, decider in self._deciders.items():
+            decider.harmless |= harmless.get(key, frozenset())
 
     def is_skipped(self, name: str) -> bool:
         """Whether its pool counts the node as skipped."""

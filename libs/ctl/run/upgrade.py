@@ -93,7 +93,7 @@ def release(
                 pool=pool,
                 target=target,
             )
-            accepted = len(halted.record.failed) if failures is None else failures
+            accepted = len(halted.record.harmed) if failures is None else failures
             by = Signature(user=await cluster.user(), reason=reason)
 
             def decide(seen: Rollout) -> Edit:

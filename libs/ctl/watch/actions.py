@@ -79,7 +79,7 @@ def _release(rollout: Rollout, state: FleetState, by: Signature) -> Callable[[Ro
         )
 
     def decide(seen: Rollout) -> Edit:
-        failures = len(chosen.record.failed)
+        failures = len(chosen.record.harmed)
         return brakes.release(pool, seen.status, chosen.target, chosen.version, failures, by=by)
 
     return decide

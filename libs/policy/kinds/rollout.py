@@ -82,6 +82,13 @@ _DESCRIPTIONS: FieldDescriptions = {
         "proven_at": About("When the target was last proven, in Unix seconds."),
         "complete": About("Whether the target was proven and complete when it was last wanted."),
         "halted_because": About("Why no node starts on the target."),
+        "vanished": About(
+            "By UID: nodes whose Node was deleted after their start, before the target was proven."
+        ),
+    },
+    rollout.Vanished: {
+        "node": About("The node's name.", required=True),
+        "since": About("When that was noticed, in Unix seconds.", required=True),
     },
     rollout.Counts: {
         "total": About("All nodes of the pool.", stored=True),

@@ -21,6 +21,7 @@ from libs.contracts.rollout import (
     RolloutPhase,
     RolloutSpec,
     RolloutStatus,
+    TargetRecord,
     braked,
 )
 from libs.rollout.pool.tally import PoolTally
@@ -142,7 +143,7 @@ def rollout_conditions(
     pause: Pause | None,
     phase: RolloutPhase,
     *,
-    halted_because: str,
+    halted: TargetRecord | None,
     threshold: int,
     now: Instant,
 ) -> tuple[RolloutCondition, ...]:
@@ -154,7 +155,7 @@ def rollout_conditions(
     at = datetime.fromtimestamp(int(now.at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions: list[RolloutCondition] = []
     for type_, is_true, reason, message in _facts(
-        pool, pause, phase, halted_because=halted_because, threshold=threshold
+        pool, pause, phase, halted=halted, threshold=threshold
     ):
         status = ConditionStatus.TRUE if is_true else ConditionStatus.FALSE
         conditions.append(
@@ -175,16 +176,17 @@ def _facts(
     pause: Pause | None,
     phase: RolloutPhase,
     *,
-    halted_because: str,
+    halted: TargetRecord | None,
     threshold: int,
 ) -> Iterator[tuple[ConditionType, bool, str, str]]:
     """Yield type, status, reason and message of each condition."""
     is_proving = phase is RolloutPhase.PROVING
     progress = f"the driver {proof_text(threshold)}" if is_proving else _PHASES[phase]
     yield ConditionType.COMPLETE, phase is RolloutPhase.COMPLETE, phase.value, progress
-    if phase is RolloutPhase.HALTED:
-        message = f"{halted_because}; it ends with spec.release, or with another driver"
-        yield ConditionType.HALTED, True, "FailureThreshold", message
+    if halted is not None:
+        message = f"{halted.halted_because}; it ends with spec.release, or with another driver"
+        cause = "Vanished" if halted.is_halted_by_vanished else "FailureThreshold"
+        yield ConditionType.HALTED, True, cause, message
     else:
         yield ConditionType.HALTED, False, "NotHalted", ""
     if spec_of(pool).brake is Brake.FREEZE:

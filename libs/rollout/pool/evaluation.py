@@ -129,7 +129,7 @@ def _records(
 ) -> dict[str, TargetRecord]:
     """Return the stored records and those of new targets, with new failures and validations."""
     known = dict(stored_status(pool).targets)
-    for sets in (tally.failed, tally.validated, tally.in_flight):
+    for sets in (tally.failed, tally.validated, tally.in_flight, tally.vanished):
         for target, uids in sets.items():
             if uids and target not in known:
                 known[target] = harm.new_record(pool.strategy, spec, target, base=base)
@@ -140,6 +140,7 @@ def _records(
             target,
             failed=tally.failed.get(target, ()),
             validated=tally.validated.get(target, ()),
+            vanished=tally.vanished.get(target, {}),
             now=now.at,
         )
         for target, record in known.items()
@@ -245,7 +246,7 @@ def _retarget(
     retargeted: dict[str, InFlight] = {}
     refused: dict[str, str] = {}
     record = evaluation.record(pool, pool.target, tally.present)
-    counted = tally.in_flight[pool.target].union(record.failed)
+    counted = tally.in_flight[pool.target].union(record.harmed)
     for node in unwanted:
         entry = node.entry
         if entry is None:

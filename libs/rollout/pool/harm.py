@@ -4,13 +4,18 @@ Works on sets of node uids. Sets only grow, but for `validated`, which is emptie
 accepts another number of failures.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
 
 from msgspec.structs import replace
 
-from libs.contracts.rollout import RolloutSpec, TargetRecord
+from libs.contracts.rollout import RolloutSpec, TargetRecord, Vanished
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.shapes import scaled_value
+
+_NAMED: Final = 5
+"""Vanished nodes that the reason of a halt names."""
 
 
 def threshold(strategy: StrategySpec, *, base: int) -> int:
@@ -42,11 +47,12 @@ def is_halted(record: TargetRecord) -> bool:
 def starts_left(record: TargetRecord, in_flight: set[str]) -> int | None:
     """Return how many more nodes may start, unless halted; None: no limit by harm.
 
+    A node that vanished keeps its place: nothing tells whether its driver took the machine down.
     Negative when more nodes are in flight or failed than the allowance permits.
     """
     if record.proven:
         return None
-    return allowance(record) - len(in_flight.union(record.failed))
+    return allowance(record) - len(in_flight.union(record.harmed))
 
 
 def updated_record(
@@ -56,12 +62,21 @@ def updated_record(
     *,
     failed: Iterable[str],
     validated: Iterable[str],
+    vanished: Mapping[str, str],
     now: float,
 ) -> TargetRecord:
-    """Merge new failures and validations into the record; the same object if nothing is new."""
+    """Merge new results into the record; the same object if nothing is new.
+
+    `vanished` are names by uid.
+    """
     now_accepted = accepted(spec, target)
     if now_accepted != record.accepted:
-        record = replace(record, accepted=now_accepted, validated=(), proven=False)
+        if record.failed:
+            record = replace(record, validated=(), proven=False)
+        record = replace(record, accepted=now_accepted)
+    if not record.proven and (gone := vanished.keys() - record.vanished.keys()):
+        new = {uid: Vanished(node=vanished[uid], since=now) for uid in sorted(gone)}
+        record = replace(record, vanished={**record.vanished, **new})
     if new := set(failed).difference(record.failed):
         record = replace(record, failed=tuple(sorted(new.union(record.failed))))
     record = _validated(record, validated, now)
@@ -95,10 +110,23 @@ def completed_record(record: TargetRecord, *, complete: bool, now: float) -> Tar
 def halted_reason(record: TargetRecord) -> str:
     if not is_halted(record):
         return ""
-    count, limit = len(record.failed), allowance(record)
     accepted = f" {record.threshold}, {record.accepted} accepted" if record.accepted else ""
-    nodes = "1 node" if count == 1 else f"{count} nodes"
-    return f"by Sluice, as {nodes} failed and the limit is {limit} (failureThreshold{accepted})"
+    limit = f"the limit is {allowance(record)} (failureThreshold{accepted})"
+    failed = [f"{_nodes(len(record.failed))} failed"] if record.failed else []
+    if record.is_halted_by_vanished:
+        gone = [each for uid, each in record.vanished.items() if uid not in record.failed]
+        names = ", ".join(f"{each.node} at {_clock(each.since)}" for each in gone[:_NAMED])
+        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
+        failed.append(f"{_nodes(len(gone))} vanished while the driver was changed ({names}{more})")
+    return f"by Sluice, as {' and '.join(failed)} and {limit}"
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def last_good(targets: dict[str, TargetRecord]) -> str:

@@ -114,6 +114,8 @@ class Headroom:
         starting = {name: _STARTING for name, key in self._taken.items() if key.target == target}
         count = len(record.failed) - len(again)
         failed = f" ({count} failed, and would not count if validated later)" if count else ""
+        gone = len(record.harmed) - len(record.failed)
+        failed += f" ({gone} vanished, and may have failed)" if gone else ""
         return BlockReason(
             WaitCode.PROOF,
             f"waiting for target {target} to be proven: validated on {len(record.validated)} of"

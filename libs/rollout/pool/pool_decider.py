@@ -57,6 +57,8 @@ class PoolDecider:
         """Uids in flight of nodes that may be gone."""
         self._strays: set[str] = set()
         """Uids that still count in this pool although their Node is gone."""
+        self.harmless: set[str] = set()
+        """Uids in flight of nodes that had not started, or had ended well, when last seen."""
         self.rules_changed = False
         """The last view changed more than the Rollout: step all governed nodes again."""
         self.as_single_pool = (self,)
@@ -67,6 +69,9 @@ class PoolDecider:
 
     def put(self, contribution: NodeContribution) -> None:
         self._strays.discard(contribution.uid)
+        self.harmless.discard(contribution.uid)
+        if _is_harmless(contribution):
+            self.harmless.add(contribution.uid)
         self.tally.put(contribution)
         self.dirty = True
 
@@ -128,14 +133,23 @@ class PoolDecider:
         return None if before is None else _affected(before, evaluation)
 
     def _find_strays(self, present: Container[str]) -> None:
-        """End the entries of nodes that are gone."""
+        """End the entries of nodes that are gone.
+
+        One that a leader has never seen may have started: that is not known to be harmless.
+        """
+        self.harmless &= self.in_flight.keys() | self.tally.contributions.keys()
         for uid in self.maybe_gone:
             entry = self.in_flight.get(uid)
             if entry is not None and uid not in present:
                 self._strays.add(uid)
+                counts = uid not in self.harmless and not (entry.outside or entry.validates)
                 self.tally.put(
                     NodeContribution(
-                        name=entry.node, uid=uid, present=False, ending=EntryResult.REMOVED
+                        name=entry.node,
+                        uid=uid,
+                        present=False,
+                        ending=EntryResult.REMOVED,
+                        vanished_on=entry.target if counts else "",
                     )
                 )
             elif uid in self._strays:
@@ -214,6 +228,13 @@ class PoolDecider:
             has_finalizer=rollout.has_finalizer,
             because=f"new leader: epoch {epoch}",
         )
+
+
+def _is_harmless(contribution: NodeContribution) -> bool:
+    """Whether nothing speaks against the target if the Node is deleted now."""
+    if contribution.entry is not None:
+        return not contribution.started
+    return contribution.ending is not None and contribution.ending is not EntryResult.FAILED
 
 
 def _changed(old: RolloutStatus, new: RolloutStatus) -> InFlightChanges:

@@ -103,7 +103,7 @@ def rollout_status(
     complete = not in_flight and counts.done + counts.skipped + counts.excluded == counts.total
     phase = _phase(pool, records.get(target), complete=complete, total=counts.total)
     last_good = evaluation.constraints.last_good
-    halted = records[target].halted_because if phase is RolloutPhase.HALTED else ""
+    halted = records[target] if phase is RolloutPhase.HALTED else None
     since, seconds = _frozen(evaluation, now.at)
     return RolloutStatus(
         version=evaluation.version,
@@ -111,7 +111,9 @@ def rollout_status(
         short_target=target[:SHORT_TARGET],
         phase=phase,
         progress=f"{counts.done}/{counts.total}",
-        because=halted or pause_detail(pool, evaluation.pause) or _remark(phase, counts),
+        because=(halted.halted_because if halted else "")
+        or pause_detail(pool, evaluation.pause)
+        or _remark(phase, counts),
         epoch=now.epoch,
         base=_base(tally, evaluation, in_flight, phase),
         last_good=last_good,
@@ -124,7 +126,7 @@ def rollout_status(
             pool,
             evaluation.pause,
             phase,
-            halted_because=halted,
+            halted=halted,
             threshold=evaluation.record(pool, target, tally.present).threshold,
             now=now,
         ),
@@ -192,8 +194,11 @@ def _phase(
 ) -> RolloutPhase:
     if pool.gone:
         return RolloutPhase.POLICY_DELETED
-    if complete:
-        return RolloutPhase.COMPLETE if total else RolloutPhase.NO_NODES
+    if complete and total:
+        return RolloutPhase.COMPLETE
+    if complete and not (record is not None and record.is_halted_by_vanished):
+        # Where all nodes have vanished, the halt is what people have to see.
+        return RolloutPhase.NO_NODES
     if record is None:
         return RolloutPhase.PROVING
     if record.halted_because:

@@ -47,7 +47,7 @@ class IncrementalAndFull:
             name: replace(node, last_wait=self.waiting.get(name))
             for name, node in self.nodes.items()
         }
-        full = decide(Fleet(pools=self.pools, nodes=nodes), now)
+        full = decide(Fleet(pools=self.pools, nodes=nodes), now, self.decider.remembered)
         delta = self.decider.decide(now)
         assert delta.deposed == full.deposed
         if delta.deposed:

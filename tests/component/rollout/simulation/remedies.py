@@ -50,7 +50,7 @@ def _release(context: DisturbanceContext, _name: str, pool: str) -> None:
     state = context.state.pools[pool]
     if state.rollout is not None:
         record = state.rollout.status.targets.get(state.target)
-        context.users.set_release(pool, state.target, len(record.failed) if record else 1)
+        context.users.set_release(pool, state.target, len(record.harmed) if record else 1)
 
 
 def _remove_brake(context: DisturbanceContext, _name: str, pool: str) -> None:

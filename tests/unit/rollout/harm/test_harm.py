@@ -111,7 +111,9 @@ def updated(
     failed: tuple[str, ...] = (),
     validated: tuple[str, ...] = (),
 ) -> TargetRecord:
-    return harm.updated_record(record, spec, "t", failed=failed, validated=validated, now=50.0)
+    return harm.updated_record(
+        record, spec, "t", failed=failed, validated=validated, vanished={}, now=50.0
+    )
 
 
 def test_nothing_new_returns_the_same_record() -> None:

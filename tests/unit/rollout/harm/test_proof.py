@@ -4,7 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, Operation, WaitCode
-from libs.contracts.rollout import InFlight, Release, RolloutPhase, RolloutSpec, TargetRecord
+from libs.contracts.rollout import (
+    InFlight,
+    Release,
+    RolloutPhase,
+    RolloutSpec,
+    TargetRecord,
+    Vanished,
+)
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.pool import harm
 from libs.rollout.views.node import NodeView
@@ -163,16 +170,49 @@ def test_a_failed_first_bring_up_is_harm() -> None:
     assert status.targets[NEW].failed == ("uid-broken",)
 
 
-def test_a_failure_stays_counted_when_its_node_is_gone() -> None:
-    pool = open_pool(
-        upgrade=ALL,
-        base=9,
-        record=TargetRecord(threshold=2, failed=("uid-gone",)),
-        in_flight={"uid-also-gone": InFlight(node="also", token=7, target=NEW, since=NOW)},
-    )
+ALSO_GONE = {"uid-also-gone": InFlight(node="also", token=7, target=NEW, since=NOW)}
+
+
+@pytest.mark.parametrize(("threshold", "started"), [(2, []), (3, ["uid-node-00"])])
+def test_failures_and_nodes_that_vanished_stay_counted(threshold: int, started: list[str]) -> None:
+    record = TargetRecord(threshold=threshold, failed=("uid-gone",))
+    pool = open_pool(upgrade=ALL, base=9, record=record, in_flight=ALSO_GONE)
     status = written(decided(pool, *candidates(2)))
     assert status.targets[NEW].failed == ("uid-gone",)
-    assert sorted(status.in_flight) == ["uid-node-00"]
+    assert list(status.targets[NEW].vanished) == ["uid-also-gone"]
+    assert sorted(status.in_flight) == started
+    assert (status.phase is RolloutPhase.HALTED) == (not started)
+
+
+def test_a_halt_by_nodes_that_vanished_names_them_and_its_cause() -> None:
+    pool = open_pool(upgrade=ALL, base=9, record=TargetRecord(threshold=1), in_flight=ALSO_GONE)
+    status = written(decided(pool, *candidates(2)))
+    (halted,) = [each for each in status.conditions if each.type == "Halted"]
+    assert (halted.status, halted.reason) == ("True", "Vanished")
+    assert "1 node vanished while the driver was changed (also at 20" in halted.message
+
+
+def test_a_proven_target_does_not_count_who_vanishes() -> None:
+    record = TargetRecord(threshold=1, validated=("uid-v",), proven=True)
+    pool = open_pool(upgrade=ALL, base=9, record=record, in_flight=ALSO_GONE)
+    status = written(decided(pool, *candidates(2)))
+    assert status.phase is RolloutPhase.PROVEN
+    assert not status.targets[NEW].vanished
+
+
+def test_a_release_of_vanished_nodes_keeps_what_is_validated() -> None:
+    record = TargetRecord(
+        threshold=2,
+        validated=("uid-v",),
+        vanished={uid: Vanished(node=uid, since=NOW) for uid in ("uid-1", "uid-2")},
+        halted_because="by Sluice",
+    )
+    release = Release(target=NEW, failures=2)
+    after = harm.updated_record(
+        record, RolloutSpec(release=release), NEW, failed=(), validated=(), vanished={}, now=NOW
+    )
+    assert (after.validated, after.is_halted, after.accepted) == (("uid-v",), False, 2)
+    assert harm.starts_left(after, set()) == 2
 
 
 def test_editing_the_policy_away_and_back_clears_no_failure() -> None:
