@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import pytest
 
-from libs.host.artefacts import rpm, store, tar
+from libs.host.artefacts import deb, rpm, store, tar
 from libs.host.artefacts.members import ArtefactError, Member, zstd
 from libs.host.artefacts.store import Index
 from libs.host.tree import Tree
@@ -230,20 +230,32 @@ def test_another_content_than_the_named_one_is_refused(tmp_path: Path) -> None:
         store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
 
 
-def test_a_file_that_changes_while_it_is_unpacked_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["tar", "deb", "rpm"])
+def test_what_is_unpacked_is_what_was_verified_though_the_file_changes_and_changes_back(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = deliver(tmp_path, "driver.tar", "tar", packing.tar(packing.driver(VERSION)))
-    members = tar.members
+    named, foreign = (PACKERS[kind](packing.driver(each)) for each in (VERSION, "999.1"))
+    source = deliver(tmp_path, f"driver.{kind}", kind, named)
+    delivered = tmp_path / source.path.lstrip("/")
+    format_of = {"tar": tar, "deb": deb, "rpm": rpm}[kind]
+    members = format_of.members
 
     def changed(file: BinaryIO) -> Iterator[Member]:
-        (tmp_path / source.path.lstrip("/")).write_bytes(packing.tar({"/usr/bin/other": b""}))
-        return members(file)
+        delivered.write_bytes(foreign)
+        yield from members(file)
+        delivered.write_bytes(named)
 
-    monkeypatch.setattr(tar, "members", changed)
-    with pytest.raises(ArtefactError, match="its digest is sha256:"):
-        store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
-    assert store.read_index(Tree(tmp_path), DIGEST) is None
+    monkeypatch.setattr(format_of, "members", changed)
+    index = store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
+    assert {path: each for path, (_, each) in unpacked(tmp_path, index).items()} == packing.driver(
+        VERSION
+    )
+
+
+def test_the_copy_of_a_file_does_not_stay_once_it_is_unpacked(tmp_path: Path) -> None:
+    index = staged(tmp_path, "deb", packing.deb(packing.driver(VERSION)))
+    kept = Tree(tmp_path).names(store.folder_of(DIGEST))
+    assert sorted(kept) == sorted({*index.contents, "index"})
 
 
 class FillingTree(Tree):
