@@ -24,6 +24,7 @@ from libs.host.artefacts.members import (
     Chunks,
     Member,
     chunks_of,
+    content_of,
     decompressed,
 )
 from libs.host.artefacts.module_info import Module, ModuleInfo
@@ -249,7 +250,7 @@ class _Stage:
 
         def counted() -> Iterator[bytes]:
             nonlocal size
-            for chunk in member.content():
+            for chunk in content_of(member):
                 digest.update(chunk)
                 size += len(chunk)
                 yield chunk
@@ -261,7 +262,7 @@ class _Stage:
 
     def _add_module(self, member: Member, kernel: str, name: str) -> None:
         content = str(self._count)
-        packed = cast("BinaryIO", io.BufferedReader(Chunks(member.content())))
+        packed = cast("BinaryIO", io.BufferedReader(Chunks(content_of(member))))
         info = ModuleInfo(chunks_of(decompressed(packed)))
         self._write(content, info)
         self._modules[kernel, name] = Module(
