@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
 from libs.bus.port import Bus, BusUnavailable, Closable
+from libs.bus.rates import SenderRates
 from libs.bus.reporter import RECONNECT_SPREAD
 from libs.contracts import subjects
 from libs.contracts.commands import Order
@@ -21,6 +22,10 @@ from libs.contracts.reports import BEAT_PERIOD, SILENT_AFTER, Beat
 from libs.runtime.clock import Clock, jittered
 from libs.runtime.env import Env
 from libs.runtime.tasks import wait_up_to
+
+MOST_BEATS: Final = 10
+"""Heartbeats of a component that are read in a second; it sends one in ten, and a few after it
+connected."""
 
 
 class Heartbeat:
@@ -108,9 +113,12 @@ class HeartbeatMonitor:
         """When `is_silent` was first called for a component without any heartbeat."""
         self._subscription: Closable | None = None
         self.ignored: Counter[IgnoredBeat] = Counter()
+        self.rates: Final = SenderRates(clock, most=MOST_BEATS)
 
     async def __aenter__(self) -> Self:
-        self._subscription = await self._bus.subscribe(self._pattern, self._received)
+        self._subscription = await self._bus.subscribe(
+            self._pattern, self._received, admits=self.rates.admits
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from libs.bus.rates import Admits
 from libs.contracts.identities import Identity
 from libs.contracts.subjects import Stream
 from libs.runtime.clock import Backoff, Clock
@@ -166,9 +167,17 @@ class Bus(Protocol):
         ...
 
     async def subscribe(
-        self, pattern: str, handler: MessageHandler, *, group: str = ""
+        self,
+        pattern: str,
+        handler: MessageHandler,
+        *,
+        group: str = "",
+        admits: Admits | None = None,
     ) -> Closable:
-        """Receive new messages; within a group, each message goes to one member."""
+        """Receive new messages; within a group, each message goes to one member.
+
+        A message is dropped before anything is done with it, unless `admits` its subject.
+        """
         ...
 
     async def follow(

@@ -4,15 +4,19 @@ A collector receives from ten thousand nodes, so the cost per batch is one decod
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
 from libs.bus.port import Bus, BusUnavailable, Closable
+from libs.bus.rates import SenderRates
 from libs.contracts import subjects, telemetry
 from libs.contracts.message import MAJOR, MalformedMessage
 from libs.contracts.telemetry import Batch, GpuSample
 from libs.runtime.env import Env
+
+MOST_BATCHES: Final = 10
+"""Batches of a node that are read in a second; it sends one at most."""
 
 
 class TelemetrySender:
@@ -63,8 +67,17 @@ class _Source(msgspec.Struct):
 class TelemetryCollector:
     """Pass on every batch of a cluster at most once and in order, while it is entered."""
 
-    def __init__(self, *, bus: Bus, cluster: str, on_batch: Callable[[Batch], None]) -> None:
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        cluster: str,
+        on_batch: Callable[[Batch], None],
+        rates: SenderRates | None = None,
+    ) -> None:
+        """`rates`: how many batches of a node are read; without it, all."""
         self._bus = bus
+        self._rates = rates
         self._cluster = cluster
         self._pattern = subjects.cluster_pattern(subjects.Telemetry, cluster)
         self._on_batch = on_batch
@@ -82,7 +95,8 @@ class TelemetryCollector:
         """Batches whose node differs from their subject."""
 
     async def __aenter__(self) -> Self:
-        self._subscription = await self._bus.subscribe(self._pattern, self._received)
+        admits = self._rates.admits if self._rates is not None else None
+        self._subscription = await self._bus.subscribe(self._pattern, self._received, admits=admits)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -63,14 +63,32 @@ def show(
 ) -> None:
     """Write an answer; `view` renders it for a width, and with all columns or not."""
     if format is Format.JSON:
-        text = msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
-        sys.stdout.write(f"{text}\n")
-    elif format is Format.YAML:
-        import yaml
+        from libs.ctl.text import escaped
 
-        yaml.safe_dump(msgspec.to_builtins(answer), sys.stdout, sort_keys=False, allow_unicode=True)
+        text = msgspec.json.format(msgspec.json.encode(answer), indent=2).decode()
+        sys.stdout.write(f"{escaped(text)}\n")
+    elif format is Format.YAML:
+        sys.stdout.write(_yaml(msgspec.to_builtins(answer)))
     else:
         print_view(view(terminal_width(), format is Format.WIDE))
+
+
+def _yaml(content: Any) -> str:
+    """Return YAML in which what would control a terminal is escaped; PyYAML leaves some of it."""
+    import yaml
+
+    from libs.ctl.text import escaped
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def text_of(dumper: Any, text: str) -> Any:
+        quoted = any(not each.isprintable() and each != "\n" for each in text)
+        style = '"' if quoted else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, text_of)
+    return escaped(yaml.dump(content, Dumper=Dumper, sort_keys=False, allow_unicode=True))
 
 
 def run_shown(what: str, work: "Coroutine[Any, Any, T]") -> "T":

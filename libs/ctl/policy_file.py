@@ -9,6 +9,7 @@ from libs.ctl.failures import ExitCode, Failure
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.common import Kind
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
+from libs.policy.plain_yaml import RefusedYaml, load_documents
 from libs.policy.pool import pool_key
 
 PLANNED_KINDS: Final[Mapping[str, Kind]] = {
@@ -16,7 +17,9 @@ PLANNED_KINDS: Final[Mapping[str, Kind]] = {
 }
 """The kinds of policy that a plan can be made of."""
 
-_MOST_VALUES: Final = 1_000_000
+_MAX_LENGTH: Final = 1 << 25
+_MAX_VALUES: Final = 1_000_000
+"""Beyond those of a ConfigMap: a file may have all objects of an installation."""
 
 JsonObject = Mapping[str, Any]
 
@@ -105,40 +108,20 @@ def _objects(name: str, content: bytes) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _documents(name: str, content: bytes) -> list[Any]:
-    """Return the documents as JSON data, in which a date is the text that it was written as."""
-    import yaml
-
+    """Return the documents as JSON data."""
     if content.lstrip()[:1] in (b"{", b"["):
         try:
             return [msgspec.json.decode(content)]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass  # flow style of YAML, or an error whose place YAML knows
     try:
-        loaded = list(yaml.safe_load_all(content))
-        if _count_values(loaded, {}) > _MOST_VALUES:
-            raise _refusal(name, f"its aliases make more than {_MOST_VALUES} values of it")
+        loaded = load_documents(content, max_length=_MAX_LENGTH, max_values=_MAX_VALUES)
         return cast("list[Any]", msgspec.json.decode(msgspec.json.encode(loaded)))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
-        raise _refusal(name, f"{where}it is not YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _refusal(name, f"it is not YAML: {error}") from error
-    except RecursionError as error:
-        raise _refusal(name, "it is nested too deeply, or contains itself") from error
+    except RefusedYaml as error:
+        where = f"line {error.line}, column {error.column}: " if error.line else ""
+        raise _refusal(name, f"{where}{error.problem}") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise _refusal(name, f"it cannot be written as JSON: {error}") from error
-
-
-def _count_values(found: Any, known: dict[int, int]) -> int:
-    """Count the values with those that aliases repeat, each of which YAML reads once."""
-    if not isinstance(found, dict | list):
-        return 1
-    parts = cast("dict[Any, Any] | list[Any]", found)
-    if id(parts) not in known:
-        values = parts.values() if isinstance(parts, dict) else parts
-        known[id(parts)] = 1 + sum(_count_values(each, known) for each in values)
-    return known[id(parts)]
 
 
 def _refusal(name: str, problem: str) -> Failure:

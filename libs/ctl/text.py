@@ -15,6 +15,7 @@ _LONGEST: Final = 200
 """Characters of a name or a reason that are written."""
 _LONG_WORD: Final = re.compile(rf"\S{{{_LONGEST + 1},}}")
 _SUFFIXES: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+_PLAIN: Final = re.compile(r"[\n -~]*")
 _DIGITS: Final = re.compile(r"(\d+)")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", re.ASCII)
 _MOST_SECONDS: Final = 100 * 365 * 86_400.0
@@ -24,6 +25,21 @@ _MOST_SECONDS: Final = 100 * 365 * 86_400.0
 def printable(text: str) -> str:
     """Replace what would control the terminal: parts of the text come from nodes."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def escaped(text: str) -> str:
+    """Return JSON, or YAML in quotes, with what would control a terminal as escapes of that format.
+
+    Its values stay the same: programs read what a node wrote, and a terminal shows no more of it.
+    """
+    return text if _PLAIN.fullmatch(text) else "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or character == "\n":
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def cut_words(text: str) -> str:

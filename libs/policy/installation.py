@@ -11,7 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
-from libs.policy.claim_rights import limit_of_slices
+from libs.policy.admission.nodes import limit_of_nodes
+from libs.policy.admission.operands import limit_of_operands
+from libs.policy.admission.slices import limit_of_slices
 from libs.policy.render.claims import DEVICE_CLASS_GROUP, DEVICE_CLASSES
 from libs.policy.render.rendered import (
     EXPORTER,
@@ -205,7 +207,7 @@ _PEOPLE: Final = _namespace_rule(
 
 
 def installation_objects(namespace: str) -> tuple[Object, ...]:
-    """Return the namespace, ServiceAccounts, roles, bindings, and what limits one of them."""
+    """Return the namespace, ServiceAccounts, roles, bindings, and what limits some of them."""
     return (
         {
             "apiVersion": "v1",
@@ -219,7 +221,23 @@ def installation_objects(namespace: str) -> tuple[Object, ...]:
             for role in _roles(service_account_of(writer), namespace, rights)
         ),
         _role("Role", {"name": PEOPLE_ROLE, "labels": _LABELS, "namespace": namespace}, [_PEOPLE]),
-        *limit_of_slices(namespace, account=service_account_of(Writer.DRA), labels=_LABELS),
+        *_limits(namespace),
+    )
+
+
+def _limits(namespace: str) -> Iterator[Object]:
+    """Yield the policies of the API server on what accounts write, which RBAC cannot say."""
+    dra, driver = service_account_of(Writer.DRA), service_account_of(Writer.DRIVER_CLUSTER)
+    yield from limit_of_slices(namespace, account=dra, labels=_LABELS)
+    discovery = service_account_of(Writer.DISCOVERY_CLUSTER)
+    yield from limit_of_nodes(namespace, discovery=discovery, driver=driver, labels=_LABELS)
+    yield from limit_of_operands(
+        namespace,
+        account=driver,
+        agents=tuple(map(service_account_of, COMPONENTS)),
+        drivers=DRIVER_ACCOUNT,
+        asking=dra,
+        labels=_LABELS,
     )
 
 

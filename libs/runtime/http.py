@@ -113,7 +113,13 @@ class HttpServer:
             self._connections.pop(oldest).cancel()
         task = asyncio.create_task(self._serve(reader, writer))
         self._connections[writer] = task
-        task.add_done_callback(lambda _: self._connections.pop(writer, None))
+        task.add_done_callback(lambda _: self._ended(writer))
+
+    def _ended(self, writer: asyncio.StreamWriter) -> None:
+        # A task that is cancelled before its first step runs none of its code: the socket would
+        # stay open until the process ends, in CLOSE-WAIT once the client has gone.
+        writer.transport.abort()
+        self._connections.pop(writer, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

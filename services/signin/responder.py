@@ -1,4 +1,5 @@
-"""Answer the requests of nats-server, in order, while each is still worth an answer.
+"""Answer the requests of nats-server in order, while each is still worth an answer; those of hosts
+that used up their share of refusals come after all others.
 
 The server waits ten seconds for an answer, and the client tries again after a refusal or a silence.
 So what has waited too long is dropped before it costs anything, and the queue never grows beyond
@@ -20,6 +21,7 @@ from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from services.signin.claims import Holder, Refused, claimed_subject, shown
 from services.signin.gate import Gate, Unreviewed
+from services.signin.host_shares import HostShares
 from services.signin.key_files import KeyFiles
 from services.signin.metrics import SignInMetrics
 from services.signin.refusal_log import RefusalLog
@@ -32,6 +34,8 @@ MAX_QUEUE: Final = 16_384
 """Requests that wait; more cannot be answered in time."""
 MAX_QUEUED: Final = 64 << 20
 """Bytes of the requests that wait."""
+MAX_LATE: Final = 1024
+"""Requests of hosts beyond their shares that wait."""
 MAX_WAITING: Final = 1024
 """Clients that wait for the API server at the same time."""
 ON_ARRIVAL: Final = 1.0
@@ -69,8 +73,10 @@ class Responder:
         self._clock = env.clock
         self._metrics = metrics
         self._refusals = RefusalLog(env.clock)
+        self._shares = HostShares(env.clock)
         self._queue: deque[_Received] = deque()
         self._queued = 0
+        self._late: deque[_Opened] = deque()
         self._added = asyncio.Event()
         self._waiting: dict[asyncio.Task[None], None] = {}
         self._warned_at = -WARN_PERIOD
@@ -92,8 +98,8 @@ class Responder:
                 await self._added.wait()
                 self._added.clear()
                 turn_ends = self._clock.monotonic() + TURN
-                while self._queue:
-                    await self._serve(self._take())
+                while self._queue or self._late:
+                    await self._serve_next()
                     if self._clock.monotonic() >= turn_ends:
                         await self._clock.sleep(0)
                         turn_ends = self._clock.monotonic() + TURN
@@ -105,7 +111,7 @@ class Responder:
 
     async def drain(self) -> None:
         """Wait until everything received is answered."""
-        while self._queue or self._waiting:
+        while self._queue or self._late or self._waiting:
             await self._clock.sleep(0.05)
 
     def _take(self) -> _Received:
@@ -114,17 +120,33 @@ class Responder:
         self._metrics.waiting(len(self._queue))
         return received
 
-    async def _serve(self, received: _Received) -> None:
+    async def _serve_next(self) -> None:
         try:
-            await self._serve_now(received)
+            if self._queue:
+                opened = self._open(self._take())
+                if opened is None:
+                    return
+                if self._shares.is_used_up(opened.request.host):
+                    self._put_off(opened)
+                    return
+            else:
+                opened = self._late.popleft()
+                if self._is_old(opened.received):
+                    self._metrics.dropped("old")
+                    return
+            await self._serve(opened)
         except Exception:  # noqa: BLE001  (whatever it is, the next client is served)
             self._metrics.dropped("failed")
             _log.exception("a client was not answered")
 
-    async def _serve_now(self, received: _Received) -> None:
-        opened = self._open(received)
-        if opened is None:
-            return
+    def _put_off(self, opened: _Opened) -> None:
+        """Serve a request when no other waits; of too many, those that came first are kept."""
+        if len(self._late) >= MAX_LATE:
+            self._metrics.dropped("queue")
+        else:
+            self._late.append(opened)
+
+    async def _serve(self, opened: _Opened) -> None:
         found = self._gate.judge(opened.request)
         if isinstance(found, Holder | Refused):
             await self._answer(opened, found)
@@ -195,6 +217,7 @@ class Responder:
             self._log_grant(request, found)
         else:
             self._metrics.refused(found.cause)
+            self._shares.refused(request.host)
             self._refusals.refused(
                 found,
                 host=shown(request.host),

@@ -112,10 +112,19 @@ topologySpreadConstraints:
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $root.Values.operator.affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
+{{- $affinity := deepCopy ($root.Values.operator.affinity | default dict) -}}
+{{- /* Whoever is root on a node has what its pods have: the keys of sign-in, and the accounts of the
+services. GPU nodes run the programs of tenants, so these pods prefer others. */}}
+{{- if not $affinity.nodeAffinity -}}
+{{- $preferred := list -}}
+{{- range list "nvidia.com/gpu.present" "feature.node.kubernetes.io/pci-10de.present" -}}
+{{- $expression := dict "key" . "operator" "NotIn" "values" (list "true") -}}
+{{- $preferred = append $preferred (dict "weight" 100 "preference" (dict "matchExpressions" (list $expression))) -}}
+{{- end -}}
+{{- $_ := set $affinity "nodeAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" $preferred) -}}
 {{- end }}
+affinity:
+  {{- toYaml $affinity | nindent 2 }}
 {{- with $tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}

@@ -13,6 +13,7 @@ from libs.bus.nats.failures import ConnectFailures
 from libs.bus.nats.jetstream import JetStream
 from libs.bus.nats.pending import Msg
 from libs.bus.port import BusLink, Closable, Follower, MessageHandler, StartFrom
+from libs.bus.rates import Admits
 from libs.contracts.identities import Identity
 from libs.contracts.subjects import Stream
 from libs.runtime.clock import Backoff
@@ -52,22 +53,32 @@ class NatsBus(JetStream):
         await self._connection.publish(subject, data)
 
     async def subscribe(
-        self, pattern: str, handler: MessageHandler, *, group: str = ""
+        self,
+        pattern: str,
+        handler: MessageHandler,
+        *,
+        group: str = "",
+        admits: Admits | None = None,
     ) -> Closable:
         def received(msg: Msg) -> None:
             handler(msg.subject, msg.data, msg.reply)
 
-        return await self.subscribe_messages(pattern, received, group=group)
+        return await self.subscribe_messages(pattern, received, group=group, admits=admits)
 
     async def subscribe_messages(
-        self, pattern: str, handler: Callable[[Msg], None], *, group: str = ""
+        self,
+        pattern: str,
+        handler: Callable[[Msg], None],
+        *,
+        group: str = "",
+        admits: Admits | None = None,
     ) -> Closable:
         """Subscribe, and receive messages with their headers. `handler` must not block."""
 
         async def received(msg: Msg) -> None:
             handler(msg)
 
-        return await self._connection.subscribe(pattern, received, group=group)
+        return await self._connection.subscribe(pattern, received, group=group, admits=admits)
 
     async def follow(
         self, stream: Stream, pattern: str, follower: Follower, *, start: StartFrom

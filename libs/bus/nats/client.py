@@ -9,7 +9,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from nats.aio.client import DEFAULT_BUFFER_SIZE, Client
 from nats.errors import ConnectionClosedError, FlushTimeoutError, NoServersError
@@ -18,6 +18,7 @@ from nats.protocol.parser import PERMISSIONS_ERR, STALE_CONNECTION
 
 from libs.bus.nats.tls_errors import describe_tls_error
 from libs.bus.nats.transport import ConnectFailed, LoadTls, Transport
+from libs.bus.rates import Admits
 
 if TYPE_CHECKING:
     from types import CoroutineType
@@ -27,6 +28,14 @@ class ServerError(NatsError):
     """The server ended the session with this error."""
 
 
+class _Nothing:
+    """What is awaited for a message that is dropped: less than a coroutine each."""
+
+    def __await__(self) -> Iterator[Any]:
+        return iter(())
+
+
+_DROPPED: Final = _Nothing()
 _UNUSED_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -42,6 +51,14 @@ class PatchedClient(Client):
         super().__init__()
         self._load_tls = load_tls
         self._read_token = read_token
+        self._admits: dict[int, Admits] = {}
+        """By the id of a subscription."""
+
+    def admit(self, subscription: Any, admits: Admits) -> None:
+        """Drop the messages of a subscription whose subjects are not admitted, unread."""
+        known: Any = self._subs
+        self._admits = {sid: each for sid, each in self._admits.items() if sid in known}
+        self._admits[subscription._id] = admits
 
     async def flush(self, timeout: int = 10) -> None:
         """Return when the server has processed everything that was sent before."""
@@ -75,6 +92,10 @@ class PatchedClient(Client):
     def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
     ) -> "CoroutineType[Any, Any, None]":
+        # First of all: each further step costs more than this question, and a flood has no end.
+        admits = self._admits.get(sid)
+        if admits is not None and not admits(bytes(subject)):
+            return cast("CoroutineType[Any, Any, None]", _DROPPED)
         # The original decodes the subject and the reply outside of any `try`: one byte that is not
         # UTF-8 ends the reading task. A readable subject lets the reader count and name it.
         if not (subject.isascii() and reply.isascii()):

@@ -13,6 +13,7 @@ from nats.errors import Error as NatsError
 from libs.bus.nats.base_connection import FLUSH_SECONDS, BaseConnection
 from libs.bus.nats.pending import Callback, Msg, NatsSubscription, PendingRequest
 from libs.bus.port import BusUnavailable, NoResponders
+from libs.bus.rates import Admits
 
 SEND_BUFFER = 512 * 1024
 """Pending bytes above which `publish` waits for the server."""
@@ -70,7 +71,7 @@ class Connection(BaseConnection):
             ) from None
 
     async def subscribe(
-        self, subject: str, callback: Callback, *, group: str = ""
+        self, subject: str, callback: Callback, *, group: str = "", admits: Admits | None = None
     ) -> NatsSubscription:
         """Subscribe; raise `SubjectForbidden` if the server denies it."""
         self._require_connected(subject)
@@ -81,7 +82,9 @@ class Connection(BaseConnection):
             except Exception as error:  # noqa: BLE001  (nats-py would only log it)
                 self.fail(error)
 
-        return await self._subscriptions.add(self._client, subject, guarded, group=group)
+        return await self._subscriptions.add(
+            self._client, subject, guarded, group=group, admits=admits
+        )
 
     def inbox(self) -> str:
         """Return a new subject to which only this identity may subscribe."""

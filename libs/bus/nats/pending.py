@@ -15,6 +15,7 @@ import msgspec
 from nats.errors import Error as NatsError
 
 from libs.bus.port import BusError, BusUnavailable, SubjectForbidden
+from libs.bus.rates import Admits
 from libs.contracts.identities import Identity
 from libs.runtime.fatal import describe_error
 
@@ -119,7 +120,13 @@ class PendingSubscriptions:
         return is_pending
 
     async def add(
-        self, client: Any, subject: str, callback: Callback, *, group: str
+        self,
+        client: Any,
+        subject: str,
+        callback: Callback,
+        *,
+        group: str,
+        admits: Admits | None = None,
     ) -> "NatsSubscription":
         """Subscribe; raise `SubjectForbidden` if the server denies it."""
         subscription = None
@@ -127,6 +134,8 @@ class PendingSubscriptions:
         self._pending.add(key)
         try:
             subscription = await client.subscribe(subject, queue=group, cb=callback)
+            if admits is not None:
+                client.admit(subscription, admits)
             # The server sends a denial before it answers the flush.
             await client.flush(ANSWER_SECONDS)
             if key in self._forbidden:

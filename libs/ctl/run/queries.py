@@ -247,10 +247,11 @@ async def _warn_of_unknown(access: Access, node: str) -> None:
 
 def _print_event(event: EventLine, output: Format | None) -> None:
     from libs.ctl.output import print_view
+    from libs.ctl.text import escaped
     from libs.ctl.views.events import event_line
 
     if output is Format.JSON:
-        print(msgspec.json.encode(event).decode(), flush=True)
+        print(escaped(msgspec.json.encode(event).decode()), flush=True)
     elif output is Format.YAML:
         show([event], lambda _width, _wide: "", format=output)
     else:

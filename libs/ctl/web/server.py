@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -34,6 +34,9 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 MOST_STREAMS: Final = 64
+"""Of one more, the oldest ends: its browser connects again by itself."""
+WRITE_SECONDS: Final = 30.0
+"""How long a reader may take for what was pushed."""
 PUSH_SECONDS: Final = 0.5
 """Changes are collected for this long before they are pushed."""
 BEAT_SECONDS: Final = 5.0
@@ -65,9 +68,15 @@ class PageServer:
         self._tell = tell
         self._on_change = on_change
         self._hosts = _LOOPBACK | {each.lower() for each in hosts}
-        self._streams: set[asyncio.Task[None] | None] = set()
+        self._streams: dict[asyncio.Task[None], web.Request] = {}
+        """Oldest first."""
         self._closing = asyncio.Event()
         self._files = _page_files()
+
+    @property
+    def streams(self) -> int:
+        """How many pages are told of changes."""
+        return len(self._streams)
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=0)
@@ -116,14 +125,14 @@ class PageServer:
         return web.Response(body=story, content_type="application/json")
 
     async def _changes(self, request: web.Request) -> web.StreamResponse:
-        if len(self._streams) >= MOST_STREAMS:
-            return _text(503, "too many pages are open; close one")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         if request.method == "HEAD":
             return response
-        task = asyncio.current_task()
-        self._streams.add(task)
+        if len(self._streams) >= MOST_STREAMS:
+            self._end_oldest()
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._streams[task] = request
         changed = asyncio.Event()
         stop = self._on_change(changed.set)
         try:
@@ -131,15 +140,24 @@ class PageServer:
             while not self._closing.is_set():
                 changed.clear()
                 revision, data = self._push(revision)
-                await response.write(b"data: %b\n\n" % data)
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await response.write(b"data: %b\n\n" % data)
                 await self._wait(PUSH_SECONDS, self._closing)
                 await self._wait(BEAT_SECONDS - PUSH_SECONDS, changed)
         except ConnectionError:
             pass  # the page was closed
+        except TimeoutError:
+            _abort(request)
         finally:
             stop()
-            self._streams.discard(task)
+            self._streams.pop(task, None)
         return response
+
+    def _end_oldest(self) -> None:
+        """End a stream at once: readers that read nothing would keep all others out."""
+        task = next(iter(self._streams))
+        _abort(self._streams.pop(task))
+        task.cancel()
 
     async def _wait(self, seconds: float, event: asyncio.Event) -> None:
         if not self._closing.is_set():
@@ -152,8 +170,7 @@ class PageServer:
     async def _close(self, _app: web.Application) -> None:
         self._closing.set()
         for task in self._streams:
-            if task is not None:
-                task.cancel()
+            task.cancel()
 
 
 @asynccontextmanager
@@ -176,6 +193,12 @@ async def serve(server: PageServer, host: str, port: int) -> AsyncGenerator[str]
         yield _address(*runner.addresses[0][:2])
     finally:
         await runner.cleanup()
+
+
+def _abort(request: web.Request) -> None:
+    """Close a connection without waiting for a reader."""
+    if request.transport is not None:
+        request.transport.abort()
 
 
 def _address(host: str, port: int) -> str:

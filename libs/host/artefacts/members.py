@@ -5,7 +5,9 @@ import gzip
 import io
 import lzma
 import sys
-from collections.abc import Callable, Iterable
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, Final, cast
 
 import msgspec
@@ -16,6 +18,8 @@ else:
     from backports import zstd
 
 _CHUNK: Final = 1 << 20
+MAX_ENTRIES: Final = 100_000
+"""Of an archive, with folders, which are not placed."""
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 
 
@@ -96,14 +100,26 @@ def skip(file: BinaryIO, size: int, what: str) -> None:
         size -= passed
 
 
-def chunks_of(file: BinaryIO, size: int | None = None) -> Iterable[bytes]:
+class Count:
+    """How much an archive names: also what is left out costs time and a name."""
+
+    def __init__(self) -> None:
+        self._left = MAX_ENTRIES
+
+    def add(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise ArtefactError(f"it has more than {MAX_ENTRIES} files, links and folders")
+
+
+def chunks_of(file: BinaryIO, size: int | None = None, *, what: str = "a file") -> Iterable[bytes]:
     """Yield the content of a file, or its next bytes."""
     left = size
     while left is None or left > 0:
         chunk = file.read(_CHUNK if left is None else min(_CHUNK, left))
         if not chunk:
             if left is not None:
-                raise ArtefactError("it ends within a file")
+                raise ArtefactError(f"it ends within {what}")
             return
         left = None if left is None else left - len(chunk)
         yield chunk
@@ -125,5 +141,20 @@ def decompressed(file: BinaryIO) -> BinaryIO:
     return buffered
 
 
-READ_ERRORS: Final = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zstd.ZstdError)
+READ_ERRORS: Final = (
+    EOFError,
+    lzma.LZMAError,
+    gzip.BadGzipFile,
+    tarfile.TarError,
+    zlib.error,
+    zstd.ZstdError,
+)
 """What damaged content raises, beside an OSError."""
+
+
+def content_of(member: Member) -> Iterator[bytes]:
+    """Yield the content of a member; an error of reading it names the member."""
+    try:
+        yield from member.content()
+    except READ_ERRORS as error:
+        raise ArtefactError(f"it is damaged within {member.path}: {error}") from error

@@ -9,6 +9,7 @@ import msgspec
 
 from libs.host.artefacts.members import (
     ArtefactError,
+    Count,
     Member,
     chunks_of,
     decompressed,
@@ -61,7 +62,9 @@ def _cpio(file: BinaryIO) -> Iterator[Member]:
     names: dict[int, list[str]] = {}
     """Of files with several names: those before the last one, which alone has the content."""
     waiting = 0
+    count = Count()
     while (entry := _entry(file)).name != _END:
+        count.add()
         path = f"/{entry.name.removeprefix('.').lstrip('/')}"
         if stat.S_ISDIR(entry.mode):
             continue
@@ -84,7 +87,7 @@ def _cpio(file: BinaryIO) -> Iterator[Member]:
             yield Member(
                 path=path,
                 mode=stat.S_IMODE(entry.mode),
-                content=lambda size=entry.size: chunks_of(file, size),
+                content=lambda size=entry.size, path=path: chunks_of(file, size, what=path),
             )
             for other in names.pop(entry.inode, ()) if entry.links > 1 else ():
                 yield Member(path=other, link=path)

@@ -2,6 +2,7 @@
 
     /var/lib/sluice/artefacts/<digest>/index     what is in it; written last, so that it is complete
                                        /0, /1 …  the content of its files
+                                       /copy     a delivered file, while it is unpacked
 
 A kernel module is kept uncompressed and is never placed among the system's: what loads modules at
 boot would load it before anybody has proven it (docs/states.md#gate).
@@ -9,7 +10,6 @@ boot would load it before anybody has proven it (docs/states.md#gate).
 
 import hashlib
 import io
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -24,9 +24,11 @@ from libs.host.artefacts.members import (
     Chunks,
     Member,
     chunks_of,
+    content_of,
     decompressed,
 )
 from libs.host.artefacts.module_info import Module, ModuleInfo
+from libs.host.artefacts.space import require_space
 from libs.host.files import STATE_ROOT
 from libs.host.tree import Tree, Unreadable
 
@@ -39,11 +41,9 @@ _SOURCE: Final = re.compile(
     r"/usr/src/[^/]*nvidia[^/]*/(?:.*/)?(?:dkms\.conf|Kbuild)|(?:/usr)?/lib/modules/.*/nv[^/]*\.o"
 )
 """What a package for DKMS has, and one whose script links its modules on the machine."""
-_CHUNK: Final = 1 << 20
+_COPY: Final = "copy"
+"""The name of a delivered file's copy in the store, while it is unpacked."""
 MAX_FILES: Final = 20_000
-_RESERVE: Final = 1 << 30
-"""Bytes that stay free where artefacts are unpacked, or a tenth of a smaller file system: the
-machine may be in service."""
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,13 +168,13 @@ class _Stage:
     def run(self, sources: Sequence[SourceFile]) -> Index:
         for source in sources:
             try:
-                with self._tree.reader(source.path) as file:
-                    _verify(file, source)
+                copy = self._copy(source)
+                with self._tree.reader(copy) as file:
                     for member in self._members(source.kind, file):
                         self._add(member)
                         if source.kind == "run" or _SOURCE.fullmatch(member.path):
                             self._sources[source.path.rpartition("/")[2]] = None
-                    _verify(file, source)  # it has not changed meanwhile
+                self._tree.remove(copy)
             except FileNotFoundError:
                 raise ArtefactError(f"{source.path} is not on this machine") from None
             except READ_ERRORS as error:
@@ -186,6 +186,28 @@ class _Stage:
             modules=tuple(self._modules.values()),
             sources=tuple(self._sources),
         )
+
+    def _copy(self, source: SourceFile) -> str:
+        """Copy a file into the store, and return the copy's path if its digest is the named one.
+
+        Whoever can write the delivered file could have foreign content unpacked by changing it
+        between two readings, and have the digest right before and after. Each byte of it is
+        therefore read once, and what was hashed is what is unpacked.
+        """
+        found = hashlib.sha256()
+
+        def hashed() -> Iterator[bytes]:
+            for chunk in self._tree.chunks(source.path):
+                found.update(chunk)
+                yield chunk
+
+        self._write(_COPY, hashed())
+        if found.hexdigest() != source.sha256:
+            raise ArtefactError(
+                f"its digest is sha256:{found.hexdigest()}, not sha256:{source.sha256}: it is"
+                " another file, or was damaged on the way"
+            )
+        return content_path(self._digest, _COPY)
 
     def _members(self, kind: str, file: BinaryIO) -> Iterator[Member]:
         match kind:
@@ -228,7 +250,7 @@ class _Stage:
 
         def counted() -> Iterator[bytes]:
             nonlocal size
-            for chunk in member.content():
+            for chunk in content_of(member):
                 digest.update(chunk)
                 size += len(chunk)
                 yield chunk
@@ -240,7 +262,7 @@ class _Stage:
 
     def _add_module(self, member: Member, kernel: str, name: str) -> None:
         content = str(self._count)
-        packed = cast("BinaryIO", io.BufferedReader(Chunks(member.content())))
+        packed = cast("BinaryIO", io.BufferedReader(Chunks(content_of(member))))
         info = ModuleInfo(chunks_of(decompressed(packed)))
         self._write(content, info)
         self._modules[kernel, name] = Module(
@@ -258,30 +280,5 @@ class _Stage:
 
     def _within_space(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
-            _require_space(self._tree, folder_of(self._digest), len(chunk))
+            require_space(self._tree, folder_of(self._digest), len(chunk))
             yield chunk
-
-
-def _verify(file: BinaryIO, source: SourceFile) -> None:
-    """Compare an open file's digest, past any buffer; where it is read next stays the same."""
-    found, at = hashlib.sha256(), 0
-    while chunk := os.pread(file.fileno(), _CHUNK, at):
-        found.update(chunk)
-        at += len(chunk)
-    if found.hexdigest() != source.sha256:
-        raise ArtefactError(
-            f"its digest is sha256:{found.hexdigest()}, not sha256:{source.sha256}: it is"
-            " another file, or was damaged on the way"
-        )
-
-
-def _require_space(tree: Tree, folder: str, wanted: int) -> None:
-    free, size = tree.free_bytes(folder), tree.size_of_file_system(folder)
-    if free is None or size is None:
-        return
-    reserve = min(_RESERVE, size // 10)
-    if free - wanted < reserve:
-        raise ArtefactError(
-            f"it does not fit: {free >> 20} MiB are free in {STORE}, of which {reserve >> 20} stay"
-            " free; free disk space on this machine"
-        )

@@ -5,7 +5,14 @@ import tarfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, cast
 
-from libs.host.artefacts.members import ArtefactError, Member, chunks_of, decompressed
+from libs.host.artefacts.members import (
+    READ_ERRORS,
+    ArtefactError,
+    Count,
+    Member,
+    chunks_of,
+    decompressed,
+)
 
 _LONGEST_ENTRY: Final = 1 << 20
 """Bytes that say what a file is, not counting its content: its long name, among others."""
@@ -32,26 +39,31 @@ class _Bounded:
 
 def members(file: BinaryIO) -> Iterator[Member]:
     """Yield the files and links of an archive, compressed or not."""
-    bounded = _Bounded(decompressed(file))
+    bounded, count, last = _Bounded(decompressed(file)), Count(), ""
     try:
         with tarfile.open(fileobj=cast("BinaryIO", bounded), mode="r|") as archive:
             known = cast("Any", archive).members
             while (entry := archive.next()) is not None:
                 known.clear()  # tarfile would keep them all
+                count.add()
+                last = entry.name
                 bounded.allow(entry.size if entry.isreg() else 0)
                 if not entry.isdir():
                     yield _member(archive, entry)
-    except tarfile.TarError as error:
-        raise ArtefactError(f"it is no tar archive, or a damaged one: {error}") from error
+    except READ_ERRORS as error:
+        what = (
+            f"it is damaged after {_path(last)}" if last else "it is no tar archive, or is damaged"
+        )
+        raise ArtefactError(f"{what}: {error}") from error
 
 
 def _member(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Member:
-    path = f"/{entry.name.removeprefix('./').lstrip('/')}"
+    path = _path(entry.name)
     if entry.issym():
         return Member(path=path, link=entry.linkname)
     if entry.islnk():
         # The other name of a file: a link says the same, and can be taken back.
-        return Member(path=path, link=f"/{entry.linkname.removeprefix('./').lstrip('/')}")
+        return Member(path=path, link=_path(entry.linkname))
     if not entry.isreg():
         raise ArtefactError(f"{path} in it is neither a file nor a link")
     if entry.issparse():
@@ -59,5 +71,12 @@ def _member(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> Member:
     content = cast("BinaryIO", archive.extractfile(entry))
     size: Any = entry.size
     return Member(
-        path=path, mode=stat.S_IMODE(entry.mode), content=lambda: chunks_of(content, size)
+        path=path,
+        mode=stat.S_IMODE(entry.mode),
+        content=lambda: chunks_of(content, size, what=path),
     )
+
+
+def _path(name: str) -> str:
+    """Return the path on the machine that a name in an archive means."""
+    return f"/{name.removeprefix('./').lstrip('/')}"

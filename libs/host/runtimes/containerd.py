@@ -7,7 +7,6 @@ The main file stays as a person wrote it, except for one entry of its imports.
 """
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from fnmatch import fnmatchcase
@@ -118,8 +117,8 @@ def is_imported(path: str, pattern: str) -> bool:
 
 def parse(text: str, path: str) -> Table:
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return toml.loads(text)
+    except toml.NotToml as error:
         raise NotConfigurable(
             f"{path} is not valid TOML ({error}), so containerd's configuration is left alone:"
             " correct the file"
@@ -219,8 +218,8 @@ def _texts(value: Any) -> list[str] | None:
 
 def _parsed(text: str) -> Table | None:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        return toml.loads(text)
+    except toml.NotToml:
         return None
 
 

@@ -4,7 +4,6 @@ CRI-O reads CDI specs by default. The handlers are aliases of the default runtim
 of their own: CRI-O merges the tables of all its files.
 """
 
-import tomllib
 from collections.abc import Mapping
 from typing import Final, cast
 
@@ -42,8 +41,8 @@ def configure(files: Mapping[str, str], *, handlers: tuple[str, ...] = HANDLERS)
 
 def _runtime_table(text: str, path: str) -> Table:
     try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        table = toml.loads(text)
+    except toml.NotToml as error:
         raise NotConfigurable(
             f"{path} is not valid TOML ({error}), so CRI-O's configuration is left alone: correct"
             " the file"

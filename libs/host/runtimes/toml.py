@@ -1,6 +1,7 @@
-"""Write TOML, of which Python reads but does not write the format."""
+"""Read TOML of others, and write it, which Python's library does not."""
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time
 from typing import Any, Final, cast
@@ -9,6 +10,24 @@ Table = Mapping[str, Any]
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHORT: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+
+
+class NotToml(Exception):
+    """A text is not TOML, or has numbers that no program means; the text says why."""
+
+
+def loads(text: str) -> dict[str, Any]:
+    """Return the table of a text, or raise `NotToml`.
+
+    Python refuses to read integers of more than 4,300 digits, and to write such that were read as
+    hexadecimal ones, with an error of its own.
+    """
+    try:
+        table = tomllib.loads(text)
+        dumps(table)
+    except (ValueError, RecursionError) as error:
+        raise NotToml(str(error)) from None
+    return table
 
 
 def dumps(table: Table) -> str:

@@ -4,19 +4,14 @@ A file with an error is refused as a whole, with a finding for each error.
 """
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
-from importlib import import_module
-from typing import Any, Final, cast
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 
 from libs.policy.findings import Finding, quote_value
 from libs.policy.mig.config import ConfigEntry, DeviceId, MigConfigFile
 from libs.policy.mig.profiles import parse_profile
+from libs.policy.plain_yaml import RefusedYaml, load_yaml
 
-MAX_BYTES: Final = 1 << 20
-"""The most that a ConfigMap holds."""
-MAX_DEPTH: Final = 16
-"""Lists and mappings within each other; the format has 5."""
-MAX_ENTRIES: Final = 10_000
 MAX_DEVICES: Final = 64
 """The most MIG devices of a GPU that are asked for."""
 
@@ -42,23 +37,11 @@ class _Reader:
         return tuple(self.findings) or MigConfigFile(configs=configs)
 
     def _load(self, text: str) -> object:
-        # Agents import the neighbours of this module, and have no YAML.
-        yaml: Any = import_module("yaml")
-        if len(text) > MAX_BYTES:
-            self._add("the file", "", f"has more than {MAX_BYTES} characters", "shorten it")
-            return None
         try:
-            if problem := _shape_problem(text, yaml):
-                self._add("the file", "", problem, "write plain mappings and lists")
-                return None
-            return yaml.load(text, Loader=_loader(yaml))
-        except yaml.YAMLError as error:
-            mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-            where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
-            why = getattr(error, "problem", None) or "it cannot be read"
-            self._add("the file", where, f"is no YAML: {why}", "correct it there")
-        except ValueError as error:  # such as a date that does not exist
-            self._add("the file", "", f"is no YAML: {error}", "correct it")
+            return load_yaml(text)
+        except RefusedYaml as error:
+            where = f"line {error.line}, column {error.column}" if error.line else ""
+            self._add("the file", where, "cannot be used", error.problem)
         return None
 
     def _file(self, content: object) -> dict[str, tuple[ConfigEntry, ...]]:
@@ -75,7 +58,6 @@ class _Reader:
             )
             return {}
         configs: dict[str, tuple[ConfigEntry, ...]] = {}
-        left = MAX_ENTRIES
         for name, entries in cast("Mapping[object, object]", found).items():
             path = f"mig-configs.{name if isinstance(name, str) else quote_value(name)}"
             if not isinstance(name, str) or not name:
@@ -85,10 +67,6 @@ class _Reader:
             if not listed:
                 self._add(path, _value(entries), "is no list of entries", "write a list")
                 continue
-            left -= len(listed)
-            if left < 0:
-                self._add(path, "", f"is beyond {MAX_ENTRIES} entries", "shorten the file")
-                break
             read = [self._entry(each, f"{path}[{number}]") for number, each in enumerate(listed)]
             configs[name] = tuple(each for each in read if each is not None)
         return configs
@@ -205,41 +183,3 @@ def _value(value: object) -> str:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-
-
-def _shape_problem(text: str, yaml: Any) -> str:
-    """Return what makes a text expensive to load, although it is YAML; empty if nothing does."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_safe_loader(yaml)):
-        if isinstance(event, yaml.AliasEvent):
-            return "uses an alias"
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            return f"has more than {MAX_DEPTH} lists and mappings within each other"
-    return ""
-
-
-def _safe_loader(yaml: Any) -> Any:
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def _loader(yaml: Any) -> Any:
-    """Return a loader of plain data that refuses a key which occurs twice."""
-
-    class Loader(_safe_loader(yaml)):
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-            parent: Any = super()
-            found: dict[Hashable, Any] = parent.construct_mapping(node, deep=deep)
-            if len(found) < len(node.value):
-                seen = set[Any]()
-                for key_node, _ in node.value:
-                    key: Any = self.construct_object(key_node, deep=True)
-                    if key in seen:
-                        raise yaml.constructor.ConstructorError(
-                            None, None, f"{quote_value(key)} occurs twice", key_node.start_mark
-                        )
-                    seen.add(key)
-            return found
-
-    return Loader

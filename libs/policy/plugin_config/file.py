@@ -1,18 +1,19 @@
 """Read the configuration file of NVIDIA's device plugin, version v1. Pure.
 
-A file loads or is refused as there, with one exception: sharing by MPS is refused, because nothing
-here would share by it.
+A file loads or is refused as there, with these exceptions: sharing by MPS is refused, because
+nothing here would share by it, and so is what `libs.policy.plain_yaml` refuses in any text of
+others, such as aliases and a key that occurs twice.
 """
 
 import re
 from collections.abc import Iterable
 from enum import StrEnum
-from importlib import import_module
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
+from libs.policy.plain_yaml import RefusedYaml, load_yaml
 from libs.policy.plugin_config.config import (
     PREFIX,
     IdStrategy,
@@ -27,13 +28,13 @@ from libs.policy.plugin_config.section import Section, integer
 
 E = TypeVar("E", bound=StrEnum)
 
-MAX_BYTES: Final = 1 << 20
-"""The most that a ConfigMap holds."""
 MAX_REPLICAS: Final = 1024
 """The most replicas of a device; the kubelet lists each."""
 MAX_NAME: Final = 63
 _RESOURCE: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_DURATION: Final = re.compile(r"[-+]?(0|(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+")
+_DURATION: Final = re.compile(r"[-+]?(0|(\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+")
+_LONGEST_DURATION: Final = 64
+"""Characters; how long a text takes to be matched grows with the square of its length."""
 _UUID: Final = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _DEVICE: Final = re.compile(rf"\d+|\d+:\d+|(GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/\d+/\d+")
 _DISCOVERY: Final = ("auto", "nvml")
@@ -47,8 +48,6 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_config(text: str, defaults: PluginConfig | None = None) -> LoadedConfig:
     """Return the configuration, or raise `RefusedConfig`."""
-    if len(text) > MAX_BYTES:
-        raise RefusedConfig(f"the file has more than {MAX_BYTES} characters: shorten it")
     file = Section(_yaml(text))
     version = file.text("version") or "v1"
     if version != "v1":
@@ -98,15 +97,11 @@ def resource_name(value: object, where: str) -> str:
 
 
 def _yaml(text: str) -> object:
-    # Few nodes have such a file, and YAML takes memory.
-    yaml: Any = import_module("yaml")
     try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f" in line {mark.line + 1}"
-        why = getattr(error, "problem", None) or "it cannot be read"
-        raise RefusedConfig(f"the file is no YAML{where}: {why}") from None
+        return load_yaml(text)
+    except RefusedYaml as error:
+        where = f", line {error.line}" if error.line else ""
+        raise RefusedConfig(f"the file{where}: {error.problem}") from None
 
 
 def _with_flags(config: PluginConfig, flags: Section, ignored: list[str]) -> PluginConfig:
@@ -160,10 +155,14 @@ def _check_gfd(flags: Section) -> None:
         flags.text(name)
     interval = flags.get("sleepInterval")
     is_number = isinstance(interval, int | float) and not isinstance(interval, bool)
-    is_text = isinstance(interval, str) and _DURATION.fullmatch(interval) is not None
+    is_text = isinstance(interval, str) and _is_duration(interval)
     if interval is not None and not is_number and not is_text:
         where = flags.place("sleepInterval")
         raise RefusedConfig(f"{where} is no duration: write such as 60s")
+
+
+def _is_duration(text: str) -> bool:
+    return len(text) <= _LONGEST_DURATION and _DURATION.fullmatch(text) is not None
 
 
 def _ignored_resources(resources: Section) -> Iterable[str]:

@@ -17,6 +17,7 @@ from libs.bus.port import (
     StoredMessage,
     SubjectForbidden,
 )
+from libs.bus.rates import Admits
 from libs.contracts.identities import Identity
 from libs.contracts.subjects import Stream, direct_get, inbox, js_api, matches
 from libs.runtime.clock import Clock
@@ -135,12 +136,17 @@ class LocalBus:
         self._transport.to_server(partial(self._broker.publish, subject, data, ""))
 
     async def subscribe(
-        self, pattern: str, handler: MessageHandler, *, group: str = ""
+        self,
+        pattern: str,
+        handler: MessageHandler,
+        *,
+        group: str = "",
+        admits: Admits | None = None,
     ) -> Closable:
         self._transport.require_up(pattern)
         if self._allowed is not None and not _covers(self._allowed.subscribe, pattern):
             raise SubjectForbidden(f"{self.identity} may not subscribe to {pattern}")
-        subscription = self._subscription(pattern, group, handler)
+        subscription = self._subscription(pattern, group, _admitted(handler, admits))
         self._subscriptions.append(subscription)
         try:
             await self._transport.call_with(
@@ -293,3 +299,13 @@ def _covers(rights: tuple[str, ...], pattern: str) -> bool:
         matches(right, pattern) and (right.endswith(">") or not pattern.endswith(">"))
         for right in rights
     )
+
+
+def _admitted(handler: MessageHandler, admits: Admits | None) -> MessageHandler:
+    """Return a handler of the messages that are admitted."""
+
+    def received(subject: str, data: bytes, reply: str) -> None:
+        if admits is None or admits(subject):
+            handler(subject, data, reply)
+
+    return received

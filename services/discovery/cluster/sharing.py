@@ -17,9 +17,8 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.plugin_config.config import RefusedConfig, TimeSlicing
 from libs.policy.plugin_config.file import load_config
+from libs.policy.plugin_config.texts import MAX_CONFIGS, readable_texts
 
-MAX_TEXT: Final = 1 << 14
-"""The most characters of a configuration that is read; those of other programs may be large."""
 _STRATEGY: Final = ".sharing-strategy"
 _REPLICAS: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 
@@ -54,14 +53,12 @@ SHARED_PRODUCT: Final = "-SHARED"
 
 
 class ConfigMap(views.Object, frozen=True, kw_only=True):
-    """A ConfigMap with its short texts."""
+    """A ConfigMap with the texts that may be configurations."""
 
     data: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
-        data = self.data or {}
-        short = {key: text for key, text in data.items() if len(text) <= MAX_TEXT}
-        msgspec.structs.force_setattr(self, "data", short)
+        msgspec.structs.force_setattr(self, "data", readable_texts(self.data or {}))
 
 
 class PluginConfigs(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +92,7 @@ def plugin_configs(
     return PluginConfigs(default=chosen.default, sharing=usable)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=MAX_CONFIGS)
 def _sharing(text: str) -> Sharing | None:
     try:
         slicing = load_config(text).config.time_slicing

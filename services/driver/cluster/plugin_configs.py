@@ -10,6 +10,7 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.listing import list_first
 from libs.policy.plugin_config.config import RefusedConfig
 from libs.policy.plugin_config.file import load_config
+from libs.policy.plugin_config.texts import MAX_CONFIGS
 from libs.policy.pool import ClusterWidePolicy
 from libs.policy.status import StatusCondition
 from libs.policy.validation import PRESENT_LABEL
@@ -87,7 +88,7 @@ def _refused(where: str, texts: Mapping[str, str]) -> Iterator[str]:
             yield f"key {printable(key)} of {where}: {printable(reason, 300)}"
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=MAX_CONFIGS)
 def _why_refused(text: str) -> str:
     try:
         load_config(text)

@@ -27,6 +27,7 @@ from libs.kube.resources import (
     custom_resources,
 )
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
+from libs.policy.plugin_config.texts import readable_texts
 from libs.policy.render.agents import AGENTS
 from libs.policy.render.claims import DEVICE_CLASS_GROUP, DEVICE_CLASS_KIND
 from libs.policy.render.claims import DEVICE_CLASSES as DEVICE_CLASS_NAMES
@@ -134,19 +135,17 @@ class DaemonSet(views.DaemonSet, frozen=True, kw_only=True):
     spec: Any = None
 
 
-MAX_TEXT: Final = 1 << 14
-"""The longest text of a foreign ConfigMap that is kept: a configuration of the device plugin."""
-
-
 class ConfigMap(views.Object, frozen=True, kw_only=True):
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
-        # Of foreign ConfigMaps, keys are needed and short texts; their values may be large.
+        # Of foreign ConfigMaps, keys are needed, and texts that may be configurations of the
+        # device plugin; other values may be large.
         if self.metadata.labels.get(MANAGED_LABEL) != MANAGED_BY:
             data = self.data or {}
-            short = {key: text if len(text) <= MAX_TEXT else "" for key, text in data.items()}
+            texts = readable_texts(data)
+            short = {key: texts.get(key, "") for key in data}
             msgspec.structs.force_setattr(self, "data", short)
             empty = dict.fromkeys(self.binary_data or {}, "")
             msgspec.structs.force_setattr(self, "binary_data", empty)

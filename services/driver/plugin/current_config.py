@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from libs.host.machine import Offload
+from libs.policy.plain_yaml import MAX_LENGTH
 from libs.policy.plugin_config.config import PluginConfig, RefusedConfig
-from libs.policy.plugin_config.file import MAX_BYTES, load_config
+from libs.policy.plugin_config.file import load_config
 from libs.runtime.logs import logger
 from services.driver.plugin.settings import PluginSettings, with_settings
 
@@ -68,7 +69,7 @@ class CurrentConfig:
         text = await self._offload.run(lambda: _text_of(path))
         if text == self._text:
             return
-        loaded = load_config(text)
+        loaded = await self._offload.run(lambda: load_config(text))
         self.current, self._text = with_settings(loaded.config, self._settings), text
         _log.info("configuration read", file=str(path))
         if loaded.ignored:
@@ -78,7 +79,7 @@ class CurrentConfig:
 def _text_of(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(MAX_LENGTH + 1)
     except FileNotFoundError:
         raise RefusedConfig(
             "the ConfigMap that spec.devicePlugin.config.name of the policy names has no such key:"

@@ -11,8 +11,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.bus.events import EventPublisher
 from libs.bus.port import Bus, BusRetry
+from libs.bus.rates import SenderRates
 from libs.bus.reports import ReportCache
-from libs.bus.telemetry import TelemetryCollector
+from libs.bus.telemetry import MOST_BATCHES, TelemetryCollector
 from libs.contracts.telemetry import Batch
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
@@ -77,7 +78,12 @@ async def run(
             health.forget(before.metadata.name)
             collector.forget(before.metadata.name)
 
-    collector = TelemetryCollector(bus=bus, cluster=settings.nats.cluster, on_batch=add_batch)
+    collector = TelemetryCollector(
+        bus=bus,
+        cluster=settings.nats.cluster,
+        on_batch=add_batch,
+        rates=SenderRates(env.clock, most=MOST_BATCHES),
+    )
     nodes.on_change(forget_deleted)
     env.metrics.registry.register(FleetCollector(fleet, collector))
     env.metrics.registry.register(HealthCollector(health))

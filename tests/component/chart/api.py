@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.error import HTTPError
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
@@ -28,6 +29,7 @@ PLURALS: Final = {
 }
 CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
 _MERGE: Final = "application/merge-patch+json"
+_NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 _ADMINISTRATORS: Final = "system:masters"
 
 
@@ -36,11 +38,14 @@ class Api:
         self._plane = plane
         self._context = ssl.create_default_context(cafile=str(plane.ca_file))
 
-    def refusal(self, user: str, method: str, path: str, body: Any = None) -> str:
+    def refusal(
+        self, user: str, method: str, path: str, body: Any = None, *, node: str = ""
+    ) -> str:
         """Send a request as this user; return the message of a refusal, empty if it succeeds.
 
-        A PATCH is a merge.
+        A PATCH is a merge. `node`: that of the pod whose token the user has.
         """
+        extra = {f"Impersonate-Extra-{quote(_NODE_NAME, safe='')}": node} if node else {}
         request = Request(
             f"{self._plane.url}{path}",
             method=method,
@@ -50,6 +55,7 @@ class Api:
                 "Impersonate-User": user,
                 "Impersonate-Group": _ADMINISTRATORS,
                 "Content-Type": _MERGE if method == "PATCH" else "application/json",
+                **extra,
             },
         )
         try:

@@ -312,7 +312,7 @@ def test_the_policy_lists_the_accounts_without_rights(render: Render) -> None:
 
 
 def test_policies_can_be_switched_off_and_need_an_api_server_that_has_them(render: Render) -> None:
-    of_claims = f"{NAMESPACE}-sluice-dra"
-    assert set(of_kind(render("--set", "admission.enabled=false"), POLICY)) == {of_claims}
+    limits = {f"{NAMESPACE}-sluice-{each}" for each in ("dra", "nodes", "operands")}
+    assert set(of_kind(render("--set", "admission.enabled=false"), POLICY)) == limits
     assert of_kind(render("--kube-version", "1.29.0"), POLICY) == {}
-    assert set(of_kind(render("--kube-version", "1.30.0"), POLICY)) == {KEYS, AGENTS, of_claims}
+    assert set(of_kind(render("--kube-version", "1.30.0"), POLICY)) == {KEYS, AGENTS, *limits}

@@ -306,15 +306,6 @@ async def test_every_file_is_ours_and_served_under_a_strict_policy(world: World)
                 )
 
 
-async def test_too_many_open_pages_are_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "MOST_STREAMS", 1)
-    async with page_of(world) as address, stream_of(address) as stream:
-        await stream.next()
-        assert (await get(f"{address}api/changes"))[0] == 503
-
-
 PROGRAM = """
 import signal, sys
 from libs.ctl.command import main

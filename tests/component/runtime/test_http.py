@@ -1,6 +1,7 @@
 """The HTTP server: pages, errors of listening, and clients that misbehave."""
 
 import asyncio
+import socket
 
 import aiohttp
 import pytest
@@ -109,6 +110,30 @@ async def test_too_many_connections_end_the_oldest():
         assert not idle[1][0].at_eof()
         for _, each in [*idle, (reader, writer)]:
             each.close()
+
+
+async def test_connections_that_are_displaced_before_they_are_served_are_closed():
+    """All arrive in one step of the event loop, so that no task of a displaced one has begun."""
+    async with HttpServer(LOOPBACK, {"/": lambda: Page(b"x")}) as server:
+        pairs = [socket.socketpair() for _ in range(2 * MAX_CONNECTIONS)]
+        loop = asyncio.get_running_loop()
+        transports: list[asyncio.BaseTransport] = []
+        for _, ours in pairs:
+            reader = asyncio.StreamReader(loop=loop)
+            protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+            transport, _ = await loop.connect_accepted_socket(lambda p=protocol: p, ours)
+            transports.append(transport)
+        writers = [
+            asyncio.StreamWriter(each, each.get_protocol(), asyncio.StreamReader(), loop)  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType, reportUnknownMemberType]
+            for each in transports
+        ]
+        for writer in writers:
+            server._accept(asyncio.StreamReader(), writer)  # pyright: ignore[reportPrivateUsage]
+        await asyncio.sleep(0.1)
+        closed = [each.is_closing() for each in transports]
+        assert closed == [True] * MAX_CONNECTIONS + [False] * MAX_CONNECTIONS
+    for theirs, _ in pairs:
+        theirs.close()
 
 
 async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from libs.bus.telemetry import TelemetryCollector, TelemetrySender
+from libs.bus.rates import SenderRates
+from libs.bus.telemetry import MOST_BATCHES, TelemetryCollector, TelemetrySender
 from libs.contracts import subjects, telemetry
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import MAJOR
@@ -169,3 +170,15 @@ def test_batches_stay_ordered_and_counted_despite_faults(seed: int) -> None:
             assert world.collector.late > 20
 
     run(story, seed=seed)
+
+
+@in_virtual_time
+async def test_of_a_flood_of_batches_ten_in_a_second_are_read(world: World) -> None:
+    taken: list[Batch] = []
+    rates = SenderRates(world.clock, most=MOST_BATCHES)
+    async with TelemetryCollector(
+        bus=world.server.connect(READER), cluster="default", on_batch=taken.append, rates=rates
+    ):
+        await world.send(*range(500))
+        assert len(taken) == MOST_BATCHES
+        assert rates.dropped == 500 - MOST_BATCHES

@@ -2,13 +2,15 @@
 
 import asyncio
 import io
+import json
 
 import pytest
+import yaml
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from libs.ctl.answers import EventLine
-from libs.ctl.output import print_view, shown
+from libs.ctl.output import Format, print_view, show, shown
 from libs.ctl.views.events import event_line
 from libs.ctl.views.layout import Column, fact, listing
 from libs.testing.simulation import Sim, run
@@ -53,6 +55,24 @@ def test_no_line_ends_with_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[:4] == ["NODE     WHY", "node-1   ok", "node-10  a long sentence", ""]
     assert len(lines) == 9
     assert [line for line in lines if line != line.rstrip()] == []
+
+
+_HOSTILE = "\x9b2J \x85 \u202egnp.exe\u2066 \u2028 \x7f \U000e0041 \x1b[31m é 🚀\nnext"
+
+
+@pytest.mark.parametrize("format", [Format.JSON, Format.YAML])
+def test_programs_read_what_a_node_wrote_and_a_terminal_shows_no_control_character(
+    format: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr("sys.stdout", written)
+    answer = {_HOSTILE: [_HOSTILE, "plain", "é", _HOSTILE * 20, True, None, 1.5]}
+    show(answer, lambda _width, _wide: "", format=format)
+    text = written.getvalue()
+    assert [each for each in text if not each.isprintable() and each != "\n"] == []
+    assert "é" in text
+    read = yaml.safe_load(text) if format is Format.YAML else json.loads(text)
+    assert read == answer
 
 
 def test_seconds_are_counted_and_removed_once_the_answer_is_there(

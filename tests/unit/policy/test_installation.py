@@ -3,7 +3,22 @@
 import pytest
 
 from libs.contracts.identities import COMPONENTS, Writer
+from libs.contracts.node import (
+    DRIVER_LABEL,
+    MIG_CONFIG_LABEL,
+    PLUGIN_CONFIG_LABEL,
+    SKIP_LABEL,
+    STATE_LABEL,
+)
+from libs.policy.admission.nodes import DISCOVERY_LABELS, HEALTH_CONDITION
+from libs.policy.admission.operands import BUS_AUDIENCE, OWN_SECRETS
 from libs.policy.installation import RBAC_RULES, installation_objects, service_account_of
+from libs.policy.render.agents import AUDIENCE
+from services.discovery.cluster.device_health import GPU_HEALTHY
+from services.discovery.cluster.gfd import GPU_LABELS
+from services.discovery.cluster.label_values import FEATURES
+from services.discovery.cluster.operand_labels import OPERAND_SETS
+from services.signin.setup.contents import SECRETS
 
 DELETABLE = ("node.k8s.io/runtime", "resource.k8s.io/deviceclasses", "gpu.nvidia.com/devices")
 
@@ -48,19 +63,38 @@ def test_one_agent_writes_slices_and_reads_claims_and_does_nothing_else() -> Non
     }
 
 
-def test_that_agent_writes_slices_of_its_own_node_only() -> None:
+def test_what_rights_cannot_say_is_limited_by_policies_that_deny() -> None:
     found = [
         obj
         for obj in installation_objects("gpus")
         if obj["kind"].startswith("ValidatingAdmissionPolicy")
     ]
-    policy, binding = (obj["spec"] for obj in found)
-    assert found[0]["metadata"]["name"] == binding["policyName"] == "gpus-sluice-dra"
-    assert binding["validationActions"] == ["Deny"]
-    (condition,), (validation,) = policy["matchConditions"], policy["validations"]
-    assert "'system:serviceaccount:gpus:sluice-dra'" in condition["expression"]
-    assert "['authentication.kubernetes.io/node-name'][0]" in validation["expression"]
-    assert policy["failurePolicy"] == "Fail"
+    limited = {
+        "gpus-sluice-dra": ["sluice-dra"],
+        "gpus-sluice-nodes": ["sluice-discovery-cluster", "sluice-driver-cluster"],
+        "gpus-sluice-operands": ["sluice-driver-cluster"],
+    }
+    assert [obj["metadata"]["name"] for obj in found] == [name for name in limited for _ in "ab"]
+    for policy, binding in zip(found[::2], found[1::2], strict=True):
+        name = policy["metadata"]["name"]
+        assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        (condition,) = policy["spec"]["matchConditions"]
+        users = [f"'system:serviceaccount:gpus:{each}'" for each in limited[name]]
+        assert condition["expression"] == f"request.userInfo.username in [{', '.join(users)}]"
+
+
+def test_the_limit_of_nodes_allows_what_discovery_writes() -> None:
+    labels = {*GPU_LABELS, FEATURES, *(key for keys in OPERAND_SETS.values() for key in keys)}
+    assert {key for key in labels if not key.startswith(DISCOVERY_LABELS)} == set()
+    assert HEALTH_CONDITION == GPU_HEALTHY
+    others = (STATE_LABEL, SKIP_LABEL, MIG_CONFIG_LABEL, PLUGIN_CONFIG_LABEL, DRIVER_LABEL)
+    assert [key for key in others if key.startswith(DISCOVERY_LABELS)] == []
+
+
+def test_the_limit_of_operands_knows_the_audience_and_the_secrets_of_the_bus() -> None:
+    assert BUS_AUDIENCE == AUDIENCE
+    assert [name for name in SECRETS if not name.startswith(OWN_SECRETS)] == []
 
 
 def test_no_service_reads_secrets_or_deletes_foreign_objects() -> None:

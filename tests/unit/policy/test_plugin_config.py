@@ -72,6 +72,7 @@ LOADED: dict[str, dict[str, Any]] = {
     "": {},
     "{}": {},
     "version: v1": {},
+    "a: 2001-99-99": {},
     'version: ""': {},
     "VERSION: v1\nunknown: {a: [b]}": {},
     "flags: {migStrategy: mixed}": {"mig_strategy": MigStrategy.MIXED},
@@ -136,7 +137,7 @@ REFUSED = {
     "version: 1": "version '1' is not known",
     "[]": "the file is no mapping",
     "text": "the file is no mapping",
-    "a: [": "no YAML in line",
+    "a: [": "the file, line 2: it is no YAML",
     "flags: []": "flags is no mapping",
     "flags: {migStrategy: some}": "flags.migStrategy is 'some'",
     "flags: {migStrategy: [none]}": "flags.migStrategy is no text",
@@ -186,7 +187,6 @@ REFUSED = {
     "sharing: {mps: {}}": "sharing.mps.resources is missing or empty",
     f"{sharing()[:-1]}, mps: {{resources: [{{name: gpu, replicas: 2}}]}}}}": "not support MPS",
     "x: " + "y" * (1 << 20): "more than 1048576 characters",
-    "a: 2001-99-99": "the file is no YAML",
 }
 
 

@@ -182,7 +182,11 @@ def test_without_a_name_the_built_in_file_holds() -> None:
         ("gone", OURS, "ConfigMap ns/gone does not exist, which spec.migManager.config.name"),
         ("broken", OURS, "ConfigMap ns/broken cannot be read: data: expected object"),
         (NAME, None, "ConfigMap ns/layouts has no key config.yaml"),
-        (NAME, TEXT, "config.yaml of ConfigMap ns/layouts: the file (line 5, column 1) is"),
+        (
+            NAME,
+            TEXT,
+            "of ConfigMap ns/layouts: the file (line 5, column 1) cannot be used: it is no YAML",
+        ),
         (NAME, OURS.replace("devices:", "gpus:"), "(and 3 more)"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from libs.bus.callout import CalloutKeys, new_seeds
 from libs.testing.apiserver.faults import Delay, Fault, Hang, RefuseRequest
-from services.signin.responder import MAX_AGE, MAX_QUEUE, MAX_QUEUED
+from services.signin.responder import MAX_AGE, MAX_LATE, MAX_QUEUE, MAX_QUEUED
 from tests.unit.signin.world import Agent, Story, World, play
 
 
@@ -204,6 +204,42 @@ def test_the_queue_is_bounded_by_requests_and_bytes() -> None:
             world.responder.received(big, world.nats.xkey, "reply")
         assert world.value("queue") == 4
         assert world.value("dropped_total", reason="queue") == 7
+
+    play(story)
+
+
+def test_a_host_without_tokens_delays_no_other_host() -> None:
+    """Each refusal takes long here, and there are more of them than nats-server waits for."""
+
+    async def story(world: World) -> None:
+        agent = await world.agent()
+        await world.settled()
+        world.send_seconds = 0.02
+        for _ in range(2 * int(MAX_AGE / world.send_seconds)):
+            world.ask("", host="10.9.9.9")
+        began = world.clock.monotonic()
+        assert (await world.sign_in(agent.token())).error == ""
+        assert world.clock.monotonic() - began < 1.0
+        # A client with a token behind the same address is admitted when the others are done.
+        await world.clock.sleep(MAX_AGE)
+        reply = world.ask(agent.token(), host="10.9.9.9")
+        await world.clock.sleep(MAX_AGE)
+        answer = world.answer(reply)
+        assert answer is not None
+        assert answer.error == ""
+
+    play(story)
+
+
+def test_what_waits_of_hosts_beyond_their_shares_is_bounded() -> None:
+    async def story(world: World) -> None:
+        world.send_seconds = MAX_AGE / 100
+        for _ in range(MAX_LATE + 500):
+            world.ask("", host="10.9.9.9")
+        await world.clock.sleep(3 * MAX_AGE)
+        assert world.value("dropped_total", reason="queue") > 0
+        dropped = [world.value("dropped_total", reason=each) for each in ("queue", "old")]
+        assert len(world.answers) + sum(dropped) == MAX_LATE + 500
 
     play(story)
 

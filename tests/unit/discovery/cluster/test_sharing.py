@@ -8,9 +8,9 @@ from libs.contracts.node import PLUGIN_CONFIG_LABEL
 from libs.kube.views import Metadata
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.mig import MigStrategy
+from libs.policy.plugin_config.texts import MAX_TEXT
 from services.discovery.cluster.decide import LabelPolicy, ReportedFacts
 from services.discovery.cluster.sharing import (
-    MAX_TEXT,
     ConfigMap,
     PluginConfigs,
     plugin_configs,

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from libs.contracts.node import PLUGIN_CONFIG_LABEL
+from libs.policy.plugin_config.texts import MAX_TEXT
 from libs.policy.validation import PRESENT_LABEL
 from services.driver.cluster import resources
 from services.driver.cluster.plan import OF_CLUSTER
 from services.driver.cluster.plugin_configs import PLUGIN_CONFIG
-from services.driver.cluster.resources import MAX_TEXT
 from tests.unit.driver.cluster.builders import POLICY_KEY, node, plan
 from tests.unit.policy.situations import SETTINGS, cluster_policy
 
@@ -64,7 +64,7 @@ def test_sharing_by_mps_names_the_file_and_what_to_do() -> None:
         (None, "", f"{WHERE} does not exist, which spec.devicePlugin.config.name names"),
         ({"a": ""}, "b", f"{WHERE} has no key b, which spec.devicePlugin.config.default names"),
         ({"a": "version: v2"}, "a", f"key a of {WHERE}: version 'v2' is not known: write v1"),
-        ({"a": "x: ["}, "a", f"key a of {WHERE}: the file is no YAML"),
+        ({"a": "x: ["}, "a", f"key a of {WHERE}: the file, line 2: it is no YAML"),
     ],
 )
 def test_each_problem_says_where_it_is(

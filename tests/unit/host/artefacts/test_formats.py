@@ -3,6 +3,7 @@
 import gzip
 import io
 import lzma
+import random
 import shutil
 import stat
 import subprocess
@@ -13,7 +14,7 @@ from typing import BinaryIO
 
 import pytest
 
-from libs.host.artefacts import rpm, store, tar
+from libs.host.artefacts import deb, members, rpm, store, tar
 from libs.host.artefacts.members import ArtefactError, Member, zstd
 from libs.host.artefacts.store import Index
 from libs.host.tree import Tree
@@ -210,6 +211,33 @@ def test_the_names_of_files_without_content_are_counted(
         staged(tmp_path, "rpm", package)
 
 
+@pytest.mark.parametrize("mode", ["w:", "w:gz", "w:xz"])
+def test_a_truncated_archive_names_the_file_at_which_it_ends(mode: str, tmp_path: Path) -> None:
+    files = {f"/usr/lib/{name}": random.Random(name).randbytes(200_000) for name in "ab"}
+    whole = packing.tar(files, mode=mode)
+    with pytest.raises(ArtefactError, match=r"driver\.tar: it .* /usr/lib/b") as raised:
+        staged(tmp_path, "tar", whole[: len(whole) * 3 // 4])
+    assert "end" in str(raised.value)
+
+
+def test_damaged_content_names_its_file(tmp_path: Path) -> None:
+    content = bytearray(gzip.compress(packing.tar({"/usr/lib/a": bytes(1000)}, mode="w:")))
+    content[40:60] = bytes(20)
+    with pytest.raises(ArtefactError, match=r"driver\.tar"):
+        staged(tmp_path, "tar", bytes(content))
+
+
+@pytest.mark.parametrize("kind", ["tar", "rpm", "run"])
+def test_folders_are_counted_too(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "MAX_ENTRIES", 3)
+    folders = {f"/usr/lib/{name}/x": b"" for name in "abcd"}
+    content = packing.run(VERSION) if kind == "run" else PACKERS[kind](folders)
+    with pytest.raises(ArtefactError, match="it has more than 3 files, links and folders"):
+        staged(tmp_path, kind, content)
+
+
 def test_a_sparse_file_is_refused() -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
@@ -230,20 +258,32 @@ def test_another_content_than_the_named_one_is_refused(tmp_path: Path) -> None:
         store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
 
 
-def test_a_file_that_changes_while_it_is_unpacked_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["tar", "deb", "rpm"])
+def test_what_is_unpacked_is_what_was_verified_though_the_file_changes_and_changes_back(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = deliver(tmp_path, "driver.tar", "tar", packing.tar(packing.driver(VERSION)))
-    members = tar.members
+    named, foreign = (PACKERS[kind](packing.driver(each)) for each in (VERSION, "999.1"))
+    source = deliver(tmp_path, f"driver.{kind}", kind, named)
+    delivered = tmp_path / source.path.lstrip("/")
+    format_of = {"tar": tar, "deb": deb, "rpm": rpm}[kind]
+    unchanged = format_of.members
 
     def changed(file: BinaryIO) -> Iterator[Member]:
-        (tmp_path / source.path.lstrip("/")).write_bytes(packing.tar({"/usr/bin/other": b""}))
-        return members(file)
+        delivered.write_bytes(foreign)
+        yield from unchanged(file)
+        delivered.write_bytes(named)
 
-    monkeypatch.setattr(tar, "members", changed)
-    with pytest.raises(ArtefactError, match="its digest is sha256:"):
-        store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
-    assert store.read_index(Tree(tmp_path), DIGEST) is None
+    monkeypatch.setattr(format_of, "members", changed)
+    index = store.stage(Tree(tmp_path), DIGEST, [source], libraries=LIBRARIES)
+    assert {path: each for path, (_, each) in unpacked(tmp_path, index).items()} == packing.driver(
+        VERSION
+    )
+
+
+def test_the_copy_of_a_file_does_not_stay_once_it_is_unpacked(tmp_path: Path) -> None:
+    index = staged(tmp_path, "deb", packing.deb(packing.driver(VERSION)))
+    kept = Tree(tmp_path).names(store.folder_of(DIGEST))
+    assert sorted(kept) == sorted({*index.contents, "index"})
 
 
 class FillingTree(Tree):

@@ -141,6 +141,8 @@ def test_without_a_file_there_is_a_small_one() -> None:
     [
         ("version = ", f"{MAIN} is not valid TOML"),
         ("a = " + "[" * 10_000, f"{MAIN} is not valid TOML"),
+        (f"a = {'9' * 5000}", f"{MAIN} is not valid TOML"),
+        (f"a = 0x{'f' * 5000}", f"{MAIN} is not valid TOML"),
         ("", "has version 1: write it in version 2, 3 or 4"),
         ("version = 5", "has version 5"),
         ("version = true", "has version True"),
@@ -163,6 +165,8 @@ def test_files_of_two_versions_are_left_alone() -> None:
         configure(PEOPLES, {OTHER: "version = 3\n"})
     with pytest.raises(NotConfigurable, match=f"{OTHER} is not valid TOML"):
         configure(PEOPLES, {OTHER: "["})
+    with pytest.raises(NotConfigurable, match=f"{OTHER} is not valid TOML"):
+        configure(PEOPLES, {OTHER: f"a = [1, {{b = {'9' * 5000}}}]"})
 
 
 def test_what_is_written_reads_back_the_same() -> None:

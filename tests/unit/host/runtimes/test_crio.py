@@ -56,6 +56,8 @@ def test_nothing_is_written_where_both_handlers_are_there() -> None:
         ("crio = 1", "crio in a is no table"),
         ("[crio.runtime]\nruntimes = []", "runtimes in a is no table"),
         ("[crio", "a is not valid TOML"),
+        (f"a = {'9' * 5000}", "a is not valid TOML"),
+        (f"a = 0x{'f' * 5000}", "a is not valid TOML"),
     ],
 )
 def test_what_cannot_be_understood_is_left_alone(text: str, problem: str) -> None:
