@@ -9,7 +9,7 @@ import pytest
 
 from libs.contracts.diagnoses import MEANINGS, Diagnosis, describe
 from libs.host import acs, diagnosing
-from libs.host.module_log import ModuleLog, Refusal, last_refusal
+from libs.host.module_log import ModuleLog, Refusal, last_refusal, unstarted_gpus
 from libs.host.tree import Tree
 from tests.unit.host.builders import link, put
 
@@ -59,6 +59,49 @@ def test_the_log_is_read_from_its_begin_and_then_what_is_new(
     with (tmp_path / "dev/kmsg").open("ab") as file:
         file.write(LOADED + MAGIC)
     assert log.refusal() is Refusal.KERNEL
+
+
+ADAPTER = b"3,910,7000000,-;NVRM: GPU 0000:00:10.0: RmInitAdapter failed! (0x61:0x56:1603)\n"
+FIRMWARE = b"3,909,7000000,-;NVRM: RmFetchGspRmImages: No firmware image found\n"
+FOLLOWS = b"3,911,7000000,-;NVRM: GPU 0000:00:10.0: rm_init_adapter failed, device minor number 0\n"
+OFF_THE_BUS = (
+    b"3,912,5000000,-;NVRM: The NVIDIA GPU 0000:00:11.0 (PCI ID: 10de:20b0)\\x0aNVRM: installed in"
+    b" this system has fallen off the bus and is not\\x0aNVRM: responding to commands.\n"
+)
+BEGIN = (
+    b"6,913,8000000,-;nvidia-nvlink: Nvlink Core is being initialized, major device number 511\n"
+)
+WRITTEN = b"12,914,7000000,-;NVRM: GPU 0000:00:10.0: RmInitAdapter failed! of a process\n"
+HOSTILE = b"3,915,7000000,-;NVRM: GPU 0000:00:10.0: RmInitAdapter failed! \xff\x1b[2J\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((ADAPTER,), {"0000:00:10": "RmInitAdapter failed! (0x61:0x56:1603)"}),
+        (
+            (FIRMWARE, ADAPTER, FOLLOWS),
+            {
+                "0000:00:10": "RmFetchGspRmImages: No firmware image found;"
+                " RmInitAdapter failed! (0x61:0x56:1603)"
+            },
+        ),
+        (
+            (BEGIN, OFF_THE_BUS, LOADED),
+            {
+                "0000:00:11": "(PCI ID: 10de:20b0) installed in this system has fallen off the bus"
+                " and is not responding to commands."
+            },
+        ),
+        ((ADAPTER, BEGIN, LOADED), {}),
+        ((WRITTEN, SYMBOL, b"no record"), {}),
+        ((HOSTILE,), {"0000:00:10": "RmInitAdapter failed! \\xff\\x1b[2J"}),
+    ],
+)
+def test_the_kernel_log_tells_why_a_gpu_does_not_start(
+    lines: tuple[bytes, ...], said: dict[str, str]
+) -> None:
+    assert unstarted_gpus(lines) == said
 
 
 class Boot(NamedTuple):

@@ -242,6 +242,16 @@ def test_a_gpu_that_failed_in_the_operation_is_a_failed_step(change: Change, mes
     assert result.message == evidence.steps[1].message
 
 
+def test_the_kernel_log_is_quoted_where_the_driver_lacks_a_gpu() -> None:
+    def change(world: World) -> None:
+        set_gpus(0)(world)
+        said = "3,910,7000000,-;NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x61:0x56:1603)\n"
+        put(world.machine.root, "/dev/kmsg", said)
+
+    evidence, _ = validate(change)
+    assert "says of it: RmInitAdapter failed! (0x61:0x56:1603)" in evidence.steps[1].message
+
+
 def test_a_gpu_that_had_failed_before_the_operation_does_not_hinder_the_proof() -> None:
     failed_before = (GpuIdentity(uuid="GPU-1", pci="0000:01:00.0"),)
     request = msgspec.structs.replace(REQUEST, failed_gpus=failed_before)
