@@ -21,10 +21,12 @@ _MODULE: Final = rb"nvidia(?:[-_][a-z]{1,20})?: "
 
 
 class Refusal(StrEnum):
-    """Why a module was refused."""
+    """Why a module was refused, by the kernel or by itself."""
 
     KEY = "key"
     KERNEL = "kernel"
+    SYMBOL = "symbol"
+    NO_GPU = "no-gpu"
 
 
 _LOADED: Final = re.compile(rb"NVRM: loading NVIDIA")
@@ -33,6 +35,9 @@ _REFUSALS: Final = (
     (Refusal.KEY, re.compile(rb"Lockdown: .{1,40}: unsigned module loading is restricted")),
     (Refusal.KERNEL, re.compile(_MODULE + rb"version magic '")),
     (Refusal.KERNEL, re.compile(_MODULE + rb"disagrees about version of symbol")),
+    (Refusal.SYMBOL, re.compile(_MODULE + rb"Unknown symbol .{1,60} \(err -2\)")),
+    (Refusal.NO_GPU, re.compile(rb"NVRM: No NVIDIA (?:GPU found|devices probed)")),
+    (Refusal.NO_GPU, re.compile(rb"NVRM: None of the NVIDIA devices were initialized")),
 )
 
 

@@ -26,13 +26,16 @@ def find_library(tree: Tree, *, setting: str, driver_root: str, name: str = NAME
     """Return the library's path in this process's own view; empty for the dynamic linker's choice.
 
     A driver container's own library goes before that of the machine: it is the one that belongs to
-    the loaded driver. `setting` is a path to the library or to its folder, and is final.
+    the loaded driver. Its links are followed within its own root, as the container sees them: what
+    they name on the machine may be another driver. `setting` is a path to the library or to its
+    folder, and is final.
     """
     if setting:
         return os.path.join(setting, name) if os.path.isdir(setting) else setting
-    for root in (driver_root.rstrip("/"), ""):
+    roots = (tree.real_path(root) for root in (driver_root, "/") if root)
+    for root in filter(None, roots):
         for folder in _FOLDERS:
-            if path := tree.real_path(f"{root}{folder}/{name}"):
+            if path := Tree(root).real_path(f"{folder}/{name}"):
                 return path
     return ""
 

@@ -38,6 +38,21 @@ def test_links_are_followed_within_the_machine(tmp_path: Path) -> None:
     assert found(tmp_path) == f"{tmp_path}/usr/lib/nvidia/libnvidia-ml.so.580"
 
 
+def test_links_of_a_driver_container_are_followed_within_it(tmp_path: Path) -> None:
+    current = "/usr/lib/x86_64-linux-gnu/nvidia/current/libnvidia-ml.so.550"
+    put(tmp_path, f"{ROOT}{current}", "")
+    put(tmp_path, current, "of the machine, and of another driver")
+    link(tmp_path, f"{ROOT}/etc/alternatives/{NAME}", current)
+    link(tmp_path, f"{ROOT}/usr/lib/x86_64-linux-gnu/{NAME}", f"/etc/alternatives/{NAME}")
+    assert found(tmp_path) == f"{tmp_path}{ROOT}{current}"
+
+
+def test_no_link_of_a_driver_container_leads_out_of_it(tmp_path: Path) -> None:
+    put(tmp_path, "/usr/lib64/libnvidia-ml.so.550", "of the machine")
+    link(tmp_path, f"{ROOT}/usr/lib64/{NAME}", "../../../../../usr/lib64/libnvidia-ml.so.550")
+    assert found(tmp_path) == ""
+
+
 def test_without_a_library_on_the_machine_the_linker_looks_for_one(tmp_path: Path) -> None:
     link(tmp_path, f"/usr/lib64/{NAME}", "/nowhere")
     assert found(tmp_path) == ""
