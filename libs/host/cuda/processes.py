@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from libs.host import driver_files
 from libs.host.cuda.outcome import judge
 from libs.host.cuda.port import Computation, CudaProblem
-from libs.host.gpus.library import DRIVER_ROOT, find_library
+from libs.host.gpus.library import find_library
 from libs.host.tree import Tree
 
 NAME: Final = "libcuda.so.1"
@@ -34,7 +35,7 @@ class CudaProcesses:
         tree: Tree,
         *,
         library: str = "",
-        driver_root: str = DRIVER_ROOT,
+        driver_root: str = driver_files.ROOT,
         deadline: float = DEADLINE,
         command: Sequence[str] = (),
     ) -> None:

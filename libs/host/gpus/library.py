@@ -7,8 +7,6 @@ from libs.host import modules
 from libs.host.tree import Tree
 
 NAME: Final = "libnvidia-ml.so.1"
-DRIVER_ROOT: Final = "/run/nvidia/driver"
-"""Where a driver container mounts its root on the machine."""
 _FOLDERS: Final = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",

@@ -17,6 +17,7 @@ import msgspec
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
+from libs.host import driver_files
 from libs.host.gpus import library, problems
 from libs.host.gpus.division import Activation, GpuDivision, InstanceProfile
 from libs.host.gpus.errors import GpuErrors
@@ -73,7 +74,7 @@ class NvmlGpus:
         tree: Tree,
         *,
         nvml_library: str = "",
-        driver_root: str = library.DRIVER_ROOT,
+        driver_root: str = driver_files.ROOT,
         deadlines: Deadlines = _DEADLINES,
         start: Callable[[str], NvmlProcess] = NvmlProcess,
     ) -> None:

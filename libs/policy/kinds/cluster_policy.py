@@ -146,7 +146,8 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The root directory of the installed driver.",
-            effect="driver containers mount it, and the driver agent empties it before a swap",
+            effect="driver containers mount it, the driver agent empties it before a swap, and all"
+            " agents look there first for the driver's libraries",
             unset="/run/nvidia/driver",
         ),
     ] = ""

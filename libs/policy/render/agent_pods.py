@@ -23,7 +23,7 @@ from libs.policy.render.pod_fields import (
     volume_mount,
 )
 from libs.policy.render.rendered import DEVICE_PLUGIN_APP, DRA_APP, RenderSettings
-from libs.policy.wanted import Operands, host_root, install_dir, kubelet_root
+from libs.policy.wanted import Operands, host_root, kubelet_root
 
 HOST: Final = "/host"
 """Where agents mount the host's root."""
@@ -136,7 +136,6 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
         env={
             **_variables(spec.toolkit.env, RUNTIME_VARIABLES),
             "SLUICE_CHANGE_THIS_MACHINE": "true",
-            "SLUICE_DRIVER_DIR": install_dir(policy),
             "SLUICE_RUNTIME_CLASS": runtime_class(policy),
             "SLUICE_TOOLKIT": "true" if operands.toolkit else "false",
             **_nri(policy, operands),

@@ -42,7 +42,7 @@ from libs.policy.render.rendered import (
     agent_selector,
 )
 from libs.policy.shapes import IntOrString, scaled_value
-from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands
+from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands, install_dir
 
 AUDIENCE: Final = "sluice"
 """The audience of agents' tokens: the bus, never the API server."""
@@ -157,8 +157,12 @@ def render_agents(
     for agent in AGENTS:
         if is_deployed(agent.component, operands):
             pod = agent.pod(policy, operands, settings)
-            if operands.startup_taints:
-                pod = msgspec.structs.replace(pod, startup_taints=operands.startup_taints)
+            pod = msgspec.structs.replace(
+                pod,
+                # Each agent reads GPUs by the driver's own library, which is below this folder.
+                env={**pod.env, "SLUICE_DRIVER_ROOT": install_dir(policy)},
+                startup_taints=operands.startup_taints,
+            )
             daemon_set = _daemon_set(agent, pod, policy, settings)
             yield RenderedObject(operand=agent.operand, object=daemon_set)
 
