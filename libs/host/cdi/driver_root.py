@@ -11,21 +11,10 @@ from typing import Final
 
 import msgspec
 
-from libs.host.cdi import ldcache
+from libs.host import driver_folders, ldcache
 from libs.host.tree import Tree
 
 CUDA: Final = "libcuda"
-_LIBRARY_FOLDERS: Final = tuple(
-    f"{above}{folder}"
-    for above in ("/usr", "")
-    for folder in (
-        "/lib64",
-        "/lib/x86_64-linux-gnu",
-        "/lib/x86_64-linux-gnu/nvidia/current",
-        "/lib/aarch64-linux-gnu",
-        "/lib/aarch64-linux-gnu/nvidia/current",
-    )
-)
 _WITHOUT_VERSION: Final = frozenset(("libcuda.so", "libnvidia-opticalflow.so"))
 """Names that programs open although they are meant for linking."""
 _WITH_VERSION: Final = frozenset(("libnvidia-nvvm",))
@@ -33,7 +22,6 @@ _WITH_VERSION: Final = frozenset(("libnvidia-nvvm",))
 opens its compiler so."""
 _BELOW: Final = {"libvdpau_nvidia": "vdpau"}
 """The folder, below that of libraries, in which programs look for a library."""
-_BINARY_FOLDERS: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")
 _BINARIES: Final = (
     "nvidia-cuda-mps-control",
     "nvidia-cuda-mps-server",
@@ -140,7 +128,7 @@ class _Finder:
         """
         found = [self._cuda_folder(cached)]
         by_cache = (each.path.rpartition("/")[0] for each in cached)
-        for folder in dict.fromkeys((*by_cache, *_LIBRARY_FOLDERS)):
+        for folder in dict.fromkeys((*by_cache, *driver_folders.LIBRARIES)):
             real = self._real(folder)
             found += [real] if real else []
         return tuple(dict.fromkeys(each for folder in found for each in (folder, *_below(folder))))
@@ -148,7 +136,7 @@ class _Finder:
     def _cuda_folder(self, cached: tuple[ldcache.CachedLibrary, ...]) -> str:
         wanted = f"{CUDA}{self._suffix}"
         by_cache = (each.path for each in cached if each.name.startswith(f"{CUDA}.so"))
-        by_default = (f"{folder}/{wanted}" for folder in _LIBRARY_FOLDERS)
+        by_default = (f"{folder}/{wanted}" for folder in driver_folders.LIBRARIES)
         for path in (*by_cache, *by_default):
             real = self._file(path)
             if real is not None and real.endswith(f"/{wanted}"):
@@ -194,7 +182,7 @@ class _Finder:
 
     def _binaries(self) -> Iterator[File]:
         for name in _BINARIES:
-            found = (self._file(f"{folder}/{name}") for folder in _BINARY_FOLDERS)
+            found = (self._file(f"{folder}/{name}") for folder in driver_folders.PROGRAMS)
             if path := next(filter(None, found), None):
                 yield File(path=f"{self._root}{path}", inside=f"/usr/bin/{name}")
 

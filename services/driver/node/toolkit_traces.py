@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from libs.host import modules
-from libs.host.cdi import device_files, extras, ldcache, published
+from libs.host import ldcache, modules
+from libs.host.cdi import device_files, extras, published
 from libs.host.cdi.spec import MalformedSpec, decode
 from libs.host.tree import Tree
 

@@ -182,6 +182,27 @@ def test_a_root_without_a_cache_has_the_default_folders(
     assert generated(tree, drivers.DIVIDED) == before
 
 
+@pytest.mark.parametrize(
+    ("libraries", "programs"),
+    [
+        ("/home/kubernetes/bin/nvidia/lib64", "/home/kubernetes/bin/nvidia/bin"),
+        ("/opt/nvidia/current/lib64", "/opt/bin"),
+        ("/usr/local/glibc/usr/lib", "/usr/local/bin"),
+    ],
+)
+def test_a_driver_of_the_machines_image_is_found(
+    tmp_path: Path, libraries: str, programs: str
+) -> None:
+    """Some of these systems have no loader's cache that names them."""
+    put(tmp_path, f"{libraries}/libcuda.so.{VERSION}", "ELF")
+    put(tmp_path, f"{programs}/nvidia-smi", "ELF")
+    files = driver_root.find(Tree(tmp_path), "/", VERSION)
+    assert [each.path for each in files.libraries] == [f"{libraries}/libcuda.so.{VERSION}"]
+    assert [(each.path, each.inside) for each in files.binaries] == [
+        (f"{programs}/nvidia-smi", "/usr/bin/nvidia-smi")
+    ]
+
+
 def test_of_two_folders_with_a_library_that_of_libcuda_counts(tmp_path: Path) -> None:
     tree = drivers.debian_alternatives(tmp_path)
     put(tmp_path, f"/usr/lib/x86_64-linux-gnu/libnvidia-encode.so.{VERSION}", "ELF of a rest")
