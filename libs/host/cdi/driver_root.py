@@ -17,9 +17,9 @@ from libs.host.tree import Tree
 CUDA: Final = "libcuda"
 _WITHOUT_VERSION: Final = frozenset(("libcuda.so", "libnvidia-opticalflow.so"))
 """Names that programs open although they are meant for linking."""
-_WITH_VERSION: Final = frozenset(("libnvidia-nvvm",))
+_WITH_VERSION: Final = frozenset(("libcuda", "libnvidia-nvvm"))
 """Libraries that have shorter names, and that some open by the longest one: the driver's own OpenCL
-opens its compiler so."""
+opens its compiler so, and programs look for libcuda's to learn the driver's version."""
 _BELOW: Final = {"libvdpau_nvidia": "vdpau"}
 """The folder, below that of libraries, in which programs look for a library."""
 _BINARIES: Final = (

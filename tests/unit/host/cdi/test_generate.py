@@ -32,7 +32,7 @@ FAMILIES = ("/usr/lib64", "/usr/lib/x86_64-linux-gnu")
 LIBRARIES = {
     *("libcuda.so", "libcuda.so.1", "libcudadebugger.so.1", "libnvcuvid.so.1"),
     *("libnvidia-encode.so.1", "libnvidia-ml.so.1", "libnvidia-nvvm.so.4"),
-    f"libnvidia-nvvm.so.{VERSION}",
+    *(f"libcuda.so.{VERSION}", f"libnvidia-nvvm.so.{VERSION}"),
     *("libnvidia-opencl.so.1", "libnvidia-opticalflow.so", "libnvidia-opticalflow.so.1"),
     *("libnvidia-ptxjitcompiler.so.1", f"libnvidia-gpucomp.so.{VERSION}"),
     *(f"libnvidia-glcore.so.{VERSION}", "vdpau/libvdpau_nvidia.so.1"),
