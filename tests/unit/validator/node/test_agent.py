@@ -498,6 +498,27 @@ async def test_other_pods_are_told_what_is_proven(world: World) -> None:
         assert files(world) == {}
 
 
+@in_world
+async def test_other_pods_are_told_of_modules_beside_a_proven_driver(world: World) -> None:
+    """A container beside the driver's loads such a module, often after the validation."""
+    tree = world.machine.tree
+    names = {"nvidia-fs-ready", "gdrcopy-ready", "nvidia-peermem-ready"}
+    tree.make_folders("/sys/module/nvidia_fs")
+    async with world.agent():
+        await world.clock.sleep(60.0)
+        assert not names & files(world).keys()
+        await world.wait_for_result(await world.send_command(REQUEST))
+        assert names & files(world).keys() == {"nvidia-fs-ready"}
+        tree.remove_folder("/sys/module/nvidia_fs")
+        for module in ("gdrdrv", "nvidia_peermem"):
+            tree.make_folders(f"/sys/module/{module}")
+        await world.until(lambda: names <= {*files(world), "nvidia-fs-ready"})
+        await world.until(lambda: "nvidia-fs-ready" not in files(world))
+        await world.wait_for_result(await world.send_command(Quiesce()))
+        await world.clock.sleep(60.0)
+        assert files(world) == {}
+
+
 class WorldWithToolkit(World):
     def __init__(self, sim: Sim, root: Path) -> None:
         super().__init__(sim, root)
