@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.host import driver_folders, ldcache
+from libs.host import driver_folders, ldcache, persistence
 from libs.host.tree import Tree
 
 CUDA: Final = "libcuda"
@@ -35,7 +35,7 @@ _BINARIES: Final = (
 _FIRMWARE_FOLDERS: Final = ("/lib/firmware", "/usr/lib/firmware")
 _FIRMWARE: Final = re.compile(r"gsp[A-Za-z0-9_]*\.bin")
 _SOCKETS: Final = (
-    "/run/nvidia-persistenced/socket",
+    persistence.SOCKET,
     "/run/nvidia-fabricmanager/socket",
     "/tmp/nvidia-mps",  # noqa: S108 (the vendor's path)
 )

@@ -54,6 +54,10 @@ PLUGIN_CONFIG_DIR: Final = "/etc/nvidia-device-plugin"
 ARTEFACTS_DIR: Final = "/etc/sluice-driver-artefacts"
 """Where the driver agent has the ConfigMap that names artefacts."""
 
+PERSISTENCED: Final = "/var/run/nvidia-persistenced"
+"""Where NVML looks for the daemon that keeps GPUs open. The driver agent, which divides them, makes
+a link there to the socket of the driver that runs."""
+
 Volume = tuple[JsonObject, JsonObject]
 """A volume and its mount."""
 
@@ -143,6 +147,7 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
         },
         volumes=(
             *_host(policy, read_only=False),
+            ({"name": "persistenced", "emptyDir": {}}, volume_mount("persistenced", PERSISTENCED)),
             *(
                 (_config_folder("artefacts", artefacts.CONFIG_MAP, ARTEFACTS_DIR),)
                 if operands.artefacts
