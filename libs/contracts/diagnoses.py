@@ -12,6 +12,8 @@ class Diagnosis(OpenEnum):
     NOUVEAU = "nouveau"
     SECURE_BOOT = "secure-boot"
     OTHER_KERNEL = "other-kernel"
+    MISSING_SYMBOL = "missing-symbol"
+    NO_GPU = "no-gpu"
     VERSION_MISMATCH = "version-mismatch"
     NO_DEVICE_FILES = "no-device-files"
     FABRIC_MANAGER = "fabric-manager"
@@ -33,6 +35,14 @@ MEANINGS: Final[Mapping[Diagnosis, tuple[str, str]]] = {
     Diagnosis.OTHER_KERNEL: (
         "the kernel refused a module of the driver, because it was built for another kernel",
         "install the headers of the running kernel, or use a driver that is built for it",
+    ),
+    Diagnosis.MISSING_SYMBOL: (
+        "the kernel lacks a symbol that a module of the driver needs, and its log names",
+        "install the kernel's further modules, such as linux-modules-extra on Ubuntu",
+    ),
+    Diagnosis.NO_GPU: (
+        "the driver found no GPU that it can use",
+        "check that it supports the machine's GPUs, and that no other driver has them",
     ),
     Diagnosis.VERSION_MISMATCH: (
         "the driver's libraries are of another version than the driver in the kernel",

@@ -17,6 +17,12 @@ LEAST_SHARED_MEMORY: Final = 64 << 20
 """Bytes: what a container runtime gives to a pod."""
 RUNTIME_LACKS: Final = "/run/sluice/runtime-lacks"
 """What the driver agent leaves while the container runtime does not know what it should."""
+_OBSTACLES: Final = {
+    Refusal.KEY: Diagnosis.SECURE_BOOT,
+    Refusal.KERNEL: Diagnosis.OTHER_KERNEL,
+    Refusal.SYMBOL: Diagnosis.MISSING_SYMBOL,
+    Refusal.NO_GPU: Diagnosis.NO_GPU,
+}
 _GROUPS: Final = "/sys/kernel/iommu_groups"
 
 
@@ -39,11 +45,9 @@ def judge_obstacle(
     """Return why the driver is not loaded. Secure Boot counts where nothing else tells."""
     if modules.NOUVEAU in loaded:
         return Diagnosis.NOUVEAU
-    if refusal is Refusal.KERNEL:
-        return Diagnosis.OTHER_KERNEL
-    if refusal is Refusal.KEY or (secure_boot and not is_log_readable):
-        return Diagnosis.SECURE_BOOT
-    return None
+    if refusal is None:
+        return Diagnosis.SECURE_BOOT if secure_boot and not is_log_readable else None
+    return _OBSTACLES[refusal]
 
 
 def notes(tree: Tree) -> tuple[Diagnosis, ...]:

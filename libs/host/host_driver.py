@@ -3,7 +3,7 @@
 import stat
 from typing import Final
 
-from libs.host import driver_files, gate, modules
+from libs.host import driver_files, driver_folders, gate, modules
 from libs.host.artefacts import installation
 from libs.host.tree import Tree
 
@@ -13,9 +13,6 @@ REMEDY: Final = (
     "label the node nvidia.com/gpu.deploy.driver=pre-installed, so that its driver is only"
     " validated, or uninstall that driver and reboot the machine"
 )
-
-_FOLDERS: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin")
-"""Where the GPU Operator too looks for nvidia-smi."""
 
 
 def is_loaded(tree: Tree) -> bool:
@@ -30,7 +27,7 @@ def is_loaded(tree: Tree) -> bool:
         and not tree.exists(f"{driver_files.ROOT}/usr")
         and not gate.list_answers(tree)
         and not installation.has_traces(tree)
-        and any(_is_program(tree, f"{folder}/nvidia-smi") for folder in _FOLDERS)
+        and any(_is_program(tree, f"{folder}/nvidia-smi") for folder in driver_folders.PROGRAMS)
     )
 
 

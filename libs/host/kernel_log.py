@@ -18,11 +18,12 @@ _LONGEST: Final = 8192
 _RECORDS_AT_ONCE: Final = 20_000
 
 _RECORD: Final = re.compile(rb"([0-9]{1,9}),([0-9]{1,19}),([0-9]{1,19})[^;]{0,200};([^\n]*)")
-_ADDRESS: Final = rb"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
-_XID: Final = re.compile(rb"NVRM: Xid \((?:PCI:)?" + _ADDRESS + rb"[^)]{0,40}\): ([0-9]{1,6})\b")
+ADDRESS: Final = rb"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
+"""A PCI address in the driver's messages; its group is for `slot_of`."""
+_XID: Final = re.compile(rb"NVRM: Xid \((?:PCI:)?" + ADDRESS + rb"[^)]{0,40}\): ([0-9]{1,6})\b")
 _SXID: Final = re.compile(
     rb"nvidia-nvswitch[0-9]{1,4}: SXid \(PCI:"
-    + _ADDRESS
+    + ADDRESS
     + rb"\): ([0-9]{1,6}), (Fatal|Non-fatal), (.{0,200})"
 )
 """The driver follows each error with lines of detail, which name no such severity."""

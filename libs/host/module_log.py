@@ -1,4 +1,4 @@
-"""Why the kernel refused modules of the driver, from its log.
+"""Why the kernel refused modules of the driver, and why GPUs do not start, from its log.
 
 Only the kernel's own records count, not those that a process wrote to `/dev/kmsg`.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
-from libs.host.kernel_log import PATH
+from libs.host.kernel_log import ADDRESS, PATH, slot_of
 from libs.host.tree import Tree
 
 _AT_ONCE: Final = 8192
@@ -21,10 +21,12 @@ _MODULE: Final = rb"nvidia(?:[-_][a-z]{1,20})?: "
 
 
 class Refusal(StrEnum):
-    """Why a module was refused."""
+    """Why a module was refused, by the kernel or by itself."""
 
     KEY = "key"
     KERNEL = "kernel"
+    SYMBOL = "symbol"
+    NO_GPU = "no-gpu"
 
 
 _LOADED: Final = re.compile(rb"NVRM: loading NVIDIA")
@@ -33,7 +35,45 @@ _REFUSALS: Final = (
     (Refusal.KEY, re.compile(rb"Lockdown: .{1,40}: unsigned module loading is restricted")),
     (Refusal.KERNEL, re.compile(_MODULE + rb"version magic '")),
     (Refusal.KERNEL, re.compile(_MODULE + rb"disagrees about version of symbol")),
+    (Refusal.SYMBOL, re.compile(_MODULE + rb"Unknown symbol .{1,60} \(err -2\)")),
+    (Refusal.NO_GPU, re.compile(rb"NVRM: No NVIDIA (?:GPU found|devices probed)")),
+    (Refusal.NO_GPU, re.compile(rb"NVRM: None of the NVIDIA devices were initialized")),
 )
+
+
+_BEGIN: Final = re.compile(rb"nvidia-nvlink: Nvlink Core is being initialized")
+"""The driver's first words of each load: of GPUs that it cannot use it speaks before `_LOADED`."""
+_GPU: Final = re.compile(rb"NVRM: (?:The NVIDIA )?GPU " + ADDRESS + rb":? (.+)")
+_CAUSE: Final = re.compile(rb"NVRM: (\w{1,60}: No firmware image found)")
+_REPEATS: Final = b"rm_init_adapter failed"
+"""The driver follows the line that has the codes of the error with this one."""
+_LINE_END: Final = re.compile(rb"\\x0a(?:NVRM: )?")
+"""`/dev/kmsg` writes an end of line within a record so."""
+_MOST_QUOTED: Final = 200
+
+
+def unstarted_gpus(lines: Iterable[bytes]) -> dict[str, str]:
+    """Return, by PCI slot, what the driver said last of each GPU since its load began."""
+    said: dict[str, str] = {}
+    cause = b""
+    for line in lines:
+        record = _RECORD.match(line)
+        if record is None or int(record[1]) >> 3:
+            continue
+        if _BEGIN.match(record[2]):
+            said, cause = {}, b""
+        elif found := _CAUSE.match(record[2]):
+            cause = found[1] + b"; "
+        elif (found := _GPU.match(record[2])) and not found[2].startswith(_REPEATS):
+            text = _quotable(cause + found[2])
+            said[slot_of(found[1].decode())], cause = text, b""
+    return said
+
+
+def _quotable(text: bytes) -> str:
+    """Return a text of the log as one line that can be printed: what GPUs send may be in it."""
+    line = _LINE_END.sub(b" ", text)[:_MOST_QUOTED].decode(errors="backslashreplace").strip()
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
 def last_refusal(lines: Iterable[bytes], earlier: Refusal | None = None) -> Refusal | None:
@@ -68,6 +108,14 @@ class ModuleLog:
             lines = []
         self._refusal = last_refusal(lines, self._refusal)
         return self._refusal
+
+    def unstarted_gpus(self) -> dict[str, str]:
+        """Return what is new of GPUs that do not start; nothing if the log cannot be read."""
+        try:
+            return unstarted_gpus(self._lines())
+        except OSError:
+            self.close()
+            return {}
 
     def close(self) -> None:
         self.is_readable = False

@@ -34,7 +34,8 @@ NOUVEAU = "nouveau"
 class Module(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     references: int
-    """One for each other module that uses it, and two for each open device file."""
+    """One for each other module that uses it, and some for each open device file. How many is up to
+    the module: the vendor's takes three for `/dev/nvidiactl`, so no files can be counted by it."""
     users: tuple[str, ...] = ()
     """The other modules among the users."""
     version: str = ""

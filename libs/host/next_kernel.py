@@ -24,7 +24,11 @@ _RELEASE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+~-]{0,63}")
 _FLAVOUR: Final = re.compile(r"[-+]([a-z][a-z0-9-]*)$")
 _NUMBERS: Final = re.compile(r"[0-9]+")
 _ENTRY_KERNEL: Final = re.compile(r"^linux\s+\S*/vmlinuz-(\S+)\s*$", re.MULTILINE)
-_MODULE: Final = re.compile(r"^(?:\S*/)?nvidia\.ko(?:\.[a-z]+)?:", re.MULTILINE)
+_MODULE: Final = re.compile(
+    r"^(?:\S*/)?nvidia(?:-(?:current|tesla|legacy)(?:-[0-9]+[a-z]*)?(?:-open)?)?\.ko(?:\.[a-z]+)?:",
+    re.MULTILINE,
+)
+"""The module nvidia in `modules.dep`; Debian names its file by the line of drivers it is of."""
 
 
 def next_kernel(tree: Tree) -> NextKernel | None:

@@ -256,6 +256,14 @@ class Tree:
             os.symlink(target, name, dir_fd=parent)
             os.fsync(parent)
 
+    def make_device(self, path: str, major: int, minor: int, *, mode: int) -> None:
+        """Make the file of a character device where nothing is. Missing folders are made."""
+        folder, name = self._split(path)
+        self.make_folders(folder)
+        with self._opened(folder, os.O_RDONLY | os.O_DIRECTORY) as parent:
+            os.mknod(name, stat.S_IFCHR | mode, os.makedev(major, minor), dir_fd=parent)
+            os.chmod(name, mode, dir_fd=parent)  # whatever this process's umask is
+
     def make_folders(self, path: str) -> None:
         """Make a folder and all above it; those that exist stay as they are."""
         if self.is_folder(path):

@@ -103,7 +103,9 @@ VARIABLES: Final[Mapping[str, ToolkitVariable]] = {
     "CONTAINERD_SET_AS_DEFAULT": ToolkitVariable(because=_NO_RUNTIME),
     "CDI_OUTPUT_DIR": ToolkitVariable(because=_OWN_SPECS),
     "CDI_KIND": ToolkitVariable(because=_OWN_SPECS),
-    "CREATE_DEVICE_NODES": ToolkitVariable(because="the driver agent makes no device files"),
+    "CREATE_DEVICE_NODES": ToolkitVariable(
+        because="the driver agent makes all device files of the driver that are missing"
+    ),
     "ENABLE_NRI_PLUGIN": ToolkitVariable(because="cdi.nriPluginEnabled decides"),
     "NRI_SOCKET": ToolkitVariable(because=_OWN_NRI),
     "NRI_PLUGIN_INDEX": ToolkitVariable(because=_OWN_NRI),

@@ -9,5 +9,11 @@ def module_fields(content: bytes) -> dict[str, str]:
 
 def module_file(name: str, version: str, *depends: str) -> bytes:
     """Return the file of a module that needs these."""
-    fields = (f"name={name}", f"version={version}", f"depends={','.join(depends)}", "license=GPL")
+    fields = (
+        f"version={version}",
+        "license=GPL",
+        f"depends={','.join(depends)}",
+        f"name={name}",
+        "vermagic=6.8.0-48-generic SMP preempt mod_unload modversions ",
+    )
     return b"\x7fELF\0" + b"\0".join(each.encode() for each in fields) + b"\0"

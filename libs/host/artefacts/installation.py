@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from libs.host.artefacts import kernel_modules, paths, store
+from libs.host.artefacts import kernel_modules, loader_folders, paths, store
 from libs.host.artefacts import system as systems
 from libs.host.artefacts.kernel_modules import Problem
 from libs.host.artefacts.store import Index
@@ -68,6 +68,9 @@ def problems(tree: Tree, index: Index, kernel: str, *, placed: bool = False) -> 
         return
     yield from kernel_modules.module_problems(tree, index, kernel)
     if not placed:
+        files = files_of(tree)
+        own = files.logged()
+        yield from loader_folders.problems(tree, index, lambda path: _stays(tree, path, files, own))
         yield from problems_of_files(tree, index)
 
 
@@ -113,21 +116,10 @@ def _own_size(tree: Tree) -> int:
 
 def _contradiction(tree: Tree, index: Index) -> str:
     """Return which paths are one, or one below another, where links of the machine lead."""
-    real: dict[str, str] = {}
-
-    def real_folder(folder: str) -> str:
-        if folder not in real:
-            found = tree.real_path(folder or "/")
-            if found is None:
-                above, _, name = folder.rpartition("/")
-                found = f"{real_folder(above)}/{name}"
-            real[folder] = found.rstrip("/")
-        return real[folder]
-
+    real_path = loader_folders.real_paths(tree)
     known = paths.PathSet()
     for each in index.files:
-        folder, _, name = each.path.rpartition("/")
-        if why := known.add(f"{real_folder(folder)}/{name}"):
+        if why := known.add(real_path(each.path)):
             return f"{each.path} {why}"
     return ""
 

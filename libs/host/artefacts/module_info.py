@@ -7,6 +7,11 @@ from typing import Final
 import msgspec
 
 _DEPENDS: Final = re.compile(rb"\0depends=([a-zA-Z0-9_,-]*)\0")
+_NAME: Final = re.compile(
+    rb"\0name=([a-zA-Z0-9_-]{1,55})\0+vermagic=|\0vermagic=[^\0]{1,200}\0+name=([a-zA-Z0-9_-]{1,55})\0"
+)
+"""The field of the name is beside that of the kernel: both are written by one program. Other texts
+of a module may begin with `name=` too."""
 _VERSION: Final = re.compile(rb"\0version=([0-9]{1,6}(?:\.[0-9]{1,6}){1,4})\0")
 _SIGNATURE: Final = b"~Module signature appended~\n"
 """The last bytes of a signed module."""
@@ -32,6 +37,8 @@ class ModuleInfo:
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = chunks
+        self.name = ""
+        """As the kernel will list it; empty: the file does not say."""
         self.depends: tuple[str, ...] = ()
         self.version = ""
         self.signed = False
@@ -40,6 +47,8 @@ class ModuleInfo:
         before = b""
         for chunk in self._chunks:
             text = before + chunk
+            if match := _NAME.search(text):
+                self.name = (match[1] or match[2]).decode().replace("-", "_")
             if match := _DEPENDS.search(text):
                 names = match[1].decode().replace("-", "_")
                 self.depends = tuple(filter(None, names.split(",")))

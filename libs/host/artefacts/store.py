@@ -38,9 +38,13 @@ _MODULE: Final = re.compile(
     r"(?:/usr)?/lib/modules/([^/]+)/(?:.*/)?([^/]+)\.ko(?:\.(?:xz|gz|zst))?"
 )
 _SOURCE: Final = re.compile(
-    r"/usr/src/[^/]*nvidia[^/]*/(?:.*/)?(?:dkms\.conf|Kbuild)|(?:/usr)?/lib/modules/.*/nv[^/]*\.o"
+    r"/usr/src/[^/]*nvidia[^/]*/(?:.*/)?(?:dkms\.conf|Kbuild)"
+    r"|/usr/src/[^/]*nvidia[^/]*\.tar(?:\.[a-z0-9]+)?"
+    r"|/usr/src/akmods/[^/]*nvidia[^/]*\.src\.rpm"
+    r"|(?:/usr)?/lib/modules/.*/nv[^/]*\.o"
 )
-"""What a package for DKMS has, and one whose script links its modules on the machine."""
+"""What a package for DKMS has, Debian's for module-assistant, Red Hat's family's for akmods, and
+one whose script links its modules on the machine."""
 _COPY: Final = "copy"
 """The name of a delivered file's copy in the store, while it is unpacked."""
 MAX_FILES: Final = 20_000
@@ -265,6 +269,12 @@ class _Stage:
         packed = cast("BinaryIO", io.BufferedReader(Chunks(content_of(member))))
         info = ModuleInfo(chunks_of(decompressed(packed)))
         self._write(content, info)
+        name = info.name or name  # DKMS on Debian names the files nvidia-current.ko
+        if (kernel, name) in self._modules:
+            raise ArtefactError(
+                f"{member.path} is one more module {name} for kernel {kernel}: which is meant"
+                " cannot be told, so bring one of them"
+            )
         self._modules[kernel, name] = Module(
             kernel=kernel,
             name=name,

@@ -22,6 +22,14 @@ def library_folder(tree: Tree, architecture: str) -> str:
     return "/usr/lib64"
 
 
+def loader_folders(tree: Tree) -> tuple[str, ...]:
+    """Return where the machine's loader looks without its cache, which no installation changes."""
+    found = system.operating_system(tree)
+    if found is not None and found.id in _DEBIAN:
+        return tuple(f"{above}/lib/{each}" for each in _TRIPLETS.values() for above in ("/usr", ""))
+    return ("/usr/lib64", "/lib64")
+
+
 def refusal(tree: Tree) -> str:
     """Return why no driver can be installed on this machine; empty if one can."""
     found = system.operating_system(tree)

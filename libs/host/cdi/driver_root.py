@@ -11,24 +11,17 @@ from typing import Final
 
 import msgspec
 
-from libs.host.cdi import ldcache
+from libs.host import driver_folders, ldcache, persistence
 from libs.host.tree import Tree
 
 CUDA: Final = "libcuda"
-_LIBRARY_FOLDERS: Final = tuple(
-    f"{above}{folder}"
-    for above in ("/usr", "")
-    for folder in (
-        "/lib64",
-        "/lib/x86_64-linux-gnu",
-        "/lib/x86_64-linux-gnu/nvidia/current",
-        "/lib/aarch64-linux-gnu",
-        "/lib/aarch64-linux-gnu/nvidia/current",
-    )
-)
 _WITHOUT_VERSION: Final = frozenset(("libcuda.so", "libnvidia-opticalflow.so"))
 """Names that programs open although they are meant for linking."""
-_BINARY_FOLDERS: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")
+_WITH_VERSION: Final = frozenset(("libcuda", "libnvidia-nvvm"))
+"""Libraries that have shorter names, and that some open by the longest one: the driver's own OpenCL
+opens its compiler so, and programs look for libcuda's to learn the driver's version."""
+_BELOW: Final = {"libvdpau_nvidia": "vdpau"}
+"""The folder, below that of libraries, in which programs look for a library."""
 _BINARIES: Final = (
     "nvidia-cuda-mps-control",
     "nvidia-cuda-mps-server",
@@ -42,7 +35,7 @@ _BINARIES: Final = (
 _FIRMWARE_FOLDERS: Final = ("/lib/firmware", "/usr/lib/firmware")
 _FIRMWARE: Final = re.compile(r"gsp[A-Za-z0-9_]*\.bin")
 _SOCKETS: Final = (
-    "/run/nvidia-persistenced/socket",
+    persistence.SOCKET,
     "/run/nvidia-fabricmanager/socket",
     "/tmp/nvidia-mps",  # noqa: S108 (the vendor's path)
 )
@@ -102,11 +95,13 @@ class _Finder:
 
     def find(self) -> DriverFiles:
         cached = self._cached()
-        folder = self._library_folder(cached)
-        libraries = (*self._libraries(folder, cached), *self._libraries(f"{folder}/vdpau", cached))
+        libraries: dict[str, Library] = {}
+        for folder in self._library_folders(cached):
+            for library in self._libraries(folder, cached):
+                libraries.setdefault(library.path.rpartition("/")[2], library)
         return DriverFiles(
             root=self._root,
-            libraries=tuple(sorted(libraries, key=lambda each: (each.path, each.names))),
+            libraries=tuple(sorted(libraries.values(), key=lambda each: (each.path, each.names))),
             binaries=tuple(self._binaries()),
             firmware=tuple(self._firmware()),
             sockets=tuple(self._sockets()),
@@ -125,11 +120,23 @@ class _Finder:
                 " run ldconfig there, or restart the driver's pod"
             ) from None
 
-    def _library_folder(self, cached: tuple[ldcache.CachedLibrary, ...]) -> str:
-        """Return the folder of this version's CUDA library, which has all the others."""
+    def _library_folders(self, cached: tuple[ldcache.CachedLibrary, ...]) -> tuple[str, ...]:
+        """Return the folders that can have libraries of this version, each once.
+
+        Packages of Debian put them into two, so one does not have them all. That of libcuda is the
+        first: of two files with one name, the one beside it belongs to it.
+        """
+        found = [self._cuda_folder(cached)]
+        by_cache = (each.path.rpartition("/")[0] for each in cached)
+        for folder in dict.fromkeys((*by_cache, *driver_folders.LIBRARIES)):
+            real = self._real(folder)
+            found += [real] if real else []
+        return tuple(dict.fromkeys(each for folder in found for each in (folder, *_below(folder))))
+
+    def _cuda_folder(self, cached: tuple[ldcache.CachedLibrary, ...]) -> str:
         wanted = f"{CUDA}{self._suffix}"
         by_cache = (each.path for each in cached if each.name.startswith(f"{CUDA}.so"))
-        by_default = (f"{folder}/{wanted}" for folder in _LIBRARY_FOLDERS)
+        by_default = (f"{folder}/{wanted}" for folder in driver_folders.LIBRARIES)
         for path in (*by_cache, *by_default):
             real = self._file(path)
             if real is not None and real.endswith(f"/{wanted}"):
@@ -151,28 +158,31 @@ class _Finder:
                 continue  # a link: what it leads to has this name too
             links = [(each, f"{folder}/{each}") for each in names]
             known = [*links, *((each.name, each.path) for each in cached)]
+            below = _BELOW.get(name.partition(".so")[0])
             yield Library(
                 path=f"{self._root}{path}",
                 names=self._opened_names(name, path, known),
-                below=("vdpau",) if folder.endswith("/vdpau") else (),
+                below=(below,) if below else (),
             )
 
     def _opened_names(
         self, name: str, path: str, known: Sequence[tuple[str, str]]
     ) -> tuple[str, ...]:
         """Return the names by which programs open a library: its own, if it has no shorter one."""
-        stem = f"{name.partition('.so')[0]}.so"
+        stem = name.partition(".so")[0]
+        unversioned = f"{stem}.so"
         shorter = {
             each
             for each, leading in known
-            if each.startswith(f"{stem}.") and each != name and _NAME.fullmatch(each)
+            if each.startswith(f"{unversioned}.") and each != name and _NAME.fullmatch(each)
             if self._file(leading) == path
         }
-        return tuple(sorted((shorter or {name}) | ({stem} & _WITHOUT_VERSION)))
+        whole = set[str]() if shorter and stem not in _WITH_VERSION else {name}
+        return tuple(sorted(shorter | whole | ({unversioned} & _WITHOUT_VERSION)))
 
     def _binaries(self) -> Iterator[File]:
         for name in _BINARIES:
-            found = (self._file(f"{folder}/{name}") for folder in _BINARY_FOLDERS)
+            found = (self._file(f"{folder}/{name}") for folder in driver_folders.PROGRAMS)
             if path := next(filter(None, found), None):
                 yield File(path=f"{self._root}{path}", inside=f"/usr/bin/{name}")
 
@@ -206,3 +216,7 @@ class _Finder:
     def _real(self, path: str) -> str | None:
         real = self._tree.real_path(path)
         return None if real is None else real.removeprefix(self._here)
+
+
+def _below(folder: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/{name}" for name in _BELOW.values())

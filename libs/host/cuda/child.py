@@ -1,7 +1,7 @@
-"""Compute on one GPU: `CUDA_VISIBLE_DEVICES=<uuid> python -m libs.host.cuda.child <libcuda>`.
+"""Compute on one GPU: `CUDA_VISIBLE_DEVICES=<uuid> python -m libs.host.cuda.child <libcuda> …`.
 
-The process prints what came of it, as one JSON object, and ends. It imports the standard library
-alone, so that it starts fast.
+Behind the library are the folders that can have its parts. The process prints what came of it, as
+one JSON object, and ends. It imports the standard library alone, so that it starts fast.
 """
 
 import ctypes
@@ -11,12 +11,14 @@ import os
 import sys
 import uuid
 from array import array
+from collections.abc import Sequence
 from typing import Any, Final
 
 from libs.host.cuda import kernel
 
 HELPERS: Final = ("libnvidia-gpucomp.so.*", "libnvidia-nvvm*.so.*", "libnvidia-ptxjitcompiler.so.*")
-"""What libcuda loads by name to compile the kernel. It finds what is loaded already."""
+"""What libcuda loads by name to compile the kernel. It finds what is loaded already; of two of one
+name, the first."""
 
 
 class CudaError(Exception):
@@ -32,14 +34,12 @@ class CudaError(Exception):
 class Driver:
     """The driver's library; each call raises `CudaError` if it fails."""
 
-    def __init__(self, path: str) -> None:
-        folder = os.path.dirname(path)
-        for pattern in HELPERS if folder else ():
-            for helper in sorted(glob.glob(os.path.join(folder, pattern))):
-                try:
-                    ctypes.CDLL(helper, ctypes.RTLD_GLOBAL)
-                except OSError:
-                    continue  # the kernel cannot be compiled then, and that call says so
+    def __init__(self, path: str, folders: Sequence[str] = ()) -> None:
+        """`folders`: those with the library's parts, its own first."""
+        for folder in folders:
+            for pattern in HELPERS:
+                for helper in sorted(glob.glob(os.path.join(folder, pattern))):
+                    _load_helper(helper)
         try:
             self._library = ctypes.CDLL(path)
         except OSError as error:
@@ -58,6 +58,13 @@ class Driver:
         if self._library.cuGetErrorName(code, ctypes.byref(name)) or name.value is None:
             return ""
         return name.value.decode(errors="replace")
+
+
+def _load_helper(path: str) -> None:
+    try:
+        ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+    except OSError:
+        return  # the kernel cannot be compiled then, and that call says so
 
 
 def compute(driver: Driver) -> tuple[str, int]:
@@ -102,7 +109,7 @@ def main() -> None:
     os.dup2(2, 1)
     outcome: dict[str, object] = {"call": "", "code": 0, "name": "", "device": "", "wrong": 0}
     try:
-        outcome["device"], outcome["wrong"] = compute(Driver(sys.argv[1]))
+        outcome["device"], outcome["wrong"] = compute(Driver(sys.argv[1], sys.argv[2:]))
     except CudaError as error:
         outcome |= {"call": error.call, "code": error.code, "name": error.name}
     os.write(result, json.dumps(outcome).encode())

@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from libs.host import driver_files
 from libs.host.cuda.outcome import judge
 from libs.host.cuda.port import Computation, CudaProblem
-from libs.host.gpus.library import DRIVER_ROOT, find_library
+from libs.host.gpus.library import find_library, folders_beside
 from libs.host.tree import Tree
 
 NAME: Final = "libcuda.so.1"
@@ -34,7 +35,7 @@ class CudaProcesses:
         tree: Tree,
         *,
         library: str = "",
-        driver_root: str = DRIVER_ROOT,
+        driver_root: str = driver_files.ROOT,
         deadline: float = DEADLINE,
         command: Sequence[str] = (),
     ) -> None:
@@ -62,7 +63,8 @@ class CudaProcesses:
         library = find_library(
             self._tree, name=NAME, setting=self._setting, driver_root=self._driver_root
         )
-        processes = [self._start(library or NAME, uuid) for uuid in uuids]
+        folders = folders_beside(self._tree, library, driver_root=self._driver_root)
+        processes = [self._start([library or NAME, *folders], uuid) for uuid in uuids]
         end = time.monotonic() + self._deadline
         try:
             pairs = zip(uuids, processes, strict=True)
@@ -71,10 +73,10 @@ class CudaProcesses:
             with self._lock:
                 self._running.clear()
 
-    def _start(self, library: str, uuid: str) -> subprocess.Popen[bytes]:
+    def _start(self, arguments: Sequence[str], uuid: str) -> subprocess.Popen[bytes]:
         with self._lock:
             process = subprocess.Popen(  # noqa: S603  (this program itself)
-                [*self._command, library],
+                [*self._command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 env={

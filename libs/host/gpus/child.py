@@ -198,7 +198,9 @@ class Library:
         except NvmlError as error:
             return Failed(question.id, reading.code_of(error), control_errno=_control_errno())
         version = reading.undecoded(nvml.nvmlSystemGetDriverVersion)()
-        cuda = reading.ask(nvml.nvmlSystemGetCudaDriverVersion_v2) or 0
+        # The second form of this call opens libcuda by its name, which no loader finds here: the
+        # driver of a container is opened by its path.
+        cuda = reading.ask(nvml.nvmlSystemGetCudaDriverVersion) or 0
         count = nvml.nvmlDeviceGetCount()
         self._start_gpus(min(count, MAX_GPUS), with_events=question.events)
         return Opened(question.id, version, cuda, count)

@@ -17,6 +17,7 @@ import msgspec
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
+from libs.host import driver_files, persistence
 from libs.host.gpus import library, problems
 from libs.host.gpus.division import Activation, GpuDivision, InstanceProfile
 from libs.host.gpus.errors import GpuErrors
@@ -73,7 +74,7 @@ class NvmlGpus:
         tree: Tree,
         *,
         nvml_library: str = "",
-        driver_root: str = library.DRIVER_ROOT,
+        driver_root: str = driver_files.ROOT,
         deadlines: Deadlines = _DEADLINES,
         start: Callable[[str], NvmlProcess] = NvmlProcess,
     ) -> None:
@@ -212,6 +213,8 @@ class NvmlGpus:
 
     def _start_process(self, *, events: bool) -> Reply | None:
         """Start a process and open NVML in it; return its answer, if there is one."""
+        with suppress(OSError):  # without the daemon, NVML says that the GPU is in use
+            persistence.lead_to_socket(self._tree, driver_root=self._driver_root)
         path = library.find_library(
             self._tree, setting=self._setting, driver_root=self._driver_root
         )

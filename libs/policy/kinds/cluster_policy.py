@@ -146,7 +146,8 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The root directory of the installed driver.",
-            effect="driver containers mount it, and the driver agent empties it before a swap",
+            effect="driver containers mount it, the driver agent empties it before a swap, and all"
+            " agents look there first for the driver's libraries",
             unset="/run/nvidia/driver",
         ),
     ] = ""
@@ -184,7 +185,7 @@ class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
         NodeStatusExporter,
         _required(
             "Metrics of node validation. The validator's agent serves them, and the section"
-            " validator takes precedence over this one."
+            " validator takes precedence over this one, except with imagePullPolicy: IfNotPresent."
         ),
     ] = NodeStatusExporter()
     gfd: Annotated[Gfd, _required("GPU feature discovery: labels that describe GPUs.")] = Gfd()
@@ -193,7 +194,7 @@ class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
         MigManager,
         About(
             "MIG changes. The toolkit's agent carries them out, and the toolkit section takes"
-            " precedence over this one."
+            " precedence over this one, except with imagePullPolicy: IfNotPresent."
         ),
     ] = MigManager()
     psp: Annotated[Psp, About("Pod security policies.", no_effect_because=NO_PSP)] = Psp()

@@ -23,7 +23,7 @@ from libs.policy.render.pod_fields import (
     volume_mount,
 )
 from libs.policy.render.rendered import DEVICE_PLUGIN_APP, DRA_APP, RenderSettings
-from libs.policy.wanted import Operands, host_root, install_dir, kubelet_root
+from libs.policy.wanted import Operands, host_root, kubelet_root
 
 HOST: Final = "/host"
 """Where agents mount the host's root."""
@@ -53,6 +53,10 @@ PLUGIN_REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
 PLUGIN_CONFIG_DIR: Final = "/etc/nvidia-device-plugin"
 ARTEFACTS_DIR: Final = "/etc/sluice-driver-artefacts"
 """Where the driver agent has the ConfigMap that names artefacts."""
+
+PERSISTENCED: Final = "/var/run/nvidia-persistenced"
+"""Where NVML looks for the daemon that keeps GPUs open. The driver agent, which divides them, makes
+a link there to the socket of the driver that runs."""
 
 Volume = tuple[JsonObject, JsonObject]
 """A volume and its mount."""
@@ -136,7 +140,6 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
         env={
             **_variables(spec.toolkit.env, RUNTIME_VARIABLES),
             "SLUICE_CHANGE_THIS_MACHINE": "true",
-            "SLUICE_DRIVER_DIR": install_dir(policy),
             "SLUICE_RUNTIME_CLASS": runtime_class(policy),
             "SLUICE_TOOLKIT": "true" if operands.toolkit else "false",
             **_nri(policy, operands),
@@ -144,6 +147,7 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
         },
         volumes=(
             *_host(policy, read_only=False),
+            ({"name": "persistenced", "emptyDir": {}}, volume_mount("persistenced", PERSISTENCED)),
             *(
                 (_config_folder("artefacts", artefacts.CONFIG_MAP, ARTEFACTS_DIR),)
                 if operands.artefacts

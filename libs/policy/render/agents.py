@@ -5,8 +5,7 @@ bus only. They start on every
 selected node, with or without driver, RuntimeClass or bus.
 """
 
-from collections import ChainMap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -14,11 +13,11 @@ import msgspec
 from libs.contracts.identities import Writer
 from libs.policy.installation import service_account_of
 from libs.policy.kinds.cluster_policy import ClusterPolicy
-from libs.policy.kinds.common import EnvVar, ResourceRequirements
+from libs.policy.kinds.common import EnvVar
 from libs.policy.kinds.daemonsets import Daemonsets, UpdateStrategy
 from libs.policy.normal_form import merge_env, user_annotations, user_labels, user_tolerations
 from libs.policy.owners import DEPLOY_DRA, DEPLOY_PLUGIN, PAUSED
-from libs.policy.render import agent_pods
+from libs.policy.render import agent_pods, agent_sections
 from libs.policy.render.pod_fields import (
     JsonObject,
     downward_api_env,
@@ -41,8 +40,8 @@ from libs.policy.render.rendered import (
     RenderSettings,
     agent_selector,
 )
-from libs.policy.shapes import IntOrString, scaled_value
-from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands
+from libs.policy.shapes import scaled_value
+from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands, install_dir
 
 AUDIENCE: Final = "sluice"
 """The audience of agents' tokens: the bus, never the API server."""
@@ -157,8 +156,12 @@ def render_agents(
     for agent in AGENTS:
         if is_deployed(agent.component, operands):
             pod = agent.pod(policy, operands, settings)
-            if operands.startup_taints:
-                pod = msgspec.structs.replace(pod, startup_taints=operands.startup_taints)
+            pod = msgspec.structs.replace(
+                pod,
+                # Each agent reads GPUs by the driver's own library, which is below this folder.
+                env={**pod.env, "SLUICE_DRIVER_ROOT": install_dir(policy)},
+                startup_taints=operands.startup_taints,
+            )
             daemon_set = _daemon_set(agent, pod, policy, settings)
             yield RenderedObject(operand=agent.operand, object=daemon_set)
 
@@ -241,7 +244,6 @@ def _placement(agent: AgentDaemonSet, parts: agent_pods.AgentPod) -> JsonObject:
 def _container(
     agent: AgentDaemonSet, parts: agent_pods.AgentPod, settings: RenderSettings
 ) -> JsonObject:
-    policies = [section.image_pull_policy for section in parts.sections]
     defaults = [EnvVar(name=name, value=value) for name, value in parts.env.items()]
     paths = {
         "SLUICE_HOST_ROOT": agent_pods.HOST,
@@ -256,13 +258,11 @@ def _container(
         {
             "name": f"sluice-{agent.component.value}",
             "image": parts.image,
-            "imagePullPolicy": next(filter(None, policies), settings.pull_policy),
+            "imagePullPolicy": agent_sections.pull_policy(parts.sections, settings.pull_policy),
             "args": [f"services.{parts.service or agent.component.value}", *parts.args],
             "env": [*downward_api_env(_POD), *env_fields(fixed), *env_fields(merged)],
             "ports": list(parts.ports),
-            "resources": resource_fields(
-                _resources([section.resources for section in parts.sections], parts.resources)
-            ),
+            "resources": resource_fields(agent_sections.resources(parts.sections, parts.resources)),
             **_PROBES,
             # Agents run before the device plugin, so no plugin grants them GPU device files. The
             # image's user is not root, and the host's folders belong to root.
@@ -281,29 +281,6 @@ def _container(
             ],
         }
     )
-
-
-def _resources(
-    sections: Sequence[ResourceRequirements], defaults: ResourceRequirements
-) -> ResourceRequirements:
-    """Merge requirements; for each resource, the first section that sets it takes precedence.
-
-    A resource with a limit or a request of the policy has no default: a request may not exceed
-    its limit, and the default could be on either side.
-    """
-    limits = dict(ChainMap(*(dict(section.limits) for section in sections)))
-    requests = dict(ChainMap(*(dict(section.requests) for section in sections)))
-    chosen = {*limits, *requests}
-    return ResourceRequirements(
-        limits=_without(defaults.limits, chosen) | limits,
-        requests=_without(defaults.requests, chosen) | requests,
-    )
-
-
-def _without(
-    amounts: Mapping[str, IntOrString], resources: Collection[str]
-) -> dict[str, IntOrString]:
-    return {name: amount for name, amount in amounts.items() if name not in resources}
 
 
 def _state(agent: AgentDaemonSet) -> JsonObject:

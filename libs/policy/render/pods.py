@@ -287,7 +287,9 @@ def _volumes(driver: WantedDriver) -> list[JsonObject]:
         host_volume("var-log", "/var/log"),
         host_volume("dev-log", "/dev/log"),
         host_volume("host-os-release", f"{root}/etc/os-release"),
-        host_volume("sysfs-memory-online", "/sys/devices/system/memory/auto_online_blocks"),
+        # The folder, not the file for hot-plugged memory in it: not every kernel has that file, and
+        # a pod does not start without what it mounts.
+        host_volume("host-sys-devices-system", "/sys/devices/system", "Directory"),
         host_volume("firmware-search-path", "/sys/module/firmware_class/parameters/path"),
         host_volume("nv-firmware", f"{driver.install_dir.rstrip('/')}/lib/firmware", CREATE),
         host_volume("gate", GATE_DIR, CREATE),
@@ -316,7 +318,7 @@ def _mounts(driver: WantedDriver) -> tuple[list[JsonObject], list[JsonObject]]:
         volume_mount("run-nvidia-fabricmanager", "/run/nvidia-fabricmanager"),
         volume_mount("run-nvidia-topologyd", "/run/nvidia-topologyd"),
         volume_mount("host-os-release", "/host-etc/os-release", read_only=True),
-        volume_mount("sysfs-memory-online", "/sys/devices/system/memory/auto_online_blocks"),
+        volume_mount("host-sys-devices-system", "/sys/devices/system"),
         volume_mount("firmware-search-path", "/sys/module/firmware_class/parameters/path"),
         volume_mount("nv-firmware", "/lib/firmware"),
         {

@@ -18,7 +18,7 @@ from libs.bus.reporter import Reporter
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.facts import Facts, Gate, LoadedDriver
 from libs.contracts.reports import PodUse, Usage
-from libs.host import diagnosing, driver_files, gate, host_driver, modules, system
+from libs.host import diagnosing, gate, host_driver, modules, system
 from libs.host.linux import RealKernelForbidden, RealLinux
 from libs.host.machine import Machine
 from libs.host.module_log import ModuleLog
@@ -163,8 +163,6 @@ def device_usage(inspection: Inspection) -> Usage:
 
 
 class DriverAgentSettings(AgentSettings, frozen=True, kw_only=True):
-    driver_dir: str = driver_files.ROOT
-    """Path on the machine of the driver container's root."""
     change_this_machine: bool = False
     """Allow the agent to unload modules of the real kernel."""
     artefacts: str = ""
@@ -237,14 +235,14 @@ async def run(
         machine=host,
         linux=host.linux,
         clock=env.clock,
-        root=settings.driver_dir,
+        root=settings.driver_root,
         artefacts=artefacts,
     )
     handle_swap = SwapHandler(
         machine=host,
         linux=host.linux,
         clock=env.clock,
-        root=settings.driver_dir,
+        root=settings.driver_root,
         artefacts=artefacts,
     )
 
@@ -253,7 +251,7 @@ async def run(
     toolkit = Toolkit(
         machine=host,
         clock=env.clock,
-        root=settings.driver_dir,
+        root=settings.driver_root,
         architecture=os.uname().machine,
         enabled=settings.toolkit,
         runtime_problem=lambda: runtime.cdi_problem,

@@ -232,7 +232,9 @@ class _Division:
         return await self._on_machine(_users)
 
     async def _describe_users(self) -> str:
-        return f"the devices are open in {describe_holders(await self._users())}"
+        await self.close()
+        found = await self._on_machine(holders.holders)  # the driver's daemon may be what is left
+        return f"the devices are open in {describe_holders(found)}"
 
     async def _reset_is_blocked(self, uuid: str) -> bool:
         """Return whether the GPU needs a reset that the kernel's state prevents."""

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from libs.contracts.facts import Cdi, Gpu
+from libs.host import device_nodes
 from libs.host.cdi import device_files, driver_root, extras, published
 from libs.host.cdi.driver_root import DriverFiles, NoDriverFiles
 from libs.host.cdi.generate import Generated, generate
@@ -60,6 +61,8 @@ class Toolkit:
         self._withdrawals = 0
         self._seen: Traces | None = None
         """What was there after the last attempt to make the specs."""
+        self._node_problem = ""
+        """Why device files could not be made when that was tried last."""
         self._made_for: DriverRun | None = None
         """The driver whose specs are published."""
         self._retry_at: float | None = None
@@ -95,6 +98,7 @@ class Toolkit:
         self.cdi = cdi
 
     def _refreshed(self) -> Cdi | None:
+        self._make_device_files()  # all agents need them, not the specs alone
         if not self._enabled:
             self._remove()
             return None
@@ -118,6 +122,17 @@ class Toolkit:
         except (NoDriverFiles, GpusUnavailable, Unreadable) as error:
             cdi = self._failed(error, found)
         return cdi
+
+    def _make_device_files(self) -> None:
+        problem = ""
+        try:
+            if made := device_nodes.make(self._machine.tree):
+                _log.info("device files of the driver are made", files=made)
+        except OSError as error:
+            problem = str(error)
+            if problem != self._node_problem:
+                _log.warning("device files of the driver cannot be made", why=problem)
+        self._node_problem = problem
 
     def _is_retry_due(self) -> bool:
         return self._retry_at is not None and self._clock.monotonic() >= self._retry_at

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from libs.host import modules
-from libs.host.cdi import device_files, extras, ldcache, published
+from libs.host import ldcache, modules, persistence
+from libs.host.cdi import device_files, extras, published
 from libs.host.cdi.spec import MalformedSpec, decode
 from libs.host.tree import Tree
 
@@ -18,7 +18,7 @@ _MODULE: Final = f"/sys/module/{modules.DRIVER}"
 _CAPABILITIES: Final = "/proc/driver/nvidia/capabilities"
 _GPU: Final = re.compile(r"gpu[0-9]+")
 _INSTANCE: Final = re.compile(r"[gc]i[0-9]+")
-_OF_ROOT: Final = ("/", ldcache.PATH, "/usr/bin", "/run/nvidia-persistenced/socket")
+_OF_ROOT: Final = ("/", ldcache.PATH, "/usr/bin", persistence.SOCKET)
 """Paths that change when a driver is installed below a root."""
 
 

@@ -34,7 +34,11 @@ INTERVAL: Final = 5.0
 
 RUN: Final = "/run/sluice"
 STATUS_FILES: Final = tuple(
-    f"{VALIDATIONS}/{step}-ready" for step in ("driver", "toolkit", "cuda", "plugin")
+    f"{VALIDATIONS}/{name}-ready"
+    for name in (
+        *("driver", "toolkit", "cuda", "plugin"),
+        *("nvidia-fs", "gdrcopy", "nvidia-peermem"),
+    )
 )
 """What the validator writes for the pods of others."""
 DRIVER_FILES: Final = (

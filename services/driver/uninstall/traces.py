@@ -19,7 +19,7 @@ CONDITION: Final = "GPUHealthy"
 """Written by discovery."""
 
 UNDO: Final = ("services.driver", "undo")
-_OF_AGENT: Final = ("state", "bus-token")
+_OF_AGENT: Final = ("state", "bus-token", "persistenced")
 """Volumes of an agent that the role `undo` does not need."""
 
 

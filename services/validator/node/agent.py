@@ -6,7 +6,7 @@ only the names of the GPUs that the driver listed.
 """
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from libs.bus.agent import Agent, AgentSettings
 from libs.bus.commands.executor import Op, OpDone, OpFailed
@@ -50,6 +50,10 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """The kubelet's socket of the pod-resources API, which tells what pods can have."""
 
 
+MODULES_INTERVAL: Final = 5.0
+"""Seconds between two looks at the modules of which files tell: as often as pods look for these."""
+
+
 class ValidatorAgent:
     """Carries out the commands, and publishes each evidence once the journal has its result."""
 
@@ -65,6 +69,7 @@ class ValidatorAgent:
         machine: Machine,
     ) -> None:
         self._validator = validator
+        self._clock = env.clock
         self._unpublished: dict[Order, Evidence] = {}
         self._alone = asyncio.Lock()
         self._agent = Agent(
@@ -112,6 +117,14 @@ class ValidatorAgent:
         self._agent.start(service)
         service.run_forever("recovery", self._recovery.run())
         service.run_forever("obstacles", self._obstacles.run())
+        service.run_forever("modules", self._follow_modules())
+
+    async def _follow_modules(self) -> None:
+        """Tell other pods of modules that are loaded, or gone, after a validation."""
+        while True:
+            async with self._alone:
+                await self._validator.follow_modules()
+            await self._clock.sleep(MODULES_INTERVAL)
 
     async def _quiesce(self, _op: Op) -> OpDone:
         async with self._alone:

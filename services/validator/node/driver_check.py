@@ -4,6 +4,7 @@ They read the kernel and the driver's own library, never the driver container. E
 names its meaning and the remedy. All functions block.
 """
 
+from contextlib import closing
 from typing import Final
 
 from msgspec.structs import replace
@@ -76,11 +77,8 @@ def _is_same_start(start: float, request: Validate) -> bool:
 
 def probe_obstacle(tree: Tree) -> Probe | None:
     """Return why no driver is loaded, where that has a name; None if it has none."""
-    log = ModuleLog(tree)
-    try:
+    with closing(ModuleLog(tree)) as log:
         obstacle = diagnosing.obstacle(tree, log)
-    finally:
-        log.close()
     if obstacle is None:
         return None
     problem = f"module nvidia is not loaded: {describe(obstacle)}"
@@ -135,12 +133,14 @@ def _probe_library(
         diagnosis = _DIAGNOSES.get(error.problem) if error.problem else None
         return replace(probe, problem=f"NVML cannot be used: {error}", diagnosis=diagnosis)
     on_bus = pci.devices(tree) or ()
+    gpus_on_bus = [device for device in on_bus if pci.is_gpu(device)]
     check = check_gpus(
         found,
         samples,
         known=known,
-        devices=[device for device in on_bus if pci.is_gpu(device)],
+        devices=gpus_on_bus,
         failed_before=request.failed_gpus,
+        said=_said_of_gpus(tree) if len(found) < len(gpus_on_bus) else {},
     )
     return replace(
         probe.at_step(GPUS_STEP, problem=check.problem, found=check.found),
@@ -151,6 +151,11 @@ def _probe_library(
         unjoined=sum(gpu.fabric_state in _UNJOINED for gpu in check.working),
         sound=check.sound,
     )
+
+
+def _said_of_gpus(tree: Tree) -> dict[str, str]:
+    with closing(ModuleLog(tree)) as log:
+        return log.unstarted_gpus()
 
 
 def _mismatch(library: str, kernel: str) -> str:

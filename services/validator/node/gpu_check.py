@@ -3,7 +3,7 @@
 docs/states.md#failed-gpus
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from libs.contracts.telemetry import GpuSample
 from libs.health.node import MAX_GPUS, Failure, Records, Sweep, failures
 from libs.health.record import GpuRecord
 from libs.health.rules import Breach
+from libs.host.kernel_log import slot_of
 from services.validator.node.probe import describe_first
 
 _UNLISTED: Final = Breach("the driver does not have the GPU", "see the kernel log for that address")
@@ -38,14 +39,16 @@ def check_gpus(
     known: Records,
     devices: Sequence[PciDevice],
     failed_before: Sequence[GpuIdentity],
+    said: Mapping[str, str],
 ) -> GpuCheck:
     """Judge the GPUs that the driver lists.
 
     `known`: those that it listed earlier in this boot. `devices`: those that the kernel lists.
+    `said`: what the kernel log says of GPUs that do not start, by PCI slot.
     """
     addresses = [GpuIdentity(pci=device.address) for device in devices]
     failed = failures(known, Sweep(gpus=gpus, samples=samples))
-    failed = _with_addresses(failed, gpus, addresses)
+    failed = [_quoting(each, said) for each in _with_addresses(failed, gpus, addresses)]
     old = [each for each in failed if _is_among(each.gpu, failed_before)]
     new = [each for each in failed if each not in old]
     gone = [each for each in failed if each.is_missing and not _is_among(each.gpu, addresses)]
@@ -90,6 +93,14 @@ def _with_addresses(
     lacking = max(0, len(addresses) - len(gpus))
     unlisted = [Failure(each, _UNLISTED) for each in free[len(nameless) :][:lacking]]
     return [*named, *found, *nameless[len(free) + missing :], *unlisted]
+
+
+def _quoting(failure: Failure, said: Mapping[str, str]) -> Failure:
+    """Add what the kernel log says of a GPU that the driver lacks: nothing else tells why."""
+    if failure.breach is not _UNLISTED or not (quote := said.get(slot_of(failure.gpu.pci))):
+        return failure
+    message = f"{_UNLISTED.message}, and the kernel log says of it: {quote}"
+    return replace(failure, breach=replace(_UNLISTED, message=message))
 
 
 def _is_among(gpu: GpuIdentity, others: Sequence[GpuIdentity]) -> bool:

@@ -4,7 +4,7 @@ Names and contents are those of the GPU Operator, because pods of others wait fo
 the device plugin reads one while NATS is away.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from libs.host.tree import Tree
@@ -15,6 +15,14 @@ DRIVER: Final = f"{FOLDER}/driver-ready"
 TOOLKIT: Final = f"{FOLDER}/toolkit-ready"
 PLUGIN: Final = f"{FOLDER}/plugin-ready"
 
+MODULES: Final[Mapping[str, str]] = {
+    f"{FOLDER}/nvidia-fs-ready": "nvidia_fs",
+    f"{FOLDER}/gdrcopy-ready": "gdrdrv",
+    f"{FOLDER}/nvidia-peermem-ready": "nvidia_peermem",
+}
+"""The files that tell of one kernel module each, which a container beside the driver's may load
+long after the driver is proven."""
+
 _HOST: Final = "/host"
 _DRIVER_ROOT: Final = "/driver-root"
 """Where the pods that read the file mount the machine's root, and that of the driver."""
@@ -22,7 +30,7 @@ _DRIVER_ROOT: Final = "/driver-root"
 
 def clear(tree: Tree) -> None:
     """Remove all files, before the driver changes or is proven again."""
-    for path in (PLUGIN, CUDA, TOOLKIT, DRIVER):
+    for path in (*MODULES, PLUGIN, CUDA, TOOLKIT, DRIVER):
         tree.remove(path)
 
 
@@ -33,12 +41,26 @@ def write(tree: Tree, passed: Collection[str], *, container_root: str) -> None:
     """
     if GPUS_STEP in passed:
         tree.write(DRIVER, _driver_lines(tree, container_root).encode())
+        follow_modules(tree)
     if TOOLKIT_STEP in passed:
         tree.write(TOOLKIT, b"")
     if CUDA_STEP in passed:
         tree.write(CUDA, b"")
     if PLUGIN_STEP in passed:
         write_plugin(tree)
+
+
+def follow_modules(tree: Tree) -> None:
+    """Write the file of each module that is loaded beside a proven driver; remove the others."""
+    is_proven = tree.exists(DRIVER)
+    for path, module in MODULES.items():
+        is_loaded = is_proven and tree.exists(f"/sys/module/{module}")
+        if tree.exists(path) == is_loaded:
+            continue
+        if is_loaded:
+            tree.write(path, b"")
+        else:
+            tree.remove(path)
 
 
 def write_plugin(tree: Tree) -> None:

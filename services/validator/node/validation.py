@@ -148,6 +148,9 @@ class Validator:
     async def clear_status_files(self) -> None:
         await self._change_status_files(status_files.clear)
 
+    async def follow_modules(self) -> None:
+        await self._change_status_files(status_files.follow_modules)
+
     async def _write_status_files(self, request: Validate, probe: Probe) -> None:
         failed = probe.step if probe.problem else ""
         passed = [step for step in probe.reached if step != failed]

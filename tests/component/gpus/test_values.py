@@ -45,6 +45,11 @@ def test_a_gpu_is_described_as_the_driver_knows_it(bench: StandInMachine) -> Non
     )
 
 
+def test_the_cuda_version_needs_no_libcuda_that_a_loader_finds(bench: StandInMachine) -> None:
+    """An agent opens the library of a driver container by its path, and has no libcuda."""
+    assert bench.gpus.open().cuda == "13.0"
+
+
 @with_machine(profile="GB200")
 def test_a_gpu_of_a_fabric_of_several_machines_names_its_clique(bench: StandInMachine) -> None:
     bench.gpus.open()

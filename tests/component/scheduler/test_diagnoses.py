@@ -27,6 +27,8 @@ from tests.unit.policy.situations import node
 
 UNSIGNED = "nvidia: Loading of unsigned module is rejected"
 MAGIC = "nvidia: version magic '6.8.0-45 SMP' should be '6.8.0-48 SMP'"
+UNKNOWN = "nvidia: Unknown symbol drm_gem_object_free (err -2)"
+NO_GPU = "NVRM: No NVIDIA GPU found."
 NAME = "sluice_validator_node_diagnosis"
 
 
@@ -171,6 +173,14 @@ def refuse_other_kernel(machine: SimulatedMachine) -> None:
     machine.faults.refuse_modules(MAGIC)
 
 
+def lack_a_symbol(machine: SimulatedMachine) -> None:
+    machine.faults.refuse_modules(UNKNOWN)
+
+
+def find_no_gpu(machine: SimulatedMachine) -> None:
+    machine.faults.refuse_modules(NO_GPU)
+
+
 def replace_library(machine: SimulatedMachine) -> None:
     machine.faults.replace_library("550.54")
 
@@ -206,6 +216,16 @@ STORIES: Final[Mapping[Diagnosis, tuple[Begin, Provoke, str]]] = {
         provoke_failure,
         refuse_other_kernel,
         "a module of the driver, because it was built for another kernel: install the headers",
+    ),
+    Diagnosis.MISSING_SYMBOL: (
+        provoke_failure,
+        lack_a_symbol,
+        "driver-start: the driver container restarted 3 times (the kernel lacks a symbol",
+    ),
+    Diagnosis.NO_GPU: (
+        provoke_failure,
+        find_no_gpu,
+        "driver-start: the driver container restarted 3 times (the driver found no GPU",
     ),
     Diagnosis.VERSION_MISMATCH: (
         provoke_failure,

@@ -9,7 +9,7 @@ import pytest
 
 from libs.contracts.diagnoses import MEANINGS, Diagnosis, describe
 from libs.host import acs, diagnosing
-from libs.host.module_log import ModuleLog, Refusal, last_refusal
+from libs.host.module_log import ModuleLog, Refusal, last_refusal, unstarted_gpus
 from libs.host.tree import Tree
 from tests.unit.host.builders import link, put
 
@@ -20,6 +20,22 @@ MAGIC = b"3,903,5000000,-;nvidia: version magic '6.8.0-45 SMP' should be '6.8.0-
 SYMBOL = b"4,904,5000000,-;nvidia_uvm: disagrees about version of symbol module_layout\n"
 LOADED = b"6,905,6000000,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05\n"
 OF_A_PROCESS = b"12,906,5000000,-;nvidia: Loading of unsigned module is rejected\n"
+UNKNOWN = b"3,916,5000000,-;nvidia: Unknown symbol drm_gem_object_free (err -2)\n"
+UNKNOWN_VERSION = b"3,917,5000000,-;nvidia_uvm: Unknown symbol nvUvmInterfaceDeInit (err -22)\n"
+NO_GPU = b"3,918,5000000,-;NVRM: No NVIDIA GPU found.\n"
+NONE_STARTED = b"3,919,5000000,-;NVRM: None of the NVIDIA devices were initialized.\n"
+ADAPTER = b"3,910,7000000,-;NVRM: GPU 0000:00:10.0: RmInitAdapter failed! (0x61:0x56:1603)\n"
+FIRMWARE = b"3,909,7000000,-;NVRM: RmFetchGspRmImages: No firmware image found\n"
+FOLLOWS = b"3,911,7000000,-;NVRM: GPU 0000:00:10.0: rm_init_adapter failed, device minor number 0\n"
+OFF_THE_BUS = (
+    b"3,912,5000000,-;NVRM: The NVIDIA GPU 0000:00:11.0 (PCI ID: 10de:20b0)\\x0aNVRM: installed in"
+    b" this system has fallen off the bus and is not\\x0aNVRM: responding to commands.\n"
+)
+BEGIN = (
+    b"6,913,8000000,-;nvidia-nvlink: Nvlink Core is being initialized, major device number 511\n"
+)
+WRITTEN = b"12,914,7000000,-;NVRM: GPU 0000:00:10.0: RmInitAdapter failed! of a process\n"
+HOSTILE = b"3,915,7000000,-;NVRM: GPU 0000:00:10.0: RmInitAdapter failed! \xff\x1b[2J\n"
 OTHER_MODULE = b"4,907,5000000,-;zfs: version magic '6.8.0-45' should be '6.8.0-48'\n"
 
 
@@ -40,6 +56,12 @@ def log(tmp_path: Path) -> Iterator[ModuleLog]:
         ((MAGIC,), Refusal.KERNEL),
         ((UNSIGNED, SYMBOL), Refusal.KERNEL),
         ((UNSIGNED, LOADED), None),
+        ((UNKNOWN,), Refusal.SYMBOL),
+        ((SYMBOL, UNKNOWN_VERSION), Refusal.KERNEL),
+        ((UNKNOWN, NO_GPU), Refusal.NO_GPU),
+        ((NONE_STARTED,), Refusal.NO_GPU),
+        ((NO_GPU, LOADED), None),
+        ((ADAPTER, OFF_THE_BUS), None),
         ((OF_A_PROCESS, OTHER_MODULE, b"no record", b""), None),
     ],
 )
@@ -61,6 +83,35 @@ def test_the_log_is_read_from_its_begin_and_then_what_is_new(
     assert log.refusal() is Refusal.KERNEL
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((ADAPTER,), {"0000:00:10": "RmInitAdapter failed! (0x61:0x56:1603)"}),
+        (
+            (FIRMWARE, ADAPTER, FOLLOWS),
+            {
+                "0000:00:10": "RmFetchGspRmImages: No firmware image found;"
+                " RmInitAdapter failed! (0x61:0x56:1603)"
+            },
+        ),
+        (
+            (BEGIN, OFF_THE_BUS, LOADED),
+            {
+                "0000:00:11": "(PCI ID: 10de:20b0) installed in this system has fallen off the bus"
+                " and is not responding to commands."
+            },
+        ),
+        ((ADAPTER, BEGIN, LOADED), {}),
+        ((WRITTEN, SYMBOL, b"no record"), {}),
+        ((HOSTILE,), {"0000:00:10": "RmInitAdapter failed! \\xff\\x1b[2J"}),
+    ],
+)
+def test_the_kernel_log_tells_why_a_gpu_does_not_start(
+    lines: tuple[bytes, ...], said: dict[str, str]
+) -> None:
+    assert unstarted_gpus(lines) == said
+
+
 class Boot(NamedTuple):
     """What a machine tells about the start of its driver."""
 
@@ -78,6 +129,8 @@ class Boot(NamedTuple):
         (Boot(kmsg=MAGIC, secure_boot=True), Diagnosis.OTHER_KERNEL),
         (Boot(kmsg=LOADED, secure_boot=True), None),
         (Boot(kmsg=None, secure_boot=True), Diagnosis.SECURE_BOOT),
+        (Boot(kmsg=UNKNOWN), Diagnosis.MISSING_SYMBOL),
+        (Boot(kmsg=NO_GPU), Diagnosis.NO_GPU),
         (Boot(modules="nvidia", kmsg=UNSIGNED, secure_boot=True), None),
     ],
 )

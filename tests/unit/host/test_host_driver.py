@@ -19,7 +19,11 @@ def installed(root: Path, program: str = "/usr/bin/nvidia-smi") -> Tree:
 
 
 @pytest.mark.parametrize(
-    "folder", ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin"]
+    "folder",
+    [
+        *("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin"),
+        *("/home/kubernetes/bin/nvidia/bin", "/opt/nvidia/current/bin", "/usr/local/bin"),
+    ],
 )
 def test_a_loaded_driver_with_its_program_came_with_the_machine(
     folder: str, tmp_path: Path
@@ -28,9 +32,9 @@ def test_a_loaded_driver_with_its_program_came_with_the_machine(
 
 
 def test_a_program_may_be_a_link_within_the_machine(tmp_path: Path) -> None:
-    machine = installed(tmp_path, "/opt/nvidia/bin/nvidia-smi")
+    machine = installed(tmp_path, "/opt/vendor/bin/nvidia-smi")
     assert not host_driver.is_loaded(machine)
-    link(tmp_path, "/usr/bin/nvidia-smi", "/opt/nvidia/bin/nvidia-smi")
+    link(tmp_path, "/usr/bin/nvidia-smi", "/opt/vendor/bin/nvidia-smi")
     assert host_driver.is_loaded(machine)
 
 

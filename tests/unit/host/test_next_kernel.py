@@ -101,3 +101,13 @@ def test_headers_and_module_are_compared_with_the_running_kernel(tmp_path: Path)
     put(tmp_path, f"lib/modules/{NEW}/build/Makefile", "")
     put(tmp_path, f"lib/modules/{NEW}/modules.dep", "extra/nvidia.ko.xz:\n")
     assert next_kernel(tree) == NextKernel(release=NEW)
+
+
+@pytest.mark.parametrize("file", ["nvidia-current.ko", "nvidia-tesla-470.ko.xz"])
+def test_debians_names_of_the_module_are_known(tmp_path: Path, file: str) -> None:
+    tree = machine(tmp_path, OLD, NEW)
+    put(tmp_path, f"lib/modules/{OLD}/modules.dep", f"updates/dkms/{file}:\n")
+    put(tmp_path, f"lib/modules/{NEW}/modules.dep", "updates/dkms/nvidia-current-uvm.ko:\n")
+    assert next_kernel(tree) == NextKernel(release=NEW, without_driver=True)
+    put(tmp_path, f"lib/modules/{NEW}/modules.dep", f"updates/dkms/{file}:\n")
+    assert next_kernel(tree) == NextKernel(release=NEW)

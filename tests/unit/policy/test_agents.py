@@ -222,6 +222,34 @@ def test_variables_of_the_device_plugin_are_settings_that_it_has() -> None:
     assert settings <= set(PluginSettings.__struct_fields__)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "app"),
+    [("toolkit", "migManager", APPS[0]), ("validator", "nodeStatusExporter", APPS[1])],
+)
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        (("", "Always"), "Always"),
+        # The GPU Operator's chart writes IfNotPresent into every section.
+        (("IfNotPresent", "Always"), "Always"),
+        (("IfNotPresent", "Never"), "Never"),
+        (("Always", "IfNotPresent"), "Always"),
+        (("Never", "Always"), "Never"),
+        (("IfNotPresent", ""), "IfNotPresent"),
+        (("", ""), "IfNotPresent"),
+    ],
+)
+def test_a_pull_policy_of_either_section_of_an_agent_counts(
+    first: str, second: str, app: str, policies: tuple[str, str], expected: str
+) -> None:
+    sections = {
+        section: {"imagePullPolicy": policy}
+        for section, policy in zip((first, second), policies, strict=True)
+    }
+    (container,) = pod_of(Situation([cluster_policy(**sections)]).rendering(), app)["containers"]
+    assert container["imagePullPolicy"] == expected
+
+
 def driver_agent_env(**spec: Any) -> dict[str, str]:
     pod = pod_of(Situation([cluster_policy(**spec)]).rendering(), APPS[0])
     (container,) = pod["containers"]

@@ -130,6 +130,20 @@ def test_peermem_is_probed_as_the_image_says() -> None:
         assert peermem[probe]["failureThreshold"] == failures
 
 
+def test_a_driver_pod_mounts_no_file_of_sysfs_that_a_kernel_may_lack() -> None:
+    """Not every kernel takes memory while it runs, and a pod waits for all that it mounts."""
+    (daemon_set,) = drivers(Situation([cluster_policy()]).rendering())
+    pod = daemon_set["spec"]["template"]["spec"]
+    volumes = {each["name"]: each.get("hostPath") for each in pod["volumes"]}
+    path = "/sys/devices/system"
+    assert volumes["host-sys-devices-system"] == {"path": path, "type": "Directory"}
+    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert mounts["host-sys-devices-system"] == path
+    assert not any(
+        "auto_online_blocks" in (each or {}).get("path", "") for each in volumes.values()
+    )
+
+
 def test_no_runtime_injects_a_driver_into_driver_containers() -> None:
     spec = {**DRIVER, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "mine"}]}
     parts = {name: {"enabled": True, "image": "r/part:1"} for name in ("gds", "gdrcopy")}

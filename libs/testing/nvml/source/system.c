@@ -1,4 +1,5 @@
 /* The driver, and what there is. */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,17 +25,26 @@ API int nvmlSystemGetNVMLVersion(char *version, unsigned size)
     return copy_text(text, version, size);
 }
 
+/* The vendor's library opens libcuda by name: where the loader does not find it, and the process has
+ * not opened it by its path, this function has no answer. */
 API int nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    SYSTEM_CALL();
+    REQUIRE(version, INVALID_ARGUMENT);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    REQUIRE(library, NOT_FOUND);
+    dlclose(library);
+    *version = call.machine->cuda_version;
+    return RETURN_SUCCESS;
+}
+
+/* The first form needs no libcuda: the library knows the version that it was made with. */
+API int nvmlSystemGetCudaDriverVersion(int *version)
 {
     SYSTEM_CALL();
     REQUIRE(version, INVALID_ARGUMENT);
     *version = call.machine->cuda_version;
     return RETURN_SUCCESS;
-}
-
-API int nvmlSystemGetCudaDriverVersion(int *version)
-{
-    return nvmlSystemGetCudaDriverVersion_v2(version);
 }
 
 API int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size)

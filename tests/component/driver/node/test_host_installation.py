@@ -202,9 +202,8 @@ def test_paths_that_links_of_the_machine_make_one_are_named(
     files: dict[str, bytes | str], reason: str, root: Path
 ) -> None:
     make_host(root, "ubuntu")
-    sources = [
-        deliver(root, "x.tar", "tar", packing.tar({**packing.modules(KERNEL, NEW), **files}))
-    ]
+    whole = {**packing.modules(KERNEL, NEW), **packing.driver(NEW), **files}
+    sources = [deliver(root, "x.tar", "tar", packing.tar(whole))]
     index = store.stage(Tree(root), "sha256:" + "e" * 64, sources, libraries="/usr/lib")
     (problem,) = installation.problems(Tree(root), index, KERNEL)
     assert problem.code == "artefact-paths"
@@ -324,7 +323,7 @@ def stage_files(root: Path, *files: Mapping[str, bytes | str]) -> Index:
 def test_an_artefact_of_sources_alone_says_that_nothing_is_built(root: Path) -> None:
     make_host(root, "rhel")
     index = stage_files(root, {f"/usr/src/nvidia-{NEW}/dkms.conf": b'PACKAGE_NAME="nvidia"\n'})
-    (problem,) = installation.problems(Tree(root), index, KERNEL)
+    problem = next(installation.problems(Tree(root), index, KERNEL))
     assert problem.code == "no-modules"
     assert f"no modules for kernel {KERNEL}, but for no kernel; 0.tar has only" in problem.message
     assert "DKMS" in problem.remedy
@@ -332,12 +331,12 @@ def test_an_artefact_of_sources_alone_says_that_nothing_is_built(root: Path) -> 
 
 def test_modules_and_libraries_of_two_drivers_are_refused_beforehand(root: Path) -> None:
     make_host(root, "rhel")
-    libraries = {f"/usr/lib64/libnvidia-ml.so.{OLD}": b"libraries"}
+    libraries = packing.driver(OLD, libraries="/usr/lib64")
     index = stage_files(root, packing.modules(KERNEL, NEW), libraries)
     (problem,) = installation.problems(Tree(root), index, KERNEL)
     assert problem.code == "versions"
     assert f"{OLD}, {NEW}" in problem.message
-    same = {f"/usr/lib64/libnvidia-ml.so.{NEW}": b"libraries"}
+    same = packing.driver(NEW, libraries="/usr/lib64")
     index = stage_files(root, packing.modules(KERNEL, NEW), same)
     assert list(installation.problems(Tree(root), index, KERNEL)) == []
 
@@ -345,12 +344,13 @@ def test_modules_and_libraries_of_two_drivers_are_refused_beforehand(root: Path)
 def test_a_module_that_the_kernel_lacks_is_named_beforehand(root: Path) -> None:
     make_host(root, "rhel")
     path = f"/lib/modules/{KERNEL}/updates/nvidia.ko"
-    index = stage_files(root, {path: module_file("nvidia", NEW, "ecdh_generic")})
+    libraries = packing.driver(NEW, libraries="/usr/lib64")
+    index = stage_files(root, {path: module_file("nvidia", NEW, "ecdh_generic")}, libraries)
     (problem,) = installation.problems(Tree(root), index, KERNEL)
     assert problem.code == "no-modules"
     assert "module nvidia needs module ecdh_generic" in problem.message
     assert problem.message.endswith(f"for kernel {KERNEL}")
-    index = stage_files(root, {path: module_file("nvidia", NEW, "video")})
+    index = stage_files(root, {path: module_file("nvidia", NEW, "video")}, libraries)
     assert list(installation.problems(Tree(root), index, KERNEL)) == []
 
 

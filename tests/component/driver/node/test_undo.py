@@ -181,5 +181,6 @@ def test_names_of_status_files_are_those_of_the_validator() -> None:
         status_files.TOOLKIT,
         status_files.CUDA,
         status_files.PLUGIN,
+        *status_files.MODULES,
     )
     assert of_validator == undo.STATUS_FILES

@@ -1,12 +1,13 @@
 """The machines, as real pynvml sees them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from uuid import UUID
 
 import pynvml
 import pytest
 
-from libs.testing.nvml import Return, StandIn, profiles
+from libs.testing.nvml import NAME, Return, StandIn, profiles
 from libs.testing.nvml.profiles import Profile
 from tests.component.testing.nvml.client import Client, refused
 from tests.component.testing.nvml.client_process import Handle, Struct
@@ -100,6 +101,21 @@ def test_versions(client: Client, h100: StandIn) -> None:
     assert client.nvmlSystemGetDriverVersion() == "580.95.05"
     assert client.nvmlSystemGetNVMLVersion() == "13.580.95.05"
     assert client.nvmlSystemGetCudaDriverVersion() == 13000
+
+
+def test_only_the_first_form_of_the_cuda_version_answers_where_the_loader_has_no_libcuda(
+    folder: Path, tmp_path: Path, h100: StandIn
+) -> None:
+    """As with the vendor's libraries 535 and 550: the second form opens libcuda by its name."""
+    (tmp_path / NAME).symlink_to(folder / NAME)
+    client = Client(tmp_path)
+    try:
+        client.open(h100)
+        with refused(Return.NOT_FOUND):
+            client.nvmlSystemGetCudaDriverVersion_v2()
+        assert client.nvmlSystemGetCudaDriverVersion() == 13000
+    finally:
+        client.end()
 
 
 def test_a_machine_of_an_nvlink_domain_names_it(

@@ -127,6 +127,18 @@ async def test_the_driver_decides_whether_a_gpu_is_in_use(world: MigWorld) -> No
 
 
 @in_world
+async def test_the_drivers_own_daemon_is_named_where_nothing_else_has_the_gpu(
+    world: MigWorld,
+) -> None:
+    gate.put_answer(world.machine.tree, GateAnswer(pod_uid=POD, label="d-1", at=1.0))
+    world.machine.add_process(100, POD, "/dev/nvidia0", comm="nvidia-persiste")
+    world.used.add("GPU-0")
+    result = await world.divide(SEVEN, deadline=20.0)
+    assert (result.outcome, result.code) == (Outcome.FAILED, "in-use")
+    assert f"the devices are open in nvidia-persiste (pid 100, pod {POD})" in result.message
+
+
+@in_world
 async def test_without_permission_the_op_fails_and_says_so(world: MigWorld) -> None:
     world.mig.is_permitted = False
     result = await world.divide(SEVEN)

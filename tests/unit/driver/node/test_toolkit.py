@@ -309,3 +309,36 @@ async def test_specs_beside_gpus_follow_their_modules(world: World) -> None:
     world.settings["toolkit"] = False
     async with world.agent():
         await world.until(lambda: not tree.exists(published.file_of(GDRCOPY)))
+
+
+@in_world
+async def test_device_files_are_made_as_soon_as_the_driver_is_loaded(world: World) -> None:
+    """A driver container makes them in its own /dev alone; agents open those of the machine."""
+    world.settings["toolkit"] = False
+    root = world.machine.root
+
+    def make_device(_tree: Tree, path: str, *_numbers: int, mode: int) -> None:
+        put(root, path, f"{mode:o}")
+
+    with mock.patch.object(Tree, "make_device", make_device):
+        async with world.agent():
+            await world.clock.sleep(2 * toolkit.INTERVAL)
+            assert not (root / "dev/nvidiactl").exists()
+            put(root, "/proc/devices", "Character devices:\n195 nvidia\n511 nvidia-uvm\n")
+            await world.clock.sleep(2 * toolkit.INTERVAL)
+            names = {path.name for path in (root / "dev").iterdir()}
+            assert {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"} <= names
+
+
+@in_world
+async def test_specs_are_made_where_device_files_cannot_be(world: World) -> None:
+    def make_device(_tree: Tree, path: str, *_numbers: int, mode: int) -> None:
+        raise PermissionError(f"{path} {mode}")
+
+    put(world.machine.root, "/proc/devices", "Character devices:\n195 nvidia-frontend\n")
+    start_driver(world)
+    (world.machine.root / "dev/nvidiactl").unlink()
+    add_devices(world.machine.root / driver_files.ROOT.lstrip("/"), "nvidia4", "nvidia5")
+    with mock.patch.object(Tree, "make_device", make_device):
+        async with world.agent():
+            await world.until(lambda: devices(world) == GPUS)

@@ -115,7 +115,8 @@ def test_the_undoing_pod_has_the_host_and_the_settings_of_the_agent() -> None:
     }
     assert {each["name"] for each in pod["volumes"]} == {"host-root", "dev"}
     assert {each["name"] for each in container["volumeMounts"]} == {"host-root", "dev"}
-    assert {each["name"] for each in was["volumes"]} == {"host-root", "dev", "state", "bus-token"}
+    of_agent = {"state", "bus-token", "persistenced"}
+    assert {each["name"] for each in was["volumes"]} == {"host-root", "dev", *of_agent}
 
 
 def test_names_are_those_of_the_services() -> None:

@@ -136,6 +136,8 @@ def run(version: str, compress: Compress = lzma.compress) -> bytes:
         f"libnvidia-cfg.so.1 0000 UTILITY_LIB_SYMLINK NATIVE libnvidia-cfg.so.{version} MODULE:x",
         f"libcuda.so.{version} 0755 CUDA_LIB NATIVE / MODULE:gpgpu",
         f"libcuda.so.1 0000 CUDA_SYMLINK NATIVE / libcuda.so.{version} MODULE:gpgpu",
+        f"libnvidia-ml.so.{version} 0755 UTILITY_LIB NATIVE MODULE:nvml",
+        f"libnvidia-ml.so.1 0000 UTILITY_LIB_SYMLINK NATIVE libnvidia-ml.so.{version} MODULE:x",
         f"libvdpau_nvidia.so.{version} 0755 VDPAU_LIB NATIVE vdpau/ MODULE:vdpau",
         f"./32/libcuda.so.{version} 0755 CUDA_LIB COMPAT32 / MODULE:gpgpu",
     ]

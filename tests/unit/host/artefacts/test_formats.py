@@ -75,7 +75,7 @@ def test_the_signature_of_a_module_is_seen(tmp_path: Path) -> None:
     folder = f"/lib/modules/{KERNEL}/updates"
     files = {
         f"{folder}/nvidia.ko.xz": lzma.compress(signed),
-        f"{folder}/nvidia-uvm.ko": signed + b"x",
+        f"{folder}/nvidia-uvm.ko": signed.replace(b"name=nvidia", b"name=nvidia_uvm") + b"x",
     }
     own = staged(tmp_path, "tar", packing.tar(files)).modules_for(KERNEL)
     assert {name: each.signed for name, each in own.items()} == {
@@ -89,6 +89,9 @@ def test_the_signature_of_a_module_is_seen(tmp_path: Path) -> None:
     [
         "/usr/src/nvidia-580.95.05/dkms.conf",
         "/usr/src/nvidia-open-580.95.05/kernel/Kbuild",
+        "/usr/src/nvidia-kernel.tar.xz",
+        "/usr/src/nvidia-open-kernel.tar.xz",
+        "/usr/src/akmods/nvidia-kmod-580.95.05-1.fc42.src.rpm",
         f"/lib/modules/{KERNEL}/kernel/nvidia-580/bits/nv-kernel.o",
     ],
 )
@@ -106,6 +109,8 @@ def test_an_installer_brings_what_computing_needs(tmp_path: Path) -> None:
         f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin": (0o444, b"firmware/gsp_ga10x.bin"),
         f"{LIBRARIES}/libnvidia-cfg.so.{VERSION}": (0o755, b"libnvidia-cfg.so.580.95.05"),
         f"{LIBRARIES}/libnvidia-cfg.so.1": (0, f"libnvidia-cfg.so.{VERSION}"),
+        f"{LIBRARIES}/libnvidia-ml.so.{VERSION}": (0o755, b"libnvidia-ml.so.580.95.05"),
+        f"{LIBRARIES}/libnvidia-ml.so.1": (0, f"libnvidia-ml.so.{VERSION}"),
         f"{LIBRARIES}/libcuda.so.{VERSION}": (0o755, b"libcuda.so.580.95.05"),
         f"{LIBRARIES}/libcuda.so.1": (0, f"libcuda.so.{VERSION}"),
     }

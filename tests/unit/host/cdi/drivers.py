@@ -141,6 +141,37 @@ def debian(root: Path) -> Tree:
     return Tree(root)
 
 
+def debian_alternatives(root: Path) -> Tree:
+    """Return a machine as Debian's own packages leave it: its libraries are in two folders.
+
+    Those that several versions may have at once are in `nvidia/current`, and links of the system of
+    alternatives lead there; the parts that they share by version are beside those links.
+    """
+    here = "/usr/lib/x86_64-linux-gnu"
+    current = f"{here}/nvidia/current"
+    cached: list[tuple[str, str]] = []
+    for stem, soname in SONAMES.items():
+        file = f"{stem}.so.{VERSION}"
+        put(root, f"{current if soname else here}/{file}", "ELF")
+        for name in (soname, f"{stem}.so") if soname else ():
+            link(root, f"{current}/{name}", file)
+            link(root, f"/etc/alternatives/nvidia--{name}", f"{current}/{name}")
+            link(root, f"{here}/{name}", f"/etc/alternatives/nvidia--{name}")
+        cached.append((soname or file, f"{here}/{soname or file}"))
+    put(root, f"{current}/libvdpau_nvidia.so.{VERSION}", "ELF")
+    link(root, f"{current}/libvdpau_nvidia.so.1", f"libvdpau_nvidia.so.{VERSION}")
+    link(root, f"{here}/vdpau/libvdpau_nvidia.so.1", f"{current}/libvdpau_nvidia.so.1")
+    for name in BINARIES:
+        put(root, f"/usr/lib/nvidia/current/{name}", "ELF")
+        link(root, f"/etc/alternatives/nvidia--{name}", f"/usr/lib/nvidia/current/{name}")
+        link(root, f"/usr/bin/{name}", f"/etc/alternatives/nvidia--{name}")
+    for name in ("gsp_ga10x.bin", "gsp_tu10x.bin"):
+        put(root, f"/lib/firmware/nvidia/{VERSION}/{name}", "firmware")
+    (root / "etc/ld.so.cache").write_bytes(loader_cache(cached))
+    add_devices(root, "nvidia0")
+    return Tree(root)
+
+
 def rhel(root: Path) -> Tree:
     """Return a machine with a GPU in two MIG devices, and one in none."""
     install(root, "/", "/usr/lib64", binaries=(*BINARIES, "nvidia-imex", "nvidia-imex-ctl"))

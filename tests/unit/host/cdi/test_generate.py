@@ -24,6 +24,7 @@ GOLDEN = Path(__file__).parent / "golden"
 Machine = tuple[Callable[[Path], Tree], tuple[Gpu, ...], str]
 MACHINES: dict[str, Machine] = {
     "debian": (drivers.debian, (gpu(0), gpu(1)), "/"),
+    "debian-alternatives": (drivers.debian_alternatives, (gpu(0),), "/"),
     "rhel": (drivers.rhel, drivers.DIVIDED, "/"),
     "container": (drivers.container, (gpu(0),), CONTAINER_ROOT),
 }
@@ -31,6 +32,7 @@ FAMILIES = ("/usr/lib64", "/usr/lib/x86_64-linux-gnu")
 LIBRARIES = {
     *("libcuda.so", "libcuda.so.1", "libcudadebugger.so.1", "libnvcuvid.so.1"),
     *("libnvidia-encode.so.1", "libnvidia-ml.so.1", "libnvidia-nvvm.so.4"),
+    *(f"libcuda.so.{VERSION}", f"libnvidia-nvvm.so.{VERSION}"),
     *("libnvidia-opencl.so.1", "libnvidia-opticalflow.so", "libnvidia-opticalflow.so.1"),
     *("libnvidia-ptxjitcompiler.so.1", f"libnvidia-gpucomp.so.{VERSION}"),
     *(f"libnvidia-glcore.so.{VERSION}", "vdpau/libvdpau_nvidia.so.1"),
@@ -76,6 +78,7 @@ def test_a_container_gets_what_the_reference_lists(tmp_path: Path, name: str) ->
     binaries = {f"/usr/bin/{each}" for each in BINARIES}
     extra = {
         "debian": {"/run/nvidia-persistenced/socket"},
+        "debian-alternatives": set[str](),
         "rhel": {"/usr/bin/nvidia-imex", "/usr/bin/nvidia-imex-ctl"},
         "container": {"/usr/bin/nvidia-imex"},
     }[name]
@@ -169,11 +172,48 @@ def test_devices_that_cannot_be_had_are_left_out_and_named(tmp_path: Path) -> No
     assert generated(tree, (gpu(1, migs=()),)).gpus is None
 
 
-def test_a_root_without_a_cache_has_the_default_folders(tmp_path: Path) -> None:
-    tree = drivers.rhel(tmp_path)
+@pytest.mark.parametrize("make", [drivers.rhel, drivers.debian_alternatives])
+def test_a_root_without_a_cache_has_the_default_folders(
+    tmp_path: Path, make: Callable[[Path], Tree]
+) -> None:
+    tree = make(tmp_path)
     before = generated(tree, drivers.DIVIDED)
     (tmp_path / "etc/ld.so.cache").unlink()
     assert generated(tree, drivers.DIVIDED) == before
+
+
+@pytest.mark.parametrize(
+    ("libraries", "programs"),
+    [
+        ("/home/kubernetes/bin/nvidia/lib64", "/home/kubernetes/bin/nvidia/bin"),
+        ("/opt/nvidia/current/lib64", "/opt/bin"),
+        ("/usr/local/glibc/usr/lib", "/usr/local/bin"),
+    ],
+)
+def test_a_driver_of_the_machines_image_is_found(
+    tmp_path: Path, libraries: str, programs: str
+) -> None:
+    """Some of these systems have no loader's cache that names them."""
+    put(tmp_path, f"{libraries}/libcuda.so.{VERSION}", "ELF")
+    put(tmp_path, f"{programs}/nvidia-smi", "ELF")
+    files = driver_root.find(Tree(tmp_path), "/", VERSION)
+    assert [each.path for each in files.libraries] == [f"{libraries}/libcuda.so.{VERSION}"]
+    assert [(each.path, each.inside) for each in files.binaries] == [
+        (f"{programs}/nvidia-smi", "/usr/bin/nvidia-smi")
+    ]
+
+
+def test_of_two_folders_with_a_library_that_of_libcuda_counts(tmp_path: Path) -> None:
+    tree = drivers.debian_alternatives(tmp_path)
+    put(tmp_path, f"/usr/lib/x86_64-linux-gnu/libnvidia-encode.so.{VERSION}", "ELF of a rest")
+    put(tmp_path, f"/usr/lib64/libnvidia-glcore.so.{VERSION}", "ELF of a rest")
+    paths = {each.path for each in driver_root.find(tree, "/", VERSION).libraries}
+    found = {path for path in paths if "encode" in path or "glcore" in path}
+    here = "/usr/lib/x86_64-linux-gnu"
+    assert found == {
+        f"{here}/nvidia/current/libnvidia-encode.so.{VERSION}",
+        f"{here}/libnvidia-glcore.so.{VERSION}",
+    }
 
 
 @pytest.mark.parametrize(

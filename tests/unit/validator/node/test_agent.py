@@ -242,6 +242,16 @@ def test_a_gpu_that_failed_in_the_operation_is_a_failed_step(change: Change, mes
     assert result.message == evidence.steps[1].message
 
 
+def test_the_kernel_log_is_quoted_where_the_driver_lacks_a_gpu() -> None:
+    def change(world: World) -> None:
+        set_gpus(0)(world)
+        said = "3,910,7000000,-;NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x61:0x56:1603)\n"
+        put(world.machine.root, "/dev/kmsg", said)
+
+    evidence, _ = validate(change)
+    assert "says of it: RmInitAdapter failed! (0x61:0x56:1603)" in evidence.steps[1].message
+
+
 def test_a_gpu_that_had_failed_before_the_operation_does_not_hinder_the_proof() -> None:
     failed_before = (GpuIdentity(uuid="GPU-1", pci="0000:01:00.0"),)
     request = msgspec.structs.replace(REQUEST, failed_gpus=failed_before)
@@ -485,6 +495,27 @@ async def test_other_pods_are_told_what_is_proven(world: World) -> None:
         await world.wait_for_result(await world.send_command(REQUEST))
         assert files(world).keys() == {"driver-ready"}
         await world.wait_for_result(await world.send_command(Quiesce()))
+        assert files(world) == {}
+
+
+@in_world
+async def test_other_pods_are_told_of_modules_beside_a_proven_driver(world: World) -> None:
+    """A container beside the driver's loads such a module, often after the validation."""
+    tree = world.machine.tree
+    names = {"nvidia-fs-ready", "gdrcopy-ready", "nvidia-peermem-ready"}
+    tree.make_folders("/sys/module/nvidia_fs")
+    async with world.agent():
+        await world.clock.sleep(60.0)
+        assert not names & files(world).keys()
+        await world.wait_for_result(await world.send_command(REQUEST))
+        assert names & files(world).keys() == {"nvidia-fs-ready"}
+        tree.remove_folder("/sys/module/nvidia_fs")
+        for module in ("gdrdrv", "nvidia_peermem"):
+            tree.make_folders(f"/sys/module/{module}")
+        await world.until(lambda: names <= {*files(world), "nvidia-fs-ready"})
+        await world.until(lambda: "nvidia-fs-ready" not in files(world))
+        await world.wait_for_result(await world.send_command(Quiesce()))
+        await world.clock.sleep(60.0)
         assert files(world) == {}
 
 

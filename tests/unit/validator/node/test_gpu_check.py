@@ -37,6 +37,7 @@ def check(
     listed_before: list[Gpu] | None = None,
     devices: list[PciDevice] = DEVICES,
     samples: list[GpuSample] | None = None,
+    said: dict[str, str] | None = None,
 ) -> GpuCheck:
     return check_gpus(
         gpus,
@@ -44,6 +45,7 @@ def check(
         known=listed(listed_before or [], ()),
         devices=devices,
         failed_before=before or [],
+        said=said or {},
     )
 
 
@@ -96,6 +98,17 @@ def test_a_gpu_that_only_the_kernel_lists_has_failed() -> None:
     assert found.found == "3 of 4 GPUs work"
     before = check(*GPUS[:3], before=[GpuIdentity(uuid="GPU-3", pci="00000000:03:00.0")])
     assert before.problem == ""
+
+
+def test_what_the_kernel_log_says_of_a_gpu_that_the_driver_lacks_is_quoted() -> None:
+    found = check(*GPUS[:3], said={"0000:03:00": "RmInitAdapter failed! (0x61:0x56:1603)"})
+    assert found.problem == (
+        "failed in this operation: the GPU at 0000:03:00.0 (the driver does not have the GPU, and"
+        " the kernel log says of it: RmInitAdapter failed! (0x61:0x56:1603): see the kernel log for"
+        " that address)"
+    )
+    other = check(*GPUS[:3], said={"0000:02:00": "RmInitAdapter failed! (0x61:0x56:1603)"})
+    assert "RmInitAdapter" not in other.problem
 
 
 def test_a_gpu_that_was_listed_earlier_and_is_gone_has_failed() -> None:

@@ -2,7 +2,7 @@ import struct
 
 import pytest
 
-from libs.host.cdi.ldcache import CachedLibrary, MalformedCache, parse
+from libs.host.ldcache import CachedLibrary, MalformedCache, parse
 from tests.unit.host.cdi.drivers import ENTRY, HEADER, OLD_ENTRY, loader_cache
 
 CUDA = ("libcuda.so.1", "/usr/lib64/libcuda.so.1")
