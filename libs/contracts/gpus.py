@@ -72,7 +72,9 @@ REMEDIES: Final[Mapping[GpuProblem, str]] = {
     GpuProblem.DRIVER_HUNG: (
         "the driver hung, and a process that waits in it cannot be ended: the node must be rebooted"
     ),
-    GpuProblem.HUNG: "the GPU does not answer: see the kernel log for Xid, then reset the GPU",
+    GpuProblem.HUNG: (
+        "the GPU does not answer: see the kernel log for Xid; drain the node, then reset the GPU"
+    ),
     GpuProblem.LOST: (
         "the GPU fell off the bus: reboot the node, and replace the GPU if it is lost again"
     ),

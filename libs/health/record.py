@@ -217,7 +217,8 @@ def _switch_finding(track: SwitchTrack) -> HealthFinding:
         rule=HealthRule.NVLINK,
         state=HealthState.DEGRADED,
         message=f"NVSwitch {track.switch} reported the fatal error SXid {track.code}",
-        remedy="see the log of the fabric manager; reset all GPUs and switches of the node",
+        remedy="see the log of the fabric manager; drain the node, then reset all its GPUs and"
+        " switches",
         since=track.since,
     )
 

@@ -111,6 +111,19 @@ def _action(actions: Mapping[RecoveryAction, str]) -> Callable[[Reading], Breach
     return check
 
 
+_PROBLEMS: Final[Mapping[GpuProblem, str]] = {
+    GpuProblem.NO_ANSWER: "NVML does not answer",
+    GpuProblem.DRIVER_HUNG: "the driver hangs",
+    GpuProblem.HUNG: "it hangs",
+    GpuProblem.LOST: "it is lost",
+    GpuProblem.RESET_REQUIRED: "it waits for a reset",
+    GpuProblem.INSUFFICIENT_POWER: "it lacks power",
+    GpuProblem.UNIDENTIFIED: "it has no UUID of its own",
+    GpuProblem.FAILED: "NVML refuses a query of it",
+}
+"""What is wrong with a GPU that cannot be used, for people."""
+
+
 def _unusable(reading: Reading) -> Breach | bool | None:
     if reading.is_usable is not False:
         return None if reading.is_usable is None else False
@@ -121,7 +134,8 @@ def _unusable(reading: Reading) -> Breach | bool | None:
         problem = reading.gpu.problem or GpuProblem.HUNG
     if problem is None or problem not in REMEDIES:
         return Breach("the GPU has a problem that this release does not know", REBOOT)
-    what = "the GPU is not listed by the driver any more" if reading.is_missing else problem.value
+    what = "the driver lists it no more" if reading.is_missing else _PROBLEMS.get(problem, "")
+    what = what or problem.value
     return Breach(f"the GPU cannot be used: {what}", REMEDIES[problem])
 
 
@@ -165,7 +179,8 @@ def _links(reading: Reading) -> Breach | bool | None:
     down = sorted(reading.links_seen & set(gpu.nvlinks_down))
     return bool(down) and Breach(
         f"NVLinks went down: {', '.join(map(str, down))}",
-        "see the kernel log for XID 74 or 149; reset the GPU and those at the other end",
+        "see the kernel log for XID 74 or 149; drain the node, then reset the GPU and those at the"
+        " other end",
     )
 
 

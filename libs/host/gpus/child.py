@@ -3,7 +3,8 @@
 A call that hangs in the driver cannot be interrupted, and a device file is closed for certain only
 by the end of its process: so NVML is used here, and never in the agent. One thread reads questions
 and never waits for anything else. One thread per GPU, and one for calls that name none, answer
-them; another waits for XIDs. The process ends with its standard input.
+them; another waits for XIDs. A GPU whose thread waits for long gets another one once: a call that
+hangs is not yet a GPU that hangs. The process ends with its standard input.
 
 It must stay small: beside the standard library it imports msgspec and pynvml alone.
 """
@@ -27,6 +28,7 @@ from libs.host.gpus.protocol import (
     Changed,
     CreateInstance,
     Describe,
+    DescribeAnew,
     Described,
     DestroyInstance,
     Divide,
@@ -38,6 +40,8 @@ from libs.host.gpus.protocol import (
     ListLinks,
     Open,
     Opened,
+    Ping,
+    Pong,
     Reply,
     Request,
     Sample,
@@ -77,7 +81,8 @@ class Answers:
 class GpuThread:
     """Answers the questions about one GPU."""
 
-    def __init__(self, index: int, *, answers: Answers, events: "Events") -> None:
+    def __init__(self, index: int, *, answers: Answers, events: "Events | None") -> None:
+        """Without `events`, another thread has registered the GPU for its XIDs."""
         self.questions = SimpleQueue[GpuRequest]()
         self._index = index
         self._answers = answers
@@ -91,7 +96,8 @@ class GpuThread:
         except NvmlError:
             pass  # the answer to the first question says so
         finally:
-            self._events.count_prepared()
+            if self._events is not None:
+                self._events.count_prepared()
         while True:
             question = self.questions.get()
             self._answers.send(_guarded(question.id, lambda asked=question: self._answer(asked)))
@@ -99,7 +105,7 @@ class GpuThread:
     def _answer(self, question: GpuRequest) -> Reply:
         gpu = self._handle()
         match question:
-            case Describe(id):
+            case Describe(id) | DescribeAnew(id):
                 return Described(id, reading.describe(gpu))
             case Sample(id):
                 return self._sample(id, gpu, describes=question.describes)
@@ -126,7 +132,8 @@ class GpuThread:
     def _handle(self) -> Any:
         if self._gpu is None:
             gpu = nvml.nvmlDeviceGetHandleByIndex(self._index)
-            self._events.register(self._index, gpu)
+            if self._events is not None:
+                self._events.register(self._index, gpu)
             self._gpu = gpu
         return self._gpu
 
@@ -213,6 +220,12 @@ class Library:
             _start(f"gpu {index}", gpu.run)
         _start("events", events.run, count)
 
+    def replace(self, index: int) -> GpuThread:
+        """Let another thread answer for a GPU; the earlier one ends its call and rests."""
+        gpu = self.gpus[index] = GpuThread(index, answers=self._answers, events=None)
+        _start(f"gpu {index} anew", gpu.run)
+        return gpu
+
 
 def _control_errno() -> int:
     """Return the error of opening the driver's first device file; 0 if there is none."""
@@ -241,7 +254,7 @@ def _start(name: str, run: Callable[..., object], *args: object) -> None:
     threading.Thread(target=run, args=args, name=name, daemon=True).start()
 
 
-def _read_requests(source: BinaryIO, library: Library) -> None:
+def _read_requests(source: BinaryIO, library: Library, answers: Answers) -> None:
     """Pass questions on until the input ends."""
     while head := source.read(LENGTH.size):
         (length,) = LENGTH.unpack(head)
@@ -250,8 +263,12 @@ def _read_requests(source: BinaryIO, library: Library) -> None:
         question: Request = requests.decode(source.read(length))
         if isinstance(question, Open):
             library.questions.put(question)
+        elif isinstance(question, Ping):
+            answers.send(Pong(question.id))
         elif 0 <= question.gpu < len(library.gpus):
-            library.gpus[question.gpu].questions.put(question)
+            is_anew = isinstance(question, DescribeAnew)
+            gpu = library.replace(question.gpu) if is_anew else library.gpus[question.gpu]
+            gpu.questions.put(question)
         else:
             return
 
@@ -264,7 +281,7 @@ def main() -> None:
     library = Library(sys.argv[1] if len(sys.argv) > 1 else "", answers=answers)
     _start("library", library.run)
     try:
-        _read_requests(sys.stdin.buffer, library)
+        _read_requests(sys.stdin.buffer, library, answers)
     finally:
         os._exit(0)  # no thread is waited for, because it may hang
 

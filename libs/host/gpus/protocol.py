@@ -74,9 +74,18 @@ class ListLinks(Ask, frozen=True, array_like=True, tag=7):
     """Return what is at the other ends of one GPU's NVLinks."""
 
 
-GpuRequest = Describe | Sample | Divide | SetMigMode | CreateInstance | DestroyInstance | ListLinks
+class Ping(Ask, frozen=True, array_like=True, tag=8):
+    """Answer at once, without NVML: that shows that the process runs."""
+
+
+class DescribeAnew(Ask, frozen=True, array_like=True, tag=9):
+    """Describe one GPU in a new thread, which takes the place of one that still waits in NVML."""
+
+
+Change = SetMigMode | CreateInstance | DestroyInstance
+GpuRequest = Describe | Sample | Divide | ListLinks | DescribeAnew | Change
 """The questions to one GPU."""
-Request = Open | GpuRequest
+Request = Open | Ping | GpuRequest
 
 
 class RawMig(msgspec.Struct, frozen=True, array_like=True):
@@ -233,7 +242,13 @@ class Linked(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """The PCI address at the other end of each active link."""
 
 
-Reply = Opened | Described | Sampled | Failed | Event | Divided | Changed | Linked
+class Pong(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """The process runs."""
+
+    id: int
+
+
+Reply = Opened | Described | Sampled | Failed | Event | Divided | Changed | Linked | Pong
 
 _encoder = msgspec.msgpack.Encoder()
 requests: Final = msgspec.msgpack.Decoder(Request)

@@ -169,6 +169,7 @@ def test_every_value_is_measured(bench: StandInMachine) -> None:
     assert unread == {
         "xid",
         "pod_uid",
+        "late_s",
         "minor",
         "retired_corrected",
         "retired_uncorrected",

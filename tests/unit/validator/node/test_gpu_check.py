@@ -26,8 +26,8 @@ LOST = [replace(gpu, problem=GpuProblem.LOST) for gpu in GPUS]
 BY_UUID = [GpuIdentity(uuid=gpu.uuid) for gpu in GPUS]
 BY_PCI = [GpuIdentity(pci=device.address) for device in DEVICES]
 REASON = (
-    "the GPU cannot be used: lost: the GPU fell off the bus: reboot the node, and replace the GPU"
-    " if it is lost again"
+    "the GPU cannot be used: it is lost: the GPU fell off the bus: reboot the node, and replace"
+    " the GPU if it is lost again"
 )
 
 
@@ -100,7 +100,10 @@ def test_a_gpu_that_only_the_kernel_lists_has_failed() -> None:
 
 def test_a_gpu_that_was_listed_earlier_and_is_gone_has_failed() -> None:
     found = check(*GPUS[:3], listed_before=GPUS, devices=DEVICES[:3])
-    assert "GPU-3 at 00000000:03:00.0 (the GPU cannot be used: the GPU is not" in found.problem
+    assert (
+        "GPU-3 at 00000000:03:00.0 (the GPU cannot be used: the driver lists it no more"
+        in found.problem
+    )
     assert found.found == "3 of 4 GPUs work"
     # The kernel still lists it: it is one GPU all the same.
     assert check(*GPUS[:3], listed_before=GPUS).found == "3 of 4 GPUs work"
