@@ -68,19 +68,20 @@ class Sickness(msgspec.Struct, frozen=True, kw_only=True):
 
     def after(self, sweep: Sweep, at: Moment, xids: XidSwitches) -> "Sickness":
         """Return what is known after a sweep."""
-        counted = {uuid: xids.counted(codes) for uuid, codes in sweep.xids.items()}
         forced = {} if sweep.reloaded else dict(self.forced)
-        for uuid, codes in counted.items():
-            forced.update((uuid, code) for code in codes if xids.forces(code))
-        return Sickness(
-            records=after_sweep(self.records, replace(sweep, xids=counted), at), forced=forced
-        )
+        for uuid, codes in sweep.xids.items():
+            forced.update((uuid, code) for code in xids.counted(codes) if xids.forces(code))
+        return Sickness(records=after_sweep(self.records, sweep, at), forced=forced)
 
-    def reasons(self) -> dict[str, str]:
+    def reasons(self, xids: XidSwitches) -> dict[str, str]:
         """Return why GPUs are not to be used, by UUID."""
+        counted = (
+            replace(record, xids={code: record.xids[code] for code in xids.counted(record.xids)})
+            for record in self.records
+        )
         found = {
             gpu.uuid: _reason(gpu.findings[0])
-            for gpu in node_health(self.records).gpus
+            for gpu in node_health(tuple(counted)).gpus
             if gpu.uuid and gpu.state is HealthState.FAILED
         }
         return {uuid: f"XID {code}" for uuid, code in self.forced.items()} | found

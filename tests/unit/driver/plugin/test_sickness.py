@@ -31,7 +31,7 @@ class Node:
         self.now += seconds
         sweep = Sweep(gpus=gpus, xids={"GPU-0": xids} if xids else {}, reloaded=reloaded)
         self.sickness = self.sickness.after(sweep, Moment(self.now, self.now), self.xids)
-        return sorted(self.sickness.reasons())
+        return sorted(self.sickness.reasons(self.xids))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_enabled_xid_counts_until_the_driver_is_loaded_anew() -> None:
     node = Node(switches("", "13"))
     node.sweep()
     assert node.sweep(13) == ["GPU-0"]
-    assert node.sickness.reasons() == {"GPU-0": "XID 13"}
+    assert node.sickness.reasons(node.xids) == {"GPU-0": "XID 13"}
     assert node.sweep(reloaded=True) == []
 
 
@@ -96,6 +96,6 @@ def test_a_reason_says_what_is_wrong_and_what_to_do() -> None:
     node = Node(switches("", ""))
     node.sweep()
     node.sweep(79)
-    (reason,) = node.sickness.reasons().values()
+    (reason,) = node.sickness.reasons(node.xids).values()
     assert reason.startswith("XID 79: ")
     assert reason.count(": ") >= 2
