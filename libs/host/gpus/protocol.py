@@ -14,7 +14,6 @@ MAX_FRAME: Final = 1 << 20
 """Bytes. The description of a GPU with all MIG devices has about 4,000."""
 MAX_GPUS: Final = 64
 """The most GPUs that are asked; a machine has 16 at most today."""
-
 MAX_MIGS: Final = 64
 """The most MIG devices of a GPU that are read; a GPU has 8 at most today."""
 NO_GPU: Final = -1
@@ -135,6 +134,8 @@ class RawGpu(msgspec.Struct, frozen=True, array_like=True):
     nvlinks: list[int] = []
     """By number of the link: 0 if it is not active."""
     recovery: int | None = None
+    unread: dict[str, int] = {}
+    """What could not be read, with NVML's error: here it is as it was read last."""
 
 
 class RawProfile(msgspec.Struct, frozen=True, array_like=True):

@@ -14,6 +14,7 @@ from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import clean, problems, readings
 from libs.host.gpus.clean import Complaints
+from libs.host.gpus.complaints import ToldOnce
 from libs.host.gpus.deadlines import Deadlines, Patience
 from libs.host.gpus.division import DivisionRefused, GpuDivision, RefusalReason
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
@@ -68,7 +69,7 @@ class Session:
         """The GPUs by index as they were last described."""
         self._cleaned_from: dict[int, tuple[RawGpu, Gpu]] = {}
         self._measured: dict[int, Sampled] = {}
-        self._complained = set[tuple[str, str]]()
+        self._told = ToldOnce()
         complaints = Complaints("the driver")
         self.library = DriverLibrary(
             driver_version=clean.driver_version(opened.driver_version, complaints),
@@ -76,7 +77,7 @@ class Session:
         )
         complaints.integer("number of GPUs", opened.count, high=MAX_GPUS)
         self._count = max(0, min(opened.count, MAX_GPUS))
-        self._log_new(complaints)
+        self._told.log(complaints)
 
     def require_described(self) -> None:
         if not self._gpus:
@@ -93,7 +94,7 @@ class Session:
             complaints,
         )
         for each in complaints.values():
-            self._log_new(each)
+            self._told.log(each)
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self._known |= {gpu.index: gpu for gpu in gpus if gpu.problem is None}
         return gpus
@@ -107,7 +108,7 @@ class Session:
             if gpu is not None and gpu.uuid and isinstance(reply, Linked):
                 complaints = Complaints(f"GPU {index}")
                 found[gpu.uuid] = clean.link_ends(reply.ends, complaints)
-                self._log_new(complaints)
+                self._told.log(complaints)
         return found
 
     def sample(self) -> tuple[GpuSample, ...]:
@@ -163,7 +164,7 @@ class Session:
             raise Ended("it gave the answer to another question")
         complaints = Complaints(f"GPU {uuid}")
         division = clean.division(uuid, reply.gpu, complaints)
-        self._log_new(complaints)
+        self._told.log(complaints)
         return division
 
     def change(self, uuid: str, question: Callable[[int, int], Request], seconds: float) -> int:
@@ -189,7 +190,7 @@ class Session:
     def _is_possible(self, event: Event) -> bool:
         complaints = Complaints(f"GPU {event.gpu}")
         xid = complaints.integer("xid", event.xid, low=1, high=MAX_XID)
-        self._log_new(complaints)
+        self._told.log(complaints)
         return xid is not None
 
     def _ask(
@@ -239,11 +240,12 @@ class Session:
         if not failed.code:
             complaints = Complaints(f"GPU {gpu}")
             complaints.add("answer", failed.detail)
-            self._log_new(complaints)
+            self._told.log(complaints)
 
     def _gpu(self, index: int, reply: Reply | None, complaints: Complaints) -> Gpu:
         raw = reply.gpu if isinstance(reply, Described | Sampled) else None
         if raw is not None:
+            self._told.log_unread(index, raw)
             return self._cleaned(index, raw, complaints)
         if reply is None and self._is_late(index):
             return self._known[index]
@@ -268,20 +270,8 @@ class Session:
         complaints = Complaints(f"GPU {gpu.index}")
         sample = readings.sample(gpu, reply, self._measured.get(gpu.index), complaints)
         self._measured[gpu.index] = reply
-        self._log_new(complaints)
+        self._told.log(complaints)
         return sample
-
-    def _log_new(self, complaints: Complaints) -> None:
-        """Log each kind of complaint once per run."""
-        for name, value in complaints.found.items():
-            if (complaints.source, name) not in self._complained:
-                self._complained.add((complaints.source, name))
-                _log.warning(
-                    "NVML returned a value that cannot be true",
-                    source=complaints.source,
-                    name=name,
-                    value=value,
-                )
 
 
 def _unknown_gpu(index: int) -> Gpu:

@@ -67,12 +67,14 @@ def unusable(
     they do not matter; `withheld` is a reason for all.
     """
     problems = {gpu.uuid: _problem(gpu) for gpu in gpus}
+    # One that could not be described has no UUID, and is one of those that are not listed.
+    unlisted = problems.get("") or REMEDIES[GpuProblem.LOST]
     found: dict[str, str] = {}
     for uuid, device in inventory.devices.items():
         reason = (
             withheld
             or inventory.problem
-            or problems.get(device.gpu, REMEDIES[GpuProblem.LOST])
+            or problems.get(device.gpu, unlisted)
             or sick.get(device.gpu, "")
         )
         if not reason and in_specs is not None and uuid not in in_specs:

@@ -51,6 +51,7 @@ def test_the_process_loads_pynvml_and_msgspec_alone() -> None:
         "libs.host.gpus",
         "libs.host.gpus.child",
         "libs.host.gpus.dividing",
+        "libs.host.gpus.events",
         "libs.host.gpus.measuring",
         "libs.host.gpus.protocol",
         "libs.host.gpus.reading",
