@@ -23,7 +23,8 @@ from msgspec.structs import replace
 
 from libs.contracts.gpus import GpuIdentity, GpuProblem, RecoveryAction
 from libs.contracts.health import GpuHealth, HealthFinding, HealthRule, HealthState
-from libs.health.rules import CONDITIONS, Breach, Condition, Reading, count
+from libs.health.readable import count
+from libs.health.rules import CONDITIONS, Breach, Condition, Reading
 from libs.health.xids import meaning
 
 XID_END: Final = 30.0

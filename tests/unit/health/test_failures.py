@@ -23,7 +23,6 @@ FAILED: list[Case] = [
     ({"hung": True}, {}),
     ({"recovery": RecoveryAction.GPU_RESET}, {}),
     ({"fabric_state": FabricState.FAILED}, {}),
-    ({}, {"ecc_volatile_uncorrected": 1}),
     ({}, {"remap_failure": 1}),
 ]
 USABLE: list[Case] = [
@@ -32,6 +31,7 @@ USABLE: list[Case] = [
     ({"fabric_state": FabricState.IN_PROGRESS}, {}),
     ({"nvlinks": 4, "nvlinks_down": (1,)}, {}),
     ({}, {"remap_pending": 1}),
+    ({}, {"ecc_volatile_uncorrected": 1}),
     ({}, {"clock_reasons": 0xFF}),
     ({}, {"ecc_volatile_uncorrected": -1, "remap_failure": 7}),
 ]

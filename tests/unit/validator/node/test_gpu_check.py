@@ -111,8 +111,8 @@ def test_a_gpu_that_was_listed_earlier_and_is_gone_has_failed() -> None:
 
 
 def test_what_a_sample_shows_counts() -> None:
-    sample = GpuSample("GPU-2", 2, "00000000:02:00.0", ecc_volatile_uncorrected=3)
-    assert "GPU-2 at 00000000:02:00.0 (uncorrectable ECC" in check(*GPUS, samples=[sample]).problem
+    sample = GpuSample("GPU-2", 2, "00000000:02:00.0", remap_failure=1)
+    assert "GPU-2 at 00000000:02:00.0 (the remapping" in check(*GPUS, samples=[sample]).problem
 
 
 NAMELESS = [replace(gpu, uuid="", pci="") for gpu in LOST]
