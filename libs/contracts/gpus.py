@@ -28,6 +28,18 @@ class GpuIdentity(Data, frozen=True, kw_only=True):
         return self.uuid or (f"the GPU at {self.pci}" if self.pci else "a GPU without an identity")
 
 
+class XidCode(int):
+    """The number of an XID, with the GPU instance to which the driver attributes it."""
+
+    gpu_instance: int | None
+
+    def __new__(cls, code: int, gpu_instance: int | None = None) -> "XidCode":
+        """`gpu_instance` is None for the whole GPU."""
+        made = super().__new__(cls, code)
+        made.gpu_instance = gpu_instance
+        return made
+
+
 class GpuProblem(OpenEnum):
     """Why NVML, or one GPU, cannot be used."""
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.gpus import XidCode
 from libs.contracts.health import HealthState
 
 
@@ -26,6 +27,18 @@ class XidMeaning(msgspec.Struct, frozen=True, kw_only=True):
     """Of the GPU, by this XID alone; `ok` if it says nothing against the GPU."""
     scope: XidScope
     remedy: str
+
+
+UNCONTAINED: Final = frozenset((95, 140))
+"""XIDs of the whole GPU, although the driver may name the instance that found the error."""
+
+
+def struck_instance(code: int) -> int | None:
+    """Return the GPU instance that an XID concerns alone; None for the whole GPU."""
+    concerns_node = meaning(code).scope in (XidScope.NODE, XidScope.NVLINK)
+    if concerns_node or code in UNCONTAINED or not isinstance(code, XidCode):
+        return None
+    return code.gpu_instance
 
 
 RESET: Final = "drain the node, then reset the GPU"

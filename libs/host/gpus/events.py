@@ -12,6 +12,8 @@ from libs.host.gpus.reading import NvmlError, nvml
 
 EVENT_WAIT: Final = 1.0
 """Seconds for which a wait for XIDs lasts."""
+NO_INSTANCE: Final = 0xFFFFFFFF
+"""Stands for the whole GPU."""
 START_WAIT: Final = 5.0
 """Seconds that the wait for XIDs leaves to the GPUs for their registration."""
 
@@ -68,7 +70,15 @@ class Events:
                 continue
             gpu = self._gpus.get(_address(event.device), NO_GPU)
             if event.eventType & nvml.nvmlEventTypeXidCriticalError:
-                self._answers.send(Event(gpu, event.eventData, reading.monotonic()))
+                instance = event.gpuInstanceId
+                self._answers.send(
+                    Event(
+                        gpu,
+                        event.eventData,
+                        reading.monotonic(),
+                        None if instance == NO_INSTANCE else instance,
+                    )
+                )
 
 
 def _address(gpu: Any) -> int | None:

@@ -222,6 +222,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag=4):
     gpu: int
     xid: int
     at: float
+    gpu_instance: int | None = None
+    """The one to which the driver attributes it; None: the whole GPU."""
 
 
 class Divided(msgspec.Struct, frozen=True, array_like=True, tag=5):

@@ -7,7 +7,7 @@ has none, or while it is away, this process continues from its last records with
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -17,6 +17,9 @@ from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from services.driver.plugin.sickness import Sickness, XidSwitches
 from services.health_file import BEAT_EVERY, CURRENT_FOR, SHARED, HealthFile, Kept
+
+if TYPE_CHECKING:
+    from libs.contracts.facts import Gpu
 
 XID_GRACE: Final = 5.0
 """Seconds by which the telemetry agent may learn of an XID later than this process."""
@@ -33,6 +36,8 @@ class KnownHealth:
         self._boot_id = boot_id
         self._xids = xids
         self._sickness = Sickness()
+        self._gpus: Sequence[Gpu] = ()
+        """As they were listed last."""
         self._written = Kept()
         self._loaded_at = 0.0
         self._mark: float | None = None
@@ -80,12 +85,13 @@ class KnownHealth:
             records = tuple(resumed(record, at) for record in self._judged.gpus)
             self._sickness = replace(self._sickness, records=records)
             sweep = replace(sweep, xids=self._unjudged(sweep.xids, at))
+        self._gpus = self._gpus if sweep.gpus is None else sweep.gpus
         self._sickness = self._sickness.after(sweep, at, self._xids)
         self._keep()
 
     def reasons(self) -> dict[str, str]:
-        """Return why GPUs are not to be used, by UUID."""
-        return self._sickness.reasons(self._xids)
+        """Return why GPUs and MIG devices are not to be used, by UUID."""
+        return self._sickness.reasons(self._xids, self._gpus)
 
     def _unjudged(
         self, xids: Mapping[str, Sequence[int]], at: Moment

@@ -221,7 +221,7 @@ class XidCounts:
         for uuid, codes in errors.items():
             self.total += len(codes)
             if codes:
-                self._last[uuid] = codes[-1]
+                self._last[uuid] = int(codes[-1])
 
     def with_last_xids(self, samples: tuple[GpuSample, ...]) -> tuple[GpuSample, ...]:
         """Return the samples with the last XID of each GPU that had one."""

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
-from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
+from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction, XidCode
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import measuring, reading
 from libs.testing.nvml import Return, StandInGpu, library
@@ -20,7 +20,7 @@ from libs.testing.nvml.products import A100, H100, Product
 from tests.component.gpus.machine import StandInMachine, with_machine
 from tests.component.testing.nvml.client import Client
 from tests.component.testing.nvml.geometry import partition
-from tests.unit.host.gpus_suite import is_measured
+from tests.unit.host.gpus_suite import errors_of, is_measured
 
 MIB = 1 << 20
 
@@ -488,3 +488,18 @@ def test_the_ends_of_links_are_other_gpus_or_switches(bench: StandInMachine) -> 
     assert not {first.pci, second.pci, third.pci, fourth.pci} & set(ends)
     bench.stand_in.fail("nvmlDeviceGetNvLinkRemotePciInfo_v2", Return.NOT_SUPPORTED)
     assert set(bench.gpus.links().values()) == {()}
+
+
+@with_machine(profile="A100-40GB")
+def test_an_xid_names_the_instance_to_which_the_driver_attributes_it(
+    bench: StandInMachine, split: Callable[..., None]
+) -> None:
+    split(A100, "1g.5gb", "2g.10gb")
+    bench.gpus.open()
+    gpu = bench.gpus.describe()[0]
+    instance = gpu.migs[1].gpu_instance
+    bench.stand_in.gpus[0].report_xid(48, gpu_instance=instance)
+    bench.stand_in.gpus[0].report_xid(79)
+    codes = errors_of(bench.gpus, count=2)[gpu.uuid]
+    assert codes == (48, 79)
+    assert [code.gpu_instance for code in codes if isinstance(code, XidCode)] == [instance, None]

@@ -2,8 +2,10 @@
 
 from msgspec.structs import replace
 
-from libs.contracts.gpus import RecoveryAction
-from libs.health.record import GpuRecord, XidTrack
+from libs.contracts.gpus import RecoveryAction, XidCode
+from libs.health.record import GpuRecord
+from libs.health.tracks import XidTrack
+from libs.policy.plugin_config.config import MigStrategy
 from services.driver.plugin.offering import INSPECT_EVERY
 from services.health_file import BEAT_EVERY, CURRENT_FOR, SHARED, HealthFile, Kept
 from tests.unit.driver.plugin.builders import gpu
@@ -63,6 +65,22 @@ async def test_an_xid_is_remembered_when_the_agent_is_replaced(world: World) -> 
     async with world.agent():
         await world.clock.sleep(SOON)
         assert world.kubelet.last == BOTH
+
+
+@in_world
+async def test_an_xid_of_a_mig_instance_withdraws_that_one_also_after_a_restart(
+    world: World,
+) -> None:
+    divided = gpu(1, "1g.10gb", "1g.10gb")
+    world.driver.gpus.change([divided])
+    world.settings["mig_strategy"] = MigStrategy.MIXED
+    world.put_specs("MIG-1-0", "MIG-1-1")
+    for _ in range(2):
+        async with world.agent():
+            await world.clock.sleep(SOON)
+            world.driver.gpus.fail("GPU-1", XidCode(48, divided.migs[1].gpu_instance))
+            await world.clock.sleep(SOON)
+            assert world.kubelet.last == {"nvidia.com/mig-1g.10gb": "MIG-1-0 MIG-1-1!"}
 
 
 @in_world

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem, RecoveryAction
 from libs.contracts.health import Health, HealthRule, HealthState
-from libs.health.record import XID_END, GpuRecord, XidTrack
+from libs.health.record import XID_END, GpuRecord
+from libs.health.tracks import XidTrack
 from libs.host.kernel_log import SwitchError
 from services.health_file import BEAT_EVERY, NAME, OFFERING, HealthFile, Kept
 from services.telemetry.node.publisher import RETRY_INTERVAL
