@@ -146,7 +146,8 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The root directory of the installed driver.",
-            effect="driver containers mount it, and the driver agent empties it before a swap",
+            effect="driver containers mount it, all agents find the driver's libraries below it,"
+            " and the driver agent empties it before a swap",
             unset="/run/nvidia/driver",
         ),
     ] = ""

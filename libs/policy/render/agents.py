@@ -42,7 +42,7 @@ from libs.policy.render.rendered import (
     agent_selector,
 )
 from libs.policy.shapes import IntOrString, scaled_value
-from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, Operands
+from libs.policy.wanted import DEFAULT_PRIORITY_CLASS, INSTALL_DIR, Operands, install_dir
 
 AUDIENCE: Final = "sluice"
 """The audience of agents' tokens: the bus, never the API server."""
@@ -159,6 +159,9 @@ def render_agents(
             pod = agent.pod(policy, operands, settings)
             if operands.startup_taints:
                 pod = msgspec.structs.replace(pod, startup_taints=operands.startup_taints)
+            # All of them use the driver's library, the validator CUDA's too.
+            if (root := install_dir(policy)) != INSTALL_DIR:
+                pod = msgspec.structs.replace(pod, env={**pod.env, "SLUICE_DRIVER_ROOT": root})
             daemon_set = _daemon_set(agent, pod, policy, settings)
             yield RenderedObject(operand=agent.operand, object=daemon_set)
 
