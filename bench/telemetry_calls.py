@@ -94,7 +94,7 @@ def main(library: str) -> None:
     for _ in range(2):  # the first sweep has no profiling
         recorder.calls.clear()
         for gpu, measuring in measured:
-            reading.describe(gpu)
+            reading.Describing().read(gpu)
             measuring.sample()
             measuring.sample_instances()
     calls = list(recorder.calls)

@@ -28,6 +28,18 @@ class GpuIdentity(Data, frozen=True, kw_only=True):
         return self.uuid or (f"the GPU at {self.pci}" if self.pci else "a GPU without an identity")
 
 
+class XidCode(int):
+    """The number of an XID, with the GPU instance to which the driver attributes it."""
+
+    gpu_instance: int | None
+
+    def __new__(cls, code: int, gpu_instance: int | None = None) -> "XidCode":
+        """`gpu_instance` is None for the whole GPU."""
+        made = super().__new__(cls, code)
+        made.gpu_instance = gpu_instance
+        return made
+
+
 class GpuProblem(OpenEnum):
     """Why NVML, or one GPU, cannot be used."""
 
@@ -72,7 +84,9 @@ REMEDIES: Final[Mapping[GpuProblem, str]] = {
     GpuProblem.DRIVER_HUNG: (
         "the driver hung, and a process that waits in it cannot be ended: the node must be rebooted"
     ),
-    GpuProblem.HUNG: "the GPU does not answer: see the kernel log for Xid, then reset the GPU",
+    GpuProblem.HUNG: (
+        "the GPU does not answer: see the kernel log for Xid; drain the node, then reset the GPU"
+    ),
     GpuProblem.LOST: (
         "the GPU fell off the bus: reboot the node, and replace the GPU if it is lost again"
     ),

@@ -40,6 +40,10 @@ class HealthFinding(Data, frozen=True, kw_only=True):
     """Unix seconds, by the node's clock."""
     xid: Count | None = None
     """The XID, where one broke the rule."""
+    gpu_instances: tuple[Count, ...] = ()
+    """The MIG GPU instances of which it is true; empty: of the whole GPU. One that cannot be used
+    before it is repaired degrades the GPU, because the others can be.
+    """
 
 
 class GpuHealth(Data, frozen=True, kw_only=True):

@@ -1,5 +1,7 @@
 """Telemetry batches, encoded as msgpack arrays to save space. New fields are only appended."""
 
+from typing import Final
+
 import msgspec
 
 from libs.contracts.message import MAJOR, MalformedMessage, version_mismatch
@@ -107,6 +109,22 @@ class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pcie_link_width: Integer | None = None
     instances: tuple[InstanceSample, ...] = ()
     """The GPU instances, by number, of a GPU that MIG divides."""
+    late_s: float | None = None
+    """Seconds since it was measured, where the GPU has not answered since; None: just now."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the GPU answered: a sample without an answer names it and nothing else."""
+        return any(getattr(self, name) is not None for name in _MEASURED)
+
+
+_MEASURED: Final = tuple(
+    name
+    for name in GpuSample.__struct_fields__
+    if name
+    not in ("uuid", "index", "pci", "xid", "pod_uid", "minor", "model", "instances", "late_s")
+)
+"""What comes of measuring alone."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):

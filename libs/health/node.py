@@ -61,6 +61,18 @@ def after_sweep(records: Records, sweep: Sweep, at: Moment) -> Records:
     )
 
 
+def with_xids_of(records: Records, others: Records) -> Records:
+    """Return the records with the XIDs that others have of the same GPUs."""
+    left = {other.uuid: other for other in others if other.uuid and other.xids}
+    found = [
+        record
+        if (other := left.pop(record.uuid, None)) is None
+        else replace(record, xids={**other.xids, **record.xids})
+        for record in records
+    ]
+    return (*found, *left.values())[:MAX_GPUS]
+
+
 def node_health(records: Records) -> Health:
     """Return the verdict on all GPUs, by index."""
     gpus = map(verdict, records)

@@ -22,8 +22,17 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.contracts.gpus import GpuIdentity, GpuProblem, RecoveryAction
-from libs.contracts.health import GpuHealth, HealthFinding, HealthRule, HealthState
-from libs.health.rules import CONDITIONS, Breach, Condition, Reading, count
+from libs.contracts.health import GpuHealth, HealthFinding, HealthState
+from libs.health.readable import count
+from libs.health.rules import CONDITIONS, Breach, Condition, Reading
+from libs.health.tracks import (
+    SwitchTrack,
+    XidTrack,
+    struck,
+    switch_finding,
+    without_gone,
+    xid_finding,
+)
 from libs.health.xids import meaning
 
 XID_END: Final = 30.0
@@ -66,26 +75,6 @@ _NOTHING: Final = Track()
 _KEYED: Final = tuple((each.key, each) for each in CONDITIONS)
 
 
-class XidTrack(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An XID that counts."""
-
-    since: float
-    last: float = 0.0
-    """The monotonic time at which it was reported last."""
-    ending: float | None = None
-    """The monotonic time from which on the GPU is back in each reading."""
-
-
-class SwitchTrack(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A fatal error of an NVSwitch (SXid) that counts."""
-
-    switch: str
-    """Its PCI slot."""
-    code: int
-    since: float
-    ending: float | None = None
-
-
 class GpuRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of one GPU since the machine was booted."""
 
@@ -124,7 +113,7 @@ def after_reading(
     `switch_error`: the PCI slot and the SXid of an NVSwitch's fatal error. `reloaded`: the driver
     was, since the last reading.
     """
-    record = _with_xids(record, xids, at)
+    record = _with_xids(record, xids, at, reading)
     if switch_error is not None:
         slot, code = switch_error
         track = SwitchTrack(switch=slot, code=code, since=at.now)
@@ -157,9 +146,9 @@ def verdict(record: GpuRecord) -> GpuHealth:
                 since=track.since,
             )
             findings.append((place, finding))
-    findings += [(XID_PLACE, _xid_finding(code, each)) for code, each in record.xids.items()]
+    findings += [(XID_PLACE, xid_finding(code, each)) for code, each in record.xids.items()]
     if record.switch_error is not None:
-        findings.append((len(CONDITIONS), _switch_finding(record.switch_error)))
+        findings.append((len(CONDITIONS), switch_finding(record.switch_error)))
     findings.sort(key=lambda each: (_RANK[each[1].state], each[0], each[1].xid or 0))
     ordered = tuple(finding for _, finding in findings[:MAX_FINDINGS])
     return GpuHealth(
@@ -177,7 +166,7 @@ def resumed(record: GpuRecord, at: Moment) -> GpuRecord:
         record,
         tracks={key: replace(each, changing=None) for key, each in record.tracks.items()},
         xids={
-            code: XidTrack(since=each.since, last=at.monotonic)
+            code: replace(each, last=at.monotonic, ending=None)
             for code, each in record.xids.items()
         },
         switch_error=_without_ending(record.switch_error),
@@ -191,7 +180,7 @@ def durable(record: GpuRecord) -> GpuRecord:
         tracks={
             key: replace(each, changing=None) for key, each in record.tracks.items() if each.counts
         },
-        xids={code: XidTrack(since=each.since) for code, each in record.xids.items()},
+        xids={code: replace(each, last=0.0, ending=None) for code, each in record.xids.items()},
         switch_error=_without_ending(record.switch_error),
     )
 
@@ -200,29 +189,7 @@ def _without_ending(track: SwitchTrack | None) -> SwitchTrack | None:
     return None if track is None else replace(track, ending=None)
 
 
-def _xid_finding(code: int, track: XidTrack) -> HealthFinding:
-    found = meaning(code)
-    return HealthFinding(
-        rule=HealthRule.XID,
-        state=found.state,
-        message=f"XID {code}: {found.cause}",
-        remedy=found.remedy,
-        since=track.since,
-        xid=code,
-    )
-
-
-def _switch_finding(track: SwitchTrack) -> HealthFinding:
-    return HealthFinding(
-        rule=HealthRule.NVLINK,
-        state=HealthState.DEGRADED,
-        message=f"NVSwitch {track.switch} reported the fatal error SXid {track.code}",
-        remedy="see the log of the fabric manager; reset all GPUs and switches of the node",
-        since=track.since,
-    )
-
-
-def _with_xids(record: GpuRecord, codes: Iterable[int], at: Moment) -> GpuRecord:
+def _with_xids(record: GpuRecord, codes: Iterable[int], at: Moment, reading: Reading) -> GpuRecord:
     bad = [code for code in codes if count(code) and meaning(code).state is not HealthState.OK]
     if not bad:
         return record
@@ -230,7 +197,8 @@ def _with_xids(record: GpuRecord, codes: Iterable[int], at: Moment) -> GpuRecord
     for code in bad:
         before = xids.pop(code, None)
         since = at.now if before is None else before.since
-        xids[code] = XidTrack(since=since, last=at.monotonic)
+        instances = struck(before, code, reading)
+        xids[int(code)] = XidTrack(since=since, last=at.monotonic, gpu_instances=instances)
     kept = list(xids.items())[-MAX_XIDS:]
     return replace(record, xids=dict(kept), was_away=False, was_reset=False)
 
@@ -281,7 +249,10 @@ def _remaining_switch_error(record: GpuRecord, reading: Reading, at: Moment) -> 
 
 def _remaining_xids(record: GpuRecord, reading: Reading, at: Moment) -> dict[int, XidTrack]:
     remaining: dict[int, XidTrack] = {}
-    for code, track in record.xids.items():
+    for code, known in record.xids.items():
+        track = without_gone(known, reading)
+        if track is None:
+            continue
         ending = _ending(record, reading, track.ending, at)
         is_warning = meaning(code).state is HealthState.DEGRADED
         is_old = is_warning and at.monotonic - track.last >= WARNING and bool(reading.is_usable)

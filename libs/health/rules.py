@@ -11,8 +11,8 @@ import msgspec
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import REMEDIES, FabricState, GpuProblem, RecoveryAction
 from libs.contracts.health import HealthRule, HealthState
-from libs.contracts.numbers import LIMIT
 from libs.contracts.telemetry import GpuSample
+from libs.health.readable import count, flag
 from libs.health.xids import REBOOT, RESET
 
 
@@ -111,6 +111,19 @@ def _action(actions: Mapping[RecoveryAction, str]) -> Callable[[Reading], Breach
     return check
 
 
+_PROBLEMS: Final[Mapping[GpuProblem, str]] = {
+    GpuProblem.NO_ANSWER: "NVML does not answer",
+    GpuProblem.DRIVER_HUNG: "the driver hangs",
+    GpuProblem.HUNG: "it hangs",
+    GpuProblem.LOST: "it is lost",
+    GpuProblem.RESET_REQUIRED: "it waits for a reset",
+    GpuProblem.INSUFFICIENT_POWER: "it lacks power",
+    GpuProblem.UNIDENTIFIED: "it has no UUID of its own",
+    GpuProblem.FAILED: "NVML refuses a query of it",
+}
+"""What is wrong with a GPU that cannot be used, for people."""
+
+
 def _unusable(reading: Reading) -> Breach | bool | None:
     if reading.is_usable is not False:
         return None if reading.is_usable is None else False
@@ -121,7 +134,8 @@ def _unusable(reading: Reading) -> Breach | bool | None:
         problem = reading.gpu.problem or GpuProblem.HUNG
     if problem is None or problem not in REMEDIES:
         return Breach("the GPU has a problem that this release does not know", REBOOT)
-    what = "the GPU is not listed by the driver any more" if reading.is_missing else problem.value
+    what = "the driver lists it no more" if reading.is_missing else _PROBLEMS.get(problem, "")
+    what = what or problem.value
     return Breach(f"the GPU cannot be used: {what}", REMEDIES[problem])
 
 
@@ -129,17 +143,21 @@ def _ecc(reading: Reading) -> Breach | bool | None:
     errors = count(reading.sample and reading.sample.ecc_volatile_uncorrected)
     if errors is None:
         return None
-    return errors > 0 and Breach("uncorrectable ECC errors since the driver was loaded", RESET)
+    return errors > 0 and Breach(
+        "uncorrectable ECC errors since the driver was loaded",
+        "reset the GPU or reload its driver once no pod has it; if the errors were not contained,"
+        " the driver asks for more by an XID or its recovery action",
+    )
 
 
 def _remap_failure(reading: Reading) -> Breach | bool | None:
-    failed = _flag(reading.sample and reading.sample.remap_failure)
+    failed = flag(reading.sample and reading.sample.remap_failure)
     return failed and Breach("the remapping of a memory row failed", "replace the GPU")
 
 
 def _remap_pending(reading: Reading) -> Breach | bool | None:
     sample = reading.sample
-    pending = _flag(sample and sample.remap_pending)
+    pending = flag(sample and sample.remap_pending)
     pages = count(sample and sample.retired_pending)
     if pending is None and pages is None:
         return None
@@ -165,7 +183,8 @@ def _links(reading: Reading) -> Breach | bool | None:
     down = sorted(reading.links_seen & set(gpu.nvlinks_down))
     return bool(down) and Breach(
         f"NVLinks went down: {', '.join(map(str, down))}",
-        "see the kernel log for XID 74 or 149; reset the GPU and those at the other end",
+        "see the kernel log for XID 74 or 149; drain the node, then reset the GPU and those at the"
+        " other end",
     )
 
 
@@ -207,7 +226,9 @@ CONDITIONS: Final = (
     ),
     Condition(
         rule=HealthRule.ECC,
-        state=HealthState.FAILED,
+        # A contained error ended one application, and the memory is not used any more. Where more
+        # is wrong, the driver says so: by its recovery action, by an XID, by a failed remapping.
+        state=HealthState.DEGRADED,
         when="uncorrectable ECC errors were counted since the driver was loaded",
         start=0.0,
         end=30.0,
@@ -271,15 +292,3 @@ CONDITIONS: Final = (
     ),
 )
 """In the order of their importance; XIDs are between the first three and the others."""
-
-
-def count(value: object) -> int | None:
-    """Return a number that can be true; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 <= value <= LIMIT else None
-
-
-def _flag(value: object) -> bool | None:
-    number = count(value)
-    return None if number not in (0, 1) else number == 1

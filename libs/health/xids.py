@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.gpus import XidCode
 from libs.contracts.health import HealthState
 
 
@@ -28,6 +29,18 @@ class XidMeaning(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
+UNCONTAINED: Final = frozenset((95, 140))
+"""XIDs of the whole GPU, although the driver may name the instance that found the error."""
+
+
+def struck_instance(code: int) -> int | None:
+    """Return the GPU instance that an XID concerns alone; None for the whole GPU."""
+    concerns_node = meaning(code).scope in (XidScope.NODE, XidScope.NVLINK)
+    if concerns_node or code in UNCONTAINED or not isinstance(code, XidCode):
+        return None
+    return code.gpu_instance
+
+
 RESET: Final = "drain the node, then reset the GPU"
 REBOOT: Final = "drain and reboot the node; replace the GPU if it happens again"
 _RESTART: Final = "restart the application; look for its defect if it happens again"
@@ -35,7 +48,7 @@ _LINK: Final = (
     "see the kernel log for the link and its severity: a reset of the GPU is needed if the driver"
     " asks for one"
 )
-_LATER: Final = "reset the GPU at the next opportunity"
+_LATER: Final = "reset the GPU once no pod has it"
 _WATCH: Final = "nothing, unless it happens again"
 
 _TABLE: Final[dict[int, XidMeaning]] = {}
@@ -60,11 +73,13 @@ _add(
         62: "the GPU's power-management controller halted",
         64: "a page could not be retired, or a row not be remapped",
         95: "an uncontained memory error: it struck more than one application",
+        109: "a change to another application took too long, and the GPU hangs",
         110: "a security fault",
         119: "the GPU's system processor (GSP) did not answer",
         120: "an error in the GPU's system processor (GSP)",
         140: "an ECC error from which the driver could not recover",
         143: "the GPU could not be initialized",
+        156: "a part of the GPU was retired",
         158: "a fatal timeout of the GPU",
         169: "the GPU's security controller halted",
     },
@@ -73,7 +88,11 @@ _add(
     HealthState.FAILED,
     XidScope.NVLINK,
     f"{RESET}; if the link fails again, check the GPU or switch at its other end",
-    {74: "an NVLink error", 136: "the training of an NVLink failed"},
+    {
+        74: "an NVLink error",
+        136: "the training of an NVLink failed",
+        155: "an NVLink was taken down by software",
+    },
 )
 _add(
     HealthState.FAILED,
@@ -92,8 +111,6 @@ _add(
     XidScope.GPU,
     _LATER,
     {
-        92: "a high rate of single-bit ECC errors",
-        156: "a part of the GPU was retired",
         157: "a part of the GPU could not be retired",
         168: "the GPU has less memory, because of errors in its protected region",
     },
@@ -128,7 +145,6 @@ _add(
         148: "an NVLink error (NVLPW)",
         149: "an NVLink error (NETIR)",
         150: "an NVLink error (MSE)",
-        155: "an NVLink was taken down by software",
         166: "unencrypted NVLink traffic in confidential computing",
         170: "an NVLink error in confidential computing",
     },
@@ -152,7 +168,6 @@ _add(
         80: "corrupted data were sent to the GPU",
         (82, *range(99, 106)): "an exception of the JPEG decoder",
         (86, 139): "an exception of the optical-flow engine",
-        109: "a change to another application took too long",
         137: "an application accessed another GPU's memory wrongly",
         141: "an error in the fast path of CUDA",
         142: "an exception of the video encoder",
@@ -168,6 +183,7 @@ _add(
         63: "a page was recorded to be retired, or a row to be remapped",
         (66, 67): "the driver accessed the GPU wrongly",
         78: "a virtual GPU could not start",
+        92: "a high rate of single-bit ECC errors, which were corrected",
         93: "the limit of writes to the GPU's InfoROM was reached",
         (106, 107): "a message of the management bus, for a test",
         108: "an NVLink request could not be translated",

@@ -20,7 +20,11 @@ _RECORDS_AT_ONCE: Final = 20_000
 _RECORD: Final = re.compile(rb"([0-9]{1,9}),([0-9]{1,19}),([0-9]{1,19})[^;]{0,200};([^\n]*)")
 ADDRESS: Final = rb"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
 """A PCI address in the driver's messages; its group is for `slot_of`."""
-_XID: Final = re.compile(rb"NVRM: Xid \((?:PCI:)?" + ADDRESS + rb"[^)]{0,40}\): ([0-9]{1,6})\b")
+_XID: Final = re.compile(
+    rb"NVRM: Xid \((?:PCI:)?"
+    + ADDRESS
+    + rb"(?: GPU-I:([0-9]{1,3})(?![0-9]))?[^)]{0,40}\): ([0-9]{1,6})\b"
+)
 _SXID: Final = re.compile(
     rb"nvidia-nvswitch[0-9]{1,4}: SXid \(PCI:"
     + ADDRESS
@@ -37,6 +41,8 @@ class Xid(msgspec.Struct, frozen=True):
     code: int
     at: float
     """Seconds since boot, by the kernel log's clock."""
+    gpu_instance: int | None = None
+    """The one to which the driver attributes it; None: the whole GPU."""
 
 
 class SwitchError(msgspec.Struct, frozen=True):
@@ -73,7 +79,8 @@ def parse(data: bytes) -> Record | None:
 
 def _error(text: bytes, at: float) -> Xid | SwitchError | None:
     if xid := _XID.match(text):
-        return Xid(slot_of(xid[1].decode()), int(xid[2]), at)
+        instance = None if xid[2] is None else int(xid[2])
+        return Xid(slot_of(xid[1].decode()), int(xid[3]), at, instance)
     if sxid := _SXID.match(text):
         return SwitchError(
             slot=slot_of(sxid[1].decode()),

@@ -22,6 +22,8 @@ from services.telemetry.xids import xid_name
 HostnameLabel: TypeAlias = Literal["Hostname", "hostname"]
 """The label for the node; dcgm-exporter changed its spelling after 4.5.3-4.8.2."""
 
+LATE: Final = "sluice_gpu_sample_late_seconds"
+
 
 class NodeSamples(msgspec.Struct, frozen=True, kw_only=True):
     """The samples of one node's GPUs."""
@@ -60,7 +62,18 @@ def render(metrics: Sequence[Metric], rows: Sequence[Row]) -> bytes:
             head = f"# HELP {field.name} {help_}\n# TYPE {field.name} {metric.type}\n"
             # Metric by metric: a page of a fleet has tens of megabytes.
             page.append("".join((head, *lines)).encode())
+    page.append("".join(_late(rows)).encode())
     return b"".join(page)
+
+
+def _late(rows: Iterable[Row]) -> Iterator[str]:
+    """Mark the rows that repeat an earlier sample; a page on which none does has no such metric."""
+    late = [row for row in rows if row.sample.late_s is not None]
+    if late:
+        yield f"# HELP {LATE} Seconds since the GPU answered: its samples are of that time.\n"
+        yield f"# TYPE {LATE} gauge\n"
+    for row in late:
+        yield f"{LATE}{_label_set(row, {})}{row.sample.late_s:f}\n"
 
 
 def rows(

@@ -215,7 +215,7 @@ def run_agent(
         changes=writer is Writer.DRIVER,
         proves=writer is Writer.VALIDATOR,
     )
-    state_dir = machine.root.parent / f"{machine.root.name}-state" / writer
+    state_dir = machine.root / "var/lib/sluice" / writer
     named = dict(SWITCHES.get(writer, {}))
     if writer is Writer.DRIVER:
         named["artefacts"] = str(machine.root.parent / ARTEFACTS)

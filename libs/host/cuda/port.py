@@ -52,7 +52,8 @@ REMEDIES: Final[Mapping[CudaProblem, str]] = {
         "the GPU computes wrong results: take it out of service and replace it"
     ),
     CudaProblem.NO_ANSWER: (
-        "the computation did not end in time: see the kernel log for Xid, then reset the GPU"
+        "the computation did not end in time: see the kernel log for Xid; drain the node, then"
+        " reset the GPU"
     ),
     CudaProblem.DRIVER_HUNG: (
         "the driver hung, and a process that waits in it cannot be ended: the node must be rebooted"

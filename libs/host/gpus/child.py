@@ -3,7 +3,8 @@
 A call that hangs in the driver cannot be interrupted, and a device file is closed for certain only
 by the end of its process: so NVML is used here, and never in the agent. One thread reads questions
 and never waits for anything else. One thread per GPU, and one for calls that name none, answer
-them; another waits for XIDs. The process ends with its standard input.
+them; another waits for XIDs. A GPU whose thread waits for long gets another one once: a call that
+hangs is not yet a GPU that hangs. The process ends with its standard input.
 
 It must stay small: beside the standard library it imports msgspec and pynvml alone.
 """
@@ -12,78 +13,69 @@ import ctypes
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Final
 
 from libs.host.gpus import dividing, reading
+from libs.host.gpus.events import Answers, Events
 from libs.host.gpus.measuring import Measuring
 from libs.host.gpus.protocol import (
     LENGTH,
     MAX_FRAME,
     MAX_GPUS,
-    NO_GPU,
     Changed,
     CreateInstance,
     Describe,
+    DescribeAnew,
     Described,
     DestroyInstance,
     Divide,
     Divided,
-    Event,
     Failed,
     GpuRequest,
     Linked,
     ListLinks,
     Open,
     Opened,
+    Ping,
+    Pong,
     Reply,
     Request,
     Sample,
     Sampled,
     SetMigMode,
-    frame,
     requests,
 )
 from libs.host.gpus.reading import NvmlError, nvml
 
 STACK: Final = 1 << 20
 """Bytes of a thread's stack, of which only what is used takes memory."""
-EVENT_WAIT: Final = 1.0
-"""Seconds for which a wait for XIDs lasts."""
-START_WAIT: Final = 5.0
-"""Seconds that the wait for XIDs leaves to the GPUs for their registration."""
 MAX_DETAIL: Final = 500
 """Characters of an error's text."""
 CONTROL: Final = "/dev/nvidiactl"
 """The device file that the library opens first."""
 
 
-class Answers:
-    """Writes replies to the agent, one at a time."""
-
-    def __init__(self, file: int) -> None:
-        self._file = file
-        self._lock = threading.Lock()
-
-    def send(self, reply: Reply) -> None:
-        data = memoryview(frame(reply))
-        with self._lock:
-            while data:
-                data = data[os.write(self._file, data) :]
-
-
 class GpuThread:
     """Answers the questions about one GPU."""
 
-    def __init__(self, index: int, *, answers: Answers, events: "Events") -> None:
+    def __init__(
+        self,
+        index: int,
+        *,
+        answers: Answers,
+        events: Events | None,
+        describing: reading.Describing,
+    ) -> None:
+        """Without `events`, another thread has registered the GPU for its XIDs."""
         self.questions = SimpleQueue[GpuRequest]()
         self._index = index
         self._answers = answers
         self._events = events
         self._gpu: Any = None
         self._measuring: Measuring | None = None
+        self.describing = describing
 
     def run(self) -> None:
         try:
@@ -91,7 +83,8 @@ class GpuThread:
         except NvmlError:
             pass  # the answer to the first question says so
         finally:
-            self._events.count_prepared()
+            if self._events is not None:
+                self._events.count_prepared()
         while True:
             question = self.questions.get()
             self._answers.send(_guarded(question.id, lambda asked=question: self._answer(asked)))
@@ -99,8 +92,8 @@ class GpuThread:
     def _answer(self, question: GpuRequest) -> Reply:
         gpu = self._handle()
         match question:
-            case Describe(id):
-                return Described(id, reading.describe(gpu))
+            case Describe(id) | DescribeAnew(id):
+                return Described(id, self.describing.read(gpu))
             case Sample(id):
                 return self._sample(id, gpu, describes=question.describes)
             case ListLinks(id):
@@ -117,7 +110,7 @@ class GpuThread:
                 return Changed(id)
 
     def _sample(self, id: int, gpu: Any, *, describes: bool) -> Sampled:
-        described = reading.describe(gpu) if describes else None
+        described = self.describing.read(gpu) if describes else None
         if self._measuring is None:
             self._measuring = Measuring(gpu)
         values, instances = self._measuring.sample(), self._measuring.sample_instances()
@@ -126,50 +119,10 @@ class GpuThread:
     def _handle(self) -> Any:
         if self._gpu is None:
             gpu = nvml.nvmlDeviceGetHandleByIndex(self._index)
-            self._events.register(self._index, gpu)
+            if self._events is not None:
+                self._events.register(self._index, gpu)
             self._gpu = gpu
         return self._gpu
-
-
-class Events:
-    """Waits for XIDs, and sends each at once."""
-
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
-        self._set: Any = None
-        self._gpus: dict[int | None, int] = {}
-        self._prepared = threading.Semaphore(0)
-
-    def open(self) -> None:
-        self._set = reading.ask(nvml.nvmlEventSetCreate)
-
-    def register(self, index: int, gpu: Any) -> None:
-        """Let a GPU report its XIDs; a GPU without events is not an error."""
-        self._gpus[_address(gpu)] = index
-        if self._set is not None:
-            reading.ask(
-                nvml.nvmlDeviceRegisterEvents, gpu, nvml.nvmlEventTypeXidCriticalError, self._set
-            )
-
-    def count_prepared(self) -> None:
-        """Tell that one more GPU has registered, or failed to."""
-        self._prepared.release()
-
-    def run(self, gpus: int) -> None:
-        # A registration may have to wait for a wait, so the GPUs go first, but a hung one not long.
-        end = time.monotonic() + START_WAIT
-        for _ in range(gpus):
-            self._prepared.acquire(timeout=max(0.0, end - time.monotonic()))
-        while self._set is not None:
-            started = time.monotonic()
-            try:
-                event = nvml.nvmlEventSetWait(self._set, int(EVENT_WAIT * 1000))
-            except NvmlError:  # mostly that there was none
-                time.sleep(max(0.0, EVENT_WAIT - (time.monotonic() - started)))
-                continue
-            gpu = self._gpus.get(_address(event.device), NO_GPU)
-            if event.eventType & nvml.nvmlEventTypeXidCriticalError:
-                self._answers.send(Event(gpu, event.eventData, reading.monotonic()))
 
 
 class Library:
@@ -200,7 +153,7 @@ class Library:
         version = reading.undecoded(nvml.nvmlSystemGetDriverVersion)()
         # The second form of this call opens libcuda by its name, which no loader finds here: the
         # driver of a container is opened by its path.
-        cuda = reading.ask(nvml.nvmlSystemGetCudaDriverVersion) or 0
+        cuda = reading.attempt(nvml.nvmlSystemGetCudaDriverVersion) or 0
         count = nvml.nvmlDeviceGetCount()
         self._start_gpus(min(count, MAX_GPUS), with_events=question.events)
         return Opened(question.id, version, cuda, count)
@@ -210,10 +163,27 @@ class Library:
         if with_events:
             events.open()
         for index in range(count):
-            gpu = GpuThread(index, answers=self._answers, events=events)
+            gpu = GpuThread(
+                index,
+                answers=self._answers,
+                events=events,
+                describing=reading.Describing(),
+            )
             self.gpus.append(gpu)
             _start(f"gpu {index}", gpu.run)
         _start("events", events.run, count)
+
+    def replace(self, index: int) -> GpuThread:
+        """Let another thread answer for a GPU; the earlier one ends its call and rests."""
+        gpu = GpuThread(
+            index,
+            answers=self._answers,
+            events=None,
+            describing=self.gpus[index].describing,
+        )
+        self.gpus[index] = gpu
+        _start(f"gpu {index} anew", gpu.run)
+        return gpu
 
 
 def _control_errno() -> int:
@@ -235,15 +205,11 @@ def _guarded(id: int, answer: Callable[[], Reply]) -> Reply:
         return Failed(id, 0, f"{type(error).__name__}: {error}"[:MAX_DETAIL])
 
 
-def _address(gpu: Any) -> int | None:
-    return ctypes.cast(gpu, ctypes.c_void_p).value
-
-
 def _start(name: str, run: Callable[..., object], *args: object) -> None:
     threading.Thread(target=run, args=args, name=name, daemon=True).start()
 
 
-def _read_requests(source: BinaryIO, library: Library) -> None:
+def _read_requests(source: BinaryIO, library: Library, answers: Answers) -> None:
     """Pass questions on until the input ends."""
     while head := source.read(LENGTH.size):
         (length,) = LENGTH.unpack(head)
@@ -252,8 +218,12 @@ def _read_requests(source: BinaryIO, library: Library) -> None:
         question: Request = requests.decode(source.read(length))
         if isinstance(question, Open):
             library.questions.put(question)
+        elif isinstance(question, Ping):
+            answers.send(Pong(question.id))
         elif 0 <= question.gpu < len(library.gpus):
-            library.gpus[question.gpu].questions.put(question)
+            is_anew = isinstance(question, DescribeAnew)
+            gpu = library.replace(question.gpu) if is_anew else library.gpus[question.gpu]
+            gpu.questions.put(question)
         else:
             return
 
@@ -266,7 +236,7 @@ def main() -> None:
     library = Library(sys.argv[1] if len(sys.argv) > 1 else "", answers=answers)
     _start("library", library.run)
     try:
-        _read_requests(sys.stdin.buffer, library)
+        _read_requests(sys.stdin.buffer, library, answers)
     finally:
         os._exit(0)  # no thread is waited for, because it may hang
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from libs.contracts.facts import Gpu
+from libs.contracts.gpus import XidCode
 from libs.host.gpus.protocol import Event
 from libs.host.gpus.xids import XidMerge
 from libs.host.kernel_log import KernelLog, SwitchError, Xid, slot_of
@@ -45,13 +46,15 @@ class GpuErrors:
             slot = slot_of(gpu.pci) if gpu is not None and gpu.pci else ""
             if slot:
                 self._merge.add_reported([Xid(slot, event.xid, event.at)])
-            self._count((gpu.uuid if gpu is not None else "") or slot, event.xid)
+            code = XidCode(event.xid, event.gpu_instance)
+            self._count((gpu.uuid if gpu is not None else "") or slot, code)
 
     def take(self) -> dict[str, tuple[int, ...]]:
         """Return the XIDs since the last call, by UUID, or by PCI slot where that is not known."""
         self._merge.add_logged(self._read_log())
         for xid in self._merge.take_unreported(self._now()):
-            self._count(self._uuids.get(xid.slot, xid.slot), xid.code)
+            code = XidCode(xid.code, xid.gpu_instance)
+            self._count(self._uuids.get(xid.slot, xid.slot), code)
         xids, self._xids = self._xids, {}
         return {uuid: tuple(codes) for uuid, codes in xids.items()}
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Final
 
 from libs.host.gpus.protocol import MAX_MIGS, SampledInstance
-from libs.host.gpus.reading import ask, attribute, fields, nvml
+from libs.host.gpus.reading import NvmlError, ask, attempt, attribute, fields, nvml
 
 _ALL_LINKS: Final = 0xFFFFFFFF
 _NUMBERS: Final[dict[str, int]] = {
@@ -77,8 +77,8 @@ class Profiling:
     def measure(self) -> dict[str, float]:
         """Take a sample, and compare it with the one before; the first has none."""
         if self._spare is None:
-            self._spare = ask(nvml.nvmlGpmSampleAlloc)
-        if self._spare is None or ask(self._get, self._spare) is None:
+            self._spare = attempt(nvml.nvmlGpmSampleAlloc)
+        if self._spare is None or attempt(self._get, self._spare) is None:
             return {}
         before, self._before, self._spare = self._before, self._spare, self._before
         return {} if before is None else self._compare(before, self._before)
@@ -86,13 +86,13 @@ class Profiling:
     def free(self) -> None:
         for sample in (self._before, self._spare):
             if sample is not None:
-                ask(nvml.nvmlGpmSampleFree, sample)
+                attempt(nvml.nvmlGpmSampleFree, sample)
 
     def _compare(self, before: Any, after: Any) -> dict[str, float]:
         if self._request is None:
             self._request = _request(self._metrics.values())
         self._request.sample1, self._request.sample2 = before, after
-        if ask(nvml.nvmlGpmMetricsGet, self._request) is None:
+        if attempt(nvml.nvmlGpmMetricsGet, self._request) is None:
             return {}
         return {
             name: attribute(metric, "value")
@@ -116,25 +116,37 @@ class Measuring:
 
     def __init__(self, gpu: Any) -> None:
         self._gpu = gpu
-        support = ask(nvml.nvmlGpmQueryDeviceSupport, gpu)
-        self._profiles = support is not None and bool(support.isSupportedDevice)
+        self._devices: dict[int, Any] = {}
+        """The first MIG device of each GPU instance, by the instance's number."""
+        self._supports: bool | None = None
+        """Whether the GPU has performance monitors; None: not known yet."""
         self._profiling = Profiling(partial(nvml.nvmlGpmSampleGet, gpu), metrics=_PROFILING)
         self._instances: dict[int, Profiling] = {}
+
+    @property
+    def _profiles(self) -> bool:
+        if self._supports is None:
+            try:
+                support = ask(nvml.nvmlGpmQueryDeviceSupport, self._gpu)
+            except NvmlError:
+                return False  # the next sample asks again
+            self._supports = support is not None and bool(support.isSupportedDevice)
+        return self._supports
 
     def sample(self) -> dict[str, int | float]:
         gpu = self._gpu
         found: dict[str, Any] = {
-            "sm_clock": ask(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_SM),
-            "memory_clock": ask(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_MEM),
-            "video_clock": ask(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_VIDEO),
-            "temperature": ask(nvml.nvmlDeviceGetTemperature, gpu, nvml.NVML_TEMPERATURE_GPU),
-            "power_mw": ask(nvml.nvmlDeviceGetPowerUsage, gpu),
-            "power_limit_mw": ask(nvml.nvmlDeviceGetEnforcedPowerLimit, gpu),
-            "power_management_limit_mw": ask(nvml.nvmlDeviceGetPowerManagementLimit, gpu),
-            "performance_state": ask(nvml.nvmlDeviceGetPerformanceState, gpu),
-            "pcie_replays": ask(nvml.nvmlDeviceGetPcieReplayCounter, gpu),
-            "pcie_link_generation": ask(nvml.nvmlDeviceGetCurrPcieLinkGeneration, gpu),
-            "pcie_link_width": ask(nvml.nvmlDeviceGetCurrPcieLinkWidth, gpu),
+            "sm_clock": attempt(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_SM),
+            "memory_clock": attempt(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_MEM),
+            "video_clock": attempt(nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_VIDEO),
+            "temperature": attempt(nvml.nvmlDeviceGetTemperature, gpu, nvml.NVML_TEMPERATURE_GPU),
+            "power_mw": attempt(nvml.nvmlDeviceGetPowerUsage, gpu),
+            "power_limit_mw": attempt(nvml.nvmlDeviceGetEnforcedPowerLimit, gpu),
+            "power_management_limit_mw": attempt(nvml.nvmlDeviceGetPowerManagementLimit, gpu),
+            "performance_state": attempt(nvml.nvmlDeviceGetPerformanceState, gpu),
+            "pcie_replays": attempt(nvml.nvmlDeviceGetPcieReplayCounter, gpu),
+            "pcie_link_generation": attempt(nvml.nvmlDeviceGetCurrPcieLinkGeneration, gpu),
+            "pcie_link_width": attempt(nvml.nvmlDeviceGetCurrPcieLinkWidth, gpu),
             "clock_reasons": _clock_reasons(gpu),
             "vgpu_licensed": _vgpu_licensed(gpu),
             **_utilization(gpu),
@@ -146,7 +158,10 @@ class Measuring:
 
     def sample_instances(self) -> list[SampledInstance]:
         """Measure the GPU instances; several MIG devices of one share what is measured."""
-        devices = _devices_by_instance(self._gpu)
+        try:
+            devices = self._devices = _devices_by_instance(self._gpu)
+        except NvmlError:
+            devices = self._devices  # how the GPU is divided could not be read now
         for gone in self._instances.keys() - devices.keys():
             self._instances.pop(gone).free()
         return [
@@ -164,7 +179,9 @@ class Measuring:
 
 
 def _devices_by_instance(gpu: Any) -> dict[int, Any]:
-    """Return the first MIG device of each GPU instance, by the instance's number."""
+    """Return the first MIG device of each GPU instance, by the instance's number; raise NVML's
+    errors, because one that is not found is not measured.
+    """
     mode = ask(nvml.nvmlDeviceGetMigMode, gpu)
     devices: dict[int, Any] = {}
     if mode is None or not mode[0]:
@@ -179,15 +196,15 @@ def _devices_by_instance(gpu: Any) -> dict[int, Any]:
 
 
 def _clock_reasons(gpu: Any) -> int | None:
-    found = ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, gpu)
+    found = attempt(nvml.nvmlDeviceGetCurrentClocksEventReasons, gpu)
     # Drivers before 535 have the function under its old name alone.
-    return ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu) if found is None else found
+    return attempt(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, gpu) if found is None else found
 
 
 def _utilization(gpu: Any) -> dict[str, int]:
-    rates = ask(nvml.nvmlDeviceGetUtilizationRates, gpu)
-    encoder = ask(nvml.nvmlDeviceGetEncoderUtilization, gpu)
-    decoder = ask(nvml.nvmlDeviceGetDecoderUtilization, gpu)
+    rates = attempt(nvml.nvmlDeviceGetUtilizationRates, gpu)
+    encoder = attempt(nvml.nvmlDeviceGetEncoderUtilization, gpu)
+    decoder = attempt(nvml.nvmlDeviceGetDecoderUtilization, gpu)
     return {
         **({} if rates is None else {"gpu_utilization": rates.gpu}),
         **({} if rates is None else {"memory_utilization": rates.memory}),
@@ -197,9 +214,9 @@ def _utilization(gpu: Any) -> dict[str, int]:
 
 
 def _memory(gpu: Any) -> dict[str, int]:
-    found = ask(nvml.nvmlDeviceGetMemoryInfo, gpu, nvml.nvmlMemory_v2)
+    found = attempt(nvml.nvmlDeviceGetMemoryInfo, gpu, nvml.nvmlMemory_v2)
     if found is None:  # drivers before 510
-        found = ask(nvml.nvmlDeviceGetMemoryInfo, gpu)
+        found = attempt(nvml.nvmlDeviceGetMemoryInfo, gpu)
         return {} if found is None else {"memory_free": found.free, "memory_used": found.used}
     return {
         "memory_free": found.free,
@@ -210,13 +227,13 @@ def _memory(gpu: Any) -> dict[str, int]:
 
 def _pcie(gpu: Any) -> dict[str, int | None]:
     return {
-        "pcie_tx_kb": ask(nvml.nvmlDeviceGetPcieThroughput, gpu, nvml.NVML_PCIE_UTIL_TX_BYTES),
-        "pcie_rx_kb": ask(nvml.nvmlDeviceGetPcieThroughput, gpu, nvml.NVML_PCIE_UTIL_RX_BYTES),
+        "pcie_tx_kb": attempt(nvml.nvmlDeviceGetPcieThroughput, gpu, nvml.NVML_PCIE_UTIL_TX_BYTES),
+        "pcie_rx_kb": attempt(nvml.nvmlDeviceGetPcieThroughput, gpu, nvml.NVML_PCIE_UTIL_RX_BYTES),
     }
 
 
 def _vgpu_licensed(gpu: Any) -> int | None:
-    found = ask(nvml.nvmlDeviceGetGridLicensableFeatures, gpu)
+    found = attempt(nvml.nvmlDeviceGetGridLicensableFeatures, gpu)
     if found is None or not found.isGridLicenseSupported:
         return None if found is None else 0
     count = min(found.licensableFeaturesCount, len(found.gridLicensableFeatures))

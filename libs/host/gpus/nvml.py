@@ -1,10 +1,10 @@
 """The GPUs of a real machine, read through NVML in a process of its own (`child`).
 
-The agent never waits for the driver: each question has a deadline. A GPU that misses it is hung
-until it answers, while the others go on. When none answers, the process is killed, and the next
-`open` starts another. A process that ends by itself is replaced at once, and asked again. One that
-survives its kill waits in the driver: then nothing but a reboot helps, and every call says so at
-once.
+The agent never waits for the driver: each question has a deadline. A GPU that misses it is late, is
+asked once more, and is hung if it does not answer then either, while the others go on. When all are
+hung, the process is killed, and the next `open` starts another. A process that ends by itself is
+replaced at once, and asked again. One that survives its kill waits in the driver: then nothing but
+a reboot helps, and every call says so at once.
 """
 
 import threading
@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-import msgspec
-
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host import driver_files, persistence
 from libs.host.gpus import library, problems
+from libs.host.gpus.deadlines import Deadlines
 from libs.host.gpus.division import Activation, GpuDivision, InstanceProfile
 from libs.host.gpus.errors import GpuErrors
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
@@ -40,25 +39,6 @@ from libs.host.tree import Tree
 from libs.runtime.logs import logger
 
 T = TypeVar("T")
-
-
-class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
-    """In seconds."""
-
-    open: float = 60.0
-    """For opening NVML: without persistence mode, that initializes one GPU after another."""
-    first: float = 10.0
-    """For the first answer of a GPU, which may have to be initialized."""
-    answer: float = 3.0
-    """For every other answer: a GPU that misses it is hung."""
-    late: float = 0.25
-    """For which the answers of the other GPUs wait for a late one."""
-    change: float = 60.0
-    """For one change of how a GPU is divided, which may reset it."""
-    kill: float = 1.5
-    """Until a killed process that waits in the driver counts as stuck there."""
-    busy: float = 15.0
-    """Until any killed process does: on a busy machine its end takes a while."""
 
 
 _DEADLINES: Final = Deadlines()
@@ -128,7 +108,7 @@ class NvmlGpus:
             return self._errors.take_switch_errors()
 
     def division(self, uuid: str) -> GpuDivision:
-        return self._query(lambda session: session.division(uuid, self._deadlines.answer))
+        return self._query(lambda session: session.division(uuid, self._deadlines.hung))
 
     def set_mig_mode(self, uuid: str, *, on: bool) -> Activation:
         with self._lock:
@@ -194,14 +174,7 @@ class NvmlGpus:
             raise GpusUnavailable(GpuProblem.DRIVER_NOT_LOADED)
         reply = self._start_process(events=events)
         if isinstance(reply, Opened):
-            deadlines = self._deadlines
-            self._session = Session(
-                self._running(),
-                reply,
-                first=deadlines.first,
-                answer=deadlines.answer,
-                late=deadlines.late,
-            )
+            self._session = Session(self._running(), reply, self._deadlines)
             return self._session
         if not isinstance(reply, Failed):
             raise self._given_up()

@@ -11,7 +11,16 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from libs.host.gpus.protocol import Event, Frames, MalformedFrame, Reply, Request, frame
+from libs.host.gpus.protocol import (
+    NO_GPU,
+    Event,
+    Frames,
+    MalformedFrame,
+    Ping,
+    Reply,
+    Request,
+    frame,
+)
 
 _CHUNK: Final = 1 << 16
 _CHUNKS_AT_ONCE: Final = 64
@@ -62,9 +71,21 @@ class NvmlProcess:
         return self._stdout.fileno()
 
     @property
-    def hung(self) -> frozenset[int]:
-        """The GPUs that owe an answer."""
-        return frozenset(self._unanswered.values())
+    def owing(self) -> frozenset[int]:
+        """The GPUs that owe an answer; each may hang, or merely be late."""
+        return frozenset(self._unanswered.values()) - {NO_GPU}
+
+    def runs(self, id: int, *, within: float) -> bool:
+        """Return whether the process, rather than a GPU, answers in this time."""
+        if NO_GPU in self._unanswered.values():  # it owes the answer to an earlier ping
+            self._receive(within)
+            return NO_GPU not in self._unanswered.values()
+        return NO_GPU in self.ask([Ping(id)], seconds=within)
+
+    def send(self, question: Request) -> None:
+        """Ask without waiting for the answer, which `take_late_answers` finds."""
+        self._unanswered[question.id] = question.gpu
+        self._write(frame(question))
 
     def ask(
         self, questions: Sequence[Request], *, seconds: float, late: float = inf
@@ -164,13 +185,23 @@ class NvmlProcess:
         answers: dict[int, Reply] = {}
         for reply in replies:
             if not isinstance(reply, Event):
-                self._unanswered.pop(reply.id, None)
+                self._settle(reply.id)
                 answers[reply.id] = reply
             elif len(self.events) < MAX_EVENTS:
                 self.events.append(reply)
             else:
                 self.lost_events += 1
         return answers
+
+    def _settle(self, id: int) -> None:
+        """Take a question as answered; with it go earlier ones to the same GPU.
+
+        A GPU that answers does not hang, even if one of its calls does.
+        """
+        gpu = self._unanswered.pop(id, None)
+        for earlier in [each for each, other in self._unanswered.items() if other == gpu]:
+            if earlier < id:
+                del self._unanswered[earlier]
 
 
 def _content(file: Path) -> bytes:

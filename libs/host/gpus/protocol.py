@@ -14,7 +14,6 @@ MAX_FRAME: Final = 1 << 20
 """Bytes. The description of a GPU with all MIG devices has about 4,000."""
 MAX_GPUS: Final = 64
 """The most GPUs that are asked; a machine has 16 at most today."""
-
 MAX_MIGS: Final = 64
 """The most MIG devices of a GPU that are read; a GPU has 8 at most today."""
 NO_GPU: Final = -1
@@ -74,9 +73,18 @@ class ListLinks(Ask, frozen=True, array_like=True, tag=7):
     """Return what is at the other ends of one GPU's NVLinks."""
 
 
-GpuRequest = Describe | Sample | Divide | SetMigMode | CreateInstance | DestroyInstance | ListLinks
+class Ping(Ask, frozen=True, array_like=True, tag=8):
+    """Answer at once, without NVML: that shows that the process runs."""
+
+
+class DescribeAnew(Ask, frozen=True, array_like=True, tag=9):
+    """Describe one GPU in a new thread, which takes the place of one that still waits in NVML."""
+
+
+Change = SetMigMode | CreateInstance | DestroyInstance
+GpuRequest = Describe | Sample | Divide | ListLinks | DescribeAnew | Change
 """The questions to one GPU."""
-Request = Open | GpuRequest
+Request = Open | Ping | GpuRequest
 
 
 class RawMig(msgspec.Struct, frozen=True, array_like=True):
@@ -126,6 +134,8 @@ class RawGpu(msgspec.Struct, frozen=True, array_like=True):
     nvlinks: list[int] = []
     """By number of the link: 0 if it is not active."""
     recovery: int | None = None
+    unread: dict[str, int] = {}
+    """What could not be read, with NVML's error: here it is as it was read last."""
 
 
 class RawProfile(msgspec.Struct, frozen=True, array_like=True):
@@ -212,6 +222,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag=4):
     gpu: int
     xid: int
     at: float
+    gpu_instance: int | None = None
+    """The one to which the driver attributes it; None: the whole GPU."""
 
 
 class Divided(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -233,7 +245,13 @@ class Linked(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """The PCI address at the other end of each active link."""
 
 
-Reply = Opened | Described | Sampled | Failed | Event | Divided | Changed | Linked
+class Pong(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """The process runs."""
+
+    id: int
+
+
+Reply = Opened | Described | Sampled | Failed | Event | Divided | Changed | Linked | Pong
 
 _encoder = msgspec.msgpack.Encoder()
 requests: Final = msgspec.msgpack.Decoder(Request)

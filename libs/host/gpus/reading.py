@@ -1,7 +1,9 @@
 """Read GPUs through NVML. Only the NVML process imports this: every call may hang for ever.
 
-A value that the driver does not have, or may not tell, is None or absent. Other errors of NVML
-leave as `NVMLError`, because they concern the whole GPU.
+A value that the driver does not have, or may not tell, is None or absent. Every other error leaves
+as `NVMLError`: that a value could not be read does not say that it is not there. A description then
+has what was read last; without that, the GPU has a problem, because what is offered of a GPU, and
+how it is divided, must not be guessed.
 """
 
 import ctypes
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
 import pynvml
+from msgspec.structs import replace
 
 from libs.host.gpus.protocol import MAX_MIGS, RawFabric, RawGpu, RawMig
 
@@ -29,7 +32,21 @@ _OF_THE_GPU: Final = frozenset(
     )
 )
 """Errors that concern the GPU or the driver as a whole, whatever was asked."""
-_RECOVERY: Final = {"recovery": (nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)}
+_ABSENT: Final = frozenset(
+    (
+        nvml.NVML_ERROR_INVALID_ARGUMENT,  # a link, a profile or a field that the GPU does not have
+        nvml.NVML_ERROR_NOT_SUPPORTED,
+        nvml.NVML_ERROR_NO_PERMISSION,
+        nvml.NVML_ERROR_NOT_FOUND,
+        nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        nvml.NVML_ERROR_NO_DATA,
+        nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        nvml.NVML_ERROR_DEPRECATED,
+        nvml.NVML_ERROR_NOT_READY,
+    )
+)
+"""Errors that say that the driver does not have a value, does not yet, or may not tell it."""
+_RECOVERY_FIELD: Final = (nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)
 _FIELD_VALUES: Final = {
     nvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
     nvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
@@ -47,6 +64,19 @@ attribute: Final = object.__getattribute__
 
 def ask(function: Callable[..., Any], *args: Any) -> Any:
     """Call NVML; return None for a value that the driver does not have."""
+    try:
+        return function(*args)
+    except NvmlError as error:
+        if code_of(error) in _ABSENT:
+            return None
+        raise
+
+
+def attempt(function: Callable[..., Any], *args: Any) -> Any:
+    """Call NVML; return None also for a value that could not be read now.
+
+    For measurements alone: one that is missing says nothing, and the next comes in a second.
+    """
     try:
         return function(*args)
     except NvmlError as error:
@@ -68,25 +98,81 @@ def text(function: Callable[..., Any], gpu: Any) -> bytes | None:
     return ask(undecoded(function), gpu)
 
 
-def describe(gpu: Any) -> RawGpu:
-    """Describe one GPU; its UUID is required, so that an error of it concerns the whole GPU."""
+class Describing:
+    """Describes one GPU, and remembers what it read."""
+
+    def __init__(self) -> None:
+        self.last: RawGpu | None = None
+
+    def read(self, gpu: Any) -> RawGpu:
+        """Describe the GPU; its UUID is required, so that an error of it concerns the whole GPU."""
+        unread: dict[str, int] = {}
+
+        def value(name: str, read: Callable[..., Any], *args: Any) -> Any:
+            try:
+                return read(*args)
+            except NvmlError as error:
+                is_known = name in _OPTIONAL or self._knows(name)
+                if code_of(error) in _OF_THE_GPU or not is_known:
+                    raise
+                unread[name] = code_of(error)
+                return getattr(self.last or _NOTHING, name)
+
+        found = RawGpu(
+            uuid=undecoded(nvml.nvmlDeviceGetUUID)(gpu),
+            pci=value("pci", _pci, gpu),
+            name=value("name", text, nvml.nvmlDeviceGetName, gpu),
+            serial=value("serial", text, nvml.nvmlDeviceGetSerial, gpu),
+            minor=value("minor", ask, nvml.nvmlDeviceGetMinorNumber, gpu),
+            memory=value("memory", _memory, gpu),
+            compute_capability=value(
+                "compute_capability", ask, nvml.nvmlDeviceGetCudaComputeCapability, gpu
+            ),
+            mig=value("mig", _mig_mode, gpu),
+            fabric=value("fabric", _fabric, gpu),
+            nvlinks=value("nvlinks", _nvlinks, gpu),
+            recovery=value("recovery", _recovery, gpu),
+        )
+        if found.mig is not None and found.mig[0]:
+            found = replace(found, migs=value("migs", list, _migs(gpu)))
+        self.last = found
+        return replace(found, unread=unread)
+
+    def _knows(self, name: str) -> bool:
+        """Return whether a value was read before, under the mode that makes it meaningful."""
+        last = self.last
+        return last is not None and (name != "migs" or bool(last.mig and last.mig[0]))
+
+
+_NOTHING: Final = RawGpu()
+_OPTIONAL: Final = frozenset(("serial", "fabric", "nvlinks", "recovery"))
+"""What decides neither what is offered of a GPU nor how: without it a GPU is usable. The driver of
+a damaged board, for example, cannot read its serial number."""
+
+
+def _pci(gpu: Any) -> bytes | None:
     pci = ask(nvml.nvmlDeviceGetPciInfo, gpu)
+    return None if pci is None else _bytes(nvml.nvmlPciInfo_t.busId, pci)
+
+
+def _memory(gpu: Any) -> int | None:
     memory = ask(nvml.nvmlDeviceGetMemoryInfo, gpu)
+    return None if memory is None else memory.total
+
+
+def _mig_mode(gpu: Any) -> tuple[int, int] | None:
     mode = ask(nvml.nvmlDeviceGetMigMode, gpu)
-    return RawGpu(
-        uuid=undecoded(nvml.nvmlDeviceGetUUID)(gpu),
-        pci=None if pci is None else _bytes(nvml.nvmlPciInfo_t.busId, pci),
-        name=text(nvml.nvmlDeviceGetName, gpu),
-        serial=text(nvml.nvmlDeviceGetSerial, gpu),
-        minor=ask(nvml.nvmlDeviceGetMinorNumber, gpu),
-        memory=None if memory is None else memory.total,
-        compute_capability=ask(nvml.nvmlDeviceGetCudaComputeCapability, gpu),
-        mig=None if mode is None else (mode[0], mode[1]),
-        migs=list(_migs(gpu)) if mode is not None and mode[0] else [],
-        fabric=_fabric(gpu),
-        nvlinks=_nvlinks(gpu),
-        recovery=fields(gpu, _RECOVERY).get("recovery"),
-    )
+    return None if mode is None else (mode[0], mode[1])
+
+
+def _recovery(gpu: Any) -> int | None:
+    (field,) = ask(nvml.nvmlDeviceGetFieldValues, gpu, [_RECOVERY_FIELD]) or (None,)
+    if field is None:
+        return None
+    code = attribute(field, "nvmlReturn")
+    if code != nvml.NVML_SUCCESS and code not in _ABSENT:
+        raise NvmlError(code)
+    return field_value(field)
 
 
 def _bytes(field: Any, structure: Any) -> bytes:
@@ -191,13 +277,17 @@ def link_ends(gpu: Any) -> list[bytes]:
 
 def fields(gpu: Any, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
     """Return the values of fields, each named by its number and its scope."""
-    found = ask(nvml.nvmlDeviceGetFieldValues, gpu, list(wanted.values()))
-    values: dict[str, Any] = {}
-    for name, field in zip(wanted, found or (), strict=False):
-        kind = _FIELD_VALUES.get(attribute(field, "valueType"))
-        if attribute(field, "nvmlReturn") == nvml.NVML_SUCCESS and kind is not None:
-            values[name] = getattr(attribute(field, "value"), kind)
-    return values
+    found = attempt(nvml.nvmlDeviceGetFieldValues, gpu, list(wanted.values()))
+    values = ((name, field_value(field)) for name, field in zip(wanted, found or (), strict=False))
+    return {name: value for name, value in values if value is not None}
+
+
+def field_value(field: Any) -> Any:
+    """Return the value of a field; None if it was not read."""
+    kind = _FIELD_VALUES.get(attribute(field, "valueType"))
+    if attribute(field, "nvmlReturn") != nvml.NVML_SUCCESS or kind is None:
+        return None
+    return getattr(attribute(field, "value"), kind)
 
 
 def monotonic() -> float:

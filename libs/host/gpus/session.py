@@ -14,6 +14,8 @@ from libs.contracts.gpus import GpuProblem
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import clean, problems, readings
 from libs.host.gpus.clean import Complaints
+from libs.host.gpus.complaints import ToldOnce
+from libs.host.gpus.deadlines import Deadlines, Patience
 from libs.host.gpus.division import DivisionRefused, GpuDivision, RefusalReason
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.gpus.process import Ended, NvmlProcess
@@ -21,6 +23,7 @@ from libs.host.gpus.protocol import (
     MAX_GPUS,
     Changed,
     Describe,
+    DescribeAnew,
     Described,
     Divide,
     Divided,
@@ -39,6 +42,11 @@ from libs.runtime.logs import logger
 
 MAX_XID: Final = 100_000
 
+NOT_SCHEDULED: Final = (
+    "the process that uses NVML did not run, because the machine's CPUs are busy: it is started"
+    " again"
+)
+
 _log = logger()
 
 
@@ -49,23 +57,19 @@ class Silent(Exception):
 class Session:
     """The GPUs of one run; `process` has NVML open. Calls raise `Ended` if it has not any more."""
 
-    def __init__(
-        self, process: NvmlProcess, opened: Opened, *, first: float, answer: float, late: float
-    ) -> None:
-        """The three are `Deadlines`."""
+    def __init__(self, process: NvmlProcess, opened: Opened, deadlines: Deadlines) -> None:
         self.process = process
-        self._first = first
-        self._seconds = answer
-        self._late = late
-        self._owing: dict[int, float] = {}
-        """By GPU that owes an answer: when it was asked."""
+        self._deadlines = deadlines
+        self._patience = Patience()
+        self._asked_twice = set[int]()
+        """The GPUs whose thread was replaced; each once in a run, so that threads stay few."""
         self._ids = count(opened.id + 1)
         self._known: dict[int, Gpu] = {}
         self._gpus: dict[int, Gpu] = {}
         """The GPUs by index as they were last described."""
         self._cleaned_from: dict[int, tuple[RawGpu, Gpu]] = {}
         self._measured: dict[int, Sampled] = {}
-        self._complained = set[tuple[str, str]]()
+        self._told = ToldOnce()
         complaints = Complaints("the driver")
         self.library = DriverLibrary(
             driver_version=clean.driver_version(opened.driver_version, complaints),
@@ -73,7 +77,7 @@ class Session:
         )
         complaints.integer("number of GPUs", opened.count, high=MAX_GPUS)
         self._count = max(0, min(opened.count, MAX_GPUS))
-        self._log_new(complaints)
+        self._told.log(complaints)
 
     def require_described(self) -> None:
         if not self._gpus:
@@ -90,7 +94,7 @@ class Session:
             complaints,
         )
         for each in complaints.values():
-            self._log_new(each)
+            self._told.log(each)
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self._known |= {gpu.index: gpu for gpu in gpus if gpu.problem is None}
         return gpus
@@ -104,22 +108,22 @@ class Session:
             if gpu is not None and gpu.uuid and isinstance(reply, Linked):
                 complaints = Complaints(f"GPU {index}")
                 found[gpu.uuid] = clean.link_ends(reply.ends, complaints)
-                self._log_new(complaints)
+                self._told.log(complaints)
         return found
 
     def sample(self) -> tuple[GpuSample, ...]:
         """Measure all GPUs; the others are not kept waiting for one that does not answer."""
         self.require_described()
-        answers = self._ask(Sample, late=self._late)
+        answers = self._ask(Sample, late=self._deadlines.late)
         return tuple(self._sample(gpu, answers.get(index)) for index, gpu in self._gpus.items())
 
     def sweep(self) -> tuple[tuple[Gpu, ...], tuple[GpuSample, ...]]:
         """Describe and measure all GPUs with one question to each."""
         self.require_described()
-        hung = self.process.hung
-        answers = self._ask(partial(Sample, describes=True), late=self._late)
-        # Where a GPU hangs, the others may have answered just before the driver hung for all.
-        gpus = self._describe(answers) if self.process.hung <= hung else self.describe()
+        owing = self.process.owing
+        answers = self._ask(partial(Sample, describes=True), late=self._deadlines.late)
+        # Where a GPU is late, the others may have answered just before the driver hung for all.
+        gpus = self._describe(answers) if self.process.owing <= owing else self.describe()
         return gpus, tuple(self._sample(gpu, answers.get(gpu.index)) for gpu in gpus)
 
     def _ask_one(self, uuid: str, question: Callable[[int, int], Request], seconds: float) -> Reply:
@@ -148,7 +152,7 @@ class Session:
             if uuid and (problem := next(unknown, None)) is not None:
                 raise GpusUnavailable(problem)
             raise DivisionRefused(RefusalReason.UNKNOWN_GPU)
-        if gpu.index in self.process.hung:
+        if gpu.index in self.process.owing and not self._is_late(gpu.index):
             raise GpusUnavailable(GpuProblem.HUNG)
         if gpu.problem is not None and gpu.problem is not GpuProblem.HUNG:
             raise GpusUnavailable(gpu.problem)
@@ -160,7 +164,7 @@ class Session:
             raise Ended("it gave the answer to another question")
         complaints = Complaints(f"GPU {uuid}")
         division = clean.division(uuid, reply.gpu, complaints)
-        self._log_new(complaints)
+        self._told.log(complaints)
         return division
 
     def change(self, uuid: str, question: Callable[[int, int], Request], seconds: float) -> int:
@@ -186,7 +190,7 @@ class Session:
     def _is_possible(self, event: Event) -> bool:
         complaints = Complaints(f"GPU {event.gpu}")
         xid = complaints.integer("xid", event.xid, low=1, high=MAX_XID)
-        self._log_new(complaints)
+        self._told.log(complaints)
         return xid is not None
 
     def _ask(
@@ -194,24 +198,40 @@ class Session:
     ) -> dict[int, Reply]:
         """Ask all GPUs that owe no answer; raise `Silent` if none answers, and none is late."""
         self.process.take_late_answers()
-        gpus = sorted(set(range(self._count)) - self.process.hung)
+        gpus = sorted(set(range(self._count)) - self.process.owing)
         asked = [question(next(self._ids), gpu) for gpu in gpus]
-        seconds = self._seconds if self._known.keys() >= set(gpus) else self._first
-        now = time.monotonic()
+        limit, are_known = self._deadlines, self._known.keys() >= set(gpus)
+        seconds = limit.answer if are_known else limit.first
+        began = time.monotonic()
         answers = self.process.ask(asked, seconds=seconds, late=late) if asked else {}
-        self._owing = {gpu: self._owing.get(gpu, now) for gpu in self.process.hung}
-        if self._count and not answers and not any(map(self._is_late, self._owing)):
+        runs = self._look(began, answers)
+        owing = self.process.owing
+        if owing and not answers and not any(map(self._is_late, owing)):
+            if not runs and not self._known:
+                raise GpusUnavailable(None, NOT_SCHEDULED)
             raise Silent
         for gpu, reply in answers.items():
             if isinstance(reply, Failed):
                 self._judge(gpu, reply)
         return answers
 
+    def _look(self, began: float, answers: Mapping[int, Reply]) -> bool:
+        """Count for how long GPUs owe answers, and ask them again; return if the process runs."""
+        owing, limit = self.process.owing, self._deadlines
+        # Whoever answers for a GPU runs.
+        runs = not owing or bool(answers)
+        runs = runs or self.process.runs(next(self._ids), within=limit.running)
+        owing = self.process.owing
+        self._patience.look(owing, began=began, now=time.monotonic(), runs=runs)
+        for gpu in owing - self._asked_twice:
+            if self._patience.owed(gpu) >= limit.answer:
+                self._asked_twice.add(gpu)
+                self.process.send(DescribeAnew(next(self._ids), gpu))
+        return runs
+
     def _is_late(self, gpu: int) -> bool:
         """Whether a GPU that owes an answer may still give it in time."""
-        asked = self._owing.get(gpu)
-        is_known = gpu in self._known
-        return is_known and asked is not None and time.monotonic() - asked < self._seconds
+        return gpu in self._known and self._patience.owed(gpu) < self._deadlines.hung
 
     def _judge(self, gpu: int, failed: Failed) -> None:
         """Raise `GpusUnavailable` if the driver is gone for all GPUs; log a defect."""
@@ -220,11 +240,12 @@ class Session:
         if not failed.code:
             complaints = Complaints(f"GPU {gpu}")
             complaints.add("answer", failed.detail)
-            self._log_new(complaints)
+            self._told.log(complaints)
 
     def _gpu(self, index: int, reply: Reply | None, complaints: Complaints) -> Gpu:
         raw = reply.gpu if isinstance(reply, Described | Sampled) else None
         if raw is not None:
+            self._told.log_unread(index, raw)
             return self._cleaned(index, raw, complaints)
         if reply is None and self._is_late(index):
             return self._known[index]
@@ -249,20 +270,8 @@ class Session:
         complaints = Complaints(f"GPU {gpu.index}")
         sample = readings.sample(gpu, reply, self._measured.get(gpu.index), complaints)
         self._measured[gpu.index] = reply
-        self._log_new(complaints)
+        self._told.log(complaints)
         return sample
-
-    def _log_new(self, complaints: Complaints) -> None:
-        """Log each kind of complaint once per run."""
-        for name, value in complaints.found.items():
-            if (complaints.source, name) not in self._complained:
-                self._complained.add((complaints.source, name))
-                _log.warning(
-                    "NVML returned a value that cannot be true",
-                    source=complaints.source,
-                    name=name,
-                    value=value,
-                )
 
 
 def _unknown_gpu(index: int) -> Gpu:

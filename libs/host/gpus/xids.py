@@ -24,8 +24,8 @@ class XidMerge:
         self._waiting: list[Xid] = []
         self._reported: dict[tuple[str, int], list[float]] = {}
         """By slot and code: the times of the XIDs that NVML reported lately."""
-        self._added: dict[tuple[str, int], float] = {}
-        """By slot and code: the time of the last one that was taken from the kernel log."""
+        self._added: dict[tuple[str, int, int | None], float] = {}
+        """By slot, code and instance: the time of the last one taken from the kernel log."""
 
     def add_reported(self, xids: Iterable[Xid]) -> None:
         """Remember XIDs that NVML reported; they are counted already."""
@@ -52,8 +52,8 @@ class XidMerge:
         return found
 
     def _is_another(self, xid: Xid) -> bool:
-        key = (xid.slot, xid.code)
-        if any(abs(at - xid.at) <= WINDOW for at in self._reported.get(key, ())):
+        key = (xid.slot, xid.code, xid.gpu_instance)
+        if any(abs(at - xid.at) <= WINDOW for at in self._reported.get(key[:2], ())):
             return False
         last = self._added.get(key)
         if last is not None and xid.at - last <= WINDOW:

@@ -137,6 +137,8 @@ DEVICES: Final[Mapping[str, Product]] = {
     "2bb510de": RTX_PRO_6000,
 }
 """By PCI id: the device, then the vendor."""
+PROFILES: Final = frozenset(profile for product in DEVICES.values() for profile in product.kinds)
+"""The profiles of all products."""
 
 
 def has_room(product: Product, profiles: tuple[str, ...]) -> bool:

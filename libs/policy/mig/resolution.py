@@ -1,6 +1,6 @@
 """From a named configuration to the geometry of the GPUs of one node."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -12,7 +12,7 @@ from libs.contracts.gpus import REMEDIES
 from libs.policy.findings import quote_value
 from libs.policy.mig.config import ConfigEntry, DeviceId, MigConfigFile
 from libs.policy.mig.geometry import describe_geometry
-from libs.policy.mig.products import DEVICES, gpu_instances, has_room
+from libs.policy.mig.products import DEVICES, PROFILES, gpu_instances, has_room
 from libs.policy.mig.profiles import largest_first
 
 
@@ -29,6 +29,8 @@ class MigProblemCode(StrEnum):
     """A GPU cannot be used, so that it cannot be divided."""
     UNKNOWN_DEVICE = "unknown-device"
     """The PCI id of a GPU is not known."""
+    NO_ENTRY = "no-entry"
+    """The configuration divides other products only."""
 
 
 class MigProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +52,7 @@ def resolve(
 ) -> tuple[GpuGeometry, ...] | MigProblem:
     """Return the geometry of the GPUs that the configuration is for, by index.
 
-    It is empty if the configuration has no entry for any GPU of the node. A GPU without MIG is
+    It is empty if the configuration has nothing for any GPU of the node. A GPU without MIG is
     left out where the configuration turns MIG off, or is for all GPUs and another one has MIG.
     """
     entries = file.configs.get(name)
@@ -65,7 +67,7 @@ def resolve(
     chosen: list[GpuGeometry] = []
     has_mig = any(gpu.mig_capable for gpu in gpus)
     for gpu in sorted(gpus, key=lambda each: each.index):
-        device = ids.get(gpu.pci.lower()[-12:])
+        device = ids.get(_slot(gpu))
         entry = _entry(entries, gpu, device)
         if isinstance(entry, MigProblem):
             return entry
@@ -78,7 +80,31 @@ def resolve(
         if problem is not None:
             return problem
         chosen.append(geometry)
-    return tuple(chosen)
+    return tuple(chosen) or _no_entry(name, entries, gpus, ids) or ()
+
+
+def _no_entry(
+    name: str, entries: Sequence[ConfigEntry], gpus: Sequence[Gpu], ids: Mapping[str, DeviceId]
+) -> MigProblem | None:
+    """Return the problem of a node that is to be divided, but for whose products there is no entry.
+
+    To change nothing would then look as if the node were divided as its label says.
+    """
+    for gpu in gpus:
+        indexes = (each.devices for each in entries if each.enabled and each.filter)
+        if gpu.mig_capable and any(each is None or gpu.index in each for each in indexes):
+            device = ids[_slot(gpu)].device
+            return MigProblem(
+                code=MigProblemCode.NO_ENTRY,
+                message=f"the MIG configuration {quote_value(name)} has no entry for {_name(gpu)},"
+                f" whose PCI id is 0x{device.upper()}: write a file with one, in a ConfigMap that"
+                " migManager.config.name of the policy names",
+            )
+    return None
+
+
+def _slot(gpu: Gpu) -> str:
+    return gpu.pci.lower()[-12:]
 
 
 def _id(device: PciDevice) -> DeviceId:
@@ -143,12 +169,17 @@ def _problem(geometry: GpuGeometry, gpu: Gpu, device: DeviceId | None) -> MigPro
     if product is None:
         return None
     unknown = [each for each in gpu_instances(geometry.profiles) if each not in product.kinds]
-    if unknown:
+    elsewhere = next((each for each in unknown if each in PROFILES), None)
+    if elsewhere is not None:
         return MigProblem(
             code=MigProblemCode.UNKNOWN_PROFILE,
-            message=f"{_name(gpu)} has no MIG profile {unknown[0]}: it has"
+            message=f"{_name(gpu)} has no MIG profile {elsewhere}: it has"
             f" {', '.join(product.kinds)}",
         )
+    # Drivers add profiles to boards that exist: of one that no product of the table has, the driver
+    # of the board knows alone. The node's agent asks it, and changes nothing if it refuses.
+    if unknown:
+        return None
     if not has_room(product, geometry.profiles):
         return MigProblem(
             code=MigProblemCode.NO_ROOM,

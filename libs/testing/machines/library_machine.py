@@ -12,8 +12,9 @@ import msgspec
 
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
+from libs.host.gpus.deadlines import Deadlines
 from libs.host.gpus.division import Activation, InstanceProfile
-from libs.host.gpus.nvml import Deadlines, NvmlGpus
+from libs.host.gpus.nvml import NvmlGpus
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.host.gpus.process import NvmlProcess
 from libs.host.kernel_log import SwitchError

@@ -36,6 +36,8 @@ from services.driver.dra.offering import ClaimOffering
 from services.driver.dra.publication import Publication
 from services.driver.dra.resources import DRIVER, Node
 from services.driver.dra.settings import DraSettings
+from services.driver.plugin.known_health import known_health, moment
+from services.driver.plugin.sickness import XidSwitches
 
 MANAGER = "sluice-dra"
 
@@ -91,12 +93,15 @@ async def run(
         connect_kubelet = partial(_kubelet, settings, host=host, env=env, service=service)
     kubelet = await connect_kubelet(claims)
     hold = GpuHandle(host.gpus)
+    health = known_health(host, settings.state_dir, boot_id=boot_id, xids=XidSwitches())
+    await host.offload.run(lambda: health.open(moment(env.clock)))
     offering = ClaimOffering(
         machine=host,
         hold=hold,
         list_uses=kubelet.list_uses,
         claims=claims,
         publication=publication,
+        health=health,
         is_registered=lambda: kubelet.is_registered,
         clock=env.clock,
     )

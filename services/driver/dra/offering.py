@@ -7,7 +7,6 @@ from typing import Final
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.contracts.facts import Gpu
 from libs.health.node import Sweep
-from libs.health.record import Moment
 from libs.host.gpus.port import DriverLibrary, GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
 from libs.host.podresources.assignments import DeviceList, pods_by_gpu
@@ -20,7 +19,7 @@ from services.driver.dra.devices import ClaimDevice, devices_of
 from services.driver.dra.publication import Publication
 from services.driver.plugin.inspection import Inspection, inspect_gpus
 from services.driver.plugin.inventory import RELEASED, Inventory, unusable
-from services.driver.plugin.sickness import Sickness, XidSwitches
+from services.driver.plugin.known_health import KnownHealth, moment
 
 CHECK_EVERY: Final = 2.0
 """Seconds between two inspections of the GPUs."""
@@ -38,6 +37,7 @@ class ClaimOffering:
         list_uses: Callable[[], DeviceList],
         claims: NodeClaims,
         publication: Publication,
+        health: KnownHealth,
         is_registered: Callable[[], bool],
         clock: Clock,
     ) -> None:
@@ -46,12 +46,11 @@ class ClaimOffering:
         self._list_uses = list_uses
         self._claims = claims
         self._publication = publication
+        self._health = health
         self._is_registered = is_registered
         self._clock = clock
         self._inspection = Inspection(problem="the GPUs have not been read yet")
         self._library: DriverLibrary | None = None
-        self._sickness = Sickness()
-        self._loaded_at = 0.0
         self._used: Mapping[str, str] | None = None
         """Why devices are the device plugin's, by UUID of the GPU; None: it is not known yet."""
         self._kubelet_problem = ""
@@ -106,23 +105,22 @@ class ClaimOffering:
         return OpDone()
 
     async def _inspect(self) -> None:
-        xids, found, library = await self._machine.offload.run(self._look)
-        sweep = Sweep(
-            gpus=found.gpus,
-            problem=self._hold.problem,
-            xids=xids,
-            reloaded=0.0 not in (found.loaded_at, self._loaded_at)
-            and found.loaded_at != self._loaded_at,
-        )
-        self._loaded_at = found.loaded_at or self._loaded_at
-        at = Moment(self._clock.now(), self._clock.monotonic())
-        self._sickness = self._sickness.after(sweep, at, XidSwitches())
+        found, library = await self._machine.offload.run(self._look)
         self._inspection, self._library = found, library
         await self._ask_kubelet(found.gpus or ())
 
-    def _look(self) -> tuple[Mapping[str, tuple[int, ...]], Inspection, DriverLibrary | None]:
-        found = inspect_gpus(self._machine, self._hold, self._machine.gpus.errors())
-        return found.xids, found, None if found.gpus is None else self._hold.acquire()
+    def _look(self) -> tuple[Inspection, DriverLibrary | None]:
+        found = inspect_gpus(
+            self._machine,
+            self._hold,
+            self._machine.gpus.errors(),
+            measures=not self._health.is_judged(moment(self._clock)),
+        )
+        sweep = Sweep(
+            gpus=found.gpus, samples=found.samples, problem=self._hold.problem, xids=found.xids
+        )
+        self._health.judge(sweep, moment(self._clock), loaded_at=found.loaded_at)
+        return found, None if found.gpus is None else self._hold.acquire()
 
     async def _ask_kubelet(self, gpus: Iterable[Gpu]) -> None:
         """Find the GPUs that containers have from a device plugin; without an answer, keep them."""
@@ -155,7 +153,7 @@ class ClaimOffering:
         if gpus is None or library is None:
             return Usable(withheld=withheld or "the GPUs cannot be read")
         inventory = Inventory().after(gpus, _ALL_PARTS)
-        sick = {**(self._used or {}), **self._sickness.reasons()}
+        sick = {**(self._used or {}), **self._health.reasons()}
         return Usable(
             devices=devices_of(gpus, found.places, library),
             reasons=unusable(inventory, gpus, sick, found.in_specs),

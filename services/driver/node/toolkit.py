@@ -112,8 +112,11 @@ class Toolkit:
             found = traces(tree, self._roots)
             if self.cdi is not None and found == self._seen and not self._is_retry_due():
                 return self.cdi
-            cdi = self._publish(*self._made(found))
-            self._made_for, self._retry_at = found.driver, None
+            gpus, cdi = self._read_and_publish(found)
+            self._made_for = found.driver
+            # Nothing that can be seen without NVML changes when a GPU answers again.
+            is_whole = all(gpu.problem is None for gpu in gpus)
+            self._retry_at = None if is_whole else self._clock.monotonic() + RETRY
             # What has changed since `found` is not in the specs: the next look has to see it.
             own = traces(tree, self._roots)
             self._seen = replace(
@@ -137,10 +140,8 @@ class Toolkit:
     def _is_retry_due(self) -> bool:
         return self._retry_at is not None and self._clock.monotonic() >= self._retry_at
 
-    def _made(self, found: Traces) -> tuple[Generated, Mapping[str, Spec], tuple[str, ...]]:
-        """Return the specs of GPUs, those of what is beside them, and the files that contradict
-        them; raise if they cannot be made.
-        """
+    def _read_and_publish(self, found: Traces) -> tuple[tuple[Gpu, ...], Cdi]:
+        """Read the GPUs, and publish their specs; raise if they cannot be made."""
         tree = self._machine.tree
         if found.missing:
             self._remove()
@@ -153,10 +154,11 @@ class Toolkit:
                 f"the driver is loaded, but {device_files.CONTROL} is missing on this machine:"
                 " run nvidia-modprobe there, or restart the driver's pod"
             )
-        made = generate(self._gpus(), devices, files, architecture=self._architecture)
+        gpus = self._gpus()
+        made = generate(gpus, devices, files, architecture=self._architecture)
         if driver_run(tree) != found.driver:
             raise NoDriverFiles("the driver changed while its GPUs were read")
-        return made, extras.find(tree, files.root), found.conflicts
+        return gpus, self._publish(made, extras.find(tree, files.root), found.conflicts)
 
     def _files(self, version: str) -> DriverFiles:
         """Return the driver's files, from the first root that has those of this version."""
@@ -169,12 +171,21 @@ class Toolkit:
         raise NoDriverFiles("; ".join(dict.fromkeys(problems)))
 
     def _gpus(self) -> tuple[Gpu, ...]:
+        """Return the GPUs; raise `GpusUnavailable` where that would take devices out of the specs.
+
+        How a GPU is divided is not known if it could not be described. A container that starts then
+        must get what it was promised, so the specs stay as long as the driver is the same.
+        """
         gpus = self._machine.gpus
         try:
             gpus.open()
-            return gpus.describe()
+            found = gpus.describe()
         finally:
             gpus.close()
+        unknown = next((gpu for gpu in found if gpu.problem is not None and not gpu.uuid), None)
+        if unknown is not None and self._made_for is not None and self.cdi and self.cdi.devices:
+            raise GpusUnavailable(unknown.problem, f"GPU {unknown.index}")
+        return found
 
     def _publish(
         self, made: Generated, extra: Mapping[str, Spec], conflicts: tuple[str, ...]

@@ -24,6 +24,7 @@ from libs.runtime.service import Service
 from services.driver.plugin.answers import Answers
 from services.driver.plugin.claimed import ClaimedGpus
 from services.driver.plugin.current_config import READ_INTERVAL, CurrentConfig
+from services.driver.plugin.known_health import known_health, moment
 from services.driver.plugin.offering import Kubelet, Offering
 from services.driver.plugin.settings import PluginSettings
 from services.driver.plugin.sickness import switches
@@ -57,6 +58,9 @@ async def run(
     """
     boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     hold, config = GpuHandle(host.gpus), CurrentConfig(settings, host.offload)
+    xids = switches(settings.dp_disable_healthchecks, settings.dp_enable_healthchecks)
+    health = known_health(host, settings.state_dir, boot_id=boot_id, xids=xids)
+    await host.offload.run(lambda: health.open(moment(env.clock)))
     answers = answers or Answers()
     if kubelet is None:
         kubelet = await _connect(settings, answers, host=host, clock=env.clock, service=service)
@@ -64,7 +68,7 @@ async def run(
         machine=host,
         hold=hold,
         config=config,
-        xids=switches(settings.dp_disable_healthchecks, settings.dp_enable_healthchecks),
+        health=health,
         kubelet=kubelet,
         answers=answers,
         claimed=ClaimedGpus(list_uses or _uses(settings, host)),

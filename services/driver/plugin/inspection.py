@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from libs.contracts.facts import Gpu
+from libs.contracts.telemetry import GpuSample
 from libs.host import modules, validations
 from libs.host.cdi import extras, published
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
@@ -21,6 +22,8 @@ _CAPABILITIES = "/proc/driver/nvidia-caps/mig-minors"
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] | None = None
     """None if they cannot be read."""
+    samples: tuple[GpuSample, ...] = ()
+    """Empty if they were not asked for."""
     problem: str = ""
     """Why they cannot."""
     xids: Mapping[str, tuple[int, ...]] = {}
@@ -45,16 +48,22 @@ def inspect_gpus(
     hold: GpuHandle,
     xids: Mapping[str, tuple[int, ...]],
     before: Inspection | None = None,
+    *,
+    measures: bool = False,
 ) -> Inspection:
-    """Return what there is now; `xids` are those since the inspection `before`."""
+    """Return what there is now; `xids` are those since the inspection `before`.
+
+    `measures` says whether to measure the GPUs, too, which takes longer.
+    """
     tree = machine.tree
-    gpus = _describe(hold)
+    gpus, samples = _describe(hold, measures=measures)
     loaded_at = _loaded_at(tree)
     if gpus is None:
         return Inspection(problem=hold.unavailable_reason, xids=xids, loaded_at=loaded_at)
     links = _links(hold, gpus, before, loaded_at)
     return Inspection(
         gpus=gpus,
+        samples=samples,
         xids=_by_uuid(xids, gpus),
         loaded_at=loaded_at,
         links=links,
@@ -74,14 +83,16 @@ def is_computing_proven(tree: Tree) -> bool:
     return _exists(tree, validations.CUDA)
 
 
-def _describe(hold: GpuHandle) -> tuple[Gpu, ...] | None:
+def _describe(
+    hold: GpuHandle, *, measures: bool
+) -> tuple[tuple[Gpu, ...] | None, tuple[GpuSample, ...]]:
     if hold.acquire() is None:
-        return None
+        return None, ()
     try:
-        return hold.gpus.describe()
+        return hold.gpus.sweep() if measures else (hold.gpus.describe(), ())
     except GpusUnavailable as error:
         hold.mark_lost(error)
-        return None
+        return None, ()
 
 
 def _links(

@@ -63,17 +63,20 @@ def unusable(
 ) -> dict[str, str]:
     """Return why devices cannot be used, by UUID of the device.
 
-    `sick` has reasons by UUID of the GPU; `in_specs` are the names in the CDI specs, or None where
-    they do not matter; `withheld` is a reason for all.
+    `sick` has reasons by UUID of the GPU or of the MIG device; `in_specs` are the names in the CDI
+    specs, or None where they do not matter; `withheld` is a reason for all.
     """
     problems = {gpu.uuid: _problem(gpu) for gpu in gpus}
+    # One that could not be described has no UUID, and is one of those that are not listed.
+    unlisted = problems.get("") or REMEDIES[GpuProblem.LOST]
     found: dict[str, str] = {}
     for uuid, device in inventory.devices.items():
         reason = (
             withheld
             or inventory.problem
-            or problems.get(device.gpu, REMEDIES[GpuProblem.LOST])
+            or problems.get(device.gpu, unlisted)
             or sick.get(device.gpu, "")
+            or sick.get(uuid, "")
         )
         if not reason and in_specs is not None and uuid not in in_specs:
             reason = NO_SPEC

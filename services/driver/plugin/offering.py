@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from libs.bus.commands.executor import Op, OpDone, OpFailed
 from libs.contracts.commands import Idle
 from libs.health.node import Sweep
-from libs.health.record import Moment
 from libs.host.deviceplugin.port import Offers
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
@@ -20,7 +19,7 @@ from services.driver.plugin.claimed import ClaimedGpus
 from services.driver.plugin.current_config import CurrentConfig
 from services.driver.plugin.inspection import Inspection, inspect_gpus, is_computing_proven
 from services.driver.plugin.inventory import RELEASED, Inventory, offers, unusable
-from services.driver.plugin.sickness import Sickness, XidSwitches
+from services.driver.plugin.known_health import KnownHealth, moment
 
 if TYPE_CHECKING:
     from services.driver.plugin.places import Place
@@ -61,7 +60,7 @@ class Offering:
         machine: Machine,
         hold: GpuHandle,
         config: CurrentConfig,
-        xids: XidSwitches,
+        health: KnownHealth,
         kubelet: Kubelet,
         answers: Answers,
         claimed: ClaimedGpus,
@@ -72,19 +71,17 @@ class Offering:
         self._machine = machine
         self._hold = hold
         self._config = config
-        self._switches = xids
+        self._health = health
         self._kubelet = kubelet
         self._answers = answers
         self._claimed = claimed
         self._clock = clock
         self._is_told = is_told
         self._may_offer = False
-        self._sickness = Sickness()
         self._inventory = Inventory()
         self._inspection = Inspection(problem="the GPUs have not been read yet")
         self._places: dict[str, Place] = {}
         self._inspected_at: float | None = None
-        self._loaded_at = 0.0
         self._xids: dict[str, tuple[int, ...]] = {}
         # One inspection at a time.
         self._lock = asyncio.Lock()
@@ -133,15 +130,6 @@ class Offering:
             self._inspected_at = self._clock.monotonic()
             xids, self._xids = self._xids, {}
             found = await self._machine.offload.run(lambda: self._look(xids))
-            sweep = Sweep(
-                gpus=found.gpus,
-                problem=self._hold.problem,
-                xids=found.xids,
-                reloaded=self._is_reloaded(found),
-            )
-            self._loaded_at = found.loaded_at or self._loaded_at
-            at = Moment(self._clock.now(), self._clock.monotonic())
-            self._sickness = self._sickness.after(sweep, at, self._switches)
             self._inspection = found
             config = self._config.current
             if found.gpus is not None and config is not None:
@@ -150,7 +138,17 @@ class Offering:
         await self._publish()
 
     def _look(self, xids: Mapping[str, tuple[int, ...]]) -> Inspection:
-        found = inspect_gpus(self._machine, self._hold, xids, self._inspection)
+        found = inspect_gpus(
+            self._machine,
+            self._hold,
+            xids,
+            self._inspection,
+            measures=not self._health.is_judged(moment(self._clock)),
+        )
+        sweep = Sweep(
+            gpus=found.gpus, samples=found.samples, problem=self._hold.problem, xids=found.xids
+        )
+        self._health.judge(sweep, moment(self._clock), loaded_at=found.loaded_at)
         if found.gpus is not None:
             self._claimed.refresh(found.gpus)
         return found
@@ -188,10 +186,6 @@ class Offering:
             await op.checkpoint(name)
         return OpDone(self._config.problem)
 
-    def _is_reloaded(self, found: Inspection) -> bool:
-        times = found.loaded_at, self._loaded_at
-        return all(times) and times[0] != times[1]
-
     async def _publish(self) -> None:
         """Offer what is known now."""
         config = self._config.current
@@ -209,7 +203,7 @@ class Offering:
         problem = found.problem or self._claimed.problem or self._imex_problem
         withheld = RELEASED if self._hold.is_quiesced else problem
         in_specs = found.in_specs if config.uses_cdi else None
-        sick = {**self._claimed.reasons, **self._sickness.reasons()}
+        sick = {**self._claimed.reasons, **self._health.reasons()}
         return Offered(
             config=config,
             inventory=self._inventory,

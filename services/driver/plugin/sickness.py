@@ -5,18 +5,21 @@ skips by default, or by `DP_DISABLE_HEALTHCHECKS`. One that `DP_ENABLE_HEALTHCHE
 by `all` there, counts whatever it means, until the driver is loaded anew. Pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from libs.contracts.facts import Gpu
+from libs.contracts.gpus import XidCode
 from libs.contracts.health import HealthFinding, HealthState
 from libs.health.node import Records, Sweep, after_sweep, node_health
 from libs.health.record import Moment
 
-SKIPPED: Final = frozenset((13, 31, 43, 45, 68, 109))
-"""XIDs that an application causes."""
+SKIPPED: Final = frozenset((13, 31, 43, 45, 68))
+"""XIDs that an application causes. NVIDIA's device plugin skips 109, too, after which NVIDIA's own
+catalogue asks for a reset of the GPU."""
 _ALL: Final = frozenset(("all", "xids"))
 
 
@@ -68,22 +71,40 @@ class Sickness(msgspec.Struct, frozen=True, kw_only=True):
 
     def after(self, sweep: Sweep, at: Moment, xids: XidSwitches) -> "Sickness":
         """Return what is known after a sweep."""
-        counted = {uuid: xids.counted(codes) for uuid, codes in sweep.xids.items()}
         forced = {} if sweep.reloaded else dict(self.forced)
-        for uuid, codes in counted.items():
-            forced.update((uuid, code) for code in codes if xids.forces(code))
-        return Sickness(
-            records=after_sweep(self.records, replace(sweep, xids=counted), at), forced=forced
-        )
+        for gpu, codes in sweep.xids.items():
+            for code in xids.counted(codes):
+                if xids.forces(code):
+                    instance = code.gpu_instance if isinstance(code, XidCode) else None
+                    struck = () if instance is None else _parts(sweep.gpus or (), gpu, (instance,))
+                    forced.update((uuid, int(code)) for uuid in struck or (gpu,))
+        return Sickness(records=after_sweep(self.records, sweep, at), forced=forced)
 
-    def reasons(self) -> dict[str, str]:
-        """Return why GPUs are not to be used, by UUID."""
-        found = {
-            gpu.uuid: _reason(gpu.findings[0])
-            for gpu in node_health(self.records).gpus
-            if gpu.uuid and gpu.state is HealthState.FAILED
-        }
+    def reasons(self, xids: XidSwitches, gpus: Sequence[Gpu] = ()) -> dict[str, str]:
+        """Return why GPUs and MIG devices are not to be used, by UUID; `gpus` are those listed."""
+        counted = (
+            replace(record, xids={code: record.xids[code] for code in xids.counted(record.xids)})
+            for record in self.records
+        )
+        found: dict[str, str] = {}
+        for gpu in node_health(tuple(counted)).gpus:
+            if gpu.uuid and gpu.state is HealthState.FAILED:
+                found[gpu.uuid] = _reason(gpu.findings[0])
+            for finding in gpu.findings:
+                for uuid in _parts(gpus, gpu.uuid, finding.gpu_instances):
+                    found.setdefault(uuid, _reason(finding))
         return {uuid: f"XID {code}" for uuid, code in self.forced.items()} | found
+
+
+def _parts(gpus: Iterable[Gpu], uuid: str, instances: Collection[int]) -> tuple[str, ...]:
+    """Return the UUIDs of the MIG devices in these GPU instances of a GPU."""
+    return tuple(
+        mig.uuid
+        for gpu in gpus
+        if gpu.uuid == uuid
+        for mig in gpu.migs
+        if mig.gpu_instance in instances
+    )
 
 
 def _reason(finding: HealthFinding) -> str:

@@ -118,12 +118,15 @@ class FleetHealth:
             self.unpublished += 1
             return
         text, state = _clean(finding.message), finding.state.value
-        detail = f"{text}: {_clean(finding.remedy)}" if is_firing and finding.remedy else text
+        detail = f"{text}: {_clean(finding.remedy)}" if finding.remedy else text
         self._publisher.publish(
             HealthEvent(rule=rule, gpu=gpu, firing=is_firing, value=text),
             # The same in all replicas.
             id=f"health/{node}/{report.boot_id}/{gpu}/{rule}/{xid or 0}/{is_firing}/{report.at}",
-            message=about_gpu(gpu, f"{'' if is_firing else 'no longer '}{state}: {detail}"),
+            message=about_gpu(
+                gpu,
+                f"{state}: {detail}" if is_firing else f"no longer {state} for this reason: {text}",
+            ),
             node=node,
             node_uid=report.node_uid,
         )

@@ -24,9 +24,10 @@ from libs.runtime.env import Env
 from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
+from services.health_file import HealthFile
 from services.telemetry.exposition import HostnameLabel, NodeSamples, render, rows
 from services.telemetry.metric_list import MetricList
-from services.telemetry.node.health import HealthReporter, RecordFile
+from services.telemetry.node.health import HealthReporter
 from services.telemetry.node.metric_file import MetricFile
 from services.telemetry.node.pods import PodFollower, connected_kubelet
 from services.telemetry.node.publisher import SweepPublisher
@@ -100,7 +101,7 @@ async def run(
     )
     health = HealthReporter(
         machine=host,
-        file=RecordFile(settings.state_dir),
+        file=HealthFile.beside_journal(settings.state_dir),
         boot_id=boot_id,
         clock=env.clock,
         report=agent.reporter.report,

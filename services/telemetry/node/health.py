@@ -1,87 +1,24 @@
 """Judge the GPUs after each sweep, and report the verdict when it changes.
 
 What is known of the GPUs outlives the agent, in a file beside its journal: an XID is told once, and
-an agent that restarts must not forget it. It does not outlive the boot that the file names.
+an agent that restarts must not forget it. It does not outlive the boot that the file names. Those
+who offer the GPUs of the machine read the file, and see by its time that they need not judge.
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from libs.contracts.facts import Gpu
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.health import Health
 from libs.contracts.telemetry import GpuSample
-from libs.health.node import Records, Sweep, after_sweep, node_health
+from libs.health.node import Records, Sweep, after_sweep, node_health, with_xids_of
 from libs.health.record import GpuRecord, Moment, durable, resumed
 from libs.host import modules
 from libs.host.kernel_log import SwitchError, slot_of
 from libs.host.machine import Machine
-from libs.host.tree import Tree, Unreadable
+from libs.host.tree import Unreadable
 from libs.runtime.clock import Clock
-from libs.runtime.logs import logger
-
-NAME: Final = "health"
-_VERSION: Final = 1
-
-_log = logger()
-
-
-class _Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file."""
-
-    health: int
-    """The version of the file."""
-    boot_id: str
-    loaded_at: float
-    gpus: Records
-
-
-class RecordFile:
-    """The file with the records. Calls block."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._tree = Tree(folder)
-        self._failed = False
-
-    def read(self, *, boot_id: str) -> tuple[Records, float]:
-        """Return the records of this boot, and when their driver was loaded."""
-        try:
-            data = self._tree.data(f"/{NAME}") if self._folder.exists() else None
-            kept = None if data is None else msgspec.json.decode(data, type=_Kept)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            _log.warning(
-                "what was known of the GPUs' health cannot be read: XIDs before this start of the"
-                " agent are forgotten",
-                file=str(self._folder / NAME),
-                error=str(error),
-            )
-            kept = None
-        if kept is None or kept.health != _VERSION or kept.boot_id != boot_id:
-            return (), 0.0
-        return kept.gpus, kept.loaded_at
-
-    def write(self, records: Records, *, boot_id: str, loaded_at: float) -> bool:
-        """Replace the file; return False if that is impossible, which is logged once."""
-        kept = _Kept(health=_VERSION, boot_id=boot_id, loaded_at=loaded_at, gpus=records)
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._tree.write(f"/{NAME}", msgspec.json.encode(kept), mode=0o600)
-        except OSError as error:
-            if not self._failed:
-                _log.warning(
-                    "what is known of the GPUs' health cannot be written: a restart of the agent"
-                    " forgets XIDs",
-                    file=str(self._folder / NAME),
-                    error=str(error),
-                )
-            self._failed = True
-            return False
-        self._failed = False
-        return True
+from services.health_file import BEAT_EVERY, OFFERING, HealthFile, Kept
 
 
 class HealthReporter:
@@ -91,7 +28,7 @@ class HealthReporter:
         self,
         *,
         machine: Machine,
-        file: RecordFile,
+        file: HealthFile,
         boot_id: str,
         clock: Clock,
         report: Callable[[Health], None],
@@ -102,18 +39,31 @@ class HealthReporter:
         self._clock = clock
         self._report = report
         self._records: Records = ()
-        self._written: Records = ()
+        self._written: Records | None = None
+        self._marked_at = 0.0
         self._loaded_at = 0.0
         self._reported: Health | None = None
 
     async def open(self) -> None:
         """Read what an earlier process of this boot knew."""
-        records, self._loaded_at = await self._machine.offload.run(
-            lambda: self._file.read(boot_id=self._boot_id)
-        )
+        kept, others = await self._machine.offload.run(self._read_kept)
         at = self._moment()
-        self._records = tuple(resumed(record, at) for record in records)
-        self._written = records
+        self._loaded_at = kept.loaded_at
+        records = tuple(resumed(record, at) for record in kept.gpus)
+        for other in others:
+            records = with_xids_of(records, tuple(resumed(record, at) for record in other))
+        self._records = records
+
+    def _read_kept(self) -> tuple[Kept, tuple[Records, ...]]:
+        """Return what was kept, and what those who offer the GPUs have kept since then.
+
+        The driver tells an XID to the processes that run then, and this one did not.
+        """
+        marked_at = self._file.marked_at or 0.0
+        files = [HealthFile(self._machine.tree, path) for path in OFFERING]
+        later = [file for file in files if (file.marked_at or 0.0) > marked_at]
+        kept = self._file.read(boot_id=self._boot_id)
+        return kept, tuple(file.read(boot_id=self._boot_id).gpus for file in later)
 
     async def add(
         self,
@@ -142,13 +92,19 @@ class HealthReporter:
             self._report(health)
 
     async def _keep(self) -> None:
-        records = tuple(map(durable, self._records))
-        if records == self._written:
+        """Write what changed, and mark the file for those who read it."""
+        records, now = tuple(map(durable, self._records)), self._clock.monotonic()
+        if records != self._written:
+            kept = Kept(loaded_at=self._loaded_at, gpus=records)
+            if await self._machine.offload.run(
+                lambda: self._file.write(kept, boot_id=self._boot_id)
+            ):
+                self._written = records
+        elif now - self._marked_at < BEAT_EVERY:
             return
-        if await self._machine.offload.run(
-            lambda: self._file.write(records, boot_id=self._boot_id, loaded_at=self._loaded_at)
-        ):
-            self._written = records
+        at = self._clock.now()
+        await self._machine.offload.run(lambda: self._file.mark(at))
+        self._marked_at = now
 
     def _by_uuid(
         self, xids: Mapping[str, tuple[int, ...]], gpus: tuple[Gpu, ...]

@@ -4,7 +4,8 @@ The last sweep is served only while it is recent.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -59,8 +60,9 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[GpuSample, ...]
 
 
-STALE_AFTER: Final = 15.0
-"""Seconds after which a sweep is no longer served; more than NVML has to answer one."""
+STALE_AFTER: Final = 20.0
+"""Seconds after which a sweep is no longer served, nor the last sample of a GPU that is late; more
+than NVML has to answer one, and than it takes until such a GPU is hung."""
 
 
 class _SweepResult(msgspec.Struct, frozen=True):
@@ -89,6 +91,7 @@ class Sampler:
         self._clock = clock
         self._metrics = metrics
         self._xids = XidCounts()
+        self._last = LastSamples()
         # One sweep at a time.
         self._lock = asyncio.Lock()
         self._sweep: Sweep | None = None
@@ -124,8 +127,13 @@ class Sampler:
             result = await self._machine.offload.run(self._measure)
             self._xids.add(result.errors)
             self._metrics.count_xids(result.errors)
+            if result.sweep is None:
+                self._last = LastSamples()  # what comes next may be of another driver
             self._sweep = result.sweep and msgspec.structs.replace(
-                result.sweep, samples=self._xids.with_last_xids(result.sweep.samples)
+                result.sweep,
+                samples=self._xids.with_last_xids(
+                    self._last.completed(result.sweep, self._clock.monotonic())
+                ),
             )
             self._unavailable = "" if result.sweep else self._hold.unavailable_reason
             self._swept_at = self._clock.monotonic()
@@ -175,6 +183,32 @@ def _named(samples: Iterable[GpuSample], gpus: Iterable[Gpu]) -> Iterator[GpuSam
             yield msgspec.structs.replace(sample, minor=minor, model=gpu.name)
 
 
+class LastSamples:
+    """The last sample of each GPU, which is served for one that is late.
+
+    A GPU is late for moments, while the CPUs are busy or another program has the driver's lock. On
+    graphs and in alerts that must not look as if it were gone.
+    """
+
+    def __init__(self) -> None:
+        self._measured: dict[str, tuple[float, GpuSample]] = {}
+
+    def completed(self, sweep: Sweep, now: float) -> tuple[GpuSample, ...]:
+        """Return the samples of a sweep, with the last one of each GPU that is merely late."""
+        usable = {gpu.uuid for gpu in sweep.gpus if gpu.uuid and gpu.problem is None}
+        self._measured = {uuid: last for uuid, last in self._measured.items() if uuid in usable}
+        return tuple(self._completed(sample, usable, now) for sample in sweep.samples)
+
+    def _completed(self, sample: GpuSample, usable: Container[str], now: float) -> GpuSample:
+        if sample.uuid not in usable:
+            return sample
+        if sample.is_measured:
+            self._measured[sample.uuid] = now, sample
+            return sample
+        at, last = self._measured.get(sample.uuid, (-math.inf, sample))
+        return sample if now - at > STALE_AFTER else msgspec.structs.replace(last, late_s=now - at)
+
+
 class XidCounts:
     """Counts every XID that the driver reports, repeated ones too."""
 
@@ -187,7 +221,7 @@ class XidCounts:
         for uuid, codes in errors.items():
             self.total += len(codes)
             if codes:
-                self._last[uuid] = codes[-1]
+                self._last[uuid] = int(codes[-1])
 
     def with_last_xids(self, samples: tuple[GpuSample, ...]) -> tuple[GpuSample, ...]:
         """Return the samples with the last XID of each GPU that had one."""

@@ -21,7 +21,7 @@ from libs.contracts.health import Health
 from libs.contracts.identities import Writer
 from libs.contracts.reports import StateBody, StateKind
 from libs.contracts.telemetry import Batch
-from libs.host.gpus.nvml import Deadlines
+from libs.host.gpus.deadlines import Deadlines
 from libs.host.gpus.process import NvmlProcess
 from libs.kube.resources import NODES
 from libs.testing.machines.library_machine import LibraryMachine
@@ -36,7 +36,7 @@ from tests.component.scheduler.world import NEW, POOL
 from tests.unit.host.gpus_suite import LONGEST_WAIT
 
 NODE = "a"
-DEADLINES = Deadlines(first=10.0, answer=2.0, late=2.0, kill=20.0)
+DEADLINES = Deadlines(first=10.0, answer=2.0, hung=2.0, late=2.0, kill=20.0)
 """A GPU is hung in the sweep in which it hangs, however little real time passes."""
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from libs.contracts.gpus import GpuProblem
+from libs.host.gpus.deadlines import Deadlines
 from libs.host.gpus.division import Activation
-from libs.host.gpus.nvml import Deadlines, NvmlGpus
+from libs.host.gpus.nvml import NvmlGpus
 from libs.host.gpus.process import NvmlProcess
 from libs.host.tree import Tree
 from libs.testing.nvml import VARIABLE, Return, StandIn, library, profiles
@@ -41,7 +42,7 @@ CHANGES = (
     "nvmlComputeInstanceDestroy",
 )
 
-DEADLINES = Deadlines(first=4.0, answer=4.0, late=4.0, change=4.0, kill=20.0)
+DEADLINES = Deadlines(first=4.0, answer=4.0, hung=4.0, late=4.0, change=4.0, kill=20.0)
 """A GPU is hung in the sweep in which it hangs, and never only late, however busy the machine."""
 
 

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from libs.contracts.gpus import GpuProblem
-from libs.host.gpus.nvml import Deadlines
+from libs.host.gpus.deadlines import Deadlines
 from libs.host.gpus.port import GpusUnavailable
 from tests.component.gpus.freezer import Freezer
 from tests.component.gpus.machine import StandInMachine, with_machine
@@ -51,6 +51,7 @@ def test_the_process_loads_pynvml_and_msgspec_alone() -> None:
         "libs.host.gpus",
         "libs.host.gpus.child",
         "libs.host.gpus.dividing",
+        "libs.host.gpus.events",
         "libs.host.gpus.measuring",
         "libs.host.gpus.protocol",
         "libs.host.gpus.reading",
@@ -87,7 +88,7 @@ def test_a_hung_gpu_costs_the_others_one_deadline_and_loses_no_error(bench: Stan
     for _ in range(10):
         samples = bench.gpus.sample()
         assert [is_measured(sample) for sample in samples] == [index != 1 for index in range(8)]
-    assert hung.health.hung_calls == 1, "it was asked again although it owes an answer"
+    assert hung.health.hung_calls == 2, "it was asked once more, and no more than that"
     bench.stand_in.gpus[5].report_xid(13)
     assert errors_of(bench.gpus, count=1) == {uuids[5]: (13,)}
     assert len(bench.processes) == 1
@@ -105,6 +106,23 @@ def test_a_gpu_that_hangs_from_the_start_is_not_identified_and_the_others_are(
     assert described[1].problem is GpuProblem.HUNG
     bench.stand_in.gpus[1].release()
     assert wait_for(bench.gpus, problem=None)[1].uuid == bench.stand_in.gpus[1].uuid
+
+
+@with_machine(
+    deadlines=Deadlines(first=20.0, answer=0.2, hung=10.0, late=0.05, running=0.1, kill=20.0)
+)
+def test_a_process_that_does_not_run_for_a_moment_withdraws_no_gpu(bench: StandInMachine) -> None:
+    bench.gpus.open()
+    before = bench.gpus.describe()
+    (process,) = bench.processes
+    os.kill(process.pid, signal.SIGSTOP)
+    for _ in range(4):
+        assert bench.gpus.describe() == before
+        assert not any(map(is_measured, bench.gpus.sample()))
+    os.kill(process.pid, signal.SIGCONT)
+    while not all(map(is_measured, bench.gpus.sample())):
+        assert bench.gpus.describe() == before
+    assert bench.processes == [process]
 
 
 @with_machine(profile="T4")

@@ -89,8 +89,8 @@ def fall_off_the_bus(gpu: StandInGpu) -> None:
     gpu.lose()
 
 
-def fail_ecc(gpu: StandInGpu) -> None:
-    gpu.health.ecc_volatile.uncorrected_dram = 1
+def fail_a_remapping(gpu: StandInGpu) -> None:
+    gpu.health.remap_failure = 1
 
 
 FAILURES = [
@@ -101,7 +101,11 @@ FAILURES = [
         failed("unusable", "xid", reason="Unusable", facts=GpuProblem.LOST),
         id="xid 79",
     ),
-    pytest.param(fail_ecc, failed("ecc", reason="Ecc", is_on_page=True), id="ecc"),
+    pytest.param(
+        fail_a_remapping,
+        failed("row-remap", reason="RowRemap", is_on_page=True),
+        id="row remapping",
+    ),
 ]
 
 
@@ -131,6 +135,7 @@ async def test_a_gpu_fails_for_a_minute_and_all_tell_the_same_story(
         await world.until_told(INDEX, told, within=0)
 
         gpu.reset()
+        gpu.health.remap_failure = 0
         if told.facts is GpuProblem.HUNG:
             world.settle()
 

@@ -1,16 +1,18 @@
 """What is read of a GPU: every value, values that the driver lacks, and values that are false."""
 
 import inspect
+import itertools
 import re
 import time
 from collections.abc import Callable, Iterator
+from types import ModuleType
 
 import pynvml
 import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
-from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
+from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction, XidCode
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus import measuring, reading
 from libs.testing.nvml import Return, StandInGpu, library
@@ -18,7 +20,7 @@ from libs.testing.nvml.products import A100, H100, Product
 from tests.component.gpus.machine import StandInMachine, with_machine
 from tests.component.testing.nvml.client import Client
 from tests.component.testing.nvml.geometry import partition
-from tests.unit.host.gpus_suite import is_measured
+from tests.unit.host.gpus_suite import errors_of, is_measured
 
 MIB = 1 << 20
 
@@ -174,6 +176,7 @@ def test_every_value_is_measured(bench: StandInMachine) -> None:
     assert unread == {
         "xid",
         "pod_uid",
+        "late_s",
         "minor",
         "retired_corrected",
         "retired_uncorrected",
@@ -216,9 +219,9 @@ def test_an_older_gpu_has_retired_pages_and_no_profiling(bench: StandInMachine) 
     assert (sample.graphics_active, sample.nvlink_mb_per_s) == (None, None)
 
 
-def functions() -> list[str]:
+def functions(*modules: ModuleType) -> list[str]:
     """Return the functions of NVML that are asked for one value."""
-    text = inspect.getsource(reading) + inspect.getsource(measuring)
+    text = "".join(map(inspect.getsource, modules or (reading, measuring)))
     used = set(re.findall(r"nvml\.(nvml(?:Device|Gpm)[A-Za-z]+)", text))
     return sorted(used - {"nvmlDeviceGetUUID"})
 
@@ -227,7 +230,6 @@ MISSING = [
     Return.NOT_SUPPORTED,
     Return.FUNCTION_NOT_FOUND,
     Return.NO_PERMISSION,
-    Return.UNKNOWN,
 ]
 SYMBOLS = {
     "nvmlDeviceGetPciInfo": "nvmlDeviceGetPciInfo_v3",
@@ -252,6 +254,86 @@ def test_a_value_that_the_driver_lacks_is_absent_and_costs_no_other(
         assert [gpu.uuid for gpu in described] == [gpu.uuid for gpu in bench.stand_in.gpus[:2]]
         assert all(map(is_measured, bench.gpus.sample())), function
         bench.stand_in.restore()
+
+
+def test_a_measurement_that_fails_is_absent_and_costs_no_other(bench: StandInMachine) -> None:
+    bench.stand_in.machine.gpu_count = 2
+    for function in sorted(set(functions(measuring)) - set(functions(reading))):
+        bench.stand_in.fail(SYMBOLS.get(function, function), Return.UNKNOWN)
+        bench.gpus.close()
+        bench.gpus.open()
+        assert all(map(is_measured, bench.gpus.sample())), function
+        bench.stand_in.restore()
+    assert [gpu.problem for gpu in bench.gpus.describe()] == [None] * 2
+
+
+ERRORS = [Return.UNKNOWN, Return.TIMEOUT, Return.OPERATING_SYSTEM, Return.IN_USE]
+
+
+@with_machine(profile="A100-40GB")
+def test_a_value_that_cannot_be_read_now_is_what_was_read_last(
+    bench: StandInMachine, split: Callable[..., None]
+) -> None:
+    split(A100, "1g.5gb", "2g.10gb")
+    bench.stand_in.machine.gpu_count = 2
+    bench.gpus.open()
+    before = bench.gpus.describe()
+    assert len(before[0].migs) == 2
+    for error, function in itertools.product(ERRORS, functions(reading)):
+        bench.stand_in.fail(SYMBOLS.get(function, function), error)
+        assert bench.gpus.describe() == before, (function, error)
+        bench.stand_in.restore()
+
+
+@with_machine(profile="A100-40GB")
+def test_a_value_that_was_never_read_is_a_problem_of_its_gpu_and_of_no_other(
+    bench: StandInMachine, split: Callable[..., None]
+) -> None:
+    split(A100, "1g.5gb", "2g.10gb")
+    bench.stand_in.machine.gpu_count = 2
+    bench.gpus.open()
+    before = bench.gpus.describe()
+    for function in functions(reading):
+        bench.gpus.close()
+        bench.stand_in.fail(SYMBOLS.get(function, function), Return.UNKNOWN, gpu=0)
+        bench.gpus.open()
+        first, second = bench.gpus.describe()
+        optional = ("serial", "recovery", "nvlinks", "fabric", "fabric_state")
+        kept = {name: getattr(before[0], name) for name in optional}
+        is_read = replace(first, **kept) == before[0]
+        assert is_read or (first.problem, first.migs) == (GpuProblem.FAILED, ()), function
+        assert second == before[1]
+        bench.stand_in.restore()
+
+
+@with_machine(profile="A100-40GB")
+def test_the_mode_that_cannot_be_read_makes_no_whole_gpu_of_a_divided_one(
+    bench: StandInMachine, split: Callable[..., None]
+) -> None:
+    split(A100, "1g.5gb", "2g.10gb")
+    bench.gpus.open()
+    bench.gpus.sample()
+    bench.stand_in.fail("nvmlDeviceGetMigMode", Return.UNKNOWN, gpu=0)
+    (described, *_), (sample, *_) = bench.gpus.sweep()
+    assert (described.mig_mode, len(described.migs), len(sample.instances)) == (True, 2, 2)
+    bench.gpus.close()
+    bench.gpus.open()
+    (described, *_), (sample, *_) = bench.gpus.sweep()
+    assert (described.problem, described.mig_mode) == (GpuProblem.FAILED, False)
+    assert not is_measured(sample)
+
+
+def test_whether_a_gpu_has_performance_monitors_is_asked_again_after_an_error(
+    bench: StandInMachine,
+) -> None:
+    bench.stand_in.machine.gpu_count = 1
+    bench.stand_in.fail("nvmlGpmQueryDeviceSupport", Return.UNKNOWN)
+    bench.gpus.open()
+    bench.gpus.sample()
+    bench.stand_in.restore()
+    bench.gpus.sample()
+    (sample,) = bench.gpus.sample()
+    assert sample.sm_active is not None
 
 
 def test_functions_of_nvml_are_found_in_the_source() -> None:
@@ -411,3 +493,18 @@ def test_the_ends_of_links_are_other_gpus_or_switches(bench: StandInMachine) -> 
     assert not {first.pci, second.pci, third.pci, fourth.pci} & set(ends)
     bench.stand_in.fail("nvmlDeviceGetNvLinkRemotePciInfo_v2", Return.NOT_SUPPORTED)
     assert set(bench.gpus.links().values()) == {()}
+
+
+@with_machine(profile="A100-40GB")
+def test_an_xid_names_the_instance_to_which_the_driver_attributes_it(
+    bench: StandInMachine, split: Callable[..., None]
+) -> None:
+    split(A100, "1g.5gb", "2g.10gb")
+    bench.gpus.open()
+    gpu = bench.gpus.describe()[0]
+    instance = gpu.migs[1].gpu_instance
+    bench.stand_in.gpus[0].report_xid(48, gpu_instance=instance)
+    bench.stand_in.gpus[0].report_xid(79)
+    codes = errors_of(bench.gpus, count=2)[gpu.uuid]
+    assert codes == (48, 79)
+    assert [code.gpu_instance for code in codes if isinstance(code, XidCode)] == [instance, None]

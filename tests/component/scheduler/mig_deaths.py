@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from libs.contracts.identities import Writer
 from libs.contracts.journal import Entry, EntryPhase, Verb
 from libs.contracts.node import MIG_CONFIG_LABEL, MIG_STATE_LABEL, MigState, NodeRecord
-from libs.host.gpus.nvml import Deadlines
+from libs.host.gpus.deadlines import Deadlines
 from libs.host.machine import InlineOffload, Machine, Offload
 from libs.policy.mig.geometry import found_geometry, mig_digest
 from libs.testing.cluster.views import PODS

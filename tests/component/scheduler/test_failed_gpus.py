@@ -69,7 +69,7 @@ async def test_a_rollout_completes_without_the_node_which_waits_and_names_the_gp
     wait = (await world.why("a")).wait
     assert wait is not None
     assert wait.code == "gpu-failed"
-    assert "has failed: the GPU cannot be used: hung" in wait.detail
+    assert "has failed: the GPU cannot be used: it hangs" in wait.detail
 
 
 @in_world

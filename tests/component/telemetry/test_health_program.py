@@ -7,7 +7,7 @@ from libs.contracts.health import Health, HealthState
 from libs.contracts.identities import Writer
 from libs.contracts.reports import StateKind
 from libs.runtime.clock import SystemClock
-from services.telemetry.node.health import NAME, RecordFile
+from services.health_file import NAME, HealthFile, Kept
 from tests.component.gpus.machine import StandInMachine
 from tests.component.gpus.test_agents import agent_on
 from tests.support import eventually
@@ -33,6 +33,6 @@ async def test_a_gpu_that_hangs_is_reported_and_kept(bench: StandInMachine, tmp_
         failed = [gpu.index for gpu in health.gpus if gpu.state is HealthState.FAILED]
         assert (len(health.gpus), failed) == (8, [3])
         assert (folder / NAME).stat().st_mode & 0o777 == 0o600
-        records, _ = RecordFile(folder).read(boot_id=BOOT)
+        records = HealthFile.beside_journal(folder).read(boot_id=BOOT).gpus
         assert [record.index for record in records if record.tracks] == [3]
-        assert RecordFile(folder).read(boot_id="another boot") == ((), 0.0)
+        assert HealthFile.beside_journal(folder).read(boot_id="another boot") == Kept()

@@ -62,12 +62,12 @@ def test_a_lost_gpu_hinders_the_proof_unless_it_had_failed_before(bench: StandIn
 def test_gpus_that_hang_ask_for_a_reset_or_have_errors_have_failed(bench: StandInMachine) -> None:
     bench.stand_in.gpus[0].hang()
     bench.stand_in.gpus[5].require_reset()
-    bench.stand_in.gpus[7].health.ecc_volatile.uncorrected_dram = 1
+    bench.stand_in.gpus[7].health.remap_failure = 1
     found = probe(bench)
     assert found.found["gpus"] == "5 of 8 GPUs work"
     assert "the GPU does not answer" in found.problem
     assert "drain the node, then reset the GPU" in found.problem
-    assert "uncorrectable ECC errors since the driver was loaded" in found.problem
+    assert "the remapping of a memory row failed" in found.problem
     assert probe(bench, 0, 5, 7).problem == ""
     assert probe(bench, 0, 5).problem.startswith(
         f"failed in this operation: {identity(bench, 7).uuid} at "

@@ -81,7 +81,7 @@ class Node:
         (replace(GPU, problem=GpuProblem.INSUFFICIENT_POWER), {}, "unusable", FAILED),
         (replace(GPU, problem=GpuProblem.UNIDENTIFIED), {}, "unusable", FAILED),
         (replace(GPU, problem=GpuProblem("later")), {}, "unusable", FAILED),
-        (GPU, {"ecc_volatile_uncorrected": 1}, "ecc", FAILED),
+        (GPU, {"ecc_volatile_uncorrected": 1}, "ecc", DEGRADED),
         (GPU, {"remap_failure": 1}, "row-remap", FAILED),
         (GPU, {"remap_pending": 1}, "row-remap", DEGRADED),
         (GPU, {"retired_pending": 2}, "row-remap", DEGRADED),
@@ -162,12 +162,12 @@ def test_an_xid_means_what_the_table_says(code: int) -> None:
     assert [each.xid for each in health.findings] == ([code] if health.state is not OK else [])
 
 
-@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 68, 109, 154])
+@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 68, 92, 154])
 def test_errors_of_applications_and_notices_say_nothing_against_the_gpu(code: int) -> None:
     assert meaning(code).state is OK
 
 
-@pytest.mark.parametrize("code", [48, 64, 74, 79, 95, 119, 120, 140])
+@pytest.mark.parametrize("code", [48, 64, 74, 79, 95, 109, 119, 120, 140, 155, 156])
 def test_these_xids_fail_the_gpu(code: int) -> None:
     assert meaning(code).state is FAILED
 
@@ -175,6 +175,16 @@ def test_these_xids_fail_the_gpu(code: int) -> None:
 @pytest.mark.parametrize("code", [94, *range(144, 151), 173, 99_999])
 def test_these_xids_degrade_the_gpu(code: int) -> None:
     assert meaning(code).state is DEGRADED
+
+
+def test_a_contained_memory_error_degrades_the_gpu_and_what_the_driver_asks_for_fails_it() -> None:
+    node = Node()
+    node.sweep(SAYS_NONE)
+    after: dict[str, Any] = {"ecc_volatile_uncorrected": 1, "remap_pending": 1}
+    assert node.sweep(SAYS_NONE, xids=[94], **after).state is DEGRADED
+    assert set(node.lasts(SAYS_NONE, seconds=600, **after)) == {DEGRADED}
+    asks = replace(GPU, recovery=RecoveryAction.GPU_RESET)
+    assert node.sweep(asks, **after).state is FAILED
 
 
 def test_an_unused_number_says_nothing() -> None:

@@ -30,13 +30,18 @@ def error_in(text: str, *, level: int = 4) -> Xid | SwitchError | None:
         ("NVRM: Xid (PCI:0000:41:00): 79, pid=1, name=a, GPU has fallen off", "0000:41:00", 79),
         ("NVRM: Xid (PCI:0000:c1:00): 31, Ch 00000008", "0000:c1:00", 31),
         ("NVRM: Xid (PCI:0000:C1:00.0): 48, x", "0000:c1:00", 48),
-        ("NVRM: Xid (PCI:0009:01:00 GPU-I:05): 43, pid=2", "0009:01:00", 43),
         ("NVRM: Xid (0000:03:00): 14, Channel 00000001", "0000:03:00", 14),
         ("NVRM: Xid (PCI:00000000:03:00): 119", "0000:03:00", 119),
     ],
 )
 def test_an_xid_is_recognized(text: str, slot: str, code: int) -> None:
     assert error_in(text) == Xid(slot, code, 5.5)
+
+
+def test_an_xid_of_a_mig_instance_names_it() -> None:
+    text = "NVRM: Xid (PCI:0009:01:00 GPU-I:05): 43, pid=2"
+    assert error_in(text) == Xid("0009:01:00", 43, 5.5, gpu_instance=5)
+    assert error_in(text.replace("05", "5000")) == Xid("0009:01:00", 43, 5.5)
 
 
 @pytest.mark.parametrize("severity", ["Fatal", "Non-fatal"])

@@ -1,11 +1,15 @@
 """The agents' DaemonSets: selectors, environment, and disabled operands."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from libs.bus.agent import AgentSettings
+from libs.host.gpus.library import find_library
+from libs.host.tree import Tree
 from libs.policy.kinds.agents import (
     LEGACY_CLASS,
     NRI_GPUS,
@@ -16,6 +20,8 @@ from libs.policy.kinds.agents import (
 from libs.policy.kinds.common import EnvVar
 from libs.policy.manifests import parse_manifest
 from libs.policy.render.rendered import Operand
+from libs.policy.wanted import INSTALL_DIR
+from libs.runtime.settings import load
 from services.driver.node.agent import DriverAgentSettings
 from services.driver.plugin.settings import PluginSettings
 from tests.unit.policy.situations import (
@@ -94,6 +100,29 @@ def test_empty_paths_and_names_mean_the_defaults() -> None:
         hostPaths={"rootFS": "", "driverInstallDir": ""},
     )
     assert Situation([policy]).rendering() == Situation([cluster_policy()]).rendering()
+
+
+def test_every_agent_finds_the_driver_in_the_folder_of_the_policy(tmp_path: Path) -> None:
+    library = tmp_path / "opt/driver/usr/lib64/libnvidia-ml.so.1"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    policy = cluster_policy(hostPaths={"driverInstallDir": "/opt/driver/"})
+    rendering = Situation([policy]).rendering()
+    for app in APPS:
+        (container,) = pod_of(rendering, app)["containers"]
+        settings = load(AgentSettings, environ=with_node(env_of(container)))
+        found = find_library(Tree(tmp_path), setting="", driver_root=settings.driver_root)
+        assert found == str(library), app
+    (container,) = pod_of(Situation([cluster_policy()]).rendering(), APPS[0])["containers"]
+    settings = load(AgentSettings, environ=with_node(env_of(container)))
+    assert settings.driver_root == INSTALL_DIR
+
+
+def with_node(env: dict[str, Any]) -> dict[str, str]:
+    """Return the variables of a container on a node."""
+    given = {name: value for name, value in env.items() if value is not None}
+    known = {f"SLUICE_{name.upper()}" for name in AgentSettings.__struct_fields__}
+    return {name: given[name] for name in known & given.keys()} | {"SLUICE_NODE": "a"}
 
 
 def test_the_toolkit_section_takes_precedence_for_the_driver_agent() -> None:

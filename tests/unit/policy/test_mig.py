@@ -124,6 +124,33 @@ def test_what_cannot_be_applied(
     assert message in str(found)
 
 
+def test_a_profile_that_no_product_of_the_table_has_is_left_to_the_driver() -> None:
+    for text in ("1g.10gb+gfx: 7", "1g.10gb+gfx: 1, 3g.40gb: 1"):
+        file = parsed(entry(f"devices: all, mig-enabled: true, mig-devices: {{{text}}}"))
+        found = resolve(file, "one", [gpu()], [pci()])
+        assert not isinstance(found, MigProblem)
+        assert "1g.10gb+gfx" in found[0].profiles
+
+
+@pytest.mark.parametrize("name", ["all-balanced", "all-1g.10gb"])
+def test_a_product_for_which_the_configuration_has_no_entry_is_not_said_to_be_divided(
+    name: str,
+) -> None:
+    found = resolve(default_config(), name, [gpu()], [pci(device="999910de")])
+    assert isinstance(found, MigProblem)
+    assert found.code is MigProblemCode.NO_ENTRY
+    assert "whose PCI id is 0x999910DE" in str(found)
+
+
+def test_a_configuration_for_other_products_leaves_a_node_without_mig_alone() -> None:
+    gpus, devices = [replace(gpu(), mig_capable=False)], [pci(device="999910de")]
+    assert resolve(default_config(), "all-balanced", gpus, devices) == ()
+    mixed = [*gpus, gpu(1)]
+    found = resolve(default_config(), "all-balanced", mixed, [*devices, pci(1)])
+    assert not isinstance(found, MigProblem)
+    assert [each.index for each in found] == [1]
+
+
 def test_without_its_pci_id_a_gpu_matches_no_filter() -> None:
     found = resolve(default_config(), "all-balanced", [gpu()], [])
     assert isinstance(found, MigProblem)

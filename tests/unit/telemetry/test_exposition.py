@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from libs.contracts.facts import Gpu, Mig
 from libs.contracts.telemetry import GpuSample, InstanceSample
 from libs.host.podresources.assignments import PodContainer, PodsByGpu
-from services.telemetry.exposition import HostnameLabel, NodeSamples, render, rows
+from services.telemetry.exposition import LATE, HostnameLabel, NodeSamples, render, rows
 from services.telemetry.field import NumberField, TextField, bus_id
 from services.telemetry.fields import DRIVER_VERSION, FIELDS
 from services.telemetry.metric_list import DEFAULT_LIST, MetricList, parse_list
@@ -93,8 +93,8 @@ def sample(**more: Any) -> GpuSample:
     return GpuSample(uuid=GPU.uuid, index=1, pci=GPU.pci, **named)
 
 
-NAMING = {"uuid", "index", "pci", "pod_uid", "minor", "model", "instances"}
-"""What names a GPU and is no value."""
+NAMING = {"uuid", "index", "pci", "pod_uid", "minor", "model", "instances", "late_s"}
+"""What names a GPU or its sample, and is no value."""
 
 
 def full_sample() -> GpuSample:
@@ -194,6 +194,15 @@ def test_every_measured_value_is_a_field() -> None:
     shown = {field.of(full) for field in FIELDS.values() if isinstance(field, NumberField)}
     names = set(GpuSample.__struct_fields__) - NAMING
     assert {name for name in names if getattr(full, name) not in shown} == set()
+
+
+def test_a_sample_of_an_earlier_time_is_marked_and_others_are_not() -> None:
+    assert LATE not in page(full_sample())
+    text = page(sample(temperature_c=40, late_s=2.5))
+    (marked,) = [line for line in text.splitlines() if line.startswith(LATE)]
+    assert marked.endswith(" 2.500000")
+    assert "DCGM_FI_DEV_GPU_TEMP{" in text
+    assert len(list(text_string_to_metric_families(text))) == 2
 
 
 def test_unread_values_are_not_rendered() -> None:

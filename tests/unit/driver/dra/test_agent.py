@@ -196,3 +196,18 @@ async def test_what_ends_gives_nothing_new_and_takes_back_what_pods_have(world: 
         await world.kubelet.driver.unprepare(early)
         with pytest.raises(ClaimFailed, match=r"spec\.dra\.enabled is false"):
             await world.prepare(early)
+
+
+@in_world
+async def test_what_is_known_against_a_gpu_withdraws_it_and_outlives_the_agent(
+    world: World,
+) -> None:
+    async with world.agent():
+        await world.until_published("gpu-0", "gpu-1")
+        world.driver.gpus.fail("GPU-1", 95)
+        await world.until_published("gpu-0")
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        await world.until_published("gpu-0")
+        world.driver.values = {"remap_failure": 1}
+        await world.until_published()

@@ -7,8 +7,8 @@ from unittest import mock
 from msgspec.structs import replace
 
 from libs.contracts.commands import Swap
-from libs.contracts.facts import Cdi, Facts
-from libs.contracts.gpus import GpuProblem
+from libs.contracts.facts import Cdi, Facts, Gpu
+from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.reports import Outcome, Result
 from libs.host import driver_files, gate
 from libs.host.cdi import published
@@ -20,7 +20,7 @@ from libs.host.linux import UnloadResult
 from libs.host.tree import Tree
 from services.driver.node import toolkit
 from tests.unit.driver.node.world import World, in_world
-from tests.unit.fake_machine import VERSION
+from tests.unit.fake_machine import VERSION, gpu
 from tests.unit.host.builders import put
 from tests.unit.host.cdi.drivers import BINARIES, add_devices, install
 
@@ -265,6 +265,33 @@ async def test_specs_stay_while_nvml_fails_and_the_driver_is_the_same(world: Wor
         shutil.rmtree(world.machine.root / driver_files.ROOT.lstrip("/"))
         install(world.machine.root, driver_files.ROOT, LIBRARIES, version="550.54")
         await world.until(lambda: devices(world) == frozenset())
+
+
+@in_world
+async def test_a_gpu_that_cannot_be_described_leaves_the_specs_as_they_are(world: World) -> None:
+    start_driver(world)
+    unknown = Gpu(uuid="", index=1, minor=-1, pci="", name="", memory_mib=0)
+    async with world.agent():
+        await world.until(lambda: last(world) == REPORTED)
+        world.driver.gpus.change([gpu(0), replace(unknown, problem=GpuProblem.FAILED)])
+        add_devices(world.machine.root, "nvidia6")
+        await world.until(lambda: last(world) != REPORTED)
+        assert (devices(world), REMEDIES[GpuProblem.FAILED] in why(world)) == (GPUS, True)
+        world.driver.gpus.change([gpu(0), gpu(1)])
+        await world.clock.sleep(toolkit.RETRY + toolkit.INTERVAL)
+        assert last(world) == REPORTED
+
+
+@in_world
+async def test_a_gpu_that_can_be_described_later_is_in_the_specs_soon_after(world: World) -> None:
+    start_driver(world)
+    unknown = Gpu(uuid="", index=1, minor=-1, pci="", name="", memory_mib=0)
+    world.driver.gpus.change([gpu(0), replace(unknown, problem=GpuProblem.HUNG)])
+    async with world.agent():
+        await world.until(lambda: devices(world) == FIRST)
+        world.driver.gpus.change([gpu(0), gpu(1)])
+        await world.clock.sleep(toolkit.RETRY + toolkit.INTERVAL)
+        assert last(world) == REPORTED
 
 
 @in_world

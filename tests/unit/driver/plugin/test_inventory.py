@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from libs.contracts.facts import Gpu
-from libs.contracts.gpus import GpuProblem
+from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.host.pci import DEVICES
 from libs.host.tree import Tree
 from libs.policy.plugin_config.config import MigStrategy, PluginConfig, TimeSlicing
@@ -55,6 +55,15 @@ def test_a_gpu_that_the_driver_lists_no_more_stays_unhealthy_until_it_is_back() 
     }
     assert lost.lost == {"GPU-1"}
     assert lost.after(gpus, CONFIG) == inventory
+
+
+def test_the_reason_of_a_gpu_that_cannot_be_described_is_its_problem_and_not_that_it_is_lost() -> (
+    None
+):
+    inventory = Inventory().after([gpu(0), gpu(1)], CONFIG)
+    now = [gpu(0), gpu(1, uuid="", problem=GpuProblem.FAILED)]
+    reasons = unusable(inventory.after(now, CONFIG), now, {}, ALL)
+    assert reasons == {"GPU-1": REMEDIES[GpuProblem.FAILED]}
 
 
 def test_a_new_geometry_replaces_the_devices_of_a_gpu() -> None:

@@ -63,7 +63,7 @@ class World(AgentWorld):
     async def run_agent(self, **ports: Any) -> None:
         self.answers = Answers()
         await agent.run(
-            PluginSettings(node=NODE, node_uid=UID, **self.settings),
+            PluginSettings(node=NODE, node_uid=UID, state_dir=self.root / "state", **self.settings),
             kubelet=self.kubelet,
             answers=self.answers,
             list_uses=self.list_uses,

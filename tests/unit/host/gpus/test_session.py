@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from libs.contracts.gpus import GpuProblem
+from libs.host.gpus.deadlines import LONGEST_LOOK, Deadlines
 from libs.host.gpus.port import GpusUnavailable
 from libs.host.gpus.process import MAX_EVENTS, Ended, NvmlProcess
 from libs.host.gpus.protocol import Event, Opened
@@ -26,15 +27,19 @@ def send(*replies):
         data = data[os.write(1, data):]
 
 def read():
-    (length,) = LENGTH.unpack(sys.stdin.buffer.read(4))
-    return requests.decode(sys.stdin.buffer.read(length))
+    while True:
+        (length,) = LENGTH.unpack(sys.stdin.buffer.read(4))
+        question = requests.decode(sys.stdin.buffer.read(length))
+        if not isinstance(question, Ping):
+            return question
+        send(Pong(question.id))
 
 def gpu(index, **more):
     values = dict(uuid=b"GPU-%d" % index, pci=b"0000:%02x:00.0" % index, name=b"H", memory=1 << 30)
     return RawGpu(**(values | more))
 
 def answer(question, **more):
-    if isinstance(question, Describe):
+    if isinstance(question, Describe | DescribeAnew):
         send(Described(question.id, gpu(question.gpu, **more)))
     else:
         described = gpu(question.gpu, **more) if question.describes else None
@@ -59,12 +64,21 @@ def start() -> Iterator[Start]:
         first: float | None = None,
         seconds: float = LONG,
         late: float = LONG,
+        hung: float | None = None,
+        running: float = LONG,
     ) -> Session:
+        """A GPU that misses its first deadline is hung at once, unless `hung` says otherwise."""
         process = NvmlProcess("", command=(sys.executable, "-c", SCRIPT + body))
         processes.append(process)
         opened = Opened(0, b"580.95.05", 13010, count)
-        first = seconds if first is None else first
-        return Session(process, opened, first=first, answer=seconds, late=late)
+        deadlines = Deadlines(
+            first=seconds if first is None else first,
+            answer=seconds,
+            late=late,
+            hung=min(seconds, LONGEST_LOOK) if hung is None else hung,
+            running=running,
+        )
+        return Session(process, opened, deadlines)
 
     yield start
     for process in processes:
@@ -145,7 +159,7 @@ def test_a_late_gpu_keeps_nobody_waiting_and_is_not_hung_before_its_deadline(sta
         assert session.describe() == before
 
 
-def test_a_gpu_that_misses_its_deadline_is_hung_without_being_asked_again(start: Start) -> None:
+def test_a_gpu_that_misses_its_deadline_is_hung(start: Start) -> None:
     session = start(HANGS, first=LONG, seconds=2.0, late=0.01)
     before = session.describe()
     assert [sample.temperature_c for sample in session.sample()] == [40, 40]
@@ -154,6 +168,66 @@ def test_a_gpu_that_misses_its_deadline_is_hung_without_being_asked_again(start:
         time.sleep(0.05)
     assert found[1] == replace(before[1], hung=True, problem=GpuProblem.HUNG)
     assert found[0] == before[0]
+
+
+def test_a_gpu_that_is_late_for_longer_than_an_answer_may_take_is_not_hung(start: Start) -> None:
+    session = start(HANGS, first=LONG, seconds=0.2, late=0.01, hung=1.0)
+    before = session.describe()
+    session.sample()
+    began = time.monotonic()
+    while (found := session.describe())[1].problem is None:
+        assert found == before
+    assert time.monotonic() - began > 0.6
+    assert found[1].problem is GpuProblem.HUNG
+
+
+STALLS = """
+import time
+for _ in range(2):
+    answer(read())
+question = read()
+time.sleep(1.0)
+answer(question)
+while True:
+    answer(read())
+"""
+
+
+def test_a_short_stall_of_the_whole_process_withdraws_nothing(start: Start) -> None:
+    session = start(STALLS, first=LONG, seconds=0.2, hung=30.0, running=0.1)
+    before = session.describe()
+    assert session.describe() == before
+    assert session.process.owing == {0, 1}
+    while session.process.owing:
+        assert session.describe() == before
+
+
+ONE_CALL_HANGS = """
+for _ in range(2):
+    answer(read())
+while (question := read()).gpu == 0:
+    answer(question)
+while True:
+    answer(read())
+"""
+
+
+def test_a_gpu_that_answers_when_asked_a_second_time_is_not_hung(start: Start) -> None:
+    session = start(ONE_CALL_HANGS, first=LONG, seconds=0.2, late=0.01, hung=3.0)
+    before = session.describe()
+    session.sample()
+    while session.process.owing:
+        assert session.describe() == before
+    assert [sample.temperature_c for sample in session.sample()] == [40, 40]
+
+
+def test_before_any_gpu_answered_a_process_that_does_not_run_is_no_fault_of_a_gpu(
+    start: Start,
+) -> None:
+    session = start("import time; time.sleep(600)", seconds=0.2, running=0.1)
+    with pytest.raises(GpusUnavailable, match="did not run") as raised:
+        session.describe()
+    assert raised.value.problem is None
 
 
 COUNTS = """
@@ -202,7 +276,7 @@ def test_a_gpu_that_says_the_same_is_described_the_same_and_a_change_is_seen(sta
 
 
 def test_no_answer_at_all_is_silence(start: Start) -> None:
-    session = start("read(); read(); read()", seconds=0.2)
+    session = start("while True: read()", seconds=0.2)
     with pytest.raises(Silent):
         session.describe()
     with pytest.raises(Silent):

@@ -2,9 +2,12 @@
 
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.reports import Outcome
+from services.telemetry.exposition import LATE
 from services.telemetry.node.publisher import CHANGE_INTERVAL, RETRY_INTERVAL
 from services.telemetry.node.sampler import STALE_AFTER
 from tests.unit.agent_world import BOOT, NODE, UID
@@ -25,7 +28,7 @@ async def test_gpus_are_measured_every_second_and_sent_every_half_minute(world: 
         assert world.values(TEMPERATURE) == {"0": 40, "1": 41}
         world.driver.silent.add(1)
         await world.clock.sleep(INTERVAL)
-        assert world.values(TEMPERATURE) == {"0": 40}
+        assert (world.values(TEMPERATURE), world.values(LATE)) == ({"0": 40, "1": 41}, {"1": 1})
         world.driver.silent.clear()
         await world.clock.sleep(INTERVAL)
         labels = world.families()[TEMPERATURE].samples[1].labels
@@ -45,6 +48,24 @@ async def test_gpus_are_measured_every_second_and_sent_every_half_minute(world: 
     assert [round(after.at - before.at) for before, after in pairwise(batches)] == 10 * [30]
     assert world.counted("sluice_telemetry_sweeps_total", outcome="measured") == 303
     assert world.counted("sluice_telemetry_sweeps_total", outcome="waiting") == 0
+
+
+@in_world
+async def test_a_gpu_that_is_late_keeps_its_last_sample_which_is_marked_until_it_is_stale(
+    world: World,
+) -> None:
+    async with world.received_batches() as batches, world.agent():
+        await world.clock.sleep(1)
+        world.driver.silent.add(1)
+        await world.clock.sleep(STALE_AFTER)
+        assert world.values(TEMPERATURE) == {"0": 40, "1": 41}
+        assert world.values(LATE) == {"1": STALE_AFTER}
+        await world.clock.sleep(INTERVAL)
+        assert (world.values(TEMPERATURE), world.values(LATE)) == ({"0": 40}, {})
+        world.driver.silent.clear()
+        await world.clock.sleep(INTERVAL)
+        assert (world.values(TEMPERATURE), world.values(LATE)) == ({"0": 40, "1": 41}, {})
+    assert all(len(batch.gpus) == 2 for batch in batches)
 
 
 @in_world
@@ -128,6 +149,7 @@ async def test_a_gpu_that_fell_off_the_bus_keeps_its_error_and_no_reading(world:
         await world.clock.sleep(1)
         assert world.values(XID) == {}
         world.driver.silent.add(1)
+        world.driver.gpus.change([gpu(0), replace(gpu(1), problem=GpuProblem.LOST)])
         world.driver.gpus.fail(gpu(1).uuid, 79)
         await world.clock.sleep(SOON)
         assert world.values(TEMPERATURE) == {"0": 40}

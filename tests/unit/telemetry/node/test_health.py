@@ -6,11 +6,12 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem, RecoveryAction
 from libs.contracts.health import Health, HealthRule, HealthState
-from libs.health.record import XID_END
+from libs.health.record import XID_END, GpuRecord
+from libs.health.tracks import XidTrack
 from libs.host.kernel_log import SwitchError
-from services.telemetry.node.health import NAME
+from services.health_file import BEAT_EVERY, NAME, OFFERING, HealthFile, Kept
 from services.telemetry.node.publisher import RETRY_INTERVAL
-from tests.unit.fake_machine import gpu
+from tests.unit.fake_machine import BOOT, gpu
 from tests.unit.host.builders import put
 from tests.unit.telemetry.node.world import INTERVAL, World, in_world
 
@@ -211,3 +212,32 @@ async def test_a_file_that_cannot_be_written_does_not_stop_the_agent(world: Worl
         await world.clock.sleep(INTERVAL + 1)
         assert verdicts(world)[-1] == [OK, FAILED]
         assert service.unready_reasons() == []
+
+
+@in_world
+async def test_an_xid_that_only_the_device_plugin_was_told_of_is_taken_over(world: World) -> None:
+    record = GpuRecord(uuid="GPU-1", index=1, xids={95: XidTrack(since=5.0)})
+    file = HealthFile(world.machine.tree, OFFERING[0])
+    async with world.agent():
+        await world.clock.sleep(1)
+        file.write(Kept(gpus=(record,)), boot_id=BOOT)
+        file.mark(world.clock.now() - 1)
+    async with world.agent():
+        await world.clock.sleep(1)
+        assert verdicts(world)[-1] == [OK, OK], "it is older than what this agent knows"
+    file.mark(world.clock.now() + 1)
+    async with world.agent():
+        await world.clock.sleep(1)
+        assert verdicts(world)[-1] == [OK, FAILED]
+        assert world.reported(Health)[-1].gpus[1].findings[0].since == 5.0
+
+
+@in_world
+async def test_the_file_is_marked_while_the_agent_judges(world: World) -> None:
+    file, marks = HealthFile.beside_journal(world.state_dir), set[float | None]()
+    async with world.agent():
+        for _ in range(12):
+            await world.clock.sleep(BEAT_EVERY)
+            marks.add(file.marked_at)
+    assert None not in marks
+    assert len(marks) >= 10

@@ -84,7 +84,7 @@ def test_the_last_sweep_expires_while_the_gpus_do_not_respond(tmp_path: Path) ->
         assert gpu_sampler.problem == ""
         await sim.clock.sleep(1.0)
         assert gpu_sampler.current is None
-        assert gpu_sampler.problem == "the GPUs did not answer for 16 s"
+        assert gpu_sampler.problem == "the GPUs did not answer for 21 s"
         await sweep
         assert gpu_sampler.current is not None
         assert gpu_sampler.problem == ""

@@ -26,8 +26,8 @@ LOST = [replace(gpu, problem=GpuProblem.LOST) for gpu in GPUS]
 BY_UUID = [GpuIdentity(uuid=gpu.uuid) for gpu in GPUS]
 BY_PCI = [GpuIdentity(pci=device.address) for device in DEVICES]
 REASON = (
-    "the GPU cannot be used: lost: the GPU fell off the bus: reboot the node, and replace the GPU"
-    " if it is lost again"
+    "the GPU cannot be used: it is lost: the GPU fell off the bus: reboot the node, and replace"
+    " the GPU if it is lost again"
 )
 
 
@@ -113,7 +113,10 @@ def test_what_the_kernel_log_says_of_a_gpu_that_the_driver_lacks_is_quoted() -> 
 
 def test_a_gpu_that_was_listed_earlier_and_is_gone_has_failed() -> None:
     found = check(*GPUS[:3], listed_before=GPUS, devices=DEVICES[:3])
-    assert "GPU-3 at 00000000:03:00.0 (the GPU cannot be used: the GPU is not" in found.problem
+    assert (
+        "GPU-3 at 00000000:03:00.0 (the GPU cannot be used: the driver lists it no more"
+        in found.problem
+    )
     assert found.found == "3 of 4 GPUs work"
     # The kernel still lists it: it is one GPU all the same.
     assert check(*GPUS[:3], listed_before=GPUS).found == "3 of 4 GPUs work"
@@ -121,8 +124,8 @@ def test_a_gpu_that_was_listed_earlier_and_is_gone_has_failed() -> None:
 
 
 def test_what_a_sample_shows_counts() -> None:
-    sample = GpuSample("GPU-2", 2, "00000000:02:00.0", ecc_volatile_uncorrected=3)
-    assert "GPU-2 at 00000000:02:00.0 (uncorrectable ECC" in check(*GPUS, samples=[sample]).problem
+    sample = GpuSample("GPU-2", 2, "00000000:02:00.0", remap_failure=1)
+    assert "GPU-2 at 00000000:02:00.0 (the remapping" in check(*GPUS, samples=[sample]).problem
 
 
 NAMELESS = [replace(gpu, uuid="", pci="") for gpu in LOST]
