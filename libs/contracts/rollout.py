@@ -89,7 +89,7 @@ class Vanished(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="cam
 
     node: str
     since: float
-    """When that was noticed."""
+    """When its upgrade was granted."""
 
 
 class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

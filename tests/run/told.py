@@ -40,6 +40,8 @@ class Told(Observer):
         self._grounds = {item.nodeid: ground_of(item) for item in session.items}
         self._of: dict[GroundKind | None, OfGround] = {}
         self._costs: list[Cost] = []
+        """Of tests, and of the ends of grounds."""
+        self._done = 0
         self._failed: dict[str, None] = {}
         self._left: list[str] = []
         self._started = time.monotonic()
@@ -64,6 +66,7 @@ class Told(Observer):
         item = self._items[place]
         marker = item.get_closest_marker("dear")
         reason = "" if marker is None else str(marker.args[0])
+        self._done += 1
         self._costs.append(Cost(item.nodeid, cpu, self._grounds[item.nodeid] is not None, reason))
 
     def left(self, text: str) -> None:
@@ -90,7 +93,7 @@ class Told(Observer):
     def _status(self, workers: Sequence[Worker], now: float) -> str:
         """Say what stands, what runs, and for how long."""
         counts = sum((of.outcomes for of in self._of.values()), Counter[str]())
-        told = f"{self._clock()} {len(self._costs):,} of {len(self._items):,} tests"
+        told = f"{self._clock()} {self._done:,} of {len(self._items):,} tests"
         if counts["failed"]:
             told += f", {counts['failed']} failed"
         grounds = [

@@ -88,7 +88,7 @@ _DESCRIPTIONS: FieldDescriptions = {
     },
     rollout.Vanished: {
         "node": About("The node's name.", required=True),
-        "since": About("When that was noticed, in Unix seconds.", required=True),
+        "since": About("When its upgrade was granted, in Unix seconds.", required=True),
     },
     rollout.Counts: {
         "total": About("All nodes of the pool.", stored=True),

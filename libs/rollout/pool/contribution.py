@@ -76,8 +76,8 @@ class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The target on which it failed after the start."""
     proved_on: str = ""
     """The target that its entry in flight validated."""
-    vanished_on: str = ""
-    """The target for which its entry counts, of a node that is gone and may have started."""
+    vanished: InFlight | None = None
+    """The entry, which counts for its target, of a node that is gone and may have started."""
     is_recovery: bool = False
     """In flight, and it had failed on an earlier target."""
     due: float | None = None

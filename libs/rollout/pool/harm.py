@@ -62,20 +62,17 @@ def updated_record(
     *,
     failed: Iterable[str],
     validated: Iterable[str],
-    vanished: Mapping[str, str],
+    vanished: Mapping[str, Vanished],
     now: float,
 ) -> TargetRecord:
-    """Merge new results into the record; the same object if nothing is new.
-
-    `vanished` are names by uid.
-    """
+    """Merge new results into the record; the same object if nothing is new."""
     now_accepted = accepted(spec, target)
     if now_accepted != record.accepted:
         if record.failed:
             record = replace(record, validated=(), proven=False)
         record = replace(record, accepted=now_accepted)
     if not record.proven and (gone := vanished.keys() - record.vanished.keys()):
-        new = {uid: Vanished(node=vanished[uid], since=now) for uid in sorted(gone)}
+        new = {uid: vanished[uid] for uid in sorted(gone)}
         record = replace(record, vanished={**record.vanished, **new})
     if new := set(failed).difference(record.failed):
         record = replace(record, failed=tuple(sorted(new.union(record.failed))))
@@ -115,7 +112,9 @@ def halted_reason(record: TargetRecord) -> str:
     failed = [f"{_nodes(len(record.failed))} failed"] if record.failed else []
     if record.is_halted_by_vanished:
         gone = [each for uid, each in record.vanished.items() if uid not in record.failed]
-        names = ", ".join(f"{each.node} at {_clock(each.since)}" for each in gone[:_NAMED])
+        names = "; ".join(
+            f"{each.node}, in flight since {_clock(each.since)}" for each in gone[:_NAMED]
+        )
         more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
         failed.append(f"{_nodes(len(gone))} vanished while the driver was changed ({names}{more})")
     return f"by Sluice, as {' and '.join(failed)} and {limit}"

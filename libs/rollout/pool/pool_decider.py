@@ -142,14 +142,15 @@ class PoolDecider:
             entry = self.in_flight.get(uid)
             if entry is not None and uid not in present:
                 self._strays.add(uid)
-                counts = uid not in self.harmless and not (entry.outside or entry.validates)
+                is_counted = entry.target and not (entry.outside or entry.validates)
+                may_have_started = uid not in self.harmless
                 self.tally.put(
                     NodeContribution(
                         name=entry.node,
                         uid=uid,
                         present=False,
                         ending=EntryResult.REMOVED,
-                        vanished_on=entry.target if counts else "",
+                        vanished=entry if is_counted and may_have_started else None,
                     )
                 )
             elif uid in self._strays:

@@ -5,7 +5,7 @@ Removing a contribution undoes adding it exactly, so the sets always equal a ful
 
 from collections import defaultdict
 
-from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.contracts.rollout import InFlight, RolloutStatus, Vanished
 from libs.rollout.pool.contribution import EntryResult, NodeContribution
 
 
@@ -37,8 +37,8 @@ class PoolTally:
         self.validated: defaultdict[str, set[str]] = defaultdict(set)
         """By target: uids that validated it and still have an entry in flight."""
 
-        self.vanished: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        """By target, then uid: names of nodes that are gone and may have started on it."""
+        self.vanished: defaultdict[str, dict[str, Vanished]] = defaultdict(dict)
+        """By target, then uid: nodes that are gone and may have started on it."""
 
     def has_failed(self, uid: str, target: str) -> bool:
         """Whether the node failed on this target, stored in the Rollout or not."""
@@ -62,8 +62,8 @@ class PoolTally:
             self.unavailable[name] = contribution.unavailable
         if contribution.failed_on and uid not in self._failed.get(contribution.failed_on, ()):
             self.failed[contribution.failed_on].add(uid)
-        if contribution.vanished_on:
-            self.vanished[contribution.vanished_on][uid] = name
+        if (gone := contribution.vanished) is not None:
+            self.vanished[gone.target][uid] = Vanished(node=name, since=gone.since)
         if contribution.ending is not None:
             self.endings[uid] = contribution.ending
             if contribution.proved_on:
@@ -97,7 +97,8 @@ class PoolTally:
         self.endings.pop(uid, None)
         self.failed[previous.failed_on].discard(uid)
         self.validated[previous.proved_on].discard(uid)
-        self.vanished[previous.vanished_on].pop(uid, None)
+        if previous.vanished is not None:
+            del self.vanished[previous.vanished.target][uid]
         if previous.entry is not None:
             self._drop_entry(previous, previous.entry)
 

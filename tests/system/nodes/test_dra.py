@@ -153,7 +153,7 @@ async def refuse_slice_of(other: Node, kubeconfig: Path, kubectl: Kubectl, node:
         "spec": {**published["spec"], "nodeName": other.name, "pool": pool},
     }
     as_plugin = ("--kubeconfig", str(kubeconfig))
-    with pytest.raises(AssertionError, match="slices of its own node only"):
+    with pytest.raises(AssertionError, match="the slice of its own node only"):
         await kubectl.run("create", "-f", "-", *as_plugin, stdin=json.dumps(stolen))
     with pytest.raises(AssertionError, match="cannot list resource"):
         await kubectl.run("get", "resourceclaims", *as_plugin)

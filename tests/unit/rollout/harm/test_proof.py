@@ -189,7 +189,9 @@ def test_a_halt_by_nodes_that_vanished_names_them_and_its_cause() -> None:
     status = written(decided(pool, *candidates(2)))
     (halted,) = [each for each in status.conditions if each.type == "Halted"]
     assert (halted.status, halted.reason) == ("True", "Vanished")
-    assert "1 node vanished while the driver was changed (also at 20" in halted.message
+    assert (
+        "1 node vanished while the driver was changed (also, in flight since 20" in halted.message
+    )
 
 
 def test_a_proven_target_does_not_count_who_vanishes() -> None:
