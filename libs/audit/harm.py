@@ -106,6 +106,9 @@ class _HarmReplay:
             counts.failed = dict.fromkeys(record.failed, -1)
             counts.validated = set(record.validated)
             self._counts[pool, target] = counts
+        for target in write.vanished:
+            if counts := self._counts.get((pool, target)):
+                counts.vanished = True
         for target in write.completed:
             if counts := self._counts.get((pool, target)):
                 counts.complete()

@@ -23,6 +23,8 @@ class TargetCounts(msgspec.Struct):
     """By node uid the position of its first failure, in that order."""
     validated: set[str] = msgspec.field(default_factory=set[str])
 
+    vanished: bool = False
+    """Whether its Rollout names nodes that vanished."""
     completed: bool = False
     """Whether all nodes had the target, with at least one validation and without a halt."""
 
@@ -48,8 +50,9 @@ class TargetCounts(msgspec.Struct):
         """Set the number of failures that a person accepts; a new number restarts the proof."""
         if failures != self.allowed[-1][1]:
             self.allowed.append((time, failures))
-            self.validated.clear()
-            self.completed = False
+            if self.failed or not self.vanished:  # a release of vanished nodes keeps the proof
+                self.validated.clear()
+                self.completed = False
 
     def failure_allowance(self, since: float) -> int:
         """Return the highest allowance that held at any time since then."""

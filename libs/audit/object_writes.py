@@ -48,6 +48,8 @@ class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
     may have an entry, too. None: all are shown."""
     targets: frozenset[str]
     """The targets in its status."""
+    vanished: frozenset[str] = frozenset()
+    """Those of which it names vanished nodes."""
     completed: frozenset[str] = frozenset()
     """Those of which it says that all nodes have them."""
     initial_records: Mapping[str, TargetRecord]
@@ -81,6 +83,9 @@ def rollout_write(
         },
         shown=shown,
         targets=frozenset(targets),
+        vanished=frozenset(
+            target for target, record in targets.items() if as_map(record).get("vanished")
+        ),
         completed=frozenset(
             target for target, record in targets.items() if as_map(record).get("complete")
         ),

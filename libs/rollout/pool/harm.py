@@ -68,7 +68,7 @@ def updated_record(
     """Merge new results into the record; the same object if nothing is new."""
     now_accepted = accepted(spec, target)
     if now_accepted != record.accepted:
-        if record.failed:
+        if record.failed or not record.vanished:
             record = replace(record, validated=(), proven=False)
         record = replace(record, accepted=now_accepted)
     if not record.proven and (gone := vanished.keys() - record.vanished.keys()):

@@ -241,10 +241,11 @@ class _Run:
             self._decider = Decider(fleet)
         else:
             self._decider.update(*update)
+        remembered = self._decider.remembered
         delta = self._decider.decide(now)
         decision = msgspec.structs.replace(delta, waits=dict(self._decider.waits))
         if self.decisions % COMPARE_EVERY == 0:
-            checks.check_incremental(decision, decide(fleet, now))
+            checks.check_incremental(decision, decide(fleet, now, remembered))
         return decision, delta.no_longer_waiting
 
     def _count_steps(self, decision: Decision) -> None:
