@@ -2,7 +2,8 @@
 
 A `Decider` decides incrementally: only what changed or came due is evaluated again. Nodes are
 counted into their pools, each pool is evaluated, nodes are stepped, starts are granted, and the
-changes are returned. The result always equals that of `decide`.
+changes are returned. The result always equals that of `decide` with what the
+`Decider` remembers of Nodes that are gone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +36,7 @@ class DecisionDelta(Decision, frozen=True, kw_only=True):
 
 
 def decide(fleet: Fleet, now: Instant, remembered: Remembered | None = None) -> Decision:
-    """Decide for one moment, as a new leader does, or one that remembers nodes."""
+    """Decide for one moment; without `remembered` as a new leader does."""
     decider = Decider(fleet)
     decider.remember(remembered or {})
     delta = decider.decide(now)
@@ -60,10 +61,11 @@ class Decider:
 
     @property
     def remembered(self) -> Remembered:
-        """What data that are there now do not say: it is lost with the leader."""
+        """What only this process knows of Nodes that may be gone; a new leader does not."""
         return {key: frozenset(each.harmless) for key, each in self._deciders.items()}
 
     def remember(self, harmless: Remembered) -> None:
+        """Take over what another `Decider` remembers."""
         for key, decider in self._deciders.items():
             decider.harmless |= harmless.get(key, frozenset())
 

@@ -1,4 +1,4 @@
-"""Which clocks are wrong, for people: no limit is judged by the clock of a machine."""
+"""Describe for the query `why` the clocks that differ from the leader's time."""
 
 from libs.contracts.identities import Writer
 from services.scheduler.inputs import CLOCK_TOLERANCE, Inputs

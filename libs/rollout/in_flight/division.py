@@ -78,7 +78,8 @@ def _send(f: InFlightNode, wanted: WantedMig) -> NodeOutcome:
     body = Mig(
         config=wanted.config, digest=wanted.digest, gpus=wanted.gpus, reboot=wanted.may_reboot
     )
-    deadline = max(f.now.at, f.record.since) + limits.MIG  # as of a swap, for which see why
+    # Not before the state, as for a swap: a command that seems older than its state is sent again.
+    deadline = max(f.now.at, f.record.since) + limits.MIG
     sent = slots.new_command(
         f.node, slots.DRIVER, body, f.now, token=f.record.token, deadline=deadline
     )

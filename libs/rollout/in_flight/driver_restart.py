@@ -158,8 +158,8 @@ def _send_swap(f: InFlightNode) -> NodeOutcome:
         gone = "the driver artefact of the target no longer exists"
         detail = gone if build is None or not build.detail else build.detail
         return state_wait(f, WaitCode.TARGET_MISSING, detail)
-    # Not before the state: its clock may have been ahead of ours, and a command that seems older
-    # than the state is of an earlier start, so that another would be sent, again and again.
+    # Not before the state, which an earlier leader may have written by a clock that was ahead: a
+    # command that seems older than the state is taken for an earlier start's, and is sent again.
     deadline = max(f.now.at, record.since) + limits.UNLOAD
     sent = slots.new_command(
         f.node, slots.DRIVER, body, f.now, token=f.record.token, deadline=deadline
