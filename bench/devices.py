@@ -74,7 +74,7 @@ class Fleet:
         self.queue = WorkQueue[str](clock=self.clock)
 
     def add_reports(self) -> None:
-        self.reports.began()
+        self.reports.began(False)
         for number in range(NODES):
             self._report(number, _facts(number), Writer.DISCOVERY, "facts")
             driver = Facts(driver=LoadedDriver(version="580.95.05", cuda="13.0"))

@@ -170,7 +170,7 @@ class _EventReader:
 
     # Called by the bus (`Follower`).
 
-    def began(self) -> None: ...
+    def began(self, _recreated: bool, /) -> None: ...
 
     def received(self, message: StoredMessage) -> None:
         self._buffer.append(message)

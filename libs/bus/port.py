@@ -71,10 +71,11 @@ class Follower(Protocol):
 
     `began`: reading starts over. With `LastPerSubject` after every interruption, and a message that
     is not repeated before `caught_up` is gone from the stream; otherwise only if the stream was
-    lost and recreated. `lost`: the link broke, so following messages may be late.
+    lost and recreated. `recreated`: it was, since the last reading, so what it held went with it,
+    and nobody took it back. `lost`: the link broke, so following messages may be late.
     """
 
-    def began(self) -> None: ...
+    def began(self, recreated: bool, /) -> None: ...
 
     def received(self, message: StoredMessage) -> None: ...
 

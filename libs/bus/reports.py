@@ -1,8 +1,9 @@
 """A cache of STATE: the last report of each kind from every component of every node.
 
 The cache keeps its reports during outages. A report is dropped when a complete new reading of the
-stream did not repeat it, when a message of another version replaces it, or by `forget`. Readers
-must check the node uid and boot of a report.
+stream did not repeat it, when a message of another version replaces it, or by `forget`. A stream
+that was created again drops none before agents have repeated theirs. Readers must check the node
+uid and boot of a report.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Self, TypeAlias
 import msgspec
 
 from libs.bus.port import Bus, Closable, LastPerSubject, StoredMessage
+from libs.bus.recreated import RecreatedStream
 from libs.contracts import subjects
 from libs.contracts.identities import COMPONENTS
 from libs.contracts.message import MAJOR, MalformedMessage, decode, version_of
@@ -70,6 +72,7 @@ class ReportCache:
         self._by_node: dict[str, dict[tuple[str, str, str], _Stored]] = {}
         self._watchers: list[ReportWatcher] = []
         self._reading = 0
+        self._stream = RecreatedStream(clock)
         self._synced = asyncio.Event()
         self._is_current = False
         self._changed = clock.monotonic()
@@ -130,8 +133,9 @@ class ReportCache:
 
     # Called by the bus (`Follower`).
 
-    def began(self) -> None:
+    def began(self, recreated: bool, /) -> None:
         """Prepare for every report to be repeated."""
+        self._stream.began(recreated)
         self._reading += 1
         self._set_current(False)
 
@@ -170,10 +174,8 @@ class ReportCache:
 
     def caught_up(self) -> None:
         """Drop the reports that the stream did not repeat."""
-        for stored in [
-            stored for stored in self._by_subject.values() if stored.reading != self._reading
-        ]:
-            self._drop(stored)
+        if self._stream.is_repeated:
+            self._drop_unrepeated()
         self._set_current(True)
         self._synced.set()
 
@@ -195,6 +197,11 @@ class ReportCache:
             stored.data, stored.report = message.data, report
         for watcher in tuple(self._watchers):
             watcher(parts, before, report)
+
+    def _drop_unrepeated(self) -> None:
+        for stored in tuple(self._by_subject.values()):
+            if stored.reading != self._reading:
+                self._drop(stored)
 
     def _drop(self, stored: _Stored) -> None:
         parts = stored.parts

@@ -100,7 +100,7 @@ class SlotCache:
 
     # Called by the bus (`Follower`).
 
-    def began(self) -> None:
+    def began(self, _recreated: bool, /) -> None:
         """Prepare for every slot to be repeated; a new stream restarts its sequence numbers."""
         for slots in self._slots.values():
             for slot in slots.values():

@@ -83,7 +83,7 @@ class _LastWaits:
 
     # Called by the bus (`Follower`).
 
-    def began(self) -> None:
+    def began(self, _recreated: bool, /) -> None:
         self.found.clear()
 
     def received(self, message: StoredMessage) -> None:

@@ -230,7 +230,7 @@ def run_agent(
 
 
 async def _run_driver_cluster(backends: Backends, process: Process, **ports: Any) -> None:
-    handlers, image_requests = ReportedHandlers(), ImageRequests()
+    handlers, image_requests = ReportedHandlers(process.env.clock), ImageRequests()
     await driver_cluster.run(
         OPERANDS,
         commanded_drivers=lambda: backends.commanded,

@@ -64,7 +64,7 @@ class Recorder:
         self.deliveries.append((subject, data))
         self.replies.append(reply)
 
-    def began(self) -> None:
+    def began(self, recreated: bool, /) -> None:
         self.deliveries.clear()
 
     def received(self, message: StoredMessage) -> None:

@@ -127,7 +127,7 @@ class _StreamReader:
         self.messages: list[StoredMessage] = []
         self.complete = False
 
-    def began(self) -> None:
+    def began(self, recreated: bool, /) -> None:
         self.messages.clear()
 
     def received(self, message: StoredMessage) -> None:

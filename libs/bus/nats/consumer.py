@@ -211,16 +211,18 @@ class StreamConsumer:
         if info is None:
             await self._jetstream.recreate(self._stream)
             raise BusUnavailable(f"stream {self._stream.name} does not exist")
-        if isinstance(self._start, LastPerSubject):
-            self._follower.began()
-            return {"deliver_policy": "last_per_subject"}
         is_new = info.created != self._created or info.state.last_seq < self._last
+        recreated = is_new and bool(self._created)
+        self._created = info.created
         if is_new:
-            if self._created:
-                self._start = FromSequence(1)
-            self._created = info.created
             self._last = 0
-            self._follower.began()
+        if isinstance(self._start, LastPerSubject):
+            self._follower.began(recreated)
+            return {"deliver_policy": "last_per_subject"}
+        if is_new:
+            if recreated:
+                self._start = FromSequence(1)
+            self._follower.began(recreated)
         first = self._last + 1 if self._last else self._start.sequence
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": first}
 

@@ -234,7 +234,7 @@ class EventSource:
 
     # Called by the bus (`Follower`).
 
-    def began(self) -> None:
+    def began(self, _recreated: bool, /) -> None:
         """Prepare for all events to be repeated."""
         self._state.events_begin()
 

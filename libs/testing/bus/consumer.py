@@ -114,10 +114,11 @@ class LocalConsumer:
         self.begin()
 
     def _began(self, id: int) -> None:
+        recreated = self._stream_id not in (0, id)
         self._stream_id = id
         self._next = 0
         if not self._closed:
-            self._follower.began()
+            self._follower.began(recreated)
 
     def _received(self, message: StoredMessage) -> None:
         if self._closed:

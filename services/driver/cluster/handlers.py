@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from libs.bus.port import Bus, LastPerSubject, StoredMessage
+from libs.bus.recreated import RecreatedStream
 from libs.contracts import subjects
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.facts import Facts, NextKernel
@@ -25,6 +26,7 @@ from libs.contracts.reports import (
     outdated_diagnoses,
 )
 from libs.contracts.subjects import STATE, NotASubject, State
+from libs.runtime.clock import Clock
 
 MAX_HANDLERS: Final = 8
 """The most handlers of a node that count."""
@@ -45,9 +47,10 @@ class _Reported(msgspec.Struct, frozen=True, kw_only=True):
 class ReportedHandlers:
     """Handlers and diagnoses by node; empty until `follow` is entered."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._by_subject: dict[str, _Reported] = {}
         self._repeated = set[str]()
+        self._stream = RecreatedStream(clock)
         self._watchers = list[Callable[[], None]]()
 
     @asynccontextmanager
@@ -93,8 +96,9 @@ class ReportedHandlers:
 
     # Called by the bus (`Follower`).
 
-    def began(self) -> None:
+    def began(self, recreated: bool, /) -> None:
         """Prepare for every report to be repeated."""
+        self._stream.began(recreated)
         self._repeated.clear()
 
     def received(self, message: StoredMessage) -> None:
@@ -112,6 +116,8 @@ class ReportedHandlers:
 
     def caught_up(self) -> None:
         """Drop the nodes that the stream did not repeat."""
+        if not self._stream.is_repeated:
+            return
         for subject in self._by_subject.keys() - self._repeated:
             self._set(subject, None)
 

@@ -36,7 +36,7 @@ class ImageRequests:
 
     # Called by the bus (`Follower`).
 
-    def began(self) -> None:
+    def began(self, _recreated: bool, /) -> None:
         """Prepare for every check to be repeated."""
         self._repeated.clear()
 

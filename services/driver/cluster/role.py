@@ -120,7 +120,7 @@ async def run(
         ),
         foreign=GpuOperatorDetector(),
         commanded_drivers=commanded_drivers,
-        handlers=handlers or ReportedHandlers(),
+        handlers=handlers or ReportedHandlers(env.clock),
         image_requests=image_requests,
         events=EventRecorder(kube=candidate.kube, env=env),
         metrics=DriverMetrics(env),
@@ -205,7 +205,7 @@ async def _lead(fenced: Kube, shared: _Shared) -> None:
 
 async def start(process: Process[DriverClusterSettings], service: Service) -> None:
     """Start the role before the bus is connected: operands need only the API server."""
-    settings, slots, handlers = process.settings, SlotCache(), ReportedHandlers()
+    settings, slots, handlers = process.settings, SlotCache(), ReportedHandlers(process.env.clock)
     image_requests = ImageRequests()
     kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
     await run(

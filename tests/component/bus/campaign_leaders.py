@@ -26,7 +26,7 @@ class ResultObserver:
         self.taken: list[tuple[str, Result]] = []
         self.last: dict[str, Order] = {}
 
-    def began(self) -> None: ...
+    def began(self, recreated: bool, /) -> None: ...
 
     def received(self, message: StoredMessage) -> None:
         report = decode(Report, message.data)

@@ -8,11 +8,11 @@ class RecordingFollower:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        """`began`, `caught up`, `lost`, and of each message its sequence and data."""
+        """`began`, `began anew`, `caught up`, `lost`, and of each message its sequence and data."""
         self.messages: list[StoredMessage] = []
 
-    def began(self) -> None:
-        self.calls.append("began")
+    def began(self, recreated: bool, /) -> None:
+        self.calls.append("began anew" if recreated else "began")
 
     def received(self, message: StoredMessage) -> None:
         self.calls.append(f"{message.sequence} {message.data.decode()}")

@@ -116,7 +116,7 @@ class Reader:
     def __init__(self) -> None:
         self.received_data: list[bytes] = []
 
-    def began(self) -> None: ...
+    def began(self, recreated: bool, /) -> None: ...
 
     def received(self, message: StoredMessage) -> None:
         self.received_data.append(message.data)

@@ -184,7 +184,7 @@ async def test_a_recreated_stream_is_read_from_its_beginning(
     await stored(bus, "c1")
     await eventually(lambda: "1 c1" in follower.calls and follower.calls.count("caught up") == 2)
     after = [call for call in follower.calls[before:] if call != "caught up"]
-    assert after == ["lost", "began", "1 c1"]
+    assert after == ["lost", "began anew", "1 c1"]
 
 
 async def test_following_waits_for_an_unavailable_bus(

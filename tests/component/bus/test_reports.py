@@ -98,7 +98,7 @@ async def test_the_cache_is_current_again_after_an_outage(
         assert cache.stale_seconds > 0.0
 
 
-async def test_reports_of_a_lost_stream_are_dropped_and_return(
+async def test_reports_of_a_lost_stream_are_kept_and_repeated(
     make_bus: MakeBus, control: ServerControl
 ) -> None:
     reader, agent = await make_bus(READER), await make_bus(AGENT)
@@ -107,8 +107,9 @@ async def test_reports_of_a_lost_stream_are_dropped_and_return(
     async with cache_of(reader) as cache:
         await cache.synced()
         await control.lose(STATE)
-        await eventually(lambda: machines(cache) == {} and cache.age == 0.0)
-        await eventually(lambda: agent.link.is_up)
+        await eventually(lambda: cache.age > 0.0)
+        await eventually(lambda: cache.age == 0.0 and agent.link.is_up)
+        assert machines(cache) == {"a.example": "one"}
         await write(agent, facts("again"))
         await eventually(lambda: machines(cache) == {"a.example": "again"})
 

@@ -4,7 +4,7 @@ import pytest
 
 from libs.bus.port import BusUnavailable
 from libs.contracts.identities import Identity, Writer
-from libs.contracts.subjects import COMMANDS, STREAMS, Stream
+from libs.contracts.subjects import COMMANDS, STATE, STREAMS, Stream
 from tests.component.scheduler.world import NEW, STATES, World, in_world
 
 
@@ -46,3 +46,17 @@ async def test_commands_may_be_lost_at_any_moment(world: World, seconds: float) 
     await world.sleep(seconds)
     world.bus.lose_stream(COMMANDS)
     await world.wait_until_done("a", before=target, within=300)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("state", STATES[1:-1])
+@in_world
+async def test_a_node_in_flight_goes_on_when_reports_are_lost(
+    world: World, state: str, seconds: float
+) -> None:
+    _, target = await world.complete_first_rollout("a")
+    await world.apply_policy(NEW)
+    await world.until_state("a", state)
+    await world.sleep(seconds)
+    world.bus.lose_stream(STATE)
+    await world.wait_until_done("a", before=target, within=60)

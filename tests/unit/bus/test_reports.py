@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from libs.bus.port import BusUnavailable
+from libs.bus.recreated import ALL_REPEATED
 from libs.bus.reports import IgnoredReport, ReportCache
 from libs.contracts import subjects
 from libs.contracts.facts import Facts
@@ -136,6 +137,29 @@ async def test_reports_that_a_complete_reading_did_not_repeat_are_dropped(world:
     assert world.machine("b") == "other"
     assert list(world.cache.nodes()) == ["b"]
     assert world.changes[2:] == [("a.example", "one", None)]
+
+
+@in_virtual_time
+async def test_a_stream_created_again_takes_nothing_back_before_agents_have_repeated_it(
+    world: World,
+) -> None:
+    await world.write(facts("one"))
+    await world.write(facts("other", node="b"), subject_of("b"))
+    await world.clock.sleep(1.0)
+    world.server.lose_stream(STATE, remade=True)
+    await world.clock.sleep(60.0)
+    assert world.cache.age == 0.0
+    assert (world.machine(), world.machine("b")) == ("one", "other")
+    await world.write(facts("other", node="b"), subject_of("b"))
+    world.server.cut(READER)
+    world.server.restore(READER)
+    await world.clock.sleep(1.0)
+    assert (world.machine(), world.machine("b")) == ("one", "other")
+    await world.clock.sleep(ALL_REPEATED)
+    world.server.cut(READER)
+    world.server.restore(READER)
+    await world.clock.sleep(1.0)
+    assert (world.machine(), world.machine("b")) == (None, "other")
 
 
 @pytest.mark.parametrize(

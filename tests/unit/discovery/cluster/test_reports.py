@@ -41,7 +41,7 @@ def test_only_time_with_current_reports_counts() -> None:
             return ReportedFacts(at=sim.clock.now(), **reported)
 
         assert reader.read(NODE) == now()
-        cache.began()
+        cache.began(False)
         cache.received(report_of(WITHOUT_GPUS))
         cache.caught_up()
         assert reader.read(NODE) == now(facts=WITHOUT_GPUS, without_gpus=0.0)
@@ -50,7 +50,7 @@ def test_only_time_with_current_reports_counts() -> None:
         cache.lost()
         await sim.clock.sleep(500)
         assert reader.read(NODE).without_gpus == 0.0
-        cache.began()
+        cache.began(False)
         cache.received(report_of(WITHOUT_GPUS))
         cache.caught_up()
         assert reader.read(NODE).without_gpus == 100.0

@@ -8,13 +8,14 @@ from libs.contracts.message import encode
 from libs.contracts.reports import Evidence, Report, ValidationStep
 from libs.contracts.subjects import State
 from services.driver.cluster.handlers import MAX_HANDLERS, ReportedHandlers
+from tests.unit.manual_clock import ManualClock
 
 
 class Stream:
     """The messages of STATE, for one reader."""
 
     def __init__(self) -> None:
-        self.handlers = ReportedHandlers()
+        self.handlers = ReportedHandlers(ManualClock())
         self.changes = 0
         self.handlers.on_change(self._changed)
 
@@ -69,12 +70,20 @@ def test_what_was_reported_is_kept_until_it_is_not_repeated() -> None:
     stream.send("b", "nvidia")
     stream.send("c", "nvidia")
     stream.handlers.lost()
-    stream.handlers.began()
+    stream.handlers.began(False)
     stream.send_data("b", b"{")
     stream.send("a", "nvidia")
     assert set(stream.handlers.by_node()) == {"uid-a", "uid-b", "uid-c"}
     stream.handlers.caught_up()
     assert set(stream.handlers.by_node()) == {"uid-a", "uid-b"}
+
+
+def test_a_stream_created_again_takes_nothing_back() -> None:
+    stream = Stream()
+    stream.send("a", "nvidia")
+    stream.handlers.began(True)
+    stream.handlers.caught_up()
+    assert set(stream.handlers.by_node()) == {"uid-a"}
 
 
 def test_diagnoses_of_evidence_and_facts_count_each_once_by_boot() -> None:
@@ -91,7 +100,7 @@ def test_diagnoses_of_evidence_and_facts_count_each_once_by_boot() -> None:
     stream.send_evidence("a", step, notes=notes)
     assert stream.handlers.diagnoses() == {("uid-a", "b"): (Diagnosis.NOUVEAU, Diagnosis.IOMMU)}
     assert stream.handlers.by_node() == {"uid-a": set()}
-    stream.handlers.began()
+    stream.handlers.began(False)
     stream.handlers.caught_up()
     assert stream.handlers.diagnoses() == {}
 
