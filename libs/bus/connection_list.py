@@ -32,6 +32,15 @@ class Connection(msgspec.Struct, frozen=True):
         return self.server, self.cid
 
 
+class Traffic(msgspec.Struct, frozen=True):
+    """What a connection had sent to its server at a time of the server's clock."""
+
+    connection: Connection
+    at: datetime
+    messages: int
+    bytes: int
+
+
 class _Server(msgspec.Struct, frozen=True):
     id: str
 
@@ -55,10 +64,13 @@ class _Listed(msgspec.Struct, frozen=True):
     authorized_user: str = ""
     ip: str = ""
     start: datetime = _EPOCH
+    in_msgs: int = 0
+    in_bytes: int = 0
     subscriptions_list: tuple[str, ...] = ()
 
 
 class _Connections(msgspec.Struct, frozen=True):
+    now: datetime = _EPOCH
     connections: tuple[_Listed, ...] = ()
 
 
@@ -96,18 +108,32 @@ async def list_servers(bus: Bus) -> set[str]:
     return {_decode(answer).server.id for answer in answers}
 
 
-async def list_connections(bus: Bus, server: str) -> AsyncIterator[list[Connection]]:
+async def list_connections(bus: Bus, server: str) -> AsyncIterator[list[Traffic]]:
     """Yield the connections to a server in pages. Raise `BusError`."""
     offset = 0
     while True:
         listed = await _ask(bus, server, offset=offset)
-        yield [
-            Connection(server, each.cid, each.account, each.authorized_user, each.ip, each.start)
-            for each in listed
-        ]
-        offset += len(listed)
-        if len(listed) < PAGE:
+        yield _traffic(server, listed)
+        offset += len(listed.connections)
+        if len(listed.connections) < PAGE:
             break
+
+
+async def list_busiest(bus: Bus, server: str, *, limit: int) -> list[Traffic]:
+    """Return the connections that have sent the most messages. Raise `BusError`."""
+    return _traffic(server, await _ask(bus, server, sort="msgs_from", limit=limit))
+
+
+def _traffic(server: str, listed: _Connections) -> list[Traffic]:
+    return [
+        Traffic(
+            Connection(server, each.cid, each.account, each.authorized_user, each.ip, each.start),
+            listed.now,
+            each.in_msgs,
+            each.in_bytes,
+        )
+        for each in listed.connections
+    ]
 
 
 async def list_subscriptions(bus: Bus, connection: Connection) -> tuple[str, ...]:
@@ -115,7 +141,7 @@ async def list_subscriptions(bus: Bus, connection: Connection) -> tuple[str, ...
     listed = await _ask(
         bus, connection.server, subscriptions=True, acc=connection.account, user=connection.user
     )
-    return tuple(subject for each in listed for subject in each.subscriptions_list)
+    return tuple(subject for each in listed.connections for subject in each.subscriptions_list)
 
 
 async def kick(bus: Bus, connection: Connection) -> None:
@@ -124,9 +150,9 @@ async def kick(bus: Bus, connection: Connection) -> None:
     await bus.request(subjects.kick(connection.server), question)
 
 
-async def _ask(bus: Bus, server: str, **options: object) -> tuple[_Listed, ...]:
+async def _ask(bus: Bus, server: str, **options: object) -> _Connections:
     question = msgspec.json.encode({"auth": True, "limit": PAGE, **options})
-    return _decode(await bus.request(subjects.list_connections(server), question)).data.connections
+    return _decode(await bus.request(subjects.list_connections(server), question)).data
 
 
 def _decode(answer: bytes) -> _Page:

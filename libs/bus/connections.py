@@ -1,8 +1,8 @@
-"""Cut connections to NATS that are beyond an identity's share, or whose session was closed.
+"""Cut connections to NATS beyond an identity's share, those that flood, and closed sessions.
 
 nats-server limits accounts only. Without shares, one identity could take all connections of its
 account and lock the others out. The oldest are cut, because most identities with too many have lost
-the oldest without notice of the server.
+the oldest without notice of the server. One that floods loses all of its connections for a minute.
 
 Whoever may list and close connections runs the monitor: sign-in, or the scheduler without one.
 """
@@ -16,7 +16,8 @@ from typing import Final
 import msgspec
 
 from libs.bus import connection_list
-from libs.bus.connection_list import Connection
+from libs.bus.connection_list import Connection, Traffic
+from libs.bus.floods import QUARANTINE, FloodWatch
 from libs.bus.permissions import NODES, SERVICES, account_of
 from libs.bus.port import Bus, BusError, SubjectForbidden
 from libs.bus.sessions import Session, parse_session_name
@@ -35,6 +36,10 @@ PERIOD: Final = 60.0
 LOG_PERIOD: Final = 60.0
 ADMISSION: Final = 10.0
 """Seconds in which a client may still be admitted that was granted before its session closed."""
+LOOK_PERIOD: Final = 10.0
+"""Seconds between two looks at the connections that have sent the most."""
+BUSIEST: Final = 64
+"""Connections of a server that such a look reads; the listing finds a flood behind them."""
 ABSENT: Final = 2
 """Listings without an answer after which a server, and its connections, are forgotten."""
 
@@ -72,8 +77,17 @@ class ConnectionMonitor:
         self._changed = asyncio.Event()
         self._names: dict[_Owner, str] = {}
         self._logged: dict[_Owner, float] = {}
+        self._floods = FloodWatch()
+        self._kept_out: dict[_Owner, float] = {}
+        """Until when the connections of senders that flooded are cut."""
         self.cut: Counter[str] = Counter()
         """Connections beyond the share that were cut, by identity."""
+        self.floods: Counter[str] = Counter()
+        """How often an identity lost its connections because it flooded."""
+        self._flooded = env.metrics.counter(
+            "sluice_nats_floods",
+            "How often a component lost its connections to NATS because it flooded it.",
+        )
 
     def count(self, identity: Identity) -> int:
         """Return how many sessions of an identity are open, as far as it is known."""
@@ -120,6 +134,7 @@ class ConnectionMonitor:
                 name="notices of connections",
             )
             tasks.create_task(self._list_forever(), name="list connections")
+            tasks.create_task(self._look_forever(), name="busiest connections")
             tasks.create_task(self._cut_forever(), name="cut connections")
 
     # Counting.
@@ -140,6 +155,9 @@ class ConnectionMonitor:
             self._cut(None, connection)
             return
         owner = _owner(connection)
+        if self._clock.monotonic() < self._kept_out.get(owner, 0.0):
+            self._cut(None, connection)
+            return
         of_owner = self._open.setdefault(owner, {})
         of_owner[connection.key] = connection
         while len(of_owner) > SHARES[owner.account]:
@@ -175,9 +193,10 @@ class ConnectionMonitor:
         for server in await connection_list.list_servers(self._bus):
             try:
                 async for page in connection_list.list_connections(self._bus, server):
-                    found |= {each.key for each in page}
+                    found |= {each.connection.key for each in page}
                     for each in page:
-                        self._add(each)
+                        self._add(each.connection)
+                    await self._cut_floods(page)
             except BusError as error:
                 _log.debug("connections to a server were not listed", server=server, why=str(error))
             else:
@@ -188,11 +207,43 @@ class ConnectionMonitor:
         for each in known:
             if each.key not in found and each.server in answered | gone:
                 self._remove(each)
+        self._floods.keep({key for of_owner in self._open.values() for key in of_owner})
+        self._kept_out = {owner: until for owner, until in self._kept_out.items() if until > began}
         self._absences = {server: absences.get(server, 0) for server in answered | absent - gone}
         if not any(self._absences.values()):
             self._closed = [each for each in self._closed if each.at + ADMISSION > began]
 
+    async def _look_forever(self) -> None:
+        while True:
+            await self._clock.sleep(LOOK_PERIOD)
+            for server in tuple(self._absences):
+                with suppress(BusError):  # the listing tells of servers that do not answer
+                    busiest = await connection_list.list_busiest(self._bus, server, limit=BUSIEST)
+                    await self._cut_floods(busiest)
+
     # Cutting.
+
+    async def _cut_floods(self, listed: list[Traffic]) -> None:
+        """Cut all connections of components that flood, and keep them out for a while."""
+        of_nodes = [each for each in listed if each.connection.account == NODES]
+        for flood in self._floods.observe(of_nodes):
+            connection = flood.traffic.connection
+            owner = _owner(connection)
+            name = await self._name(owner, connection)  # of a key only while it is connected
+            self._kept_out[owner] = self._clock.monotonic() + QUARANTINE
+            for each in {connection.key: connection, **self._open.pop(owner, {})}.values():
+                self._cut(None, each)
+            self.floods[name] += 1
+            self._flooded.inc()
+            _log.warning(
+                "an identity floods NATS; its connections are cut for a while",
+                identity=name,
+                user=connection.user,
+                host=connection.host,
+                messages_per_second=round(flood.messages),
+                bytes_per_second=round(flood.bytes),
+                seconds=QUARANTINE,
+            )
 
     def _cut(self, owner: _Owner | None, connection: Connection) -> None:
         self._cuts.append((owner, connection))

@@ -146,6 +146,13 @@ class HeartbeatMonitor:
         since = last.listened if last else self._expected.setdefault((node, component), now)
         return now - since >= SILENT_AFTER
 
+    def flood_rate(self, node: str, component: str) -> float:
+        """Return the heartbeats in a second that this component sent lately if too many, or 0."""
+        cluster = self._bus.identity.cluster
+        return self.rates.rate_of(
+            str(subjects.Beat(cluster=cluster, node=node, component=component))
+        )
+
     def on_change(self, watcher: BeatWatcher) -> Callable[[], None]:
         """Call `watcher` at the first beat of each component and of each of its boots."""
         self._watchers.append(watcher)

@@ -13,6 +13,8 @@ from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 
 WINDOW: Final = 1.0
+REMEMBERED: Final = 600.0
+"""Seconds for which the rate of a sender that was too fast is told: it may be cut off meanwhile."""
 WARN_PERIOD: Final = 60.0
 """Seconds between two lines about senders that are too fast."""
 _NAMED: Final = 5
@@ -41,6 +43,8 @@ class SenderRates:
         self.fast: dict[str, float] = {}
         """The senders that were too fast in the last window with messages: their messages in a
         second, by subject."""
+        self._lately: dict[str, tuple[float, float]] = {}
+        """When a sender was last too fast, and how fast, by subject."""
 
     def admits(self, subject: Subject) -> bool:
         """Count a message, and return whether it is taken."""
@@ -53,6 +57,21 @@ class SenderRates:
         self.dropped += 1
         return False
 
+    def rate_of(self, prefix: str) -> float:
+        """Return the messages in a second on such subjects that were too many lately; 0: none."""
+        now = self._clock.monotonic()
+        if now - self._began >= WINDOW:
+            self._begin_window()
+        since = now - REMEMBERED
+        return max(
+            (
+                rate
+                for subject, (at, rate) in self._lately.items()
+                if at >= since and subject.startswith(prefix)
+            ),
+            default=0.0,
+        )
+
     def _begin_window(self) -> None:
         now = self._clock.monotonic()
         seconds = max(WINDOW, now - self._began)
@@ -64,6 +83,9 @@ class SenderRates:
             if count > self._most
         }
         self._counts, self._began = {}, now
+        if self.fast:
+            kept = {key: each for key, each in self._lately.items() if each[0] >= now - REMEMBERED}
+            self._lately = kept | {subject: (now, rate) for subject, rate in self.fast.items()}
         if self.fast and now >= self._warned_at + WARN_PERIOD:
             self._warned_at = now
             fastest = sorted(self.fast.items(), key=lambda each: -each[1])[:_NAMED]

@@ -11,11 +11,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
 from libs.bus.port import Bus, Closable, LastPerSubject, StoredMessage
+from libs.bus.rates import WINDOW, SenderRates
 from libs.bus.recreated import RecreatedStream
 from libs.contracts import subjects
 from libs.contracts.identities import COMPONENTS
@@ -24,6 +25,10 @@ from libs.contracts.reports import Report
 from libs.contracts.senders import report_subjects
 from libs.contracts.subjects import ANY, State
 from libs.runtime.clock import Clock
+
+MOST_REPORTS: Final = 20
+"""Reports of one kind of a component that are read in a second. Of more only the last counts, read
+when the second is over: a node that floods STATE must not keep the event loop decoding them."""
 
 
 class IgnoredReport(StrEnum):
@@ -78,6 +83,9 @@ class ReportCache:
         self._changed = clock.monotonic()
         self._stale_before = 0.0
         self._subscription: Closable | None = None
+        self._deferred: dict[str, StoredMessage] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.rates: Final = SenderRates(clock, most=MOST_REPORTS)
         self.ignored: Counter[IgnoredReport] = Counter()
 
     async def __aenter__(self) -> Self:
@@ -89,6 +97,8 @@ class ReportCache:
     async def __aexit__(self, *_: object) -> None:
         if self._subscription is not None:
             await self._subscription.close()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def get(self, node: str, component: str, kind: str, asker: str = "") -> Report | None:
         """Return the last report of this kind, of any node uid and boot."""
@@ -102,6 +112,11 @@ class ReportCache:
     def reports(self, node: str) -> list[tuple[State, Report]]:
         """Return all reports of a node, each with its parsed subject."""
         return [(stored.parts, stored.report) for stored in self._by_node.get(node, {}).values()]
+
+    def flood_rate(self, node: str, component: str) -> float:
+        """Return the reports in a second that this component sent lately if too many, or 0."""
+        of_component = State(cluster=self._cluster, node=node, component=component, kind="x")
+        return self.rates.rate_of(str(of_component).removesuffix("x"))
 
     def on_change(self, watcher: ReportWatcher) -> Callable[[], None]:
         """Call `watcher` when a report's bytes change, until the returned function is called."""
@@ -141,6 +156,21 @@ class ReportCache:
 
     def received(self, message: StoredMessage) -> None:
         """Update one report, unless the message is known already or not a report."""
+        if self.rates.admits(message.subject):
+            self._deferred.pop(message.subject, None)
+            self._read(message)
+            return
+        self._deferred[message.subject] = message
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WINDOW, self._read_deferred)
+
+    def _read_deferred(self) -> None:
+        self._timer = None
+        deferred, self._deferred = self._deferred, {}
+        for message in deferred.values():
+            self._read(message)
+
+    def _read(self, message: StoredMessage) -> None:
         stored = self._by_subject.get(message.subject)
         if stored is not None:
             stored.reading = self._reading
@@ -174,6 +204,7 @@ class ReportCache:
 
     def caught_up(self) -> None:
         """Drop the reports that the stream did not repeat."""
+        self._read_deferred()
         if self._stream.is_repeated:
             self._drop_unrepeated()
         self._set_current(True)

@@ -118,6 +118,11 @@ def unheard_wait(name: str, component: Component | None, now: Instant) -> Wait:
         return wait(WaitCode.STALE, detail, now, who=AGENT_LATE)
     if component is not None and component.last_beat is not None:
         detail = f"the {name} agent has stopped sending heartbeats"
+        if component.flood:
+            detail += (
+                f": it sent {component.flood:,.0f} messages a second, and such a sender is cut off"
+                " NATS for a minute at a time"
+            )
         return wait(WaitCode.AGENT_SILENT, detail, now)
     detail = f"the {name} agent has not reported from this node yet"
     return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
 import pytest
-from nats.errors import NoRespondersError
+from nats.errors import Error, NoRespondersError
 from structlog.testing import capture_logs
 
+from libs.bus import connections, floods
 from libs.bus.connections import NODES, SERVICES, SHARES, ConnectionMonitor
+from libs.bus.nats.transport import ConnectFailed
 from libs.bus.server_config import SPARE_CONNECTIONS
 from libs.bus.sessions import Session
 from libs.contracts import subjects
@@ -64,6 +66,33 @@ async def test_connections_from_before_the_monitor_are_cut(guarded: World) -> No
     async with monitoring(guarded):
         await eventually(lambda: count_open(clients) == SHARES[NODES])
     assert all(each.client.is_connected for each in clients[-SHARES[NODES] :]), "the newest stay"
+
+
+async def test_a_component_that_floods_is_cut_and_named(
+    guarded: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "LOOK_PERIOD", 0.2)
+    monkeypatch.setattr(floods, "SHORTEST", 1.0)
+    beat = str(subjects.Beat(cluster="default", node=A_DRIVER.node, component="driver"))
+    flooding, other = await open_clients(guarded, A_DRIVER, 2)
+    await flooding.listen(f"{subjects.inbox(A_DRIVER)}.>")  # as each component does
+    honest = await guarded.raw_client(B_DRIVER)
+    with capture_logs() as logs:
+        async with monitoring(guarded) as monitor:
+            while flooding.client.is_connected:
+                with suppress(Error):  # it is cut in the midst of this
+                    for _ in range(100):
+                        await flooding.client.publish(beat, b"{}")
+                await asyncio.sleep(0.01)
+            await eventually(lambda: not other.client.is_connected)
+            with suppress(ConnectFailed):  # it may be cut before it is established
+                late = await guarded.raw_client(A_DRIVER)
+                await eventually(lambda: not late.client.is_connected)
+    assert honest.client.is_connected
+    assert monitor.floods.total() == 1
+    warned = [each for each in logs if "floods" in each["event"]]
+    assert [each["identity"] for each in warned] == [str(A_DRIVER)]
+    assert warned[0]["messages_per_second"] > floods.MOST_MESSAGES
 
 
 async def test_only_what_exceeds_the_share_is_cut(guarded: World) -> None:

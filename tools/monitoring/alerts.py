@@ -101,6 +101,15 @@ ALERTS: Final = (
         runbook="nats-down",
     ),
     Alert(
+        name="SluiceNATSFlooded",
+        expr="sum(increase(sluice_nats_floods_total[15m])) > 0",
+        lasting="0m",
+        severity=Severity.WARNING,
+        summary="A component of a node floods NATS, and is cut off for a minute at a time",
+        description="The log of sign-in, or without it of the scheduler, has name, host and rate.",
+        runbook="silent-agent",
+    ),
+    Alert(
         name="SluiceTelemetryStale",
         expr="quantile(0.9, sluice_node_telemetry_age_seconds) > 60 or absent(sluice_gpu_health)",
         lasting="10m",

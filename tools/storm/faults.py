@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import signal
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from demo.admin import POLICY, path_of
 from demo.environment import CLUSTER, SERVICES, DemoEnvironment
 from demo.node_agents import AGENT_KINDS
 from libs.contracts.identities import Writer
+from libs.contracts.subjects import STREAMS
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import KubeError
 
@@ -47,6 +49,7 @@ class Faults:
         self._small_disk = small_disk
         self._random = random
         self._print_line = print_line
+        self._streams = deque(stream.name for stream in STREAMS)
         self.stopped: set[str] = set()
         """Names of the processes that cannot answer now."""
         self.count = 0
@@ -60,6 +63,7 @@ class Faults:
             self._stop_api_server,
             self._stop_nats,
             self._kill_nats,
+            self._lose_stream,
             self._patch_policy,
         ]
         if self._small_disk is not None:
@@ -120,6 +124,12 @@ class Faults:
             await asyncio.sleep(seconds)
         finally:
             await self._up.nats.start()
+
+    async def _lose_stream(self) -> None:
+        """Lose all that one stream holds, each in turn; the server is killed for it."""
+        self._streams.rotate(1)
+        self._print_line(f"kill -9 nats-server; it comes back without {self._streams[0]}")
+        await self._up.nats.lose_stream(self._streams[0])
 
     async def _patch_policy(self) -> None:
         """Change how many nodes are upgraded at once; write nonsense, and mend it."""

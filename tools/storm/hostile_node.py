@@ -24,6 +24,7 @@ _CONNECTIONS: Final = 200
 _HOLD_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 1.0
 _KINDS: Final = 50
+_AT_ONCE: Final = 500
 _BAD: Final = b"\xff\xfe"
 _nkeys: Any = nkeys  # nkeys has no type annotations
 
@@ -54,7 +55,12 @@ class HostileNode:
     async def run(self) -> None:
         """Attack until cancelled; a refused or broken connection only ends one attack."""
         while True:
-            for attack in (self._send_malformed, self._take_connections, self._flood_pages):
+            for attack in (
+                self._send_malformed,
+                self._take_connections,
+                self._flood_pages,
+                self._flood_bus,
+            ):
                 with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
                     async with asyncio.timeout(30):
                         await attack()
@@ -105,6 +111,25 @@ class HostileNode:
         finally:
             for out in held:
                 out.transport.abort()
+
+    async def _flood_bus(self) -> None:
+        """Send heartbeats and reports as fast as the server takes them, until it closes."""
+        identity = Identity(node=self._node, writer=self._random.choice(COMPONENTS))
+        scope = {
+            "cluster": identity.cluster,
+            "node": identity.node,
+            "component": identity.writer.value,
+        }
+        subject: subjects.Subject = subjects.Beat(**scope)
+        if self._random.random() < 0.5:
+            subject = subjects.State(**scope, kind="facts")
+        several = publication(str(subject).encode(), b"{}") * _AT_ONCE
+        async with self._connected(identity) as (_, out):
+            while not out.is_closing():
+                out.write(several)
+                self.sent += _AT_ONCE
+                await out.drain()
+                await asyncio.sleep(0)
 
     @asynccontextmanager
     async def _connected(

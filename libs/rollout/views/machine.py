@@ -18,6 +18,8 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     """The last heartbeat, by our clock; None: never."""
     silent_at: float = 0.0
     """When the component counts as silent unless a heartbeat arrives before."""
+    flood: float = 0.0
+    """Messages in a second that a silent component sent lately, so that it was cut off; 0: not."""
     capabilities: frozenset[str] = frozenset()
     """Kinds of commands and checks that it supports."""
     slot: Command | None = None

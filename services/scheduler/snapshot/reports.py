@@ -100,7 +100,10 @@ def node_reports(
                     if state.component == component
                 ],
                 heartbeats.last(name, component),
-                silent_at=now if heartbeats.is_silent(name, component) else NEVER,
+                is_silent=heartbeats.is_silent(name, component),
+                flood=max(
+                    heartbeats.flood_rate(name, component), reports.flood_rate(name, component)
+                ),
                 slot=slots.get(component),
                 uid=uid,
                 boot_id=boot_id,
@@ -163,7 +166,8 @@ def _component(
     bodies: Iterable[tuple[StateBody, bool]],
     last: LastBeat | None,
     *,
-    silent_at: float,
+    is_silent: bool,
+    flood: float,
     slot: Command | None,
     uid: str,
     boot_id: str,
@@ -190,7 +194,9 @@ def _component(
                 pass
     return Component(
         last_beat=now - alive.age if alive is not None else None,
-        silent_at=silent_at,
+        silent_at=now if is_silent else NEVER,
+        # Of a component that still speaks it changes with each second, and explains nothing.
+        flood=flood if is_silent else 0.0,
         capabilities=frozenset(alive.beat.knows) if alive is not None else frozenset(),
         slot=slot,
         result=result,

@@ -1,8 +1,10 @@
-"""A driver that never began on a node is not blamed for what became of the node."""
+"""Agents that are not heard: what their nodes wait for, and that no driver is blamed for it."""
 
 import pytest
 
 from libs.contracts.identities import Identity, Writer
+from libs.contracts.reports import SILENT_AFTER
+from libs.contracts.subjects import Beat
 from tests.component.scheduler.world import NEW, World, in_world
 
 AGENT = Identity(writer=Writer.DRIVER, node="a")
@@ -48,3 +50,21 @@ async def test_a_machine_that_goes_down_after_the_beginning_is_harm(
     world.bus.cut(AGENT)
     await world.power_off("a")
     assert await failed_nodes(world) == 1
+
+
+@in_world
+async def test_the_wait_for_an_agent_that_was_cut_off_names_what_it_sent(world: World) -> None:
+    await world.complete_first_rollout("a")
+    hostile = world.bus.connect(AGENT)
+    for _ in range(3 * 1_000):
+        await hostile.publish(
+            str(Beat(cluster="default", node="a", component=Writer.DRIVER)), b"{}"
+        )
+    await world.sleep(1)
+    world.bus.cut(AGENT)
+    await world.sleep(2 * SILENT_AFTER)
+    await world.apply_policy(NEW)
+    await world.sleep(60)
+    wait = (await world.why("a")).wait
+    assert wait is not None
+    assert "the driver agent has stopped sending heartbeats: it sent " in wait.detail

@@ -9,10 +9,20 @@ from typing import Any
 import msgspec
 
 from libs.bus.connection_list import PAGE
-from libs.bus.connections import ABSENT, NODES, PERIOD, SHARES, ConnectionMonitor
+from libs.bus.connections import (
+    ABSENT,
+    BUSIEST,
+    LOOK_PERIOD,
+    NODES,
+    PERIOD,
+    SHARES,
+    ConnectionMonitor,
+)
+from libs.bus.floods import MOST_MESSAGES, QUARANTINE, SHORTEST
 from libs.bus.sessions import Session, session_name
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
+from libs.contracts.subjects import DAY
 from libs.testing.bus import LocalServer
 from libs.testing.bus.local_bus import LocalBus
 from libs.testing.simulation import Sim
@@ -32,6 +42,8 @@ class Server:
         self.name = name
         self.open: dict[int, tuple[str, float]] = {}
         """By number: the user, and when it connected."""
+        self.sent: dict[int, int] = {}
+        """By number: the messages that it has sent."""
         self.answers = True
         self.pages = 0
 
@@ -41,9 +53,9 @@ class Server:
         await bus.subscribe(subjects.list_connections(self.name), self._list)
         await bus.subscribe(subjects.kick(self.name), self._kick)
 
-    async def connect(self, user: str, *, announced: bool = True) -> int:
+    async def connect(self, user: str, *, announced: bool = True, age: float = 0.0) -> int:
         self._world.connected += 1
-        cid, now = self._world.connected, self._world.clock.now()
+        cid, now = self._world.connected, self._world.clock.now() - age
         self.open[cid] = (user, now)
         if announced:
             client = {"id": cid, "acc": NODES, "user": user, "start": _stamp(now)}
@@ -66,13 +78,21 @@ class Server:
         self._answer(reply, [])
 
     def _list(self, _subject: str, data: bytes, reply: str) -> None:
-        self.pages += 1
         asked = msgspec.json.decode(data)
+        self.pages += "sort" not in asked
         first = asked.get("offset", 0)
-        listed = [
-            {"cid": cid, "account": NODES, "authorized_user": user, "start": _stamp(start)}
+        listed: list[dict[str, Any]] = [
+            {
+                "cid": cid,
+                "account": NODES,
+                "authorized_user": user,
+                "start": _stamp(start),
+                "in_msgs": self.sent.get(cid, 0),
+            }
             for cid, (user, start) in self.open.items()
         ]
+        if asked.get("sort") == "msgs_from":
+            listed.sort(key=lambda each: -self.sent.get(each["cid"], 0))
         self._answer(reply, listed[first : first + asked["limit"]])
 
     def _kick(self, _subject: str, data: bytes, reply: str) -> None:
@@ -83,7 +103,8 @@ class Server:
 
     def _answer(self, reply: str, connections: list[dict[str, Any]]) -> None:
         if self.answers:
-            content = {"server": {"id": self.name}, "data": {"connections": connections}}
+            data = {"now": _stamp(self._world.clock.now()), "connections": connections}
+            content = {"server": {"id": self.name}, "data": data}
             self._world.send(self._bus, reply, msgspec.json.encode(content))
 
 
@@ -158,6 +179,53 @@ async def test_the_oldest_of_all_servers_is_cut(world: World) -> None:
     assert world.kicked == [(first.name, oldest)]
     assert world.monitor.count(DRIVER) == SHARES[NODES]
     assert world.monitor.cut == {str(DRIVER): 1}
+
+
+@in_virtual_time
+async def test_who_floods_loses_its_connections_for_a_minute(world: World) -> None:
+    first, second, _ = world.servers
+    flooding, beside = await first.connect(POD), await second.connect(POD)
+    honest = await first.connect(session_name(OTHER, "pod"), age=DAY)
+    first.sent[honest] = 1_000_000
+    await world.listing()
+    first.sent[honest] += int(MOST_MESSAGES * LOOK_PERIOD)
+    first.sent[flooding] = int(2 * MOST_MESSAGES * LOOK_PERIOD)
+    await world.clock.sleep(LOOK_PERIOD)
+    assert sorted(world.kicked) == [(first.name, flooding), (second.name, beside)]
+    assert world.monitor.floods == {str(DRIVER): 1}
+    await world.clock.sleep(QUARANTINE / 2)
+    again = await second.connect(POD)
+    await world.clock.sleep(1.0)
+    assert world.kicked[2:] == [(second.name, again)]
+    await world.clock.sleep(QUARANTINE / 2)
+    await second.connect(POD)
+    await world.clock.sleep(1.0)
+    assert world.monitor.count(DRIVER) == 1
+    assert world.monitor.count(OTHER) == 1
+    assert len(world.kicked) == 3
+
+
+@in_virtual_time
+async def test_a_flood_behind_the_busiest_is_found_by_listing(world: World) -> None:
+    server = world.servers[0]
+    for number in range(BUSIEST):
+        name = session_name(msgspec.structs.replace(OTHER, node=f"old-{number}"), "pod")
+        server.sent[await server.connect(name, age=DAY)] = 10_000_000
+    flooding = await server.connect(POD)
+    await world.listing()
+    server.sent[flooding] = int(2 * MOST_MESSAGES * PERIOD)
+    await world.listing()
+    assert (server.name, flooding) in world.kicked
+    assert world.monitor.floods.keys() == {str(DRIVER)}
+
+
+@in_virtual_time
+async def test_what_a_component_says_when_it_connects_is_no_flood(world: World) -> None:
+    server = world.servers[0]
+    await world.clock.sleep(LOOK_PERIOD - SHORTEST)
+    server.sent[await server.connect(POD)] = int(MOST_MESSAGES * SHORTEST)
+    await world.listing(2)
+    assert world.kicked == []
 
 
 @in_virtual_time

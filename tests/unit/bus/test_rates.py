@@ -2,7 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from libs.bus.rates import WARN_PERIOD, WINDOW, SenderRates
+from libs.bus.rates import REMEMBERED, WARN_PERIOD, WINDOW, SenderRates
 from libs.testing.simulation import Sim, run
 
 
@@ -36,6 +36,10 @@ def test_senders_that_are_too_fast_are_named_with_their_rate_once_a_minute() -> 
         await sim.clock.sleep(WINDOW)
         assert rates.admits("node-2")
         assert rates.fast == {}
+        assert rates.rate_of("node") == 250.0
+        assert rates.rate_of("node-2") == 0.0
+        await sim.clock.sleep(REMEMBERED)
+        assert rates.rate_of("node") == 0.0
 
     with capture_logs() as logs:
         run(story, seed=1)

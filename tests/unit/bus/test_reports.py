@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from libs.bus.port import BusUnavailable
+from libs.bus.rates import WINDOW
 from libs.bus.recreated import ALL_REPEATED
-from libs.bus.reports import IgnoredReport, ReportCache
+from libs.bus.reports import MOST_REPORTS, IgnoredReport, ReportCache
 from libs.contracts import subjects
 from libs.contracts.facts import Facts
 from libs.contracts.identities import Identity, Writer
@@ -183,6 +184,18 @@ async def test_only_kinds_and_sizes_of_the_contracts_are_kept(
     await world.clock.sleep(1.0)
     assert list(world.cache.nodes()) == []
     assert world.cache.ignored == {why: 1}
+
+
+@in_virtual_time
+async def test_of_a_flood_of_reports_few_are_read_and_the_last_counts(world: World) -> None:
+    for number in range(200):
+        await world.write(facts(str(number)))
+    await world.write(facts("other", node="b"), subject_of("b"))
+    await world.clock.sleep(2 * WINDOW)
+    assert len(world.changes) <= 2 * MOST_REPORTS + 2
+    assert (world.machine(), world.machine("b")) == ("199", "other")
+    assert world.cache.flood_rate("a.example", "driver") > MOST_REPORTS
+    assert world.cache.flood_rate("b", "driver") == 0.0
 
 
 @in_virtual_time
