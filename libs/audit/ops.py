@@ -60,7 +60,9 @@ def unloads(case: AuditCase) -> Iterator[AuditFinding]:
 def _continues(entry: Entry) -> bool:
     if entry.phase == EntryPhase.FINISHED:
         return entry.result is not None and entry.result.outcome == Outcome.DONE
-    return entry.phase == EntryPhase.STEP and not entry.detail.startswith("unload")
+    if entry.phase != EntryPhase.STEP or not entry.detail:
+        return False  # without a detail it only says that a command was read, as of a new leader
+    return not entry.detail.startswith("unload")
 
 
 def _answer_problems(entry: Entry, answer: str, holds: list[DeviceHold]) -> Iterator[str]:

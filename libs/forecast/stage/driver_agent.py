@@ -20,7 +20,7 @@ from libs.forecast.stage.state import StageState
 
 
 def on_machine_changed(state: StageState, machine: StageMachine) -> None:
-    """Continue the op; without one, open the gate for what is proven."""
+    """Continue the op; without one, open the gate for what is proven, or load it again."""
     agent = machine.agents["driver"]
     if not machine.up or not agents.is_live(agent):
         return
@@ -33,6 +33,7 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
         mig.divide(state, machine, agent, agent.body)
     elif not agent.running and agent.current_op is None:
         _open_by_proof(state, machine, agent)
+        _load_by_proof(state, machine, agent)
     report_facts(state, machine)
 
 
@@ -40,12 +41,41 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
 
 
 def _open_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    proven = agent.proven if agent.has_read_slot else proven_on_disk(agent)
+    proven = _proven(agent)
     if proven is None or _admitted(machine) is not None:
         return
     pod = _at_gate(machine, proven.label)
     if pod is not None and admits(machine, pod, proven):
         driver_pods.admit(state, machine, pod)
+
+
+def _load_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
+    """Load the driver on the host again, once in each boot (docs/states.md#gate-3)."""
+    proven = _proven(agent)
+    if proven is None or machine.loaded is not None or machine.boot_tried == machine.boot:
+        return
+    if (machine.installed, machine.kernel) != (proven.install_digest, proven.kernel):
+        return
+    machine.boot_tried = machine.boot
+    end = state.world.load(machine.name, proven.label, machine.attempt(f"load {proven.label}"))
+    if end.after is not None:
+        ends = (agent.process_number, proven.install_digest, end.exit_code)
+        state.call_after(end.after, _loaded_again, machine.name, machine.boot, ends)
+
+
+def _loaded_again(state: StageState, name: str, boot: int, ends: tuple[int, str, int]) -> None:
+    life, digest, code = ends
+    machine = state.machine(name, boot)
+    if machine is None or machine.agents["driver"].process_number != life or code:
+        return
+    if machine.loaded is None and machine.installed == digest:
+        state.log(f"{name}: the proven driver is loaded again")
+        machine.loaded = driver_pods.kernel_driver(digest, state.now)
+        state.machine_changed(machine)
+
+
+def _proven(agent: StageAgent) -> Proven | None:
+    return agent.proven if agent.has_read_slot else proven_on_disk(agent)
 
 
 def proven_on_disk(agent: StageAgent) -> Proven | None:
@@ -154,6 +184,7 @@ def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
         agents.step(state, machine, agent, "unload: ok")
         state.log(f"{name}: the modules are unloaded")
         machine.loaded = None
+        machine.installed = ""
         machine.layout = UNDIVIDED
         gpu_health.cure(machine, GpuCure.RELOAD)
         machine.busy_since = None
@@ -259,6 +290,7 @@ def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, s
         message = f"the installer of {digest} exited with {code}"
         agents.finish(state, machine, agent, Outcome.FAILED, ("driver-start", message))
     else:
+        machine.installed = digest
         machine.loaded = driver_pods.kernel_driver(digest, state.now)
     state.machine_changed(machine)
 

@@ -96,6 +96,10 @@ class SimulatedMachine:
         return self._state.boot_id
 
     @property
+    def is_on(self) -> bool:
+        return self._on
+
+    @property
     def incidents(self) -> tuple[Incident, ...]:
         """The recorded incidents, in order: events that must never happen."""
         return tuple(self._state.incidents)

@@ -102,6 +102,8 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
         installed.load_driver(machine, upgrade, preinstalled=preinstalled)
         if preinstalled:
             machine.preinstalled = machine.loaded
+        elif pool.method is InstallMethod.HOST:
+            machine.installed = build.install_digest
         if pool.method is InstallMethod.CONTAINER:
             installed.run_driver_pod(state, machine, upgrade)
             _record_driver_pod(state, machine, found=found)

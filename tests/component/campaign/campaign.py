@@ -136,13 +136,19 @@ class _SeedRun:
         return await self._ended()
 
     async def _ended(self) -> bool:
-        """Report whether everything is in place, with evidence."""
+        """Report whether everything is in place, with evidence of the boot of each machine.
+
+        The API server learns of a boot late; until then a node looks done that has no driver.
+        """
         if not await self._world.is_rolled_out():
             return False
-        return all(
-            (record := record_of(node)) and record.evidence and is_settled(node)
-            for node in await self._nodes()
-        )
+        return all(map(self._is_in_place, await self._nodes()))
+
+    def _is_in_place(self, node: resources.Node) -> bool:
+        machine, record = self._world.nodes[node.metadata.name].machine, record_of(node)
+        if record is None or record.evidence is None or not machine.is_on:
+            return False
+        return record.evidence.boot_id == machine.boot_id and is_settled(node)
 
     async def _nodes(self) -> list[resources.Node]:
         return [await self._world.kube.get(resources.NODES, name) for name in self._world.nodes]

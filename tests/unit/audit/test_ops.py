@@ -43,6 +43,7 @@ def test_continuing_after_busy_is_a_violation(story: str, problem: str) -> None:
     no_unload="op driver swap gate:open",
     unloaded_after_busy="op driver swap unload:busy unload:busy unload:ok gate:open",
     another_step_of_the_unload="op driver swap unload:busy unload_once_more unload:ok",
+    a_new_leader_after_busy="started; entry step detail=unload:busy; entry step epoch=2",
     failed_after_busy="op driver swap unload:busy:_python outcome=failed",
     superseded_after_busy="op driver swap unload:busy outcome=superseded",
     a_refusal="op driver swap unload:busy outcome=failed; entry refused detail=gate:open",

@@ -93,7 +93,7 @@ def test_a_follower_notices_a_lost_stream_after_its_silence(remade: bool, start:
         await sim.clock.sleep(5.0)
         assert follower.calls[3:] == []
         await sim.clock.sleep(2.0)
-        assert follower.calls[3:] == ["lost", "began", "1 anew", "caught up"]
+        assert follower.calls[3:] == ["lost", "began anew", "1 anew", "caught up"]
         await writer.store(KEPT, "kept.b", b"z")
         await sim.clock.sleep(1.0)
         assert follower.calls[7:] == ["2 z"]

@@ -123,6 +123,7 @@ def _is_proven(node: NodeView, pool: PoolView) -> bool:
         and node.record.evidence is not None
         and node.record.evidence.passed
         and node.record.evidence.label == build.label
+        and node.loaded is not None
     )
 
 

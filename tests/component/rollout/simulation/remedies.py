@@ -121,8 +121,7 @@ def _undo_edits(context: DisturbanceContext, name: str, pool: str) -> None:
 def _restart_driver(context: DisturbanceContext, name: str, pool: str) -> None:
     if context.state.pools[pool].method is InstallMethod.CONTAINER:
         context.users.delete_driver_pod(name)
-    else:  # simulated hosts load no driver at a boot, without which no GPU is divided
-        context.users.set_mig_config(name, "")
+    else:
         context.faults.reboot(name)
 
 
