@@ -77,7 +77,7 @@ class _HarmReplay:
         for uid, history in self._nodes.items():
             node = timeline.nodes[uid].at(-1)
             if target := target_of(node):
-                history.counts = self._counts_of(node.pool, target, position=-1, time=time)
+                history.counts = self._counts_of(node.pool, target, -1)
                 if history.counts:
                     history.counts.in_flight.add(uid)
 
@@ -145,7 +145,7 @@ class _HarmReplay:
         the pool.
         """
         nodes = self._case.timeline.nodes
-        threshold = self._threshold(write.pool, write.position, write.time)
+        threshold = self._threshold(write.pool, write.position)
         for (pool, target), counts in self._counts.items():
             if counts is None or pool != write.pool:
                 continue
@@ -174,9 +174,7 @@ class _HarmReplay:
         if not target:
             return
         if history.counts is None:
-            history.counts = self._counts_of(
-                pool, target, position=change.position, time=change.revision.time
-            )
+            history.counts = self._counts_of(pool, target, change.position)
             if history.counts is None:
                 return
             yield from self._check_grant(change, history, history.counts)
@@ -257,11 +255,9 @@ class _HarmReplay:
             return timeline.position_at(time - ROUND_SECONDS)
         return max(timeline.position_of(seen), timeline.position_at(time - STALE_SECONDS))
 
-    def _counts_of(
-        self, pool: str, target: str, *, position: int, time: float
-    ) -> TargetCounts | None:
+    def _counts_of(self, pool: str, target: str, position: int) -> TargetCounts | None:
         if (pool, target) not in self._counts:
-            threshold = self._threshold(pool, position, time)
+            threshold = self._threshold(pool, position)
             counts = None if threshold is None else self._new_counts(pool, target, threshold)
             self._counts[pool, target] = counts
         return self._counts[pool, target]
@@ -270,11 +266,12 @@ class _HarmReplay:
         allowed = [(float("-inf"), self._accepted_failures(pool, target))]
         return TargetCounts(pool=pool, target=target, threshold=threshold, allowed=allowed)
 
-    def _threshold(self, pool: str, position: int, time: float) -> int | None:
-        """Return the highest threshold that may have held at a time; None where it is unknown."""
+    def _threshold(self, pool: str, position: int) -> int | None:
+        """Return the highest threshold that may have held at a write; None where it is unknown."""
         availability = self._case.availability
         base = availability.base(pool, position) or availability.size(pool, position).largest
-        limits = availability.limits(pool, since=time - STALE_SECONDS, until=time)
+        since = self._case.timeline.position_before(position, STALE_SECONDS)
+        limits = availability.limits(pool, since=since, until=position)
         shares = (scaled_value(facts.failure_threshold, facts.base or base) for facts in limits)
         return max((max(1, share) for share in shares), default=None)
 
