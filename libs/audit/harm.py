@@ -12,16 +12,15 @@ from libs.audit.case import (
     AuditCase,
     AuditFinding,
     MissingSource,
-    revision_violation,
     write_violation,
 )
+from libs.audit.forgotten import forgotten_harm, rollout_violation
 from libs.audit.harm_counts import AT_REST, TargetCounts, UpgradeHistory, target_of
 from libs.audit.nodes import ReplayedNode
 from libs.audit.object_writes import RolloutWrite
 from libs.audit.pools import in_journal_order
 from libs.audit.timeline import NodeChange
-from libs.contracts.node import MANAGER, Operation, UpgradeState
-from libs.contracts.paths import segments
+from libs.contracts.node import Operation, UpgradeState
 from libs.policy.shapes import scaled_value
 
 
@@ -104,15 +103,16 @@ class _HarmReplay:
         for target, record in write.initial_records.items():
             counts = self._new_counts(pool, target, record.threshold)
             counts.failed = dict.fromkeys(record.failed, -1)
+            counts.vanished = dict.fromkeys(record.vanished, -1)
             counts.validated = set(record.validated)
             self._counts[pool, target] = counts
         for target in write.vanished:
             if counts := self._counts.get((pool, target)):
-                counts.vanished = True
+                counts.names_vanished = True
         for target in write.completed:
             if counts := self._counts.get((pool, target)):
                 counts.complete()
-        yield from _forgotten_failures(write)
+        yield from forgotten_harm(write)
         for target in sorted(self._targets.get(pool, frozenset()) - write.targets):
             yield from self._drop_target(write, target)
         if write.exists and pool in self._lost_rollouts:
@@ -134,9 +134,9 @@ class _HarmReplay:
                 counts.validated.clear()  # the Rollout was lost: nodes in flight prove it again
             else:
                 del self._counts[write.pool, target]
-        elif counts.failed:
-            problem = f"dropped target {target}, on which {len(counts.failed)} nodes failed"
-            yield from _rollout_violation(write, problem)
+        elif counts.harmed:
+            nodes = f"{len(counts.harmed)} nodes {counts.harm}"
+            yield from rollout_violation(write, f"dropped target {target}, on which {nodes}")
 
     def _restore_counts(self, write: RolloutWrite) -> None:
         """Restore the counts of a pool after the loss of its Rollout.
@@ -154,6 +154,7 @@ class _HarmReplay:
                 for uid, position in counts.failed.items()
                 if _failed_on(nodes[uid].at(write.position), target)
             }
+            counts.vanished.clear()
             if threshold and target in write.targets:
                 counts.threshold = max(counts.threshold, threshold)
 
@@ -169,7 +170,8 @@ class _HarmReplay:
         target = target_of(change.after)
         pool = change.after.pool if target else ""
         if history.counts and (history.counts.pool, history.counts.target) != (pool, target):
-            history.counts.remove(uid)
+            vanished = not change.after.exists and history.has_started(change.before)
+            history.counts.remove(uid, vanished_at=change.position if vanished else None)
             history.counts = None
         if not target:
             return
@@ -223,7 +225,7 @@ class _HarmReplay:
         proven_until = self._proven_until.get((counts.pool, counts.target), -1)
         proven = counts.is_proven or self._known_position(change) < proven_until
         if change.by_scheduler and is_new and not proven and len(counts.at_risk) > allowance:
-            problem = f"{allowance} nodes were in flight or had failed already"
+            problem = f"{allowance} nodes were in flight or had {counts.harm} already"
             yield write_violation("I8", change, f"{action}, which is unproven: {problem}")
         else:
             yield from self._check_halt(change, counts, action)
@@ -243,7 +245,7 @@ class _HarmReplay:
     ) -> Iterator[AuditFinding]:
         since = change.revision.time - STALE_SECONDS
         if change.by_scheduler and counts.was_halted(self._known_position(change), since):
-            message = f"{action}, which is halted: {len(counts.failed)} nodes failed on it"
+            message = f"{action}, which is halted: {len(counts.harmed)} nodes {counts.harm} on it"
             yield write_violation("I8", change, message)
 
     def _known_position(self, change: NodeChange) -> int:
@@ -279,21 +281,3 @@ class _HarmReplay:
 def _failed_on(node: ReplayedNode, target: str) -> bool:
     record = node.record
     return record is not None and node.failed and record.target == target and not record.unbegun
-
-
-def _forgotten_failures(write: RolloutWrite) -> Iterator[AuditFinding]:
-    """Check that no failure disappears from the status of a Rollout."""
-    for path, (before, after) in write.revision.changed.items() if write.revision else ():
-        if not path.startswith("status.targets") or segments(path)[-1] != "failed":
-            continue
-        forgotten = set(before or ()) - set(after or ())
-        if after is not None and forgotten:
-            target = segments(path)[2]
-            problem = f"forgot that {', '.join(sorted(forgotten))} failed on target {target}"
-            yield from _rollout_violation(write, problem)
-
-
-def _rollout_violation(write: RolloutWrite, problem: str) -> Iterator[AuditFinding]:
-    if write.revision and write.revision.manager == MANAGER:
-        message = f"the Rollout of pool {write.pool} {problem}"
-        yield revision_violation("I8", write.revision, message)
