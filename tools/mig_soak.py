@@ -5,9 +5,9 @@ then at the second, and so on until none is left. All stories take about an hour
 """
 
 import argparse
-import multiprocessing
 
 from tests.component.scheduler.mig_stories import STORIES, play_deaths
+from tools.soak_work import exit_status, results
 
 
 def main(arguments: list[str]) -> int:
@@ -18,15 +18,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--scene", default="", help="only stories whose names contain these words")
     words = parser.parse_args(arguments).scene
     names = [name for name in STORIES if words in name]
-    deaths = wrong = 0
-    # A story leaves nothing for the next one: each has a process of its own.
-    with multiprocessing.Pool(maxtasksperchild=1) as pool:
-        for name, died, found in pool.imap_unordered(_play, names, chunksize=1):
+    done = deaths = wrong = 0
+    stopped = False
+    try:
+        # A story leaves nothing for the next one.
+        for name, died, found in results(_play, names, each_alone=True):
+            done += 1
             deaths += died
             wrong += bool(found)
             print(f"{name}: {found or f'{died} deaths'}", flush=True)
-    print(f"{len(names)} stories, {deaths} deaths, {wrong} failed")
-    return 1 if wrong or not names else 0
+    except KeyboardInterrupt:
+        stopped = True
+    print(f"{done} of {len(names)} stories, {deaths} deaths, {wrong} failed")
+    return exit_status(wrong=bool(wrong) or not names, stopped=stopped)
 
 
 def _play(name: str) -> tuple[str, int, str]:

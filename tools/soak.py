@@ -1,8 +1,9 @@
 """Long randomised runs, on all processors: `python -m tools.soak WHAT --seeds N [--first M]`.
 
 `engine` runs a small rollout of the engine alone per seed, `campaign` the whole system with all its
-services. The audit judges both. The first failure of each kind is reported in full; the exit status
-is 1 if any seed failed.
+services. The audit judges both. The first failure of each kind is told at once, and reported in
+full at the end; the exit status is 1 if any seed failed. Ctrl-C or SIGTERM stops every soak, which
+then tells what it found so far.
 
 `fuzz --seeds N` sends random bytes to NATS, HTTP and every decoder, and forged tokens to sign-in
 (250 N), `storm` runs the demo's real
@@ -25,13 +26,10 @@ another, and looks for planted faults there: about two hours.
 """
 
 import argparse
-import multiprocessing
-import os
-import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from tests.component.campaign import campaign
@@ -48,10 +46,8 @@ from tests.system.install import world as install_world
 from tests.system.upgrade import kills
 from tools.mig_soak import main as mig_soak
 from tools.nodes_soak import main as nodes_soak
+from tools.soak_work import SeedResult, SeedTally, exit_status, results, run_pytest, stop_on_sigterm
 from tools.storm.__main__ import main as storm
-
-SeedResult = tuple[int, str, int]
-"""Seed, failure (empty if none), and the number of nodes that ended in place."""
 
 
 class SoakTarget(NamedTuple):
@@ -62,20 +58,17 @@ class SoakTarget(NamedTuple):
 def _engine(seed: int) -> SeedResult:
     result = run_scenario(scenario(seed))
     wrong = result.failure
-    return (
-        seed,
-        f"{wrong.kind}: {wrong.message}" if wrong is not None else "",
-        result.nodes_in_place,
-    )
+    failure = f"{wrong.kind}: {wrong.message}" if wrong is not None else ""
+    return SeedResult(seed, failure, result.nodes_in_place)
 
 
 def _campaign(seed: int) -> SeedResult:
     try:
         result = campaign.run_seed(campaigns.scenario(seed))
     except Exception as error:  # noqa: BLE001  (the other seeds still run)
-        return seed, f"crash {type(error).__name__}: {error}", 0
+        return SeedResult(seed, f"crash {type(error).__name__}: {error}", 0)
     first = result.failures[0] if result.failures else None
-    return seed, str(first or ""), 0 if first else len(result.scenario.nodes)
+    return SeedResult(seed, str(first or ""), 0 if first else len(result.scenario.nodes))
 
 
 def _engine_report(seed: int) -> str:
@@ -107,25 +100,26 @@ def explore(task: tuple[str, int]) -> tuple[str, LongExplorationResult]:
 def explore_all(words: str, max_states: int) -> int:
     """Explore the scenes whose names contain some words; return the exit status."""
     names = [name for name in long_explorations() if words in name]
-    states = wrong = 0
-    with multiprocessing.Pool() as pool:
-        tasks = [(name, max_states) for name in names]
-        for name, result in pool.imap_unordered(explore, tasks):
+    done = states = wrong = 0
+    stopped = False
+    try:
+        for name, result in results(explore, [(name, max_states) for name in names]):
+            done += 1
             states += result.states
             wrong += bool(result.failure)
             extent = "complete" if result.complete else "stopped at the limit"
             print(f"{name}: {result.states} states, {extent}", flush=True)
             if result.failure:
                 print(result.failure, end="\n\n", flush=True)
-    print(f"{len(names)} explorations, {states} states, {wrong} failed")
-    return 1 if wrong or not names else 0
+    except KeyboardInterrupt:
+        stopped = True
+    print(f"{done} of {len(names)} explorations, {states} states, {wrong} failed")
+    return exit_status(wrong=bool(wrong) or not names, stopped=stopped)
 
 
 def fuzz(seeds: int) -> int:
     """Run the fuzzing tests with this many seeds; return the exit status."""
-    command = [sys.executable, "-m", "pytest", "-q", *FUZZ_TESTS]
-    environ = {**os.environ, FUZZ_SEEDS: str(seeds)}
-    return subprocess.run(command, check=False, env=environ).returncode
+    return run_pytest(["-q", *FUZZ_TESTS], {FUZZ_SEEDS: str(seeds)})
 
 
 REAL_NODES: Final = {
@@ -138,19 +132,32 @@ REAL_NODES: Final = {
 def on_real_nodes(what: str) -> int:
     """Run all scenes of these tests; return the exit status."""
     folder, variable, value = REAL_NODES[what]
-    command = [sys.executable, "-m", "pytest", "-v", folder]
-    return subprocess.run(command, check=False, env={**os.environ, variable: value}).returncode
+    return run_pytest(["-v", folder], {variable: value})
 
 
 def marked(arguments: list[str]) -> int:
     """Run the tests that are too dear for each run; return the exit status."""
-    command = [sys.executable, "-m", "pytest", "-v", "--soak", *(arguments or ["tests"])]
-    return subprocess.run(command, check=False).returncode
+    return run_pytest(["-v", "--soak", *(arguments or ["tests"])])
+
+
+def run_seeds(part: SoakTarget, seeds: range) -> int:
+    """Run the seeds and tell what they show; return the exit status."""
+    tally, started = SeedTally(len(seeds)), time.monotonic()
+    tally.observe_all(results(part.run, seeds, chunksize=8), partial(print, flush=True))
+    for failure, seed in zip(tally.failures, tally.first_seeds, strict=True):
+        # A report plays its seed again and again: it is not what a stopped soak is waited for.
+        print(f"{failure}{'' if tally.stopped else ':'}")
+        if not tally.stopped:
+            print(part.report(seed), end="\n\n")
+    how = "stopped" if tally.stopped else "done"
+    print(f"{how} after {time.monotonic() - started:.0f} s: {tally.summary}", flush=True)
+    return tally.status
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the soak and return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    stop_on_sigterm()
     if arguments[:1] == ["storm"]:
         return storm(arguments[1:])
     if arguments[:1] == ["tests"]:
@@ -181,27 +188,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.only is not None:
         print(part.report(options.only))
         return 0
-    kinds: Counter[str] = Counter()
-    first: dict[str, int] = {}
-    nodes = 0
-    seeds = range(options.first, options.first + options.seeds)
-    started = time.monotonic()
-    with multiprocessing.Pool() as pool:
-        for seed, failure, done in pool.imap_unordered(part.run, seeds, chunksize=8):
-            nodes += done
-            if failure:
-                kind = failure.partition(":")[0]
-                kinds[kind] += 1
-                first[kind] = min(seed, first.get(kind, seed))
-    for kind, number in kinds.most_common():
-        print(f"{number} of {len(seeds)} seeds failed ({kind}); the first is {first[kind]}:")
-        print(part.report(first[kind]), end="\n\n")
-    seconds = time.monotonic() - started
-    print(
-        f"{len(seeds)} seeds in {seconds:.0f} s, {nodes} nodes ended in place,"
-        f" {kinds.total()} failed"
-    )
-    return 1 if kinds else 0
+    return run_seeds(part, range(options.first, options.first + options.seeds))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class RecreatedWorld(ScaledWorld):
         seconds = self.stop(node, "", WORK).seconds or 0.0
         return TimeSpan(min(grace, seconds))
 
-    def remainder(self, pod: str, age: float) -> TimeSpan:  # noqa: ARG002
+    def remainder(self, pod: str, age: float, kind: str = "") -> TimeSpan:  # noqa: ARG002
         return NEVER
 
 

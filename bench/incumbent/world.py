@@ -89,8 +89,8 @@ class ScaledWorld:
     def eviction(self, pod: str, grace: float) -> TimeSpan:
         return self._span(self._world.eviction(pod, grace).seconds)
 
-    def remainder(self, pod: str, age: float) -> TimeSpan:
-        return self._span(self._world.remainder(pod, age).seconds)
+    def remainder(self, pod: str, age: float, kind: str = "") -> TimeSpan:
+        return self._span(self._world.remainder(pod, age, kind).seconds)
 
     def _stop_seconds(self, node: str, container: str) -> float:
         return self._world.stop(node, container, container).seconds or 0.0

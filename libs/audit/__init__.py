@@ -25,7 +25,7 @@ from libs.audit import (
     waits,
     write_counts,
 )
-from libs.audit.case import AuditCase, AuditFinding, MissingSource, Violation
+from libs.audit.case import AuditCase, AuditFinding, MissingSource, Violation, hidden_orders
 from libs.audit.timeline import Timeline
 from libs.audit.waits import unaccounted
 from libs.contracts.node import UpgradeState
@@ -83,6 +83,7 @@ _CHECKS: Final = (
     _Check("I1", ("revisions",), budget.readiness),
     _Check("I1", ("revisions",), grants.grants),
     _Check("I2", ("revisions",), leases.leases),
+    _Check("I2", (), hidden_orders),
     _Check("I2", ("entries",), leases.orders),
     _Check("I2", ("entries",), leases.epochs),
     _Check("I2", ("entries",), leases.adoption),

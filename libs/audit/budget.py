@@ -1,8 +1,9 @@
 """I1 and I6: writes of ours keep to the limits of unavailable nodes, and to current sources.
 
 I1: unavailable nodes are counted at the revisions on which the write was decided, plus our own
-writes since then; the limit is the highest that held since then. A node that turned NotReady, or a
-limit that was lowered, after the decision is therefore no violation.
+writes since then; the limit is the highest that held since the revision of the policies that was
+seen. A node that turned NotReady, or a limit that was lowered, after the decision is therefore no
+violation.
 
 I6: the record of a lowering write names the revision of each source on which it was decided. A
 source was stale if, longer before the write than the limit, the API server had a newer object of
@@ -27,13 +28,19 @@ from libs.contracts import rollout
 from libs.contracts.node import Operation
 from libs.policy.kinds import KINDS
 
+POLICIES: Final = "policies"
+"""The source of policies and strategies in the `seen` field of a record."""
+
+BEHIND_SECONDS: Final = 1.0
+"""How far two watches of one decision may be apart."""
+
 _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     NODES: ("Node",),
     "pods": ("Pod",),
     "daemonsets": ("DaemonSet",),
     "configmaps": ("ConfigMap",),
     "leases": ("Lease",),
-    "policies": tuple(kind.name for kind in KINDS.values() if kind.name != rollout.KIND),
+    POLICIES: tuple(kind.name for kind in KINDS.values() if kind.name != rollout.KIND),
     **{kind.plural: (kind.name,) for kind in KINDS.values()},
 }
 """Kinds by source. A source of one namespace is named `source/namespace`."""
@@ -66,16 +73,30 @@ def budget(case: AuditCase) -> Iterator[AuditFinding]:
 
 def _highest_limit(case: AuditCase, pool: str, change: NodeChange, seen: int) -> int | None:
     """Return the highest limit that held between the decision and the write."""
-    until = change.revision.time
-    since = max(case.timeline.time_of(seen), until - STALE_SECONDS)
+    since = max(
+        min(seen, _position_of_policies(case, change, seen)),
+        case.timeline.position_before(change.position, STALE_SECONDS),
+    )
     size = case.availability.size(pool, seen).nodes
     bases = [case.availability.base(pool, position) for position in (seen, change.position)]
     highest_base = max(bases) or size
     limits = [
         limit_of(facts, min(facts.base or highest_base, size))
-        for facts in case.availability.limits(pool, since=since, until=until)
+        for facts in case.availability.limits(pool, since=since, until=change.position)
     ]
     return max(limits, default=None)
+
+
+def _position_of_policies(case: AuditCase, change: NodeChange, default: int) -> int:
+    """Return up to where the decision saw the limits, which are another source than the Nodes.
+
+    The source has several kinds and the newest of their revisions: one of them may be behind it.
+    """
+    revision = revision_in(change.after.record.seen, POLICIES) if change.after.record else None
+    if revision is None:
+        return default
+    timeline = case.timeline
+    return timeline.position_before(timeline.position_of(revision), BEHIND_SECONDS)
 
 
 def readiness(case: AuditCase) -> Iterator[AuditFinding]:
@@ -114,7 +135,8 @@ def _staleness(case: AuditCase, change: NodeChange, source: str, revision: int) 
     plural, _, namespace = source.partition("/")
     for kind in _SOURCES.get(plural, ()):
         newer = case.timeline.newer_than(f"{kind}/{namespace}" if namespace else kind, revision)
-        if newer and newer[1] < change.revision.time - STALE_SECONDS:
+        is_earlier = newer and case.timeline.position_of(newer[0]) < change.position
+        if newer and is_earlier and newer[1] < change.revision.time - STALE_SECONDS:
             behind = change.revision.time - newer[1]
             yield (
                 f"on the stale revision {revision} of {source}: revision {newer[0]} of a {kind}"

@@ -1,12 +1,13 @@
 """The input and the output of every check: one journal, replayed once for all, and the findings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Final
 
 import msgspec
 
+from libs.audit.clocks import ClockSteps
 from libs.audit.pools import PoolAvailability
 from libs.audit.timeline import NodeChange, Timeline
 from libs.contracts.commands import CommandKind
@@ -20,9 +21,6 @@ STALE_SECONDS: Final = 90.0
 
 ROUND_SECONDS: Final = 3.0
 """The longest time between a decision and its write: no changing request takes longer."""
-
-SKEW_SECONDS: Final = 2.0
-"""The largest difference between the clocks of two machines."""
 
 CHANGING_COMMANDS: Final = frozenset(
     {CommandKind.SWAP.value, CommandKind.INSTALL.value, CommandKind.MIG.value}
@@ -100,6 +98,7 @@ class AuditCase:
         self.events = journal.events or ()
         self.timeline = Timeline(self.revisions, journal.start)
         self.availability = PoolAvailability(self.timeline, journal.pools)
+        self.clocks = ClockSteps(self.revisions, self.entries)
 
     def has_journal(self, uid: str, component: str, since: float) -> bool:
         """Report whether the journal of an agent has every entry from a time on."""
@@ -150,3 +149,11 @@ def revision_in(seen: Mapping[str, str], source: str) -> int | None:
     """Return the revision seen of a source; None where it is missing or no number."""
     text = seen.get(source, "")
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+def hidden_orders(case: AuditCase) -> Iterator[AuditFinding]:
+    """Say what is not judged where a clock went back."""
+    if seconds := case.clocks.largest:
+        source = f"the order of what is less than {seconds:.0f} s apart: a clock was put back"
+        for invariant in ("I1", "I2", "I3", "I5", "I10"):
+            yield MissingSource(invariant=invariant, source=source)

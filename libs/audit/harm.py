@@ -12,16 +12,15 @@ from libs.audit.case import (
     AuditCase,
     AuditFinding,
     MissingSource,
-    revision_violation,
     write_violation,
 )
+from libs.audit.forgotten import forgotten_harm, rollout_violation
 from libs.audit.harm_counts import AT_REST, TargetCounts, UpgradeHistory, target_of
 from libs.audit.nodes import ReplayedNode
 from libs.audit.object_writes import RolloutWrite
 from libs.audit.pools import in_journal_order
 from libs.audit.timeline import NodeChange
-from libs.contracts.node import MANAGER, Operation, UpgradeState
-from libs.contracts.paths import segments
+from libs.contracts.node import Operation, UpgradeState
 from libs.policy.shapes import scaled_value
 
 
@@ -77,7 +76,7 @@ class _HarmReplay:
         for uid, history in self._nodes.items():
             node = timeline.nodes[uid].at(-1)
             if target := target_of(node):
-                history.counts = self._counts_of(node.pool, target, position=-1, time=time)
+                history.counts = self._counts_of(node.pool, target, -1)
                 if history.counts:
                     history.counts.in_flight.add(uid)
 
@@ -104,15 +103,16 @@ class _HarmReplay:
         for target, record in write.initial_records.items():
             counts = self._new_counts(pool, target, record.threshold)
             counts.failed = dict.fromkeys(record.failed, -1)
+            counts.vanished = dict.fromkeys(record.vanished, -1)
             counts.validated = set(record.validated)
             self._counts[pool, target] = counts
         for target in write.vanished:
             if counts := self._counts.get((pool, target)):
-                counts.vanished = True
+                counts.names_vanished = True
         for target in write.completed:
             if counts := self._counts.get((pool, target)):
                 counts.complete()
-        yield from _forgotten_failures(write)
+        yield from forgotten_harm(write)
         for target in sorted(self._targets.get(pool, frozenset()) - write.targets):
             yield from self._drop_target(write, target)
         if write.exists and pool in self._lost_rollouts:
@@ -134,9 +134,9 @@ class _HarmReplay:
                 counts.validated.clear()  # the Rollout was lost: nodes in flight prove it again
             else:
                 del self._counts[write.pool, target]
-        elif counts.failed:
-            problem = f"dropped target {target}, on which {len(counts.failed)} nodes failed"
-            yield from _rollout_violation(write, problem)
+        elif counts.harmed:
+            nodes = f"{len(counts.harmed)} nodes {counts.harm}"
+            yield from rollout_violation(write, f"dropped target {target}, on which {nodes}")
 
     def _restore_counts(self, write: RolloutWrite) -> None:
         """Restore the counts of a pool after the loss of its Rollout.
@@ -145,7 +145,7 @@ class _HarmReplay:
         the pool.
         """
         nodes = self._case.timeline.nodes
-        threshold = self._threshold(write.pool, write.position, write.time)
+        threshold = self._threshold(write.pool, write.position)
         for (pool, target), counts in self._counts.items():
             if counts is None or pool != write.pool:
                 continue
@@ -154,6 +154,7 @@ class _HarmReplay:
                 for uid, position in counts.failed.items()
                 if _failed_on(nodes[uid].at(write.position), target)
             }
+            counts.vanished.clear()
             if threshold and target in write.targets:
                 counts.threshold = max(counts.threshold, threshold)
 
@@ -169,14 +170,13 @@ class _HarmReplay:
         target = target_of(change.after)
         pool = change.after.pool if target else ""
         if history.counts and (history.counts.pool, history.counts.target) != (pool, target):
-            history.counts.remove(uid)
+            vanished = not change.after.exists and history.has_started(change.before)
+            history.counts.remove(uid, vanished_at=change.position if vanished else None)
             history.counts = None
         if not target:
             return
         if history.counts is None:
-            history.counts = self._counts_of(
-                pool, target, position=change.position, time=change.revision.time
-            )
+            history.counts = self._counts_of(pool, target, change.position)
             if history.counts is None:
                 return
             yield from self._check_grant(change, history, history.counts)
@@ -225,7 +225,7 @@ class _HarmReplay:
         proven_until = self._proven_until.get((counts.pool, counts.target), -1)
         proven = counts.is_proven or self._known_position(change) < proven_until
         if change.by_scheduler and is_new and not proven and len(counts.at_risk) > allowance:
-            problem = f"{allowance} nodes were in flight or had failed already"
+            problem = f"{allowance} nodes were in flight or had {counts.harm} already"
             yield write_violation("I8", change, f"{action}, which is unproven: {problem}")
         else:
             yield from self._check_halt(change, counts, action)
@@ -245,7 +245,7 @@ class _HarmReplay:
     ) -> Iterator[AuditFinding]:
         since = change.revision.time - STALE_SECONDS
         if change.by_scheduler and counts.was_halted(self._known_position(change), since):
-            message = f"{action}, which is halted: {len(counts.failed)} nodes failed on it"
+            message = f"{action}, which is halted: {len(counts.harmed)} nodes {counts.harm} on it"
             yield write_violation("I8", change, message)
 
     def _known_position(self, change: NodeChange) -> int:
@@ -257,11 +257,9 @@ class _HarmReplay:
             return timeline.position_at(time - ROUND_SECONDS)
         return max(timeline.position_of(seen), timeline.position_at(time - STALE_SECONDS))
 
-    def _counts_of(
-        self, pool: str, target: str, *, position: int, time: float
-    ) -> TargetCounts | None:
+    def _counts_of(self, pool: str, target: str, position: int) -> TargetCounts | None:
         if (pool, target) not in self._counts:
-            threshold = self._threshold(pool, position, time)
+            threshold = self._threshold(pool, position)
             counts = None if threshold is None else self._new_counts(pool, target, threshold)
             self._counts[pool, target] = counts
         return self._counts[pool, target]
@@ -270,11 +268,12 @@ class _HarmReplay:
         allowed = [(float("-inf"), self._accepted_failures(pool, target))]
         return TargetCounts(pool=pool, target=target, threshold=threshold, allowed=allowed)
 
-    def _threshold(self, pool: str, position: int, time: float) -> int | None:
-        """Return the highest threshold that may have held at a time; None where it is unknown."""
+    def _threshold(self, pool: str, position: int) -> int | None:
+        """Return the highest threshold that may have held at a write; None where it is unknown."""
         availability = self._case.availability
         base = availability.base(pool, position) or availability.size(pool, position).largest
-        limits = availability.limits(pool, since=time - STALE_SECONDS, until=time)
+        since = self._case.timeline.position_before(position, STALE_SECONDS)
+        limits = availability.limits(pool, since=since, until=position)
         shares = (scaled_value(facts.failure_threshold, facts.base or base) for facts in limits)
         return max((max(1, share) for share in shares), default=None)
 
@@ -282,21 +281,3 @@ class _HarmReplay:
 def _failed_on(node: ReplayedNode, target: str) -> bool:
     record = node.record
     return record is not None and node.failed and record.target == target and not record.unbegun
-
-
-def _forgotten_failures(write: RolloutWrite) -> Iterator[AuditFinding]:
-    """Check that no failure disappears from the status of a Rollout."""
-    for path, (before, after) in write.revision.changed.items() if write.revision else ():
-        if not path.startswith("status.targets") or segments(path)[-1] != "failed":
-            continue
-        forgotten = set(before or ()) - set(after or ())
-        if after is not None and forgotten:
-            target = segments(path)[2]
-            problem = f"forgot that {', '.join(sorted(forgotten))} failed on target {target}"
-            yield from _rollout_violation(write, problem)
-
-
-def _rollout_violation(write: RolloutWrite, problem: str) -> Iterator[AuditFinding]:
-    if write.revision and write.revision.manager == MANAGER:
-        message = f"the Rollout of pool {write.pool} {problem}"
-        yield revision_violation("I8", write.revision, message)

@@ -23,7 +23,9 @@ class TargetCounts(msgspec.Struct):
     """By node uid the position of its first failure, in that order."""
     validated: set[str] = msgspec.field(default_factory=set[str])
 
-    vanished: bool = False
+    vanished: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    """By node uid the position at which a started node was deleted, while this was unproven."""
+    names_vanished: bool = False
     """Whether its Rollout names nodes that vanished."""
     completed: bool = False
     """Whether all nodes had the target, with at least one validation and without a halt."""
@@ -39,18 +41,29 @@ class TargetCounts(msgspec.Struct):
 
     @property
     def is_halted(self) -> bool:
-        return len(self.failed) >= self.threshold + self.allowed[-1][1]
+        return len(self.harmed) >= self.threshold + self.allowed[-1][1]
+
+    @property
+    def harmed(self) -> dict[str, int]:
+        """The nodes that failed or, while the target is not proven, vanished: uid to position."""
+        return self.failed if self.is_proven else {**self.vanished, **self.failed}
+
+    @property
+    def harm(self) -> str:
+        """What happened to the harmed nodes, in a word or two."""
+        return "failed" if self.harmed.keys() <= self.failed.keys() else "failed or vanished"
 
     @property
     def at_risk(self) -> set[str]:
         """The nodes that count until the target is proven."""
-        return self.in_flight | self.failed.keys()
+        return self.in_flight | self.harmed.keys()
 
     def accept_failures(self, failures: int, time: float) -> None:
         """Set the number of failures that a person accepts; a new number restarts the proof."""
         if failures != self.allowed[-1][1]:
             self.allowed.append((time, failures))
-            if self.failed or not self.vanished:  # a release of vanished nodes keeps the proof
+            # A release of vanished nodes keeps the proof.
+            if self.failed or not (self.names_vanished or self.vanished):
                 self.validated.clear()
                 self.completed = False
 
@@ -61,15 +74,18 @@ class TargetCounts(msgspec.Struct):
 
     def was_halted(self, position: int, since: float) -> bool:
         """Report a halt at a position, under the highest allowance since a time."""
-        failed = bisect_right(list(self.failed.values()), position)
-        return failed >= self.failure_allowance(since)
+        harmed = sum(each <= position for each in self.harmed.values())
+        return harmed >= self.failure_allowance(since)
 
     def validate(self, uid: str) -> None:
         """Count a node as validated, unless it failed before."""
         if uid not in self.failed:
             self.validated.add(uid)
 
-    def remove(self, uid: str) -> None:
+    def remove(self, uid: str, *, vanished_at: int | None = None) -> None:
+        """End the flight of a node; it vanished at a position if its Node was deleted then."""
+        if vanished_at is not None and uid in self.in_flight and not self.is_proven:
+            self.vanished[uid] = vanished_at
         self.in_flight.discard(uid)
         self.in_flight_uncounted.discard(uid)
 
@@ -110,6 +126,10 @@ class UpgradeHistory(msgspec.Struct):
         return change.record_lost or (
             change.lease_ended is not None and change.lease_ended.token == self.started
         )
+
+    def has_started(self, node: ReplayedNode) -> bool:
+        """Report whether a node is past the start of the operation in its record."""
+        return node.record is not None and node.record.token == self.started
 
     def is_start(self, change: NodeChange) -> bool:
         """Report whether a write is the first under its lease to move the driver."""

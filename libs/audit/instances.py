@@ -7,7 +7,8 @@ by the node's agent or came with the machine: no revision shows it.
 from collections.abc import Iterator
 from typing import Final
 
-from libs.audit.case import SKEW_SECONDS, AuditCase
+from libs.audit.case import AuditCase
+from libs.audit.clocks import SKEW_SECONDS
 from libs.audit.pods import PodHistory
 from libs.audit.timeline import NodeChange
 from libs.contracts.reports import Evidence
@@ -28,7 +29,7 @@ def instance_problems(case: AuditCase, change: NodeChange, evidence: Evidence) -
     kernel = change.before.kernel
     if kernel and evidence.kernel != kernel:
         yield f"its evidence is of kernel {evidence.kernel}, but the node runs {kernel}"
-    if evidence.at and evidence.driver_started > evidence.at + SKEW_SECONDS:
+    if evidence.at and evidence.driver_started > evidence.at + case.clocks.skew(change.node.uid):
         yield (
             f"its evidence is of {evidence.at:.0f}, before its driver started at"
             f" {evidence.driver_started:.0f}"

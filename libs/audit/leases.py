@@ -11,13 +11,13 @@ lease.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from libs.audit.case import (
     CHANGING_COMMANDS,
-    SKEW_SECONDS,
     AuditCase,
     AuditFinding,
     agent_violation,
@@ -60,7 +60,8 @@ def _token(node: ReplayedNode) -> int:
 
 def _journaled_token(case: AuditCase, change: NodeChange) -> int:
     """Return the highest token that an agent of the node has journaled so far."""
-    uid, until = change.node.uid, change.revision.time
+    uid = change.node.uid
+    until = change.revision.time - case.clocks.put_back(uid)
     entries = (entry for entry in case.entries if entry.node_uid == uid and entry.time <= until)
     return max((entry.token for entry in entries), default=0)
 
@@ -155,14 +156,14 @@ def adoption(case: AuditCase) -> Iterator[AuditFinding]:
     """
     taken: dict[tuple[str, str, str, int], set[Order]] = defaultdict(set)
     own_commands: dict[tuple[str, str], list[Entry]] = defaultdict(list)
-    for entry in sorted(_of_begun_ops(case.entries), key=lambda entry: entry.time):
+    for entry in _by_time(_of_begun_ops(case.entries)):
         node = entry.node_uid, entry.boot_id
         orders = taken[*node, entry.component, entry.epoch]
         if entry.phase not in _EFFECTS or entry.order in orders:
             continue
         orders.add(entry.order)
         if entry.command != CommandKind.IDLE:
-            yield from _adoption_missed(entry, own_commands[node])
+            yield from _adoption_missed(case, entry, own_commands[node])
         if len(orders) == 2:
             own_commands[node].append(entry)
 
@@ -179,9 +180,23 @@ def _of_begun_ops(entries: Sequence[Entry]) -> Iterator[Entry]:
             yield entry
 
 
-def _adoption_missed(entry: Entry, own_commands: list[Entry]) -> Iterator[AuditFinding]:
+def _by_time(entries: Iterable[Entry]) -> list[Entry]:
+    """Return entries by time; those of one component keep their order if its clock went back."""
+    latest: dict[tuple[str, str], float] = {}
+    timed: list[tuple[float, Entry]] = []
+    for entry in entries:
+        source = entry.node_uid, entry.component
+        latest[source] = max(entry.time, latest.get(source, entry.time))
+        timed.append((latest[source], entry))
+    return [entry for _, entry in sorted(timed, key=itemgetter(0))]
+
+
+def _adoption_missed(
+    case: AuditCase, entry: Entry, own_commands: list[Entry]
+) -> Iterator[AuditFinding]:
+    delay = READ_SECONDS + case.clocks.put_back(entry.node_uid)
     for own in own_commands:
-        if own.epoch > entry.epoch and own.time + READ_SECONDS < entry.time:
+        if own.epoch > entry.epoch and own.time + delay < entry.time:
             command = f"{entry.component} of {entry.node} took {entry.command} {entry.order}"
             later = f"{own.component} already had the command {own.order} of epoch {own.epoch}"
             message = f"{command} under epoch {entry.epoch}, when {later}"
@@ -191,16 +206,17 @@ def _adoption_missed(entry: Entry, own_commands: list[Entry]) -> Iterator[AuditF
 
 def token_order(case: AuditCase) -> Iterator[AuditFinding]:
     """Check per node and boot that no op starts under a token older than another component's."""
-    latest: dict[tuple[str, str], tuple[int, str]] = {}
-    for entry in sorted(case.entries, key=lambda entry: entry.time):
+    latest: dict[tuple[str, str], Entry] = {}
+    for entry in _by_time(case.entries):
         if not _needs_token(entry):
             continue
         key = entry.node_uid, entry.boot_id
-        token, component = latest.get(key, (0, ""))
-        if entry.token < token and component != entry.component:
-            yield _start_violation(entry, f"when {component} already had token {token}")
-        if entry.token >= token:
-            latest[key] = entry.token, entry.component
+        last = latest.get(key, entry)
+        is_later = last.time <= entry.time - case.clocks.put_back(entry.node_uid)
+        if entry.token < last.token and last.component != entry.component and is_later:
+            yield _start_violation(entry, f"when {last.component} already had token {last.token}")
+        if entry.token >= last.token:
+            latest[key] = entry
 
 
 def _needs_token(entry: Entry) -> bool:
@@ -233,20 +249,29 @@ def under_lease(case: AuditCase) -> Iterator[AuditFinding]:
             if own == entry.order:
                 continue
         since = first.setdefault((entry.node_uid, entry.component, entry.order), entry.time)
-        begun = [span for span in spans[entry.node_uid] if span.since - SKEW_SECONDS <= entry.time]
-        tokens = [span.token for span in begun if entry.time <= span.until + SKEW_SECONDS]
+        skew = case.clocks.skew(entry.node_uid)
+        begun = [span for span in spans[entry.node_uid] if span.since - skew <= entry.time]
+        tokens = [span.token for span in begun if entry.time <= span.until + skew]
         if entry.command not in CHANGING_COMMANDS:
-            tokens += [span.token for span in begun[-1:]]
+            tokens += _latest_tokens(begun, case.clocks.put_back(entry.node_uid))
         if entry.token not in tokens and not _is_repeated(case, entry, since):
             lease = f"the lease had token {tokens[-1]}" if tokens else "the node had no lease"
             yield _start_violation(entry, f"under token {entry.token} when {lease}")
 
 
+def _latest_tokens(begun: list[_LeaseSpan], put_back: float) -> Iterator[int]:
+    """Yield the token of the last lease; of more, where the clock hides which was the last."""
+    for span in begun:
+        if span is begun[-1] or span.until + put_back > begun[-1].since:
+            yield span.token
+
+
 def _is_repeated(case: AuditCase, entry: Entry, since: float) -> bool:
     """Report whether the agent lost its journal after it had first started the op."""
+    back = case.clocks.put_back(entry.node_uid)
     return any(
         (loss.node_uid, loss.component) == (entry.node_uid, entry.component)
-        and since <= loss.time < entry.time
+        and since - back <= loss.time < entry.time + back
         for loss in case.journal.lost_journals
     )
 

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 from libs.audit.case import AuditCase, AuditFinding, agent_violation, event_violation
@@ -46,7 +47,8 @@ def unloads(case: AuditCase) -> Iterator[AuditFinding]:
             answers.pop(key, None)  # a resumed op starts over
         elif match := _UNLOAD.match(entry.detail):
             answers[key] = match[1]
-            problems += _answer_problems(entry, match[1], holds[entry.node_uid])
+            put_back = case.clocks.put_back(entry.node_uid)
+            problems += _answer_problems(entry, match[1], holds[entry.node_uid], put_back)
         elif answers.get(key) == _BUSY and _continues(entry):
             del answers[key]
             step = entry.detail or "ended as done"
@@ -65,11 +67,14 @@ def _continues(entry: Entry) -> bool:
     return not entry.detail.startswith("unload")
 
 
-def _answer_problems(entry: Entry, answer: str, holds: list[DeviceHold]) -> Iterator[str]:
+def _answer_problems(
+    entry: Entry, answer: str, holds: list[DeviceHold], put_back: float
+) -> Iterator[str]:
     if answer not in _ANSWERS:
         yield f"unloaded as {answer!r}, which is no answer of the kernel"
     for hold in holds if answer == _UNLOADED else ():
-        if hold.since < entry.time and (hold.until is None or entry.time < hold.until):
+        until = inf if hold.until is None else hold.until
+        if hold.since + put_back < entry.time < until - put_back:
             yield f"unloaded the driver while {hold.holder or 'a process'} held the device"
 
 
@@ -84,8 +89,9 @@ def duplicate_results(case: AuditCase) -> Iterator[AuditFinding]:
     finished = dict[_JournalKey, Order]()
     started: dict[_JournalKey, set[Order]] = defaultdict(set)
     for entry in case.entries:
-        lost = bisect_right(losses.get((entry.node_uid, entry.component), []), entry.time)
-        key = entry.node_uid, entry.component, lost
+        agent = entry.node_uid, entry.component
+        lost = bisect_right(losses.get(agent, []), entry.time)
+        key = *agent, lost
         last, problem = finished.get(key), ""
         if entry.phase == EntryPhase.STARTED:
             if entry.order == last:
@@ -99,7 +105,9 @@ def duplicate_results(case: AuditCase) -> Iterator[AuditFinding]:
             elif key in started and entry.order not in started[key]:
                 problem = "ended without having started"
             finished[key] = max(last or entry.order, entry.order)
-        if problem:
+        # Only the time tells whether an entry is from before a loss.
+        is_timed = agent in losses and case.clocks.put_back(entry.node_uid)
+        if problem and not is_timed:
             op = f"{entry.command} {entry.order}"
             message = f"{entry.component} of {entry.node}: {op} {problem}"
             yield agent_violation("I11", entry, message)

@@ -19,12 +19,12 @@ class Coverage:
     def __init__(self, revisions: Sequence[Revision]) -> None:
         self._start = revisions[0].time if revisions else 0.0
         self._revisions = {each.revision: each for each in revisions if each.revision}
-        self._begun: dict[str, float] = {}
+        self._begun: dict[str, Revision] = {}
         for each in revisions:
             if each.kind == "Node" and each.manager == MANAGER:
                 before, after = each.changed.get(LEASE, (None, None))
                 if after and not before:
-                    self._begun.setdefault(each.name, each.time)
+                    self._begun.setdefault(each.name, each)
         self.nodes = {each.name for each in revisions if each.kind == "Node"}
 
     @property
@@ -37,7 +37,7 @@ class Coverage:
         if not violation.node:
             return True
         begun = self._begun.get(violation.node)
-        if begun is None or violation.time < begun:
+        if begun is None or _is_before(violation, begun):
             return False
         return not (violation.invariant == "I3" and self._has_older_driver(violation))
 
@@ -51,3 +51,10 @@ class Coverage:
             return False
         evidence = record.evidence if record is not None else None
         return evidence is not None and evidence.driver_started < self._start
+
+
+def _is_before(violation: Violation, begun: Revision) -> bool:
+    """Whether a violation is older than a write: by their revisions, which no clock changes."""
+    if violation.revision and begun.revision:
+        return violation.revision < begun.revision
+    return violation.time < begun.time

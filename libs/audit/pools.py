@@ -5,7 +5,7 @@ record names, any other node to the pool by the facts or else by the policies.
 """
 
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
@@ -64,13 +64,16 @@ class PoolAvailability:
         self._own_writes: dict[str, Series[str]] = defaultdict(lambda: Series(""))
         """Node uids by pool."""
         self._deletions = Series("")
+        self._start_time = timeline.time_of(0) if timeline.revisions else 0.0
         self._replay()
 
-    def limits(self, pool: str, *, since: float, until: float) -> list[PoolFacts]:
-        """Return all limits that held within a time; none where they are unknown."""
-        known = self._limits.get(pool, [])
-        last = bisect_right(known, until, key=lambda item: item.since)
-        first = bisect_right(known, since, key=lambda item: item.since)
+    def limits(self, pool: str, *, since: int, until: int) -> list[PoolFacts]:
+        """Return all limits that held between two positions; none where they are unknown."""
+        known, time_of = self._limits.get(pool, []), self._timeline.time_of
+        end = time_of(until) if until >= 0 else self._start_time
+        last = bisect_right(known, end, key=lambda item: item.since)
+        # Which of two limits of one time held at a position is unknown.
+        first = bisect_left(known, time_of(since), key=lambda item: item.since)
         return known[max(first - 1, 0) : last]
 
     def size(self, pool: str, position: int) -> PoolSize:
@@ -134,7 +137,7 @@ class PoolAvailability:
                 self._membership.update_node(history, {})
                 self._recorded_pools[uid] = first.pool or self._recorded_pools.get(uid, "")
                 self._update_node(-1, history, first)
-        self._apply_facts(-1, timeline.time_of(0) if timeline.revisions else 0.0)
+        self._apply_facts(-1, self._start_time)
         for item in in_journal_order(timeline):
             self._apply_facts(item.position - 1, timeline.time_of(item.position))
             match item:
@@ -169,7 +172,7 @@ class PoolAvailability:
             for key in {pool.key, pre_installed_key(pool.key)} - self._pools_with_facts:
                 limits = PoolFacts(
                     key=key,
-                    since=change.time,
+                    since=self._timeline.time_of(change.position),
                     max_unavailable=pool.upgrade.max_unavailable,
                     failure_threshold=pool.strategy.failure_threshold,
                     startup_taint=pool.strategy.startup_taint,

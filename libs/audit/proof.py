@@ -12,7 +12,6 @@ import msgspec
 from libs.audit.case import (
     CHANGING_COMMANDS,
     JOURNAL,
-    SKEW_SECONDS,
     AuditCase,
     AuditFinding,
     MissingSource,
@@ -138,13 +137,13 @@ def _return_problems(
     case: AuditCase, change: NodeChange, state: _ProofState, finished: "_FinishedOps | None"
 ) -> list[str]:
     """Return why the evidence is no proof: what it says, else what the Pods, else the validator."""
-    problems = list(_evidence_problems(change, state))
+    problems = list(_evidence_problems(case, change, state))
     evidence = _evidence(change)
     if evidence and not problems:
         problems = list(instance_problems(case, change, evidence))
     has_journal = finished and not _missing_journal(case, change, removed=False)
     if evidence and finished and has_journal and not problems:
-        problems = list(_validator_problems(change, evidence, finished))
+        problems = list(_validator_problems(case, change, evidence, finished))
     return problems
 
 
@@ -157,7 +156,7 @@ def _names_pod(change: NodeChange) -> bool:
     return evidence is not None and bool(evidence.driver_pod_uid)
 
 
-def _evidence_problems(change: NodeChange, state: _ProofState) -> Iterator[str]:
+def _evidence_problems(case: AuditCase, change: NodeChange, state: _ProofState) -> Iterator[str]:
     before, after, evidence = change.before, change.after, _evidence(change)
     if evidence is None:
         yield "its record has no evidence"
@@ -178,7 +177,7 @@ def _evidence_problems(change: NodeChange, state: _ProofState) -> Iterator[str]:
         yield f"its evidence is of token {evidence.token}, but token {needed} needs new evidence"
     if after.record and evidence.token > after.record.token:
         yield f"its evidence is of token {evidence.token}, which was never issued"
-    if 0 < evidence.at < state.changed_at - SKEW_SECONDS:
+    if 0 < evidence.at < state.changed_at - case.clocks.skew(change.node.uid):
         yield f"its evidence is of {evidence.at:.0f}, older than the last change of the driver"
     if not evidence.driver_pod_uid and not evidence.driver_started:
         yield "its evidence names no instance of the driver"
@@ -211,23 +210,23 @@ class _FinishedOps:
 
 
 def _validator_problems(
-    change: NodeChange, evidence: Evidence, finished: _FinishedOps
+    case: AuditCase, change: NodeChange, evidence: Evidence, finished: _FinishedOps
 ) -> Iterator[str]:
     """Check the evidence against the journal of the validator, up to the return."""
     uid, order, now = change.node.uid, evidence.order, change.revision.time
-    passed = finished.validations[uid, evidence.boot_id, order]
-    if not any(time <= now + SKEW_SECONDS for time in passed):
+    passed, skew = finished.validations[uid, evidence.boot_id, order], case.clocks.skew(uid)
+    if not any(time <= now + skew for time in passed):
         yield f"its validator did not journal validation {order} as passed on this boot"
         return
-    if not any(evidence.at <= time + SKEW_SECONDS for time in passed):
+    if not any(evidence.at <= time + skew for time in passed):
         yield f"its evidence is of {evidence.at:.0f}, after its validation {order} had ended"
     begun = finished.begun[uid, evidence.boot_id]
     first = min((entry.time for entry in begun if entry.order == order), default=evidence.at)
-    if 0 < evidence.at < first - SKEW_SECONDS:
+    if 0 < evidence.at < first - skew:
         yield f"its evidence is of {evidence.at:.0f}, before its validation {order} began"
     for entry in begun:
         later = entry.order > order and entry.token == order.token
-        if later and entry.time < now - SKEW_SECONDS:
+        if later and entry.time < now - skew:
             yield f"its evidence is of validation {order}, but {entry.order} had begun"
             return
 
@@ -238,7 +237,10 @@ def _missing_journal(case: AuditCase, change: NodeChange, *, removed: bool) -> s
     if removed:
         component, since = Writer.DRIVER, lease.since if lease else 0.0
     else:
-        component, since = Writer.VALIDATOR, evidence.at - SKEW_SECONDS if evidence else 0.0
+        component, since = (
+            Writer.VALIDATOR,
+            evidence.at - case.clocks.skew(change.node.uid) if evidence else 0.0,
+        )
     uid, name = change.node.uid, change.node.name
     if case.has_journal(uid, component, since) or not (removed or evidence):
         return ""

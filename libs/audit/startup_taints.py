@@ -64,6 +64,6 @@ def _is_removed(changed: Mapping[str, tuple[Any, Any]], key: str) -> bool:
 def _startup_keys(case: AuditCase, change: NodeChange) -> set[str]:
     """Return the key of the node's pool, and those that it had a short while before."""
     pool = case.availability.node_availability(change.node.uid, change.position - 1).pool
-    until = change.revision.time
-    limits = case.availability.limits(pool, since=until - STALE_SECONDS, until=until)
+    since = case.timeline.position_before(change.position, STALE_SECONDS)
+    limits = case.availability.limits(pool, since=since, until=change.position)
     return {facts.startup_taint for facts in limits} - {""}

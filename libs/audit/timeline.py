@@ -130,6 +130,10 @@ class Timeline:
         """Return the position of the last write up to a time."""
         return bisect_right(self._times, time) - 1
 
+    def position_before(self, position: int, seconds: float) -> int:
+        """Return the position of the last write up to some seconds before another."""
+        return self.position_at(self.time_of(position) - seconds)
+
     def time_of(self, position: int) -> float:
         """Return the time of a write; minus infinity for the start of the journal."""
         return self._times[position] if position >= 0 else _BEFORE

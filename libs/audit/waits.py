@@ -39,16 +39,16 @@ def malformed_waits(case: AuditCase) -> Iterator[AuditFinding]:
     for event, body in case.decoded_events:
         if not isinstance(body, WaitEvent) or body.code is None:
             continue
-        if missing := _missing_fields(body, at=event.at):
+        if missing := _missing_fields(body, at=event.at, put_back=case.clocks.put_back()):
             yield event_violation("I9", event, f"the wait of {event.node} lacks {missing}")
 
 
-def _missing_fields(wait: WaitEvent, *, at: float) -> str:
+def _missing_fields(wait: WaitEvent, *, at: float, put_back: float = 0.0) -> str:
     """Return the parts that a wait lacks at this time."""
     fields = {
         f"a known code ({wait.code!s})": wait.code is not None and wait.code.is_known,
         "details": wait.detail,
-        "a since": at - _YEAR < wait.since <= at,
+        "a since": at - _YEAR < wait.since <= at + put_back,
         "an owner who can end it": wait.who,
     }
     return ", ".join(field for field, is_present in fields.items() if not is_present)
@@ -81,7 +81,8 @@ def missing_waits(case: AuditCase) -> Iterator[AuditFinding]:
         for event, body in case.decoded_events
         if isinstance(body, WaitEvent)
     }
-    written = {change.node.uid: change.revision.time for change in case.writes}
+    time_of = case.timeline.time_of
+    written = {change.node.uid: time_of(change.position) for change in case.writes}
     end = case.timeline.end_time
     for uid, node in case.timeline.nodes.items():
         unchanged = written.get(uid, float("inf")) < end - STALE_SECONDS

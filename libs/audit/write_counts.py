@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeVar
 
 from libs.audit.case import AuditCase, AuditFinding, Violation, revision_violation, write_violation
+from libs.audit.clocks import SKEW_SECONDS
 from libs.audit.nodes import ReplayedNode
 from libs.audit.timeline import OURS
 from libs.contracts import rollout
@@ -136,6 +137,8 @@ def repeats(case: AuditCase) -> Iterator[AuditFinding]:
         name = f"{revision.namespace}/{revision.name}".removeprefix("/")
         request = _Request(revision.manager, revision.verb, revision.kind, name)
         times = recent[request]
+        if times and revision.time < times[-1] - SKEW_SECONDS:
+            times.clear()  # the clock went back: how long ago the others were is unknown
         times.append(revision.time)
         while times[0] <= revision.time - REPEAT_SECONDS:
             times.popleft()
@@ -170,7 +173,8 @@ def kubernetes_events(case: AuditCase) -> Iterator[AuditFinding]:
             continue
         if reason == WAITS:
             key = name, text.partition(":")[0]
-            if revision.time - told.get(key, float("-inf")) < WAIT_SECONDS:
+            elapsed = revision.time - told.get(key, float("-inf"))
+            if elapsed + case.clocks.put_back() < WAIT_SECONDS:
                 message = f"{name} has more than one Kubernetes Event within an hour about {key[1]}"
                 yield revision_violation("I10", revision, message, node=name)
             told[key] = revision.time

@@ -29,6 +29,7 @@ from libs.contracts.subjects import (
     Command,
     Event,
     Journal,
+    Lengths,
     State,
     Telemetry,
     plane_pattern,
@@ -142,7 +143,7 @@ def _nodes(users: tuple[User, ...], identities: int) -> Account:
 def _services(users: tuple[User, ...], identities: int, *, monitors: bool) -> Account:
     # Importing JetStream's whole API keeps the server from adding its own import of it.
     calls = (
-        *(plane_pattern(plane) for plane in (Command, Check, Event)),
+        *(plane_pattern(plane) for plane in (Command, Check, Event, Lengths)),
         subjects.js_api(">"),
         subjects.flow_control(ANY),
     )

@@ -25,6 +25,7 @@ from libs.contracts.subjects import (
     Command,
     Event,
     Journal,
+    Lengths,
     NotASubject,
     Query,
     State,
@@ -106,6 +107,7 @@ def _component(identity: Identity) -> _Rights:
 def _scheduler(identity: Identity) -> _Rights:
     publish, subscribe = _cluster_role(identity)
     commands = cluster_pattern(Command, identity.cluster)
+    lengths = cluster_pattern(Lengths, identity.cluster)
     manages = [js_api("STREAM", verb, each.name) for each in STREAMS for verb in _ENSURE]
     purges = [js_api("STREAM", "PURGE", each.name) for each in STREAMS if not each.deny_purge]
     reads = [
@@ -115,11 +117,12 @@ def _scheduler(identity: Identity) -> _Rights:
     follows = [
         *_follow(COMMANDS, commands, cluster_pattern(Check, identity.cluster)),
         *_follow(EVENTS, cluster_pattern(Event, identity.cluster)),
+        *_follow(STATE, lengths),
     ]
     audits = str(Check(cluster=identity.cluster, node=ANY, component=ANY, asker=AUDIT))
     # Both creating and following a stream need STREAM INFO: list each permission once.
     rights = dict.fromkeys(
-        [*publish, commands, audits, *manages, *purges, *reads, *follows, *_CUTS]
+        [*publish, commands, lengths, audits, *manages, *purges, *reads, *follows, *_CUTS]
     )
     journals = cluster_pattern(Journal, identity.cluster)
     return list(rights), [*subscribe, journals, subjects.CONNECTIONS]

@@ -12,6 +12,7 @@ from libs.contracts import (
     commands,
     events,
     journal,
+    lengths,
     node,
     queries,
     reports,
@@ -148,6 +149,15 @@ PLANES = (
         stream=subjects.STATE,
         description="the last report of each kind; answers to a check end with its sender",
         forms=_forms("state", reports.Report, reports.REPORTS, _REPORT_WRITERS),
+    ),
+    Plane(
+        subject=subjects.Lengths,
+        writers=(Writer.SCHEDULER,),
+        readers=(Writer.SCHEDULER,),
+        stream=subjects.STATE,
+        description="how long the jobs of a pool ran, for plans; written every hour, and learned"
+        " again if it is lost",
+        forms=(MessageForm(name="lengths", message=lengths.JobLengths),),
     ),
     Plane(
         subject=subjects.Beat,

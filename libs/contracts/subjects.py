@@ -56,6 +56,10 @@ def _node_name(token: str) -> str:
     return NO_NODE if token == "-" else token.replace("_", ".")
 
 
+_DOTTED = frozenset({"node", "pool"})
+"""Parts that are names of Kubernetes objects."""
+
+
 class _Subject(msgspec.Struct, frozen=True, kw_only=True):
     plane: ClassVar[str]
     may_lack: ClassVar[str] = ""
@@ -63,7 +67,7 @@ class _Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         tokens = [
-            (_node_token if field == "node" else _token)(field, getattr(self, field))
+            (_node_token if field in _DOTTED else _token)(field, getattr(self, field))
             for field in self.__struct_fields__
             if not (field == self.may_lack and not getattr(self, field))
         ]
@@ -78,7 +82,7 @@ class _Subject(msgspec.Struct, frozen=True, kw_only=True):
             raise NotASubject(f"a {cls.plane} subject has {', '.join(fields)} after the plane")
         return cls(
             **{
-                field: _node_name(token) if field == "node" else token
+                field: _node_name(token) if field in _DOTTED else token
                 for field, token in zip(fields, tokens, strict=False)
             }
         )
@@ -152,6 +156,14 @@ class Event(_Subject, frozen=True, kw_only=True):
     kind: str
 
 
+class Lengths(_Subject, frozen=True, kw_only=True):
+    """How long the jobs of a pool ran."""
+
+    plane = "lengths"
+    cluster: str
+    pool: str
+
+
 class Query(_Subject, frozen=True, kw_only=True):
     """A read-only question to a service."""
 
@@ -161,7 +173,7 @@ class Query(_Subject, frozen=True, kw_only=True):
     verb: str
 
 
-Subject: TypeAlias = Command | Check | State | Beat | Telemetry | Journal | Event | Query
+Subject: TypeAlias = Command | Check | State | Lengths | Beat | Telemetry | Journal | Event | Query
 Slot: TypeAlias = Command | Check
 
 AUDIT = "audit"
@@ -171,6 +183,7 @@ PLANES: tuple[type[Subject], ...] = (
     Command,
     Check,
     State,
+    Lengths,
     Beat,
     Telemetry,
     Journal,
@@ -367,8 +380,9 @@ COMMANDS = Stream(
 
 STATE = Stream(
     name="STATE",
-    subjects=(plane_pattern(State),),
-    description="the last report of each kind from each component of each node",
+    subjects=(plane_pattern(State), plane_pattern(Lengths)),
+    description="the last report of each kind from each component of each node, and what is known"
+    " of jobs by pool",
     per_subject=1,
     max_message=256 * KIB,
     max_bytes=2048 * MIB,

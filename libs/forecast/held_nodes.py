@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.contracts.node import UpgradeState
+from libs.forecast.job_lengths import LearnedJobs
 from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
-from libs.forecast.seeded_world import FleetProfile, job_left
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits
 from libs.rollout.durations import format_duration
@@ -23,7 +23,7 @@ _JOBS: Final = UpgradeState.WAIT_FOR_JOBS_REQUIRED
 _EVICTING: Final = (UpgradeState.POD_DELETION_REQUIRED, UpgradeState.DRAIN_REQUIRED)
 
 
-def held_remarks(plan: RolloutPlan, fleet: Fleet, now: Instant) -> list[str]:
+def held_remarks(plan: RolloutPlan, fleet: Fleet, now: Instant, learned: LearnedJobs) -> list[str]:
     """Return a line for each node that a job or a disruption budget holds up."""
     pool = fleet.pools[plan.pool]
     views = [
@@ -32,7 +32,7 @@ def held_remarks(plan: RolloutPlan, fleet: Fleet, now: Instant) -> list[str]:
         if node.start.p50 is not None and (view := fleet.nodes.get(node.node)) is not None
     ]
     jobs = [
-        _job_line(view, pods, pool, now)
+        _job_line(view, pods, pool, now, learned)
         for node, view in views
         if node.end.p50 is not None and (pods := _awaited_jobs(view))
     ]
@@ -64,19 +64,25 @@ def _awaited_jobs(view: NodeView) -> list[WorkloadPod]:
     return [pod for pod in view.pods or () if pod.job] if _state(view) in ("", _JOBS) else []
 
 
-def _job_line(view: NodeView, pods: list[WorkloadPod], pool: PoolView, now: Instant) -> str:
+def _job_line(
+    view: NodeView, pods: list[WorkloadPod], pool: PoolView, now: Instant, learned: LearnedJobs
+) -> str:
     names = ", ".join(pod.display_name for pod in pods[:_MOST])
     more = f" and {len(pods) - _MOST} more" if len(pods) > _MOST else ""
-    age = min(0.0 if pod.started is None else max(0.0, now.at - pod.started) for pod in pods)
-    job = FleetProfile().job
-    left = PlanTime(job_left(job, age, 0.5), job_left(job, age, 0.95))
+    age, kind = min((_age(pod, now), pod.job_kind) for pod in pods)
+    left = PlanTime(learned.left(kind, age, 0.5), learned.left(kind, age, 0.95))
+    basis = "likely" if learned.jobs else "assumed"
     word, owner = ("job", "its owner") if len(pods) == 1 else ("jobs", "their owners")
     waits = "waits" if _state(view) else "will wait"
     limit = _job_limit(view, pool, now)
     return (
-        f"{view.name} {waits} for the {word} {names}{more}, assumed to go on for {left}:"
+        f"{view.name} {waits} for the {word} {names}{more}, {basis} to go on for {left}:"
         f" {owner} can end that, {limit}."
     )
+
+
+def _age(pod: WorkloadPod, now: Instant) -> float:
+    return 0.0 if pod.started is None else max(0.0, now.at - pod.started)
 
 
 def _job_limit(view: NodeView, pool: PoolView, now: Instant) -> str:

@@ -6,6 +6,7 @@ What goes wrong, and how often, is assumed as in any seeded world.
 from msgspec.structs import replace
 
 from libs.forecast.history import History, history_of
+from libs.forecast.job_lengths import NO_JOBS, LearnedJobs
 from libs.forecast.seeded_world import FleetProfile, SeededWorld
 from libs.forecast.stage.driver_pods import CONTAINER
 from libs.forecast.stage.state import Latencies
@@ -27,10 +28,19 @@ _ASSUMED_NODES = 10
 """How many nodes an assumed rate counts for, beside those that were seen."""
 
 
+_ASSUMED_JOBS = 10
+"""The same of jobs."""
+
+
 def _refused_share(history: History, assumed: float) -> float:
     """Return the share of evictions that are refused at first, as seen and as assumed."""
     seen = history.refused + assumed * _ASSUMED_NODES
     return seen / (history.emptied + _ASSUMED_NODES)
+
+
+def _endless_share(jobs: LearnedJobs, assumed: float) -> float:
+    """Return the share of jobs that never end, of which none was seen among those that did."""
+    return assumed * _ASSUMED_JOBS / (jobs.jobs + _ASSUMED_JOBS)
 
 
 def fleet_history(fleet: Fleet, pool: str) -> History:
@@ -50,12 +60,20 @@ class LearnedWorld(SeededWorld):
         seed: int,
         *,
         history: History,
+        jobs: LearnedJobs = NO_JOBS,
         brings_images: bool = False,
         profile: FleetProfile = FleetProfile(),  # noqa: B008 - frozen
     ) -> None:
-        refused = _refused_share(history, profile.eviction_refused)
-        super().__init__(seed, profile=replace(profile, eviction_refused=refused))
+        super().__init__(
+            seed,
+            profile=replace(
+                profile,
+                eviction_refused=_refused_share(history, profile.eviction_refused),
+                job_endless=_endless_share(jobs, profile.job_endless),
+            ),
+        )
         self._history = history
+        self._jobs = jobs
         self._brings_images = brings_images
 
     def pull(self, node: str, workload: str, container: str) -> TimeSpan:
@@ -109,6 +127,9 @@ class LearnedWorld(SeededWorld):
             return usual
         _, quantile = self._draw(f"eviction\n{pod}")
         return TimeSpan(min(grace, max(_SHORTEST, measured.quantile(quantile) - _EMPTYING)))
+
+    def remainder(self, pod: str, age: float, kind: str = "") -> TimeSpan:
+        return self._job_span(pod, lambda share: self._jobs.left(kind, age, share))
 
     def _restart(self, node: str, driver: str) -> float | None:
         measured = self._history.restart

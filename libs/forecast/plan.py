@@ -6,9 +6,11 @@ from math import ceil, inf
 
 from msgspec.structs import replace
 
+from libs.contracts.lengths import JobLengths
 from libs.forecast import aggregate
 from libs.forecast.held_nodes import deletes_by_force, held_remarks
 from libs.forecast.history import NOTHING, History
+from libs.forecast.job_lengths import LearnedJobs
 from libs.forecast.learned_world import LearnedWorld, fleet_history
 from libs.forecast.options import PlanOptions, apply_options, limits_of
 from libs.forecast.play import play
@@ -45,13 +47,15 @@ def plan(
     finish_by: float | None = None,
     plays: int | None = None,
     seed: int = 0,
+    job_lengths: JobLengths | None = None,
     world_of: Callable[[int], WorldModel] | None = None,
 ) -> RolloutPlan:
     """Forecast the rollout of a pool from `now` on, or from the end of what stops it now.
 
     With `finish_by` (unix seconds) also search the limits that complete it in time. `world_of`
     returns the world of a seed; by default things take as long as they took this fleet before, as
-    far as its nodes' records say, and otherwise as long as is usual. The same arguments give the
+    far as its nodes' records and the lengths of its ended jobs say, and otherwise as long as is
+    usual. The same arguments give the
     same plan, in whatever order nodes and pools come.
     """
     wanted_fleet = apply_options(fleet, pool, options)
@@ -61,9 +65,10 @@ def plan(
         plays = max(_MIN_PLAYS, min(_MAX_PLAYS, _NODES // max(1, len(played_fleet.nodes))))
     if plays < 1:
         raise ValueError(f"cannot forecast with {plays} plays: use at least one")
-    history = fleet_history(played_fleet, pool) if world_of is None else NOTHING
+    history, jobs = NOTHING, LearnedJobs(job_lengths)
     if world_of is None:
-        world_of = _learned_worlds(history, played_fleet, pool)
+        history = fleet_history(played_fleet, pool)
+        world_of = _learned_worlds(history, jobs, played_fleet, pool)
     worlds = [world_of(seed + number) for number in range(plays)]
     results = [play(played_fleet, now, pool=pool, world=world) for world in worlds]
     forecast = _summarize(played_fleet, pool, results)
@@ -77,17 +82,19 @@ def plan(
         forecast,
         limits=limits_of(wanted_fleet.pools[pool]),
         policy_limits=limits_of(fleet.pools[pool]),
-        held=tuple(held_remarks(forecast, played_fleet, now)),
+        held=tuple(held_remarks(forecast, played_fleet, now, jobs)),
     )
-    told = remarks(forecast, fleet, played_fleet, now, history=history)
+    told = remarks(forecast, fleet, played_fleet, now, history=history, jobs=jobs)
     measured = history.nodes if history.restart is not None else 0
     return replace(forecast, measured_nodes=measured, remarks=told)
 
 
-def _learned_worlds(history: History, fleet: Fleet, pool: str) -> Callable[[int], WorldModel]:
+def _learned_worlds(
+    history: History, jobs: LearnedJobs, fleet: Fleet, pool: str
+) -> Callable[[int], WorldModel]:
     view = fleet.pools[pool]
     brings = any(build.image for build in view.builds.get(view.target, {}).values())
-    return partial(LearnedWorld, history=history, brings_images=brings)
+    return partial(LearnedWorld, history=history, jobs=jobs, brings_images=brings)
 
 
 class _Search:

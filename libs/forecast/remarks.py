@@ -8,6 +8,7 @@ from libs.contracts.queries import PlanStopKind
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.forecast.crashes import crash_remarks
 from libs.forecast.history import NOTHING, History
+from libs.forecast.job_lengths import NO_JOBS, LearnedJobs
 from libs.forecast.planned_waits import ALREADY
 from libs.forecast.play_result import unavailable_reason
 from libs.forecast.pods import PodEffects
@@ -40,6 +41,7 @@ def remarks(
     now: Instant,
     *,
     history: History = NOTHING,
+    jobs: LearnedJobs = NO_JOBS,
 ) -> tuple[str, ...]:
     """Return all remarks, the most important first."""
     lines = [*_starts(plan, played_fleet), *_under_way(plan, fleet)]
@@ -59,7 +61,7 @@ def remarks(
         lines.append(f"What is known of {source} is old: the rollout may begin differently.")
     if now.visibility.bus_down_since is not None:
         lines.append("NATS is unreachable: the plan starts when it is back.")
-    return (*lines, _basis(plan, history)) if moves else tuple(lines)
+    return (*lines, _basis(plan, history, jobs)) if moves else tuple(lines)
 
 
 # Nodes that do not start or do not end.
@@ -207,16 +209,19 @@ def _required_limits(plan: RolloutPlan) -> list[str]:
     return [] if limits is None else [f"{limits.why[0].upper()}{limits.why[1:]}."]
 
 
-def _basis(plan: RolloutPlan, history: History) -> str:
+def _basis(plan: RolloutPlan, history: History, jobs: LearnedJobs) -> str:
     """Tell how many plays there were, and which durations are measured and which assumed."""
     few = ", of which a node's p95 is the worst" if plan.plays < _PREDICTING_PLAYS else ""
     text = f"Durations (p50-p95, {_runs(plan)}{few})"
     if seen := _seen(history):
         took = "took to come up" if history.brought_up else "took last"
         text += f" as {format_count(history.nodes, 'node')} {took}: {seen};"
+    if jobs.jobs:
+        span = _span(jobs.left("", 0.0, _MEDIAN), jobs.left("", 0.0, _LATE))
+        text += f" as {format_count(jobs.jobs, 'job')} of the pool took: {span};"
     assumed = ", ".join(
         f"{label} {_span(span.quantile(_MEDIAN), span.p95)}"
-        for label, span, is_seen in _labelled(FleetProfile(), history)
+        for label, span, is_seen in _labelled(FleetProfile(), history, jobs)
         if not is_seen
     )
     return f"{text} assumed: {assumed}, and how often things fail."
@@ -241,7 +246,9 @@ def _seen(history: History) -> str:
     )
 
 
-def _labelled(profile: FleetProfile, history: History) -> tuple[tuple[str, Lognormal, bool], ...]:
+def _labelled(
+    profile: FleetProfile, history: History, jobs: LearnedJobs
+) -> tuple[tuple[str, Lognormal, bool], ...]:
     """Return what takes how long, and whether that was seen in this fleet."""
     restart, validation, eviction, pull = (
         each is not None
@@ -253,7 +260,7 @@ def _labelled(profile: FleetProfile, history: History) -> tuple[tuple[str, Logno
         ("unload", profile.unload, restart),
         ("image pull", profile.pull, pull),
         ("pod end", profile.stop, eviction),
-        ("job", profile.job, False),
+        ("job", profile.job, bool(jobs.jobs)),
         ("budget's refusal", profile.refusal, False),
     )
 

@@ -8,6 +8,7 @@ answer. Answers are whole milliseconds, so that a seed gives the same results on
 import hashlib
 import math
 import struct
+from collections.abc import Callable
 from statistics import NormalDist
 
 import msgspec
@@ -217,13 +218,16 @@ class SeededWorld:
             return TimeSpan(grace)
         return TimeSpan(min(grace, profile.stop.milliseconds(quantile)))
 
-    def remainder(self, pod: str, age: float) -> TimeSpan:
+    def remainder(self, pod: str, age: float, kind: str = "") -> TimeSpan:  # noqa: ARG002
         """Return the rest of a duration that is known to be longer than `age`."""
+        return self._job_span(pod, lambda share: job_left(self._profile.job, age, share))
+
+    def _job_span(self, pod: str, left: Callable[[float], float]) -> TimeSpan:
+        """Return the rest of a job; `left` returns that of this share of such jobs."""
         chance, quantile = self._draw(f"remainder\n{pod}")
-        left = job_left(self._profile.job, age, quantile)
-        if chance < self._profile.job_endless or left == math.inf:
+        if chance < self._profile.job_endless or (seconds := left(quantile)) == math.inf:
             return NEVER
-        return TimeSpan(_to_milliseconds(left))
+        return TimeSpan(_to_milliseconds(seconds))
 
     def _failure(self, quantile: float) -> ProcessEnd:
         return ProcessEnd(self._profile.failing.milliseconds(quantile), 1)

@@ -90,8 +90,8 @@ class WorldModel(Protocol):
         """Return the time from an accepted eviction until the pod is gone from the API."""
         ...
 
-    def remainder(self, pod: str, age: float) -> TimeSpan:
-        """Return the remaining time of a job that has run for `age` seconds.
+    def remainder(self, pod: str, age: float, kind: str = "") -> TimeSpan:
+        """Return the remaining time of a job of this kind that has run for `age` seconds.
 
         For callers that see a pod without its end; ask once, at the age at which the pod was seen.
         """

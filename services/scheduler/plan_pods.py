@@ -53,13 +53,13 @@ async def with_pods(
     placement, needs = Placement(nodes()), defaultdict[str, list[Displaced]](list)
     absent = absent_agents()
     budgets = defaultdict[str, list[DisruptionBudget]](list)
-    async for page in _pages(kube, BUDGETS):
+    async for page in pages(kube, BUDGETS):
         for budget in page:
             budgets[budget.metadata.namespace].append(budget)
     upgrade = fleet.pools[pool].upgrade
     pods = {node.name: list[WorkloadPod]() for node in fleet.nodes.values() if _is_of(node, pool)}
     kept = 0
-    async for page in _pages(kube, resources.PODS, fields="spec.nodeName!="):
+    async for page in pages(kube, resources.PODS, fields="spec.nodeName!="):
         for pod in page:
             on_node = pods.get(pod.spec.node_name)
             if is_workload(pod):
@@ -107,9 +107,10 @@ def _budget_of(pod: Pod, budgets: Mapping[str, Sequence[DisruptionBudget]]) -> s
     return found[0].metadata.key if found else ""
 
 
-async def _pages(
+async def pages(
     kube: Kube, resource: Resource[V], *, fields: str = ""
 ) -> AsyncIterator[tuple[V, ...]]:
+    """Yield the objects of a list, a page at a time."""
     token = ""
     while True:
         page = await kube.list_page(resource, limit=PAGE, continue_token=token, fields=fields)

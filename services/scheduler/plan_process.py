@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import msgspec
 
+from libs.contracts.lengths import JobLengths
 from libs.contracts.message import decode, encode
 from libs.contracts.queries import PlanAnswer
 from libs.rollout.views.fleet import Fleet, Instant
@@ -40,6 +41,8 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     options: "PlanOptions"
     finish_by: float | None = None
     seed: int = 0
+    job_lengths: JobLengths | None = None
+    """How long the jobs of the pool ran; None: it is not known."""
 
 
 PlanRunner = Callable[[PlanRequest], Awaitable[PlanAnswer]]
@@ -61,6 +64,7 @@ def answer_plan(request: PlanRequest) -> PlanAnswer:
         options=request.options,
         finish_by=request.finish_by,
         seed=request.seed,
+        job_lengths=request.job_lengths,
     )
     return plan_response(forecast)
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.bus.queries import QueryHandlers
+from libs.contracts.lengths import JobLengths
 from libs.contracts.node import NodeLease, UpgradeState, WaitCode
 from libs.contracts.numbers import parse_count
 from libs.contracts.queries import (
@@ -75,6 +76,7 @@ class SchedulerQueries:
         plan_pods: PlanPods,
         plan_runner: PlanRunner,
         on_plan: Callable[[PlanAnswer, str], None],
+        job_lengths: Callable[[str], JobLengths | None],
     ) -> None:
         self._tracker = tracker
         self._waits = waits
@@ -87,6 +89,7 @@ class SchedulerQueries:
         self._plan_pods = plan_pods
         self._plan_runner = plan_runner
         self._on_plan = on_plan
+        self._job_lengths = job_lengths
         self._is_planning = False
 
     def handlers(self) -> QueryHandlers:
@@ -206,6 +209,7 @@ class SchedulerQueries:
             options=options,
             finish_by=query.finish_by,
             seed=query.seed,
+            job_lengths=self._job_lengths(query.pool),
         )
         answer = await self._plan_runner(request)
         self._on_plan(answer, options.version or fleet.pools[query.pool].version)

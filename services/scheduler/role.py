@@ -34,6 +34,7 @@ from services.scheduler.clocks import clock_texts
 from services.scheduler.effects.executor import Executor
 from services.scheduler.events import UpgradeEvents
 from services.scheduler.inputs import Inputs
+from services.scheduler.job_lengths import JobLengthsLearner
 from services.scheduler.journals import JournalCollector
 from services.scheduler.node_state import NodeStates
 from services.scheduler.plan_pods import with_pods
@@ -128,6 +129,9 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
         stack.callback(rollouts.cache.on_change(events.rollout_changed))
         executor = Executor(inputs, kube, tracker=tracker, events=events, node_states=node_states)
         loop = LeaderLoop(inputs, tracker=tracker, executor=executor, events=events, epoch=epoch)
+        job_lengths = JobLengthsLearner(
+            bus=inputs.bus, kube=kube, env=inputs.env, pools=tracker.pools, nodes=tracker.nodes
+        )
         queries = SchedulerQueries(
             tracker=tracker,
             waits=lambda: loop.decider.waits,
@@ -147,6 +151,7 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
             ),
             plan_runner=plan_runner,
             on_plan=events.planned,
+            job_lengths=job_lengths.of,
         )
         journals = JournalCollector(
             bus=inputs.bus,
@@ -156,6 +161,7 @@ async def lead_term(inputs: Inputs, *, kube: Kube, holder: str, plan_runner: Pla
             slot_cache=inputs.slot_cache,
             find_node=tracker.nodes.get,
         )
+        await stack.enter_async_context(job_lengths.learning())
         await stack.enter_async_context(_serve_queries(inputs, queries.handlers(), journals))
         inputs.metrics.set_leading(True)
         _log.info("leading", holder=holder, epoch=epoch)

@@ -73,7 +73,7 @@ def test_an_invalid_token_is_refused_with_its_field(bad: str) -> None:
     for kind in subjects.PLANES:
         good = dict.fromkeys(kind.__struct_fields__, "a")
         for field in msgspec.structs.fields(kind):
-            if field.name == "node" or (not field.required and not bad):
+            if field.name in ("node", "pool") or (not field.required and not bad):
                 continue
             with pytest.raises(NotASubject, match=field.name):
                 str(kind(**{**good, field.name: bad}))

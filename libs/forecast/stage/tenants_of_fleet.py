@@ -60,7 +60,8 @@ class _Remainders:
     def of(self, pod: WorkloadPod) -> float | None:
         job = _job_of(pod)
         if job not in self._known:
-            self._known[job] = self._state.world.remainder(job, self._ages[job]).seconds
+            span = self._state.world.remainder(job, self._ages[job], pod.job_kind)
+            self._known[job] = span.seconds
         return self._known[job]
 
 

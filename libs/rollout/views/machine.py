@@ -122,6 +122,8 @@ class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     drained: bool = False
     """The policy's drain would evict it."""
     exemption: EvictionExemption = EvictionExemption.NONE
+    owner: str = ""
+    """The kind of its controller."""
     bare: bool = False
     """Without a controller that would create it again."""
     empty_dir: bool = False
@@ -138,6 +140,11 @@ class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def display_name(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def job_kind(self) -> str:
+        """What its length is compared with: the jobs of its namespace with such a controller."""
+        return f"{self.namespace}/{self.owner}"
 
     @property
     def is_of_sluice(self) -> bool:

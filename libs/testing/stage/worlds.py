@@ -134,7 +134,7 @@ class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
         usual = self._usual("eviction", self.stop_seconds, pod)
         return self._override("eviction", 0, {"pod": pod}) or TimeSpan(min(grace, usual))
 
-    def remainder(self, pod: str, age: float) -> TimeSpan:
+    def remainder(self, pod: str, age: float, kind: str = "") -> TimeSpan:  # noqa: ARG002
         usual = self._usual("remainder", self.job_seconds, pod)
         return self._override("remainder", 0, {"pod": pod}) or TimeSpan(max(0.0, usual - age))
 

@@ -215,15 +215,22 @@ def workload_pod(
         job=is_job,
         drained=is_drained,
         exemption=exemption,
+        owner=controller_kind(pod),
         bare=not any(owner.controller for owner in metadata.owner_references),
         empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes),
         deleting=deleting,
-        started=_started(pod),
+        started=started_at(pod),
         gang=_gang(pod),
     )
 
 
-def _started(pod: Pod) -> float | None:
+def controller_kind(pod: Pod) -> str:
+    """Return the kind of a pod's controller; empty: it has none."""
+    return next((owner.kind for owner in pod.metadata.owner_references if owner.controller), "")
+
+
+def started_at(pod: Pod) -> float | None:
+    """Return when a pod started, or was created; None: it is not known."""
     text = pod.status.start_time or pod.metadata.creation_timestamp
     return parse_time(text) if text else None
 

@@ -1,6 +1,6 @@
 """The second upgrade of a fleet is predicted from the first one, in worlds that plans do not know.
 
-`make bench ARGS=second_upgrade` does the same with 50 fleets, of which nine in ten must be within
+`make bench ARGS=second_upgrade` does the same with 60 fleets, of which nine in ten must be within
 20 %; of ten fleets, that is one rollout's chance.
 """
 

@@ -13,7 +13,9 @@ from libs.forecast.rollout_plan import RolloutPlan
 from libs.kube.resources import PODS
 from libs.policy.kinds.common import EnvVar, Image
 from libs.policy.wanted import InstallMethod, WantedDriver
+from libs.rollout.length_buckets import start_of
 from libs.testing.apiserver.faults import Fault, RefuseRequest
+from services.scheduler.job_lengths import FIRST
 from tests.component.scheduler.world import FAST, NEW, OLD, POOL, World, in_world
 
 NODES = tuple(f"n{number:02}" for number in range(6))
@@ -80,6 +82,23 @@ async def test_a_plan_knows_the_jobs_of_nodes_that_are_not_followed(world: World
     actual = world.sim.clock.monotonic() - began
     assert actual > FAST.job_seconds - 10
     assert planned.makespan.p50 == pytest.approx(actual, rel=0.15)
+
+
+@in_world
+async def test_a_plan_gets_the_lengths_of_jobs_that_ended(world: World) -> None:
+    process, _ = await world.complete_first_rollout("a")
+    await world.apply_policy(OLD, waitForCompletion=JOBS)
+    await start_job(world, "a")
+    await world.sleep(FAST.job_seconds + 20)
+    await process.kill()
+    world.start()
+    await world.sleep(FIRST + 40)
+    await world.ask(PlanQuery(pool=POOL, driver_version=NEW))
+    learned = world.plans[-1].job_lengths
+    assert learned is not None
+    (kind,) = learned.kinds
+    assert (kind.namespace, kind.owner, sum(kind.counts)) == ("default", "Workload", 1)
+    assert start_of(kind.first) == pytest.approx(FAST.job_seconds, rel=0.15)
 
 
 @in_world

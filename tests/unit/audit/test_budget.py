@@ -15,6 +15,7 @@ from tests.unit.audit.builders import (
     revisions_of,
     violations_of,
 )
+from tests.unit.audit.test_policies import PolicyJournalBuilder
 
 EIGHT = tuple(f"n{number}" for number in range(8))
 OVER = f"was made unavailable, which makes 2 of pool {POOL}; its limit is 1"
@@ -182,6 +183,27 @@ def test_the_former_limit_holds_until_it_is_stale() -> None:
     builder.play("lease n1; advance 91; !lease n2")
     former, lower = builder.facts(max_unavailable=2), builder.facts(since=lowered)
     assert revisions_of(builder.journal(pools=(lower, former)), "I1") == builder.planted
+
+
+@cases(
+    "seen problems",
+    older_policies=("before", 0),
+    policies_of_another_kind=("at_once", 0),
+    the_policies=("later", 1),
+    nodes_alone=("", 1),
+)
+def test_a_limit_that_the_decision_had_not_seen_does_not_bind_it(seen: str, problems: int) -> None:
+    """The watches of policies and of Nodes show their changes at different moments."""
+    builder = PolicyJournalBuilder()
+    builder.play("racks aaaa; policy maxUnavailable=2; strategy 100; lease n0; advance 10")
+    revisions = {"before": builder.revision}
+    builder.play("policy maxUnavailable=1; advance 0.02; label n3 team red")
+    revisions["at_once"] = builder.revision
+    builder.play("advance 2; label n3 team blue")
+    nodes = revisions["later"] = builder.revision
+    sources = {"nodes": str(nodes), **({"policies": str(revisions[seen])} if seen else {})}
+    builder.play("advance 0.02; lease n1 seen=$sources", sources=sources)
+    assert len(revisions_of(builder.journal(pools=()), "I1")) == problems
 
 
 @pytest.mark.parametrize(("base", "allowed"), [(4, 1), (8, 2), (80, 2)])

@@ -17,6 +17,7 @@ from tests.unit.audit.builders import (
     cases,
     messages,
     revisions_of,
+    shown,
 )
 
 PROVEN = "pass_upgrade n0; pass_upgrade n1;"
@@ -26,6 +27,14 @@ HALTED = f"{PROVEN} lease n4; {FAILURES}"
 EARLIER = "target=t1 label=label-1"
 OF_TARGET = f"target {TARGET} of pool {POOL}"
 UNKNOWN = f"the failureThreshold of pool {POOL} when target {TARGET} began"
+
+
+class RolloutBuilder(JournalBuilder):
+    """Steps in which the scheduler writes what vanished."""
+
+    def vanish(self, target: str, *names: str) -> None:
+        gone = {f"uid-{name}": {"node": name, "since": self.time} for name in names}
+        self.rollout(shown(base=10, targets={target: {"threshold": 2, "vanished": gone}}))
 
 
 def journal(builder: JournalBuilder, threshold: int | str = 2, **sources: Any) -> AuditJournal:
@@ -70,6 +79,35 @@ def test_an_unproven_target_has_at_most_the_threshold_in_flight(
     ),
     a_deleted_node_frees_its_place=(
         "lease n0; lease n1; delete Node n0; node n0 uid=again; lease n2; !lease n3"
+    ),
+    a_node_that_vanishes_after_its_start_keeps_its_place=(
+        "begin_upgrade n0; lease n1; delete Node n0; node n0 uid=again; !lease n2"
+    ),
+    so_does_one_that_vanishes_beside_a_failure=(
+        "fail_upgrade n0; begin_upgrade n1; delete Node n1; advance 100; !lease n2"
+    ),
+    nodes_that_vanish_from_a_proven_target_do_not_count=(
+        f"{PROVEN} begin_upgrade n2; delete Node n2; begin_upgrade n3; delete Node n3; advance 100;"
+        "lease n4; start n4"
+    ),
+    a_proof_ends_the_count_of_those_that_vanished=(
+        "begin_upgrade n0; delete Node n0; pass_upgrade n1; pass_upgrade n2; lease n3; lease n4;"
+        "lease n5"
+    ),
+    a_node_that_is_deleted_after_its_end_did_not_vanish=(
+        "begin_upgrade n0; prove n0; finish n0; delete Node n0; lease n1; lease n2; !lease n3"
+    ),
+    nodes_that_vanished_halt_the_target=(
+        "accept 1; lease n2; begin_upgrade n0; delete Node n0; begin_upgrade n1; delete Node n1;"
+        "accept 0; advance 200; !start n2"
+    ),
+    accepted_nodes_that_vanished_free_their_places_and_keep_the_proof=(
+        "pass_upgrade n5; begin_upgrade n0; delete Node n0; begin_upgrade n1; delete Node n1;"
+        "advance 100; accept 2; pass_upgrade n2; lease n3; lease n4; lease n6"
+    ),
+    a_node_outside_the_counts_does_not_vanish_from_them=(
+        f"fail_upgrade n0 {EARLIER}; begin_upgrade n0 outside=True; delete Node n0; lease n1;"
+        "lease n2; !lease n3"
     ),
     failures_outlive_nodes_and_policy_edits=(
         "fail_upgrade n0; fail_upgrade n1; delete Node n0; delete Node n1; advance 100;"
@@ -221,13 +259,34 @@ def test_two_failures_halt_a_target(story: str) -> None:
         "targets t2=$both; targets t2=$one",
         [f"the Rollout of pool {POOL} forgot that uid-n2 failed on target t2"],
     ),
+    a_halt_by_nodes_that_vanished=(
+        (
+            "accept 1; lease n2; begin_upgrade n0; delete Node n0; fail_upgrade n1; accept 0;"
+            "advance 200; lease n3; start n2"
+        ),
+        [
+            (
+                f"n3 was granted for {OF_TARGET}, which is unproven: 2 nodes were in flight or had"
+                " failed or vanished already"
+            ),
+            f"n2 was started on {OF_TARGET}, which is halted: 2 nodes failed or vanished on it",
+        ],
+    ),
+    a_forgotten_node_that_vanished=(
+        "vanish t2 n2 n3; vanish t2 n3",
+        [f"the Rollout of pool {POOL} forgot that uid-n2 vanished on target t2"],
+    ),
+    a_dropped_target_from_which_a_node_vanished=(
+        "targets t2=$none; begin_upgrade n2; delete Node n2; targets",
+        [f"the Rollout of pool {POOL} dropped target t2, on which 1 nodes failed or vanished"],
+    ),
     a_dropped_target=(
         "targets t2=$none; fail_upgrade n2; targets",
         [f"the Rollout of pool {POOL} dropped target t2, on which 1 nodes failed"],
     ),
 )
 def test_the_message_names_target_and_pool(story: str, texts: list[str]) -> None:
-    builder = JournalBuilder(*FLEET).play(story, both=["n2", "n3"], one=["n3"], none=[])
+    builder = RolloutBuilder(*FLEET).play(story, both=["n2", "n3"], one=["n3"], none=[])
     assert messages(journal(builder), "I8") == texts
 
 
@@ -306,6 +365,10 @@ def test_the_threshold_is_a_share_of_the_base(story: str) -> None:
         "pass_upgrade n0; fail n0; targets t2=$two; begin; advance 100;"
         "!lease n0 operation=same-label; !start n0"
     ),
+    a_node_that_vanished_keeps_its_place="vanish t2 n9; begin; lease n0; !lease n1",
+    a_node_that_had_started_vanishes=(
+        "targets t2=$none; begin_upgrade n0; begin; delete Node n0; lease n1; !lease n2"
+    ),
     a_started_node_finishes_and_another_does_not_start=(
         "begin_upgrade n0; lease n1; targets t2=$two; begin; advance 100; validate n0; !start n1"
     ),
@@ -318,7 +381,7 @@ def test_the_threshold_is_a_share_of_the_base(story: str) -> None:
     ),
 )
 def test_what_was_before_the_journal_counts(story: str) -> None:
-    builder = JournalBuilder(*FLEET)
+    builder = RolloutBuilder(*FLEET)
     builder.play(story, two=["n8", "n9"], none=[], first=["n0"])
     assert i8_revisions(builder) == builder.planted
 
@@ -358,6 +421,10 @@ def test_what_was_before_the_journal_counts(story: str) -> None:
     failures_without_their_records_end_with_a_lost_rollout=(
         f"{HALTED} targets t2=$both; lose_record n3; delete Rollout {POOL}; targets t2=$first;"
         "advance 10; lease n5"
+    ),
+    nodes_that_vanished_end_with_a_lost_rollout=(
+        f"targets t2=$none; begin_upgrade n0; delete Node n0; delete Rollout {POOL};"
+        "targets t2=$none; lease n1; lease n2; !lease n3"
     ),
     failures_without_their_records_remain_with_the_rollout=(
         f"{HALTED} targets t2=$both; lose_record n3; !targets t2=$first; advance 10; !lease n5"

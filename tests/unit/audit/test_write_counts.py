@@ -157,6 +157,13 @@ def test_no_write_is_repeated_as_fast_as_it_is_answered(
     assert i10_messages(builder, faults=True) == texts
 
 
+def test_requests_before_and_after_a_step_of_the_clock_are_not_counted_together() -> None:
+    builder = repeated(JournalBuilder("n1"), 15)
+    builder.advance(-30)
+    assert i10_messages(repeated(builder, 15)) == []
+    assert len(i10_messages(repeated(builder, 6))) == 1
+
+
 def test_changes_of_the_status_of_a_rollout_are_no_repeats() -> None:
     builder = JournalBuilder("n1")
     for nodes in range(100):
@@ -234,3 +241,11 @@ def test_a_wait_has_an_event_for_each_code_and_hour_beside_those_of_states() -> 
     record_wait(builder, "pdb: web/backend refuses")
     told = "n1 has more than one Kubernetes Event within an hour about pdb"
     assert i10_messages(builder) == [told]
+
+
+def test_an_event_after_a_step_of_the_clock_may_be_an_hour_later() -> None:
+    builder = JournalBuilder("n1").play("require; lease")
+    record_wait(builder, "pdb: web/frontend refuses")
+    builder.play("advance 3600; ready; advance -600; ready")
+    record_wait(builder, "pdb: web/frontend refuses")
+    assert i10_messages(builder) == []

@@ -13,6 +13,7 @@ VALUES = {
     "node": NODE,
     "component": "driver",
     "kind": "progress",
+    "pool": "nvidiadriver-a.b",
     "service": "scheduler",
     "verb": "why",
 }

@@ -49,7 +49,7 @@ def hours(**jobs: float) -> WorldOf:
 class AgingWorld(SteadyWorld, frozen=True, kw_only=True):
     """A world in which each job runs two hours in total."""
 
-    def remainder(self, pod: str, age: float) -> TimeSpan:
+    def remainder(self, pod: str, age: float, kind: str = "") -> TimeSpan:
         return TimeSpan(max(0.0, 2 * HOUR - age))
 
 

@@ -81,6 +81,16 @@ def test_how_an_entry_ended(view: NodeView, ending: EntryResult) -> None:
     assert result.failed_on == (NEW if ending is EntryResult.FAILED else "")
 
 
+@pytest.mark.parametrize(
+    "label",
+    ["", UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED],
+)
+def test_a_failure_counts_by_the_record_whatever_the_label_says(label: str) -> None:
+    assert contribution(replace(FAILED, state=label), None).failed_on == NEW
+    for view in (done(), UNCHANGED, with_record(FAILED, started=False), node()):
+        assert contribution(replace(view, state=label), None).failed_on == ""
+
+
 @pytest.mark.parametrize("view", [done(), FAILED])
 def test_an_entry_ends_on_the_target_of_its_record(view: NodeView) -> None:
     result = contribution(view, replace(ENTRY, target="wanted-since"))

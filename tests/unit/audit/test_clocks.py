@@ -1,0 +1,109 @@
+"""Clocks that are put back within a journal: nothing is accused for a time alone."""
+
+from typing import Any
+
+import pytest
+
+from libs.audit import AuditResult, judge
+from libs.audit.clocks import SKEW_SECONDS, UNSEEN_SECONDS, ClockSteps
+from libs.contracts.journal import Revision
+from tests.unit.audit.builders import JournalBuilder, cases, messages
+
+HOUR = 3600.0
+SHOWN = "; advance 1; ready n2 status=True"
+"""A write that shows the time of the server."""
+
+
+class PutBackBuilder(JournalBuilder):
+    """All clocks go back by an hour before the record of this number."""
+
+    def __init__(self, *nodes: str, before: int) -> None:
+        self.until_step = before
+        super().__init__(*nodes)
+
+    def _step(self) -> None:
+        self.until_step -= 1
+        if self.until_step == 0:
+            self.time -= HOUR
+
+    def write(self, *arguments: Any, **options: Any) -> Revision:
+        self._step()
+        return super().write(*arguments, **options)
+
+    def entry(self, *arguments: Any, **options: Any) -> None:
+        self._step()
+        super().entry(*arguments, **options)
+
+
+GOOD = (
+    "upgrade; upgrade n2; upgrade n1",
+    (
+        "require; lease; op plugin quiesce; advance 60; hold_device until=-1; start;"
+        "op driver swap unload:ok; advance 60; prove; finish; advance 60; upgrade n2"
+    ),
+    (
+        "lease; op plugin quiesce; advance 20; release; advance 60; lose_record; ask adopt;"
+        "advance 1; lease token=2; op plugin quiesce; start; op driver swap unload:ok; prove;"
+        "finish; release; advance 20; ask adopt; lease token=3; op plugin quiesce"
+    ),
+    (
+        "lease; started driver swap epoch=2; advance 10; finished driver swap epoch=2;"
+        "op validator validate op=2; advance 10; entry step driver swap op=2 epoch=3;"
+        "entry step driver validate op=3 epoch=3; advance 10;"
+        "entry step validator validate op=3 epoch=3; advance 10"
+    ),
+)
+
+
+@pytest.mark.parametrize("story", GOOD)
+def test_a_clock_that_is_put_back_accuses_nobody(story: str) -> None:
+    whole = PutBackBuilder("n1", "n2", before=0).play(story + SHOWN)
+    assert judge(whole.journal()) == AuditResult()
+    for before in range(1, -whole.until_step + 1):
+        builder = PutBackBuilder("n1", "n2", before=before).play(story + SHOWN)
+        assert judge(builder.journal()).violations == (), before
+
+
+@cases(
+    "story invariant problem",
+    two_unavailable=("lease n2; {back}; lease", "I1", "its limit is 1"),
+    an_older_op=("lease; started op=2; {back}; started", "I2", "after it had seen the later op"),
+    a_lease_replaced=("lease; {back}; lease", "I2", "which was still held"),
+    no_proof=("begin_upgrade; {back}; finish token=0", "I3", "token 1 needs new evidence"),
+    busy=("lease; op driver swap unload:busy; {back}", "I5", "the kernel had answered busy"),
+    ended_again=("lease; started; finished; {back}; finished", "I11", "ended again"),
+)
+def test_what_has_an_order_is_judged_by_it(story: str, invariant: str, problem: str) -> None:
+    back = f"advance -{HOUR}; ready n2 status=True"
+    builder = JournalBuilder("n1", "n2").play(story.format(back=back))
+    assert any(problem in each for each in messages(builder.journal(), invariant))
+
+
+def test_a_wait_may_have_begun_before_the_clock_was_put_back() -> None:
+    builder = JournalBuilder("n1")
+    began = builder.time
+    builder.play(f"advance 10; cordon; advance -{HOUR}; uncordon")
+    builder.wait_event("n1", since=began)
+    assert messages(builder.journal(), "I9") == []
+
+
+def test_only_times_that_the_step_hides_are_not_judged() -> None:
+    late = f"lease; advance 10; release; advance 7200; started {SHOWN}"
+    builder = JournalBuilder("n1", "n2").play(f"{late}; advance -{HOUR} {SHOWN}")
+    assert len(messages(builder.journal(), "I2")) == 1
+    builder.play(f"advance -{HOUR} {SHOWN}")
+    assert messages(builder.journal(), "I2") == []
+
+
+def test_a_clock_is_put_back_for_its_own_node_only() -> None:
+    builder = JournalBuilder("n1", "n2").play("lease; started; lease n2; started name=n2")
+    builder.play("advance -100; entry finished; advance 100; entry finished name=n2")
+    clocks = ClockSteps(builder.revisions, builder.entries)
+    assert clocks.put_back("uid-n1") == 100 + UNSEEN_SECONDS
+    assert clocks.put_back("uid-n2") == clocks.put_back() == 0
+    assert clocks.skew("uid-n2") == SKEW_SECONDS
+    unjudged = judge(builder.journal()).not_judged
+    apart = "the order of what is less than 160 s apart: a clock was put back"
+    assert unjudged == dict.fromkeys(("I1", "I2", "I3", "I5", "I10"), apart)
+    builder.play(f"advance -{SKEW_SECONDS}; cordon")
+    assert ClockSteps(builder.revisions, ()).put_back() == 0
