@@ -34,6 +34,17 @@ class GpuErrors:
         self._xids: dict[str, list[int]] = {}
         self._switch_errors: list[SwitchError] = []
         self._problem = ""
+        self._reads_log = False
+        self.logged_until: int | None = None
+        """The last record of the kernel log of which `take` returned what it says."""
+
+    def follow_log(self, after: int | None) -> None:
+        """Let the kernel log be read after this record; `None`: from the driver's load on."""
+        self._log.sequence = self.logged_until = after
+
+    def begin(self) -> None:
+        """Let the kernel log be read from now on: it names slots, and GPUs can be found by them."""
+        self._reads_log = True
 
     def learn(self, gpus: Iterable[Gpu]) -> None:
         """Remember which GPU is in which slot; the kernel log names slots."""
@@ -55,6 +66,8 @@ class GpuErrors:
         for xid in self._merge.take_unreported(self._now()):
             code = XidCode(xid.code, xid.gpu_instance)
             self._count(self._uuids.get(xid.slot, xid.slot), code)
+        if self._log.last_error is not None and not self._merge.waits:
+            self.logged_until = self._log.last_error
         xids, self._xids = self._xids, {}
         return {uuid: tuple(codes) for uuid, codes in xids.items()}
 
@@ -69,7 +82,9 @@ class GpuErrors:
             codes.append(code)
 
     def _read_log(self) -> list[Xid]:
-        problem = ""
+        if not self._reads_log:
+            return []
+        problem, loads = "", self._log.loads
         errors: list[Xid | SwitchError] = []
         try:
             errors = self._log.read()
@@ -81,6 +96,8 @@ class GpuErrors:
                 error=problem,
             )
         self._problem = problem
+        if self._log.loads != loads:
+            self._merge.forget_logged()
         for error in errors:
             if isinstance(error, SwitchError):
                 if len(self._switch_errors) < MAX_KEPT:
