@@ -5,12 +5,14 @@ import pytest
 
 from libs.contracts.facts import (
     Facts,
+    Gpu,
     Kernel,
     LoadedDriver,
     LocalFeatures,
     OperatingSystem,
     Vgpu,
 )
+from libs.contracts.gpus import GpuProblem
 from services.discovery.cluster.decide import ApplyLabels, LabelPolicy, ReportedFacts, decide
 from services.discovery.cluster.gfd import GPU_LABELS, TIMESTAMP, gpu_labels
 from services.discovery.cluster.label_values import check, product
@@ -152,6 +154,15 @@ def test_the_most_frequent_model_is_labelled() -> None:
     assert found["nvidia.com/gpu.count"] == "2"
     even = gpu_labels(Facts(gpus=(other, GPU)), None)
     assert even["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
+
+
+def test_a_gpu_that_was_never_described_counts_where_all_others_are_of_one_model() -> None:
+    failed = Gpu(uuid="", index=7, minor=-1, pci="", name="", memory_mib=0)
+    failed = msgspec.structs.replace(failed, problem=GpuProblem.FAILED)
+    assert gpu_labels(Facts(gpus=(GPU, GPU, failed)), None)["nvidia.com/gpu.count"] == "3"
+    other = msgspec.structs.replace(GPU, name="Tesla T4")
+    assert gpu_labels(Facts(gpus=(GPU, GPU, other, failed)), None)["nvidia.com/gpu.count"] == "2"
+    assert gpu_labels(Facts(gpus=(failed,)), None) == {}
 
 
 def test_a_display_does_not_count_as_a_gpu() -> None:
