@@ -151,6 +151,27 @@ class Gpu(Data, frozen=True, kw_only=True):
         return GpuIdentity(uuid=self.uuid, pci=self.pci)
 
 
+class MigKind(Data, frozen=True, kw_only=True):
+    """A kind of GPU instance that a GPU can have."""
+
+    name: str
+    """The profile, such as `3g.40gb`."""
+    most: Count
+    """How many of it a GPU has at most."""
+    size: Count
+    """In slices of memory."""
+    starts: tuple[Count, ...]
+    """The slices of memory at which it may begin."""
+
+
+class MigBoard(Data, frozen=True, kw_only=True):
+    """GPUs that can be divided alike."""
+
+    gpus: tuple[Count, ...]
+    """Their indices."""
+    kinds: tuple[MigKind, ...]
+
+
 class LoadedDriver(Data, frozen=True, kw_only=True):
     """The driver that is loaded into the kernel."""
 
@@ -208,6 +229,9 @@ class Facts(Data, frozen=True, kw_only=True):
     runtime: str | None = None
     """The container runtime and its version."""
     gpus: tuple[Gpu, ...] | None = None
+    mig_boards: tuple[MigBoard, ...] | None = None
+    """How the GPUs could be divided, as their driver says; some drivers say so only while MIG is
+    on."""
     driver: LoadedDriver | None = None
     gate: Gate | None = None
     nvml_error: str = ""

@@ -194,6 +194,7 @@ def _instance_profile(
         slices=slices,
         size=sizes.pop(),
         starts=tuple(sorted(starts)),
+        most=_or(complaints.integer("profile", raw.most, high=_MOST_SLICES), 0),
     )
 
 

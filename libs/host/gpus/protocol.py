@@ -148,6 +148,8 @@ class RawProfile(msgspec.Struct, frozen=True, array_like=True):
     memory_mib: int
     placements: list[tuple[int, int]] = []
     """Start and size."""
+    most: int = 0
+    """How many of it the GPU has at most."""
 
 
 class RawInstance(msgspec.Struct, frozen=True, array_like=True):
