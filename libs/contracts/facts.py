@@ -114,6 +114,8 @@ class Mig(Data, frozen=True, kw_only=True):
     encoders: Count = 0
     jpeg_engines: Count = 0
     ofa_engines: Count = 0
+    number: Count | None = None
+    """NVML's number of the device on its GPU: there may be gaps."""
 
 
 class Gpu(Data, frozen=True, kw_only=True):
@@ -149,6 +151,16 @@ class Gpu(Data, frozen=True, kw_only=True):
     @property
     def identity(self) -> GpuIdentity:
         return GpuIdentity(uuid=self.uuid, pci=self.pci)
+
+    @property
+    def named_migs(self) -> tuple[tuple[str, Mig], ...]:
+        """The MIG devices with their names, `<gpu>:<number>`, as NVIDIA's programs have them."""
+        numbers = (
+            place if mig.number is None else mig.number for place, mig in enumerate(self.migs)
+        )
+        return tuple(
+            (f"{self.index}:{number}", mig) for number, mig in zip(numbers, self.migs, strict=True)
+        )
 
 
 class MigKind(Data, frozen=True, kw_only=True):

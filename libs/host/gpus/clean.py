@@ -249,6 +249,7 @@ def _mig(raw: RawMig, memory: int | None, complaints: Complaints) -> Mig:
         encoders=count(raw.encoders),
         jpeg_engines=count(raw.jpeg_engines),
         ofa_engines=count(raw.ofa_engines),
+        number=complaints.integer("mig", raw.number),
     )
 
 

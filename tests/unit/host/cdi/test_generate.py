@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
 from libs.host.cdi import device_files, driver_root
@@ -124,6 +125,14 @@ def test_mig_devices_replace_their_gpu(tmp_path: Path) -> None:
         **dict.fromkeys(("1:1", "MIG-b"), instance(30)),
         "all": {"/dev/nvidia0", *instance(21), *instance(30)},
     }
+
+
+def test_mig_devices_are_named_by_nvmls_numbers_which_may_have_gaps(tmp_path: Path) -> None:
+    migs = (replace(mig(1, "MIG-a"), number=3), replace(mig(2, "MIG-b"), number=5))
+    found = generated(drivers.rhel(tmp_path), (gpu(0), gpu(1, migs=migs))).gpus
+    assert found is not None
+    assert {"1:3", "1:5"} <= devices(found).keys()
+    assert "1:0" not in devices(found)
 
 
 def test_management_has_every_device_file_of_gpus(tmp_path: Path) -> None:
