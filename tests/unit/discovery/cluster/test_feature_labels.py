@@ -285,6 +285,18 @@ def test_no_label_of_nfd_is_written_where_it_runs() -> None:
     assert decide(ours(found), REPORTED, ELSEWHERE).foreign == 0
 
 
+def test_vendors_labels_are_ours_only_where_nobody_else_writes_them() -> None:
+    key = "a.example/rack"
+    facts = msgspec.structs.replace(FACTS, features=LocalFeatures(labels={key: "b"}))
+    reported = ReportedFacts(facts=facts)
+    assert labels_after(node(), reported, NO_DEPLOYS)[key] == "b"
+    theirs = node({key: "x"}, owners={key: "kubelet"})
+    assert labels_after(theirs, reported, NO_DEPLOYS)[key] == "x"
+    assert key not in labels_after(node(), reported, ELSEWHERE)
+    gone = ReportedFacts(facts=msgspec.structs.replace(facts, features=LocalFeatures()))
+    assert key not in labels_after(ours(LABELS | {key: "b"}), gone, NO_DEPLOYS)
+
+
 def test_the_labels_that_nfd_writes_are_used() -> None:
     labels = {f"{FEATURES}pci-0302_10de.present": "true"}
     before = node(labels, owners=dict.fromkeys(labels, NFD))
