@@ -77,6 +77,22 @@ def test_a_device_filter_may_name_the_subsystem() -> None:
     assert resolve(parsed(entry(text.format("16C2"))), "one", [gpu()], [pci()]) == ()
 
 
+def test_a_filter_that_is_no_pci_id_is_for_no_gpu() -> None:
+    all_off = "  - {devices: all, mig-enabled: false}\n"
+    model = (
+        '  - {devices: all, mig-enabled: true, mig-devices: {}, device-filter: [MODEL, "0x1"]}\n'
+    )
+    file = parsed(f"version: v1\nmig-configs:\n  one:\n{all_off}{model}  two:\n{model}")
+    assert resolve(file, "one", [gpu()], [pci()]) == (GpuGeometry(uuid="GPU-0", index=0),)
+    assert isinstance(resolve(file, "two", [gpu()], [pci()]), MigProblem)
+    everywhere = parsed(entry('devices: all, mig-enabled: false, device-filter: ""'))
+    assert resolve(everywhere, "one", [gpu()], [pci()]) == (GpuGeometry(uuid="GPU-0", index=0),)
+
+
+def test_a_file_may_have_no_configuration_yet() -> None:
+    assert parsed("version: v1\n") == MigConfigFile(configs={})
+
+
 def test_the_last_entry_for_a_gpu_holds() -> None:
     file = parsed(
         "version: v1\nmig-configs:\n  mixed:\n"
