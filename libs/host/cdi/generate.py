@@ -100,7 +100,7 @@ def _devices(named: dict[str, tuple[DeviceNode, ...]]) -> tuple[Device, ...]:
 
 def _nodes(devices: DeviceFiles, paths: Iterable[str]) -> tuple[DeviceNode, ...]:
     return tuple(
-        DeviceNode(path=path, host_path=f"{devices.root}{path}" if devices.root else "")
+        DeviceNode(path=path, host_path=devices.hosts.get(path, ""))
         for path in sorted(set(paths), key=_place)
     )
 

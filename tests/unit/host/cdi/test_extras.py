@@ -184,6 +184,18 @@ def test_the_schema_refuses_what_runtimes_refuse(tmp_path: Path) -> None:
     assert [bool(problems(each)) for each in wrong] == [True] * len(wrong)
 
 
+def test_links_at_a_containers_device_files_are_followed_within_its_root(tmp_path: Path) -> None:
+    add_modules(tmp_path, "nvidia")
+    put(tmp_path, "/elsewhere/channel7", "of the machine")
+    put(tmp_path, f"{CONTAINER_ROOT}/elsewhere/channel0", "")
+    link(tmp_path, f"{CONTAINER_ROOT}/elsewhere/channel1", "channel0")
+    link(tmp_path, f"{CONTAINER_ROOT}/dev/nvidia-caps-imex-channels", "/elsewhere")
+    (spec,) = extras.find(Tree(tmp_path), CONTAINER_ROOT).values()
+    (_, channel) = spec.devices
+    (node,) = channel.container_edits.device_nodes
+    assert (channel.name, node.host_path) == ("all", f"{CONTAINER_ROOT}/elsewhere/channel0")
+
+
 def main() -> None:
     for name in GROUNDS:
         with tempfile.TemporaryDirectory() as folder:

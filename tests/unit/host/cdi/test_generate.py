@@ -272,7 +272,25 @@ def test_device_files_of_the_machine_go_before_those_of_a_container(tmp_path: Pa
     tree = drivers.container(tmp_path)
     drivers.add_devices(tmp_path, "nvidia7")
     found = device_files.find(tree, CONTAINER_ROOT)
-    assert (found.root, found.paths) == ("", CONTROLS | {"/dev/nvidia7"})
+    assert (found.hosts, found.paths) == ({}, CONTROLS | {"/dev/nvidia7"})
+
+
+def test_links_at_a_containers_device_files_are_followed_within_its_root(tmp_path: Path) -> None:
+    tree = drivers.container(tmp_path)
+    drivers.add_devices(tmp_path / "elsewhere", "nvidia5")
+    container = tmp_path / CONTAINER_ROOT.lstrip("/")
+    (container / "dev").rename(container / "real")
+    link(tmp_path, f"{CONTAINER_ROOT}/dev", "/real")
+    put(tmp_path, "/real/nvidia8", "of the machine")
+    link(tmp_path, f"{CONTAINER_ROOT}/real/nvidia9", "nvidia0")
+    found = device_files.find(tree, CONTAINER_ROOT)
+    assert found.paths == CONTROLS | {"/dev/nvidia0"}
+    assert found.hosts == {
+        path: f"{CONTAINER_ROOT}/real/{path.rpartition('/')[2]}" for path in found.paths
+    }
+    (container / "dev").unlink()
+    link(tmp_path, f"{CONTAINER_ROOT}/dev", "/../../../elsewhere/dev")
+    assert device_files.find(tree, CONTAINER_ROOT).paths == frozenset()
 
 
 def main() -> None:
