@@ -6,6 +6,7 @@ The outcomes are those of docs/policies.md.
 import ast
 import copy
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,8 @@ def policies(case: FieldCase) -> list[Object]:
         policy = minimal_object(case.kind)
         if case.path == "cuda.enabled":
             put(policy["spec"], "cuda.version", "12.9")
+        if case.path == "dra.enabled":
+            put(policy["spec"], "devicePlugin.enabled", False)
         return [policy]
     if case.kind == "RolloutStrategy":
         strategy = minimal_object(case.kind)
@@ -120,7 +123,10 @@ def policies(case: FieldCase) -> list[Object]:
                 sandboxWorkloads={"enabled": in_vms},
                 dcgmExporter={"serviceMonitor": monitor},
                 nodeStatusExporter={"enabled": is_on, "serviceMonitor": other},
-                devicePlugin={"config": _other_half(case.path)},
+                devicePlugin={
+                    "enabled": case.path != "dra.enabled",
+                    "config": _other_half(case.path),
+                },
                 cdi={"nriPluginEnabled": case.path == "toolkit.env"},
                 **parts,
             )
@@ -230,11 +236,35 @@ def _attributes_read(folder: str) -> frozenset[str]:
     )
 
 
-def test_every_field_of_upgrades_and_strategies_is_read() -> None:
-    read = attributes_read("libs/rollout", "services/scheduler")
-    structs = (AutoUpgradePolicy, Drain, PodDeletion, WaitForCompletion, StrategySpec)
-    fields = {field.name for struct in structs for field in msgspec.structs.fields(struct)}
-    assert fields <= read
+OWNERS = {
+    AutoUpgradePolicy: {"upgrade"},
+    Drain: {"drain", "rules"},
+    PodDeletion: {"pod_deletion", "rules"},
+    WaitForCompletion: {"wait_for_completion"},
+    StrategySpec: {"strategy"},
+}
+"""By which names the engine has the parts of a policy about upgrades."""
+SELECTING = (StrategySpec, "pool")
+"""Which pool's a strategy is, is decided before the engine has it."""
+
+
+@pytest.mark.parametrize("struct", OWNERS)
+def test_every_field_of_upgrades_and_strategies_is_read(struct: type[msgspec.Struct]) -> None:
+    read = {
+        part.attr
+        for folder in ("libs/rollout", "services/scheduler")
+        for file in (ROOT / folder).rglob("*.py")
+        for part in ast.walk(ast.parse(file.read_text()))
+        if isinstance(part, ast.Attribute)
+        and OWNERS[struct] & set(re.findall(r"\w+", ast.unparse(part.value)))
+    }
+    fields = {field.name for field in msgspec.structs.fields(struct)}
+    assert {each for each in fields if (struct, each) != SELECTING} <= read
+
+
+def test_every_wanted_operand_is_read() -> None:
+    read = attributes_read("services", "libs/policy/render", "libs/rollout")
+    assert set(msgspec.structs.asdict(operands_of(None))) <= read
 
 
 _FOLDERS = {Writer.PLUGIN: "driver/plugin", Writer.DRA: "driver/dra"}
@@ -254,14 +284,40 @@ def agent_variables() -> Iterator[tuple[str, str]]:
                     )
 
 
+@functools.cache
+def settings_of(path: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the settings that code declares, and those that it reads: of `settings`, or of `self`
+    within the settings themselves."""
+    declared, read = set[str](), set[str]()
+    start = ROOT / path
+    for file in [start] if start.is_file() else start.rglob("*.py"):
+        for part in ast.walk(ast.parse(file.read_text())):
+            if isinstance(part, ast.Attribute) and _owner(part) == "settings":
+                read.add(part.attr)
+            if isinstance(part, ast.ClassDef) and part.name.endswith(("Settings", "Credentials")):
+                fields = [each for each in part.body if isinstance(each, ast.AnnAssign)]
+                declared |= {each.target.id for each in fields if isinstance(each.target, ast.Name)}
+                inside = [each for each in ast.walk(part) if isinstance(each, ast.Attribute)]
+                read |= {each.attr for each in inside if _owner(each) == "self"}
+    return frozenset(declared), frozenset(read)
+
+
+def _owner(attribute: ast.Attribute) -> str:
+    of = attribute.value
+    name = of.id if isinstance(of, ast.Name) else of.attr if isinstance(of, ast.Attribute) else ""
+    return name.lstrip("_")
+
+
 @pytest.mark.parametrize(("folder", "variable"), sorted(set(agent_variables())))
 def test_every_variable_of_an_agent_is_a_setting_that_is_read(folder: str, variable: str) -> None:
     prefix, _, name = variable.partition("_")
     assert prefix == "SLUICE"
-    read = attributes_read(f"services/{folder}", "libs/bus")
-    code = (ROOT / "services/agent_role.py").read_text()
     setting = name.lower()
     if setting.startswith("nats_"):
         assert setting.removeprefix("nats_") in NatsSettings.__struct_fields__
-    else:
-        assert setting in read or f"settings.{setting}" in code
+        return
+    own, shared, bus = map(
+        settings_of, (f"services/{folder}", "services/agent_role.py", "libs/bus")
+    )
+    assert setting in own[0] | shared[0] | bus[0]
+    assert setting in own[1] | shared[1] | bus[1]
