@@ -1,7 +1,7 @@
 """Specs of what containers may get beside GPUs, where the modules for it are loaded.
 
-Those are GPUDirect Storage, the verbs of RDMA, GDRCopy, and the channels of an IMEX domain, under
-the kinds of `nvidia-ctk cdi generate`.
+Those are GPUDirect Storage, the verbs of RDMA, GDRCopy, NVSwitches, and the channels of an IMEX
+domain, under the kinds of `nvidia-ctk cdi generate`.
 """
 
 import re
@@ -19,6 +19,7 @@ GDS: Final = "nvidia.com/gds"
 MOFED: Final = "nvidia.com/mofed"
 GDRCOPY: Final = "nvidia.com/gdrcopy"
 IMEX: Final = "nvidia.com/imex-channel"
+NVSWITCH: Final = "nvidia.com/nvswitch"
 _CHANNEL: Final = "channel"
 
 
@@ -49,6 +50,9 @@ _EXTRAS: Final[Mapping[str, _Extra]] = {
         folder="/dev/nvidia-caps-imex-channels",
         names=re.compile(rf"{_CHANNEL}(0|[1-9][0-9]{{0,5}})"),
         modules=("nvidia",),
+    ),
+    NVSWITCH: _Extra(
+        folder="/dev", names=re.compile(r"nvidia-nvswitch(?:ctl|[0-9]{1,4})"), modules=("nvidia",)
     ),
 }
 KINDS: Final = tuple(_EXTRAS)
