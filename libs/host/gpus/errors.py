@@ -1,7 +1,7 @@
 """The XIDs of a machine's GPUs, from NVML and from the kernel log, until they are taken."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from libs.contracts.facts import Gpu
@@ -22,6 +22,18 @@ _log = logger()
 def clock() -> float:
     """Return seconds since boot that no one adjusts, as the kernel log counts them."""
     return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
+
+
+def by_uuid(
+    xids: Mapping[str, Sequence[int]], gpus: Iterable[tuple[str, str]]
+) -> dict[str, tuple[int, ...]]:
+    """Name GPUs by UUID where the kernel log named their slot; `gpus` are addresses and UUIDs."""
+    uuids = {slot_of(pci): uuid for pci, uuid in gpus if pci and uuid}
+    found: dict[str, tuple[int, ...]] = {}
+    for name, codes in xids.items():
+        uuid = uuids.get(name, name)
+        found[uuid] = (*found.get(uuid, ()), *codes)
+    return found
 
 
 class GpuErrors:

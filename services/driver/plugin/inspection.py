@@ -8,8 +8,8 @@ from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
 from libs.host import modules, validations
 from libs.host.cdi import extras, published
+from libs.host.gpus.errors import by_uuid
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
-from libs.host.kernel_log import slot_of
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
 from services.driver.plugin.allocation import IMEX_CHANNEL, IMEX_DEVICE
@@ -67,7 +67,7 @@ def inspect_gpus(
     return Inspection(
         gpus=gpus,
         samples=samples,
-        xids=_by_uuid(xids, gpus),
+        xids=by_uuid(xids, ((gpu.pci, gpu.uuid) for gpu in gpus)),
         loaded_at=loaded_at,
         links=links,
         in_specs=published.devices(tree),
@@ -108,18 +108,6 @@ def _links(
         return hold.gpus.links()
     except GpusUnavailable:
         return {}  # the next inspection finds the reason
-
-
-def _by_uuid(
-    xids: Mapping[str, tuple[int, ...]], gpus: tuple[Gpu, ...]
-) -> dict[str, tuple[int, ...]]:
-    """Name GPUs by UUID where the kernel log named their slot."""
-    uuids = {slot_of(gpu.pci): gpu.uuid for gpu in gpus if gpu.pci and gpu.uuid}
-    found: dict[str, tuple[int, ...]] = {}
-    for name, codes in xids.items():
-        uuid = uuids.get(name, name)
-        found[uuid] = (*found.get(uuid, ()), *codes)
-    return found
 
 
 def _loaded_at(tree: Tree) -> float:

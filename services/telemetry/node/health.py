@@ -12,9 +12,10 @@ from libs.contracts.gpus import GpuProblem
 from libs.contracts.health import Health
 from libs.contracts.telemetry import GpuSample
 from libs.health.node import Records, Sweep, after_sweep, node_health, with_xids_of
-from libs.health.record import GpuRecord, Moment, durable, resumed
+from libs.health.record import Moment, durable, resumed
 from libs.host import modules
-from libs.host.kernel_log import SwitchError, slot_of
+from libs.host.gpus.errors import by_uuid
+from libs.host.kernel_log import SwitchError
 from libs.host.machine import Machine
 from libs.host.tree import Unreadable
 from libs.runtime.clock import Clock
@@ -80,7 +81,7 @@ class HealthReporter:
             gpus=gpus,
             samples=samples,
             problem=problem,
-            xids=self._by_uuid(xids, gpus or ()),
+            xids=by_uuid(xids, ((each.pci, each.uuid) for each in (*self._records, *(gpus or ())))),
             switch_error=max(fatal, default=None),
             reloaded=bool(loaded_at and self._loaded_at and loaded_at != self._loaded_at),
         )
@@ -110,18 +111,6 @@ class HealthReporter:
         at = self._clock.now()
         await self._machine.offload.run(lambda: self._file.mark(at))
         self._marked_at = now
-
-    def _by_uuid(
-        self, xids: Mapping[str, tuple[int, ...]], gpus: tuple[Gpu, ...]
-    ) -> dict[str, tuple[int, ...]]:
-        """Name GPUs by UUID where the kernel log named their slot."""
-        named: tuple[Gpu | GpuRecord, ...] = (*self._records, *gpus)
-        uuids = {slot_of(each.pci): each.uuid for each in named if each.pci and each.uuid}
-        found: dict[str, tuple[int, ...]] = {}
-        for name, codes in xids.items():
-            uuid = uuids.get(name, name)
-            found[uuid] = (*found.get(uuid, ()), *codes)
-        return found
 
     def _read_machine(self) -> tuple[float, tuple[SwitchError, ...]]:
         return self._read_load(), self._machine.gpus.switch_errors()

@@ -172,6 +172,8 @@ async def test_xids_since_the_drivers_load_count_which_came_while_no_agent_ran(
         async with world.agent():
             await world.clock.sleep(1 + INTERVAL)
             assert states(world) == all_but(2)
+            xids = world.families()["DCGM_FI_DEV_XID_ERRORS"].samples
+            assert [(each.labels["gpu"], each.value) for each in xids] == [("2", 95.0)]
             world.set_load_time(2_000.0)
             await world.clock.sleep(HEALED)
             assert states(world) == [OK] * 8
