@@ -25,7 +25,7 @@ _LABELS: Final = (
     "pci_bus_id",
     "device",
     "modelName",
-    "Hostname",
+    "hostname",
     "DCGM_FI_DRIVER_VERSION",
 )
 
@@ -40,7 +40,7 @@ async def run(report: BenchReport) -> None:
     registry.register(_Objects(nodes))
     for _ in range(ROUNDS):
         started = time.process_time()
-        page = fleet_page(nodes, hostname_label="Hostname")
+        page = fleet_page(nodes, hostname_label="hostname")
         ours.append(time.process_time() - started)
         started = time.process_time()
         reference = generate_latest(registry)

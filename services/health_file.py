@@ -46,8 +46,18 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: Records = ()
     forced: Mapping[str, int] = {}
     """The XID of each GPU that counts by a switch of the device plugin, by UUID."""
+    logged_until: int | None = None
+    """The record of the kernel log up to which its XIDs are in `gpus`; None: none was read."""
     outdated: float = 0.0
     """The mark of the telemetry agent's file when that agent had judged nothing for too long."""
+
+
+def logged_until(*kept: Kept) -> int | None:
+    """Return from where on the kernel log holds XIDs that none of these has; None: from its load.
+
+    Whoever starts later reads on there: the driver told what came meanwhile to nobody.
+    """
+    return max((each.logged_until for each in kept if each.logged_until is not None), default=None)
 
 
 class HealthFile:

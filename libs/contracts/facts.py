@@ -114,6 +114,8 @@ class Mig(Data, frozen=True, kw_only=True):
     encoders: Count = 0
     jpeg_engines: Count = 0
     ofa_engines: Count = 0
+    number: Count | None = None
+    """NVML's number of the device on its GPU: there may be gaps."""
 
 
 class Gpu(Data, frozen=True, kw_only=True):
@@ -149,6 +151,37 @@ class Gpu(Data, frozen=True, kw_only=True):
     @property
     def identity(self) -> GpuIdentity:
         return GpuIdentity(uuid=self.uuid, pci=self.pci)
+
+    @property
+    def named_migs(self) -> tuple[tuple[str, Mig], ...]:
+        """The MIG devices with their names, `<gpu>:<number>`, as NVIDIA's programs have them."""
+        numbers = (
+            place if mig.number is None else mig.number for place, mig in enumerate(self.migs)
+        )
+        return tuple(
+            (f"{self.index}:{number}", mig) for number, mig in zip(numbers, self.migs, strict=True)
+        )
+
+
+class MigKind(Data, frozen=True, kw_only=True):
+    """A kind of GPU instance that a GPU can have."""
+
+    name: str
+    """The profile, such as `3g.40gb`."""
+    most: Count
+    """How many of it a GPU has at most."""
+    size: Count
+    """In slices of memory."""
+    starts: tuple[Count, ...]
+    """The slices of memory at which it may begin."""
+
+
+class MigBoard(Data, frozen=True, kw_only=True):
+    """GPUs that can be divided alike."""
+
+    gpus: tuple[Count, ...]
+    """Their indices."""
+    kinds: tuple[MigKind, ...]
 
 
 class LoadedDriver(Data, frozen=True, kw_only=True):
@@ -208,6 +241,9 @@ class Facts(Data, frozen=True, kw_only=True):
     runtime: str | None = None
     """The container runtime and its version."""
     gpus: tuple[Gpu, ...] | None = None
+    mig_boards: tuple[MigBoard, ...] | None = None
+    """How the GPUs could be divided, as their driver says; some drivers say so only while MIG is
+    on."""
     driver: LoadedDriver | None = None
     gate: Gate | None = None
     nvml_error: str = ""

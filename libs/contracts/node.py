@@ -5,6 +5,7 @@ of the NVIDIA GPU Operator, which existing tools select by.
 """
 
 from enum import StrEnum
+from functools import lru_cache
 
 from libs.contracts.gpus import GpuIdentity
 from libs.contracts.message import Message, OpenEnum
@@ -21,6 +22,9 @@ SKIP_LABEL = "nvidia.com/gpu-driver-upgrade.skip"
 DRAIN_SKIP_LABEL = "nvidia.com/gpu-driver-upgrade-drain.skip"
 DRIVER_LABEL = "sluice.dev/driver"
 KEEP_CORDONED_LABEL = "sluice.dev/keep-cordoned"
+RESERVED_DOMAINS = ("kubernetes.io", "k8s.io", "nvidia.com", "sluice.dev")
+"""Of keys of labels that no file on a machine decides on, with all domains below them. What else it
+may name, the kubelet of its Node may write, too."""
 LEASE_ANNOTATION = "sluice.dev/lease"
 LEASE_CLAIM_ANNOTATION = "sluice.dev/lease-claim"
 """The lease of a person who waits for an operation to end; from then on it is the node's lease."""
@@ -115,6 +119,13 @@ ITSELF = "itself"
 """What ends a wait that no person has to end."""
 BY_RETRY = "by a retry"
 """How a wait says that people end it."""
+
+
+@lru_cache(maxsize=4096)
+def is_vendor_label(key: str) -> bool:
+    """Return whether the key of a label has a domain, and none that is reserved."""
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and not f".{domain}".endswith(tuple(f".{each}" for each in RESERVED_DOMAINS))
 
 
 def ends_by_itself(who: str) -> bool:

@@ -113,12 +113,14 @@ def after_reading(
     `switch_error`: the PCI slot and the SXid of an NVSwitch's fatal error. `reloaded`: the driver
     was, since the last reading.
     """
+    if reloaded:  # errors of an earlier load are not read any more: these came after it
+        record = replace(record, was_reset=True)
     record = _with_xids(record, xids, at, reading)
     if switch_error is not None:
         slot, code = switch_error
         track = SwitchTrack(switch=slot, code=code, since=at.now)
         record = replace(record, switch_error=track, was_away=False, was_reset=False)
-    record = _with_evidence(record, reading, reloaded=reloaded)
+    record = _with_evidence(record, reading)
     judged = replace(reading, links_seen=record.links)
     tracks = {
         key: track
@@ -203,7 +205,7 @@ def _with_xids(record: GpuRecord, codes: Iterable[int], at: Moment, reading: Rea
     return replace(record, xids=dict(kept), was_away=False, was_reset=False)
 
 
-def _with_evidence(record: GpuRecord, reading: Reading, *, reloaded: bool) -> GpuRecord:
+def _with_evidence(record: GpuRecord, reading: Reading) -> GpuRecord:
     """Note what shows that the GPU was reset or away, and which links are active."""
     gpu = reading.gpu
     errors = count(reading.sample and reading.sample.ecc_volatile_uncorrected)
@@ -218,7 +220,7 @@ def _with_evidence(record: GpuRecord, reading: Reading, *, reloaded: bool) -> Gp
         links=links,
         ecc=record.ecc if errors is None else errors,
         was_away=record.was_away or reading.is_usable is False or asks,
-        was_reset=record.was_reset or reloaded or fell or problem in _RESETTING,
+        was_reset=record.was_reset or fell or problem in _RESETTING,
     )
 
 

@@ -7,7 +7,7 @@ need no undo.
 
 import errno
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -55,6 +55,10 @@ class CorruptUndoLog(Exception):
 
 class PathTaken(Exception):
     """Something is at a path already that only a new file may take."""
+
+
+class OtherContent(Exception):
+    """What was to be written is not what its fingerprint says."""
 
 
 class UndoableFiles:
@@ -121,11 +125,12 @@ class UndoableFiles:
     ) -> None:
         """Create a file of any size with the content of this fingerprint.
 
-        Raise `PathTaken` where anything is already, be it a broken link.
+        Raise `PathTaken` where anything is already, be it a broken link, and `OtherContent` where
+        the content has another fingerprint: nothing is at the path then.
         """
         self._prepare(path)
         self._log(FileChange(path=path, after=digest))
-        self._tree.write_chunks(path, chunks(), mode=mode)
+        self._tree.write_chunks(path, _verified(chunks(), digest), mode=mode)
 
     def create_link(self, path: str, target: str) -> None:
         """Create a symbolic link; raise `PathTaken` where anything is already."""
@@ -267,6 +272,15 @@ def fingerprint(tree: Tree, path: str) -> str | None:
 def is_taken(tree: Tree, path: str) -> bool:
     """Return whether anything is at a path, be it a broken link."""
     return tree.link(path) is not None or tree.exists(path)
+
+
+def _verified(chunks: Iterable[bytes], digest: str) -> Iterator[bytes]:
+    found = hashlib.sha256()
+    for chunk in chunks:
+        found.update(chunk)
+        yield chunk
+    if found.hexdigest() != digest:
+        raise OtherContent
 
 
 def _fingerprint(data: bytes) -> str:

@@ -31,6 +31,9 @@ _SXID: Final = re.compile(
     + rb"\): ([0-9]{1,6}), (Fatal|Non-fatal), (.{0,200})"
 )
 """The driver follows each error with lines of detail, which name no such severity."""
+LOAD_BEGINS: Final = re.compile(rb"nvidia-nvlink: Nvlink Core is being initialized")
+"""The driver's first words of each load."""
+LOADED: Final = re.compile(rb"NVRM: loading NVIDIA")
 
 
 class Xid(msgspec.Struct, frozen=True):
@@ -58,6 +61,8 @@ class SwitchError(msgspec.Struct, frozen=True):
 class Record(msgspec.Struct, frozen=True):
     sequence: int
     error: Xid | SwitchError | None
+    is_load: bool = False
+    """The driver is being loaded."""
 
 
 def slot_of(address: str) -> str:
@@ -73,8 +78,10 @@ def parse(data: bytes) -> Record | None:
         return None
     level, sequence, microseconds = (int(found[number]) for number in (1, 2, 3))
     is_of_the_kernel = level >> 3 == 0
-    error = _error(found[4], microseconds / 1e6) if is_of_the_kernel else None
-    return Record(sequence, error)
+    if not is_of_the_kernel:
+        return Record(sequence, None)
+    is_load = LOAD_BEGINS.match(found[4]) or LOADED.match(found[4])
+    return Record(sequence, _error(found[4], microseconds / 1e6), is_load is not None)
 
 
 def _error(text: bytes, at: float) -> Xid | SwitchError | None:
@@ -96,18 +103,26 @@ class KernelLog:
     """Reads what is new in the kernel log, without waiting.
 
     It begins after the record `after`, if that is known from an earlier run in the same boot, and
-    otherwise with the next record.
+    otherwise with what the log still holds. What it says of an earlier load of the driver counts
+    no more.
     """
 
     def __init__(self, tree: Tree, *, after: int | None = None) -> None:
         self._tree = tree
         self._file: int | None = None
         self.sequence = after
+        self.last_error: int | None = None
+        """The last record that is an error."""
+        self.loads = 0
+        """How often a load of the driver began in what was read."""
         self.missed = 0
         """Records that the kernel overwrote before they were read."""
 
     def read(self) -> list[Xid | SwitchError]:
-        """Return the errors since the last call; raise `OSError` if the log cannot be read."""
+        """Return the errors since the last call, and since the driver's load began.
+
+        Raise `OSError` if the log cannot be read.
+        """
         if self._file is None:
             self._file = self._open()
         errors: list[Xid | SwitchError] = []
@@ -123,7 +138,13 @@ class KernelLog:
                 continue  # records were overwritten; the next read returns the oldest one
             if not data:
                 break
-            if (record := parse(data)) is not None and self._is_new(record) and record.error:
+            if (record := parse(data)) is None or not self._is_new(record):
+                continue
+            if record.is_load:
+                self.loads += 1
+                errors.clear()
+            elif record.error is not None:
+                self.last_error = record.sequence
                 errors.append(record.error)
         return errors
 
@@ -136,10 +157,7 @@ class KernelLog:
         path = self._tree.real_path(PATH)
         if path is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), PATH)
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        if self.sequence is None:
-            os.lseek(file, 0, os.SEEK_END)
-        return file
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
     def _is_new(self, record: Record) -> bool:
         last, self.sequence = self.sequence, max(record.sequence, self.sequence or 0)

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from libs.contracts.facts import LocalFeatures
+from libs.contracts.node import RESERVED_DOMAINS, is_vendor_label
 from libs.host.tree import Tree
 
 FOLDER: Final = "/etc/kubernetes/node-feature-discovery/features.d"
@@ -25,6 +26,7 @@ MAX_LABELS: Final = 64
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 """The form of a label's name; a value has it too, or is empty."""
+_DOMAIN: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 _DIRECTIVE: Final = "# +"
 _MAX_NAME: Final = 64
 """Characters of a file's name in a reason."""
@@ -105,15 +107,17 @@ class _Reader:
     def _add(self, text: str) -> str:
         key, equals, value = text.partition("=")
         name = key.removeprefix(PREFIX)
-        if "/" in name:
-            return f"only keys of {PREFIX} are used"
-        if not _NAME.fullmatch(name):
+        domain, slash, own = name.rpartition("/")
+        if slash and not is_vendor_label(key):
+            return f"keys of {', '.join(RESERVED_DOMAINS)} are not used, but for {PREFIX}"
+        if not _NAME.fullmatch(own) or (slash and not _DOMAIN.fullmatch(domain)):
             return "its key is no key of a label"
         if value and not _NAME.fullmatch(value):
             return "its value is no value of a label"
-        if f"{PREFIX}{name}" not in self.labels and len(self.labels) >= MAX_LABELS:
+        label = name if slash else f"{PREFIX}{name}"
+        if label not in self.labels and len(self.labels) >= MAX_LABELS:
             return f"there are more than {MAX_LABELS} labels"
-        self.labels[f"{PREFIX}{name}"] = value if equals else "true"
+        self.labels[label] = value if equals else "true"
         return ""
 
 

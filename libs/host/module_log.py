@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
-from libs.host.kernel_log import ADDRESS, PATH, slot_of
+from libs.host.kernel_log import ADDRESS, LOAD_BEGINS, LOADED, PATH, slot_of
 from libs.host.tree import Tree
 
 _AT_ONCE: Final = 8192
@@ -29,7 +29,6 @@ class Refusal(StrEnum):
     NO_GPU = "no-gpu"
 
 
-_LOADED: Final = re.compile(rb"NVRM: loading NVIDIA")
 _REFUSALS: Final = (
     (Refusal.KEY, re.compile(rb"(?:" + _MODULE + rb")?Loading of .{1,60} is rejected")),
     (Refusal.KEY, re.compile(rb"Lockdown: .{1,40}: unsigned module loading is restricted")),
@@ -41,8 +40,6 @@ _REFUSALS: Final = (
 )
 
 
-_BEGIN: Final = re.compile(rb"nvidia-nvlink: Nvlink Core is being initialized")
-"""The driver's first words of each load: of GPUs that it cannot use it speaks before `_LOADED`."""
 _GPU: Final = re.compile(rb"NVRM: (?:The NVIDIA )?GPU " + ADDRESS + rb":? (.+)")
 _CAUSE: Final = re.compile(rb"NVRM: (\w{1,60}: No firmware image found)")
 _REPEATS: Final = b"rm_init_adapter failed"
@@ -60,7 +57,7 @@ def unstarted_gpus(lines: Iterable[bytes]) -> dict[str, str]:
         record = _RECORD.match(line)
         if record is None or int(record[1]) >> 3:
             continue
-        if _BEGIN.match(record[2]):
+        if LOAD_BEGINS.match(record[2]):  # it speaks of such GPUs before `LOADED`
             said, cause = {}, b""
         elif found := _CAUSE.match(record[2]):
             cause = found[1] + b"; "
@@ -82,7 +79,7 @@ def last_refusal(lines: Iterable[bytes], earlier: Refusal | None = None) -> Refu
         record = _RECORD.match(line)
         if record is None or int(record[1]) >> 3:
             continue
-        if _LOADED.match(record[2]):
+        if LOADED.match(record[2]):
             earlier = None
         for refusal, pattern in _REFUSALS:
             if pattern.match(record[2]):

@@ -100,7 +100,7 @@ def test_print_config_shows_the_settings_of_a_role(service: str, role: str) -> N
     assert code == 0
     assert {f"SLUICE_{name.upper()}={value}" for name, value in settings.items()} <= printed
     if service == "telemetry":
-        assert {"SLUICE_EXPORTER_PORT=9400", "SLUICE_HOSTNAME_LABEL=Hostname"} <= printed
+        assert {"SLUICE_EXPORTER_PORT=9400", "SLUICE_HOSTNAME_LABEL=hostname"} <= printed
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from typing import Final
 
 from monitoring.model import Dashboard, Panel, PanelKind, Query, Row, Variable
 
-_CHOSEN: Final = '{Hostname=~"$node",gpu=~"$gpu"}'
-_LEGEND: Final = "{{Hostname}} GPU {{gpu}}"
+_CHOSEN: Final = '{hostname=~"$node",gpu=~"$gpu"}'
+_LEGEND: Final = "{{hostname}} GPU {{gpu}}"
 
 
 def _graph(
@@ -91,7 +91,7 @@ GPU: Final = Dashboard(
     title="Sluice / GPU",
     help="The GPUs of the fleet by the fields of dcgm-exporter.",
     variables=(
-        Variable(name="node", metric="DCGM_FI_DEV_GPU_TEMP", label="Hostname"),
+        Variable(name="node", metric="DCGM_FI_DEV_GPU_TEMP", label="hostname"),
         Variable(name="gpu", metric="DCGM_FI_DEV_GPU_TEMP", label="gpu"),
     ),
     rows=(_KNOWN, _ERRORS),

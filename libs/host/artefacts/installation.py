@@ -6,6 +6,7 @@ replaced. To take the driver back is therefore to remove what the log names, byt
 there is an attempt that was interrupted, which is taken back before the next one.
 """
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -15,7 +16,14 @@ from libs.host.artefacts import kernel_modules, loader_folders, paths, store
 from libs.host.artefacts import system as systems
 from libs.host.artefacts.kernel_modules import Problem
 from libs.host.artefacts.store import Index
-from libs.host.files import STATE_ROOT, FileChange, UndoableFiles, fingerprint, is_taken
+from libs.host.files import (
+    STATE_ROOT,
+    FileChange,
+    OtherContent,
+    UndoableFiles,
+    fingerprint,
+    is_taken,
+)
 from libs.host.tree import Tree, Unreadable
 
 FOLDER: Final = f"{STATE_ROOT}/installation"
@@ -163,7 +171,10 @@ def place(tree: Tree, wanted: Installation, index: Index) -> None:
         else:
             content = store.content_path(wanted.artefact, each.content)
             chunks: Callable[[], Iterator[bytes]] = lambda path=content: tree.chunks(path)  # noqa: E731
-            files.create(each.path, chunks, mode=each.mode, digest=each.sha256)
+            try:
+                files.create(each.path, chunks, mode=each.mode, digest=each.sha256)
+            except OtherContent:
+                raise OSError(errno.EIO, store.damage_of(content)) from None
     tree.write(_RECORD, msgspec.json.encode(wanted), mode=0o600)
 
 

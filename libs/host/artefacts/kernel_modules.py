@@ -17,6 +17,7 @@ from libs.host.artefacts.load_order import (
 )
 from libs.host.artefacts.module_info import Module
 from libs.host.artefacts.store import Index
+from libs.host.files import fingerprint
 from libs.host.linux import Linux, Loaded
 from libs.host.tree import Tree
 
@@ -96,12 +97,18 @@ def load(tree: Tree, linux: Linux, artefact: str, index: Index, kernel: str) -> 
         return str(error)
     for each in order:
         path = each if isinstance(each, str) else store.content_path(artefact, each.content)
+        if not isinstance(each, str) and not _is_as_unpacked(tree, path, each):
+            return store.damage_of(path)
         result = linux.load(path)
         name = path if isinstance(each, str) else each.name
         # The kernel refuses it where its drivers for RDMA let no GPUs in; CUDA works all the same.
         if not isinstance(result, Loaded) and name != PEERMEM:
             return f"the kernel does not take module {name}: {result.why}"
     return ""
+
+
+def _is_as_unpacked(tree: Tree, path: str, module: Module) -> bool:
+    return not module.sha256 or fingerprint(tree, path) == module.sha256
 
 
 def left_out(index: Index, kernel: str, loaded: Collection[str]) -> str:

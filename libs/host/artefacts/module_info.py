@@ -30,6 +30,8 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
     """Of the driver; empty: the file does not say."""
     signed: bool | None = None
     """None: an earlier version of Sluice, which did not look, unpacked it."""
+    sha256: str = ""
+    """Of its content; empty: likewise."""
 
 
 class ModuleInfo:

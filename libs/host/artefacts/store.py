@@ -146,6 +146,14 @@ def remove(tree: Tree, digest: str) -> None:
     tree.remove_folder(folder)
 
 
+def damage_of(path: str) -> str:
+    """Return what to say of content that is not what was unpacked."""
+    return (
+        f"{path} is not what was unpacked there: somebody changed it, or the disk is damaged."
+        f" Remove {path.rpartition('/')[0]}, and the artefact is unpacked again"
+    )
+
+
 def keep_only(tree: Tree, digests: Iterable[str]) -> None:
     """Remove all other artefacts."""
     kept = {digest.removeprefix("sha256:") for digest in digests}
@@ -267,8 +275,14 @@ class _Stage:
     def _add_module(self, member: Member, kernel: str, name: str) -> None:
         content = str(self._count)
         packed = cast("BinaryIO", io.BufferedReader(Chunks(content_of(member))))
-        info = ModuleInfo(chunks_of(decompressed(packed)))
-        self._write(content, info)
+        info, digest = ModuleInfo(chunks_of(decompressed(packed))), hashlib.sha256()
+
+        def counted() -> Iterator[bytes]:
+            for chunk in info:
+                digest.update(chunk)
+                yield chunk
+
+        self._write(content, counted())
         name = info.name or name  # DKMS on Debian names the files nvidia-current.ko
         if (kernel, name) in self._modules:
             raise ArtefactError(
@@ -282,6 +296,7 @@ class _Stage:
             depends=info.depends,
             version=info.version,
             signed=info.signed,
+            sha256=digest.hexdigest(),
         )
 
     def _write(self, content: str, chunks: Iterable[bytes]) -> None:

@@ -1,19 +1,22 @@
 """The device files of a machine's GPUs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 
+from libs.host.cdi.roots import Root, roots
 from libs.host.tree import Tree
 
 _CAPABILITIES: Final = "/dev/nvidia-caps"
+_GRAPHICS: Final = "/dev/dri"
 _MINORS: Final = "/proc/driver/nvidia-caps/mig-minors"
 _PCI: Final = "/sys/bus/pci/devices"
 CONTROL: Final = "/dev/nvidiactl"
 CONTROLS: Final = ("/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", CONTROL)
 """The device files that every container with a GPU needs, as far as they exist."""
+_CONTROL_NAME: Final = re.compile(CONTROL.rpartition("/")[2])
 _MINOR: Final = re.compile(
     r"gpu([0-9]{1,4})/gi([0-9]{1,4})(?:/ci([0-9]{1,4}))?/access ([0-9]{1,9})"
 )
@@ -28,8 +31,8 @@ _FOLDERS: Final = {
 
 
 class DeviceFiles(msgspec.Struct, frozen=True, kw_only=True):
-    root: str = ""
-    """Where `/dev` is on the machine, if not at its root."""
+    hosts: Mapping[str, str] = {}
+    """Where a file is on the machine, by path; absent: at the same path."""
     paths: frozenset[str]
     """The files of GPUs that exist, as containers see them."""
     capabilities: Mapping[tuple[int, int, int | None], str] = {}
@@ -43,24 +46,32 @@ def find(tree: Tree, driver_root: str) -> DeviceFiles:
 
     `driver_root` is empty if the machine has the driver.
     """
-    root = "" if tree.exists(CONTROL) or not tree.exists(f"{driver_root}{CONTROL}") else driver_root
-    names = {
-        f"{folder}/{name}"
+    root = _root(tree, driver_root)
+    found = {
+        f"{folder}/{name}": host_path
         for folder, pattern in _FOLDERS.items()
-        for name in tree.names(f"{root}{folder}")
-        if pattern.fullmatch(name)
+        for name, host_path in (root.files(folder, pattern) if root else {}).items()
     }
+    rendering = root.files(_GRAPHICS, _NODE) if root else {}
     graphics = {
         address: nodes
         for address in tree.names(_PCI)
-        if _ADDRESS.fullmatch(address) and (nodes := _graphics(tree, root, address))
+        if _ADDRESS.fullmatch(address) and (nodes := _graphics(tree, rendering, address))
     }
+    hosts = found | {f"{_GRAPHICS}/{name}": each for name, each in rendering.items()}
     return DeviceFiles(
-        root=root,
-        paths=frozenset(names),
+        hosts={path: host_path for path, host_path in hosts.items() if host_path != path},
+        paths=frozenset(found),
         capabilities=parse_minors(tree.text(_MINORS) or ""),
         graphics=graphics,
     )
+
+
+def _root(tree: Tree, driver_root: str) -> Root | None:
+    """Return the first root that has the driver's control file; else the machine's."""
+    found = roots(tree, driver_root)
+    with_control = (root for root in found if root.files("/dev", _CONTROL_NAME))
+    return next(with_control, found[0] if found else None)
 
 
 def parse_minors(text: str) -> Mapping[tuple[int, int, int | None], str]:
@@ -80,7 +91,6 @@ def address_of(pci: str) -> str:
     return pci.lower()[-12:]
 
 
-def _graphics(tree: Tree, root: str, address: str) -> tuple[str, ...]:
-    names = (name for name in tree.names(f"{_PCI}/{address}/drm") if _NODE.fullmatch(name))
-    paths = (f"/dev/dri/{name}" for name in names)
-    return tuple(path for path in paths if tree.exists(f"{root}{path}"))
+def _graphics(tree: Tree, found: Collection[str], address: str) -> tuple[str, ...]:
+    names = tree.names(f"{_PCI}/{address}/drm")
+    return tuple(f"{_GRAPHICS}/{name}" for name in names if name in found)

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from libs.host import driver_folders, ldcache, persistence
+from libs.host.cdi.roots import root_of
 from libs.host.tree import Tree
 
 CUDA: Final = "libcuda"
@@ -83,13 +84,12 @@ def find(tree: Tree, root: str, version: str) -> DriverFiles:
 
 class _Finder:
     def __init__(self, tree: Tree, root: str, version: str) -> None:
-        machine, here = tree.real_path("/"), tree.real_path(root)
-        if machine is None or here is None:
+        found = root_of(tree, root)
+        if found is None:
             raise NoDriverFiles(f"the driver's root {root} does not exist on this machine")
         self._name = root
-        self._here = here.rstrip("/")
-        self._root = self._here.removeprefix(machine.rstrip("/"))
-        self._tree = Tree(here)
+        self._root = found
+        self._tree = found.tree
         self._suffix = f".so.{version}"
         self._version = version
 
@@ -100,7 +100,7 @@ class _Finder:
             for library in self._libraries(folder, cached):
                 libraries.setdefault(library.path.rpartition("/")[2], library)
         return DriverFiles(
-            root=self._root,
+            root=self._root.path,
             libraries=tuple(sorted(libraries.values(), key=lambda each: (each.path, each.names))),
             binaries=tuple(self._binaries()),
             firmware=tuple(self._firmware()),
@@ -160,7 +160,7 @@ class _Finder:
             known = [*links, *((each.name, each.path) for each in cached)]
             below = _BELOW.get(name.partition(".so")[0])
             yield Library(
-                path=f"{self._root}{path}",
+                path=self._root.on_machine(path),
                 names=self._opened_names(name, path, known),
                 below=(below,) if below else (),
             )
@@ -184,7 +184,7 @@ class _Finder:
         for name in _BINARIES:
             found = (self._file(f"{folder}/{name}") for folder in driver_folders.PROGRAMS)
             if path := next(filter(None, found), None):
-                yield File(path=f"{self._root}{path}", inside=f"/usr/bin/{name}")
+                yield File(path=self._root.on_machine(path), inside=f"/usr/bin/{name}")
 
     def _firmware(self) -> Iterator[File]:
         for above in _FIRMWARE_FOLDERS:
@@ -193,7 +193,7 @@ class _Finder:
             for name in names:
                 if path := self._file(f"{folder}/{name}"):
                     inside = f"/lib/firmware/nvidia/{self._version}/{name}"
-                    yield File(path=f"{self._root}{path}", inside=inside)
+                    yield File(path=self._root.on_machine(path), inside=inside)
             if names:
                 return
 
@@ -204,7 +204,7 @@ class _Finder:
             if status is None or not (stat.S_ISSOCK, stat.S_ISDIR)[is_folder](status.st_mode):
                 continue
             if (real := self._real(path)) is not None:
-                yield File(path=f"{self._root}{real}", inside=path)
+                yield File(path=self._root.on_machine(real), inside=path)
 
     def _file(self, path: str) -> str | None:
         """Return where a regular file with content is, without links, below the driver's root."""
@@ -214,8 +214,7 @@ class _Finder:
         return self._real(path)
 
     def _real(self, path: str) -> str | None:
-        real = self._tree.real_path(path)
-        return None if real is None else real.removeprefix(self._here)
+        return self._root.real(path)
 
 
 def _below(folder: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Specs of what containers may get beside GPUs, where the modules for it are loaded.
 
-Those are GPUDirect Storage, the verbs of RDMA, GDRCopy, and the channels of an IMEX domain, under
-the kinds of `nvidia-ctk cdi generate`.
+Those are GPUDirect Storage, the verbs of RDMA, GDRCopy, NVSwitches, and the channels of an IMEX
+domain, under the kinds of `nvidia-ctk cdi generate`.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from libs.host.cdi.published import ALL
+from libs.host.cdi.roots import root_of, roots
 from libs.host.cdi.spec import FILE_OPTIONS, Device, DeviceNode, Edits, Mount, Spec, make_spec
 from libs.host.tree import Tree
 
@@ -18,6 +19,7 @@ GDS: Final = "nvidia.com/gds"
 MOFED: Final = "nvidia.com/mofed"
 GDRCOPY: Final = "nvidia.com/gdrcopy"
 IMEX: Final = "nvidia.com/imex-channel"
+NVSWITCH: Final = "nvidia.com/nvswitch"
 _CHANNEL: Final = "channel"
 
 
@@ -49,6 +51,9 @@ _EXTRAS: Final[Mapping[str, _Extra]] = {
         names=re.compile(rf"{_CHANNEL}(0|[1-9][0-9]{{0,5}})"),
         modules=("nvidia",),
     ),
+    NVSWITCH: _Extra(
+        folder="/dev", names=re.compile(r"nvidia-nvswitch(?:ctl|[0-9]{1,4})"), modules=("nvidia",)
+    ),
 }
 KINDS: Final = tuple(_EXTRAS)
 
@@ -60,11 +65,12 @@ def find(tree: Tree, driver_root: str) -> dict[str, Spec]:
     """
     specs: dict[str, Spec] = {}
     for kind, extra in _EXTRAS.items():
-        root, paths = _device_files(tree, driver_root, extra)
-        if not paths:
+        found = _device_files(tree, driver_root, extra)
+        if not found:
             continue
         nodes = {
-            path: DeviceNode(path=path, host_path=f"{root}{path}" if root else "") for path in paths
+            path: DeviceNode(path=path, host_path="" if host_path == path else host_path)
+            for path, host_path in found.items()
         }
         mounts = tuple(each for path in extra.mounts for each in _mount(tree, driver_root, path))
         named = {ALL: tuple(nodes.values())}
@@ -81,25 +87,24 @@ def find(tree: Tree, driver_root: str) -> dict[str, Spec]:
 def traces(tree: Tree, driver_root: str) -> frozenset[str]:
     """Return the device files of all kinds."""
     found = (_device_files(tree, driver_root, extra) for extra in _EXTRAS.values())
-    return frozenset(f"{root}{path}" for root, paths in found for path in paths)
+    return frozenset(path for each in found for path in each.values())
 
 
-def _device_files(tree: Tree, driver_root: str, extra: _Extra) -> tuple[str, tuple[str, ...]]:
-    """Return the root that has the device files, and their paths in a container."""
-    if any(tree.exists(f"/sys/module/{module}") for module in extra.modules):
-        for root in dict.fromkeys(("", driver_root)):
-            names = filter(extra.names.fullmatch, tree.names(f"{root}{extra.folder}"))
-            if paths := tuple(f"{extra.folder}/{name}" for name in sorted(names)):
-                return root, paths
-    return "", ()
+def _device_files(tree: Tree, driver_root: str, extra: _Extra) -> dict[str, str]:
+    """Return where the device files are on the machine, by their paths in a container."""
+    if not any(tree.exists(f"/sys/module/{module}") for module in extra.modules):
+        return {}
+    for root in roots(tree, driver_root):
+        if files := root.files(extra.folder, extra.names):
+            return {f"{extra.folder}/{name}": files[name] for name in sorted(files)}
+    return {}
 
 
 def _mount(tree: Tree, driver_root: str, path: str) -> tuple[Mount, ...]:
     """Return the mount of a path below the driver's root, whose links are followed within it."""
-    here = tree.real_path(driver_root or "/")
-    real = None if here is None else Tree(here).real_path(path)
-    machine = tree.real_path("/")
-    if real is None or machine is None:
+    root = root_of(tree, driver_root)
+    real = None if root is None else root.real(path)
+    if root is None or real is None:
         return ()
-    host_path = "/" + real.removeprefix(machine).lstrip("/")
-    return (Mount(host_path=host_path, container_path=path, options=FILE_OPTIONS),)
+    mount = Mount(host_path=root.on_machine(real), container_path=path, options=FILE_OPTIONS)
+    return (mount,)

@@ -75,14 +75,14 @@ def _devices_of(
             (node, *devices.graphics.get(address_of(gpu.pci), ())),
         )
     else:
-        for number, mig in enumerate(gpu.migs):
+        for name, mig in gpu.named_migs:
             paths = _instance_files(gpu, mig, devices)
             if is_device_name(mig.uuid) and paths is not None:
-                yield (f"{gpu.index}:{number}", mig.uuid), (node, *paths)
+                yield (name, mig.uuid), (node, *paths)
             else:
                 problems.append(
-                    f"MIG device {gpu.index}:{number} ({mig.uuid}) has no device files of its"
-                    " instances in /dev/nvidia-caps"
+                    f"MIG device {name} ({mig.uuid}) has no device files of its instances in"
+                    " /dev/nvidia-caps"
                 )
 
 
@@ -100,7 +100,7 @@ def _devices(named: dict[str, tuple[DeviceNode, ...]]) -> tuple[Device, ...]:
 
 def _nodes(devices: DeviceFiles, paths: Iterable[str]) -> tuple[DeviceNode, ...]:
     return tuple(
-        DeviceNode(path=path, host_path=f"{devices.root}{path}" if devices.root else "")
+        DeviceNode(path=path, host_path=devices.hosts.get(path, ""))
         for path in sorted(set(paths), key=_place)
     )
 

@@ -194,6 +194,7 @@ def _instance_profile(
         slices=slices,
         size=sizes.pop(),
         starts=tuple(sorted(starts)),
+        most=_or(complaints.integer("profile", raw.most, high=_MOST_SLICES), 0),
     )
 
 
@@ -248,6 +249,7 @@ def _mig(raw: RawMig, memory: int | None, complaints: Complaints) -> Mig:
         encoders=count(raw.encoders),
         jpeg_engines=count(raw.jpeg_engines),
         ofa_engines=count(raw.ofa_engines),
+        number=complaints.integer("mig", raw.number),
     )
 
 

@@ -86,6 +86,7 @@ def _profiles(gpu: Any) -> list[RawProfile]:
                     slices=found.sliceCount,
                     memory_mib=found.memorySizeMB,
                     placements=_placements(gpu, found.id),
+                    most=found.instanceCount,
                 ),
             )
     return list(profiles.values())

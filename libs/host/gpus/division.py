@@ -20,6 +20,8 @@ class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):
     """In slices of memory."""
     starts: tuple[int, ...]
     """The slices of memory at which it may begin."""
+    most: int = 0
+    """How many of it the GPU has at most."""
 
 
 class GpuInstance(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The XIDs of a machine's GPUs, from NVML and from the kernel log, until they are taken."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from libs.contracts.facts import Gpu
@@ -24,6 +24,18 @@ def clock() -> float:
     return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
 
 
+def by_uuid(
+    xids: Mapping[str, Sequence[int]], gpus: Iterable[tuple[str, str]]
+) -> dict[str, tuple[int, ...]]:
+    """Name GPUs by UUID where the kernel log named their slot; `gpus` are addresses and UUIDs."""
+    uuids = {slot_of(pci): uuid for pci, uuid in gpus if pci and uuid}
+    found: dict[str, tuple[int, ...]] = {}
+    for name, codes in xids.items():
+        uuid = uuids.get(name, name)
+        found[uuid] = (*found.get(uuid, ()), *codes)
+    return found
+
+
 class GpuErrors:
     def __init__(self, log: KernelLog, *, now: Callable[[], float] = clock) -> None:
         self._log = log
@@ -34,6 +46,17 @@ class GpuErrors:
         self._xids: dict[str, list[int]] = {}
         self._switch_errors: list[SwitchError] = []
         self._problem = ""
+        self._reads_log = False
+        self.logged_until: int | None = None
+        """The last record of the kernel log of which `take` returned what it says."""
+
+    def follow_log(self, after: int | None) -> None:
+        """Let the kernel log be read after this record; `None`: from the driver's load on."""
+        self._log.sequence = self.logged_until = after
+
+    def begin(self) -> None:
+        """Let the kernel log be read from now on: it names slots, and GPUs can be found by them."""
+        self._reads_log = True
 
     def learn(self, gpus: Iterable[Gpu]) -> None:
         """Remember which GPU is in which slot; the kernel log names slots."""
@@ -55,6 +78,8 @@ class GpuErrors:
         for xid in self._merge.take_unreported(self._now()):
             code = XidCode(xid.code, xid.gpu_instance)
             self._count(self._uuids.get(xid.slot, xid.slot), code)
+        if self._log.last_error is not None and not self._merge.waits:
+            self.logged_until = self._log.last_error
         xids, self._xids = self._xids, {}
         return {uuid: tuple(codes) for uuid, codes in xids.items()}
 
@@ -69,7 +94,9 @@ class GpuErrors:
             codes.append(code)
 
     def _read_log(self) -> list[Xid]:
-        problem = ""
+        if not self._reads_log:
+            return []
+        problem, loads = "", self._log.loads
         errors: list[Xid | SwitchError] = []
         try:
             errors = self._log.read()
@@ -81,6 +108,8 @@ class GpuErrors:
                 error=problem,
             )
         self._problem = problem
+        if self._log.loads != loads:
+            self._merge.forget_logged()
         for error in errors:
             if isinstance(error, SwitchError):
                 if len(self._switch_errors) < MAX_KEPT:

@@ -45,6 +45,7 @@ class MemoryGpus:
         """What is at the other ends of NVLinks, by UUID."""
         self._xids: dict[str, list[int]] = {}
         self._switch_errors: list[SwitchError] = []
+        self.logged_until: int | None = None
 
     def open(self) -> DriverLibrary:
         library = self._driver()
@@ -87,6 +88,9 @@ class MemoryGpus:
 
     def sweep(self) -> tuple[tuple[Gpu, ...], tuple[GpuSample, ...]]:
         return self.describe(), self.sample()
+
+    def follow_log(self, after: int | None) -> None:
+        self.logged_until = after
 
     def errors(self) -> Mapping[str, tuple[int, ...]]:
         errors = {uuid: tuple(codes) for uuid, codes in self._xids.items()}

@@ -94,9 +94,18 @@ class NvmlGpus:
     def sweep(self) -> tuple[tuple[Gpu, ...], tuple[GpuSample, ...]]:
         return self._query(Session.sweep)
 
+    def follow_log(self, after: int | None) -> None:
+        with self._lock:
+            self._errors.follow_log(after)
+
+    @property
+    def logged_until(self) -> int | None:
+        return self._errors.logged_until
+
     def errors(self) -> Mapping[str, tuple[int, ...]]:
         with self._lock:
             if self._session is not None:
+                self._errors.begin()
                 # The next query finds the reason of an error, and says it.
                 with suppress(Ended, Silent, GpusUnavailable):
                     self._receive_events(self._session)

@@ -36,8 +36,8 @@ class GpusUnavailable(Exception):
 class Gpus(Protocol):
     """All GPUs of a machine. Calls block, for a limited time; `close` ends those of other threads.
 
-    All methods but `errors` and `switch_errors` raise `GpusUnavailable`; queries do so unless the
-    library is open.
+    All methods but those of errors raise `GpusUnavailable`; queries do so unless the library is
+    open.
     """
 
     def open(self) -> DriverLibrary:
@@ -73,8 +73,20 @@ class Gpus(Protocol):
         """
         ...
 
+    def follow_log(self, after: int | None) -> None:
+        """Let errors of the kernel log begin after this record of this boot.
+
+        `None`, and without this call: they begin with the driver's load, as far as the log goes.
+        """
+        ...
+
+    @property
+    def logged_until(self) -> int | None:
+        """The last record of the kernel log of which `errors` returned what it says."""
+        ...
+
     def errors(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the XIDs since the last call, by UUID, also while the library is not open.
+        """Return the XIDs since the last call, by UUID, also once the library is not open any more.
 
         A GPU whose UUID is not known is named by its PCI slot, such as `0000:41:00`.
         """

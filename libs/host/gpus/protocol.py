@@ -105,6 +105,8 @@ class RawMig(msgspec.Struct, frozen=True, array_like=True):
     encoders: int | None = None
     jpeg_engines: int | None = None
     ofa_engines: int | None = None
+    number: int | None = None
+    """By which NVML has the device on its GPU."""
 
 
 class RawFabric(msgspec.Struct, frozen=True, array_like=True):
@@ -148,6 +150,8 @@ class RawProfile(msgspec.Struct, frozen=True, array_like=True):
     memory_mib: int
     placements: list[tuple[int, int]] = []
     """Start and size."""
+    most: int = 0
+    """How many of it the GPU has at most."""
 
 
 class RawInstance(msgspec.Struct, frozen=True, array_like=True):

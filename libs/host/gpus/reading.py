@@ -190,10 +190,10 @@ def _migs(gpu: Any) -> Iterator[RawMig]:
             continue
         if numbers is None:
             numbers = _profile_numbers(gpu)
-        yield _mig(gpu, device, numbers)
+        yield _mig(gpu, index, device, numbers)
 
 
-def _mig(gpu: Any, device: Any, numbers: dict[int, int]) -> RawMig:
+def _mig(gpu: Any, index: int, device: Any, numbers: dict[int, int]) -> RawMig:
     attributes = ask(nvml.nvmlDeviceGetAttributes, device)
     gpu_instance = ask(nvml.nvmlDeviceGetGpuInstanceId, device)
     profile = _profile_of(gpu, gpu_instance)
@@ -203,6 +203,7 @@ def _mig(gpu: Any, device: Any, numbers: dict[int, int]) -> RawMig:
         gpu_instance=gpu_instance,
         compute_instance=ask(nvml.nvmlDeviceGetComputeInstanceId, device),
         profile=None if profile is None else numbers.get(profile),
+        number=index,
         **({} if attributes is None else _attributes(attributes)),
     )
 

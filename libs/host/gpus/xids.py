@@ -37,6 +37,14 @@ class XidMerge:
         self._waiting.extend(xids)
         del self._waiting[:-MAX_KEPT]
 
+    @property
+    def waits(self) -> bool:
+        return bool(self._waiting)
+
+    def forget_logged(self) -> None:
+        """Drop the lines that wait: they are of an earlier load of the driver."""
+        self._waiting = []
+
     def take_unreported(self, now: float) -> list[Xid]:
         """Return the XIDs of the kernel log that NVML did not report."""
         due = [xid for xid in self._waiting if xid.at < now - WINDOW]

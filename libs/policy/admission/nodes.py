@@ -7,7 +7,7 @@ do not tolerate it, or write that nodes are not ready.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from libs.contracts.node import VALIDATION_POD_ANNOTATION
+from libs.contracts.node import RESERVED_DOMAINS, VALIDATION_POD_ANNOTATION
 from libs.policy.admission.policy import Object, Rule, admission_policy, user_of
 from libs.policy.owners import WORKLOAD_LABEL
 from libs.policy.validation import OWNER_LABEL
@@ -23,7 +23,7 @@ DISCOVERY_LABELS: Final = (
     "nvidia.com/mps.capable",
     "nvidia.com/vgpu.",
 )
-"""How the labels begin that discovery writes."""
+"""How the labels begin that discovery writes, besides those of vendors."""
 HEALTH_CONDITION: Final = "GPUHealthy"
 """The condition that discovery writes."""
 
@@ -64,16 +64,20 @@ _VARIABLES: Final = {
     "statusBefore": "oldObject.?status.orValue({})",
 }
 _PREFIXES: Final = " || ".join(f"key.startsWith('{each}')" for each in DISCOVERY_LABELS)
+_RESERVED: Final = "|".join(each.replace(".", "[.]") for each in RESERVED_DOMAINS)
+_OF_VENDORS: Final = f"key.contains('/') && !key.matches('^([^/]*[.])?({_RESERVED})/')"
+"""The labels that feature files of machines may name."""
 _RULES: Final = (
     Rule(
         expression=(
             "variables.changedLabels.all(key, variables.byDiscovery ?"
-            f" ({_PREFIXES}) && key != '{WORKLOAD_LABEL}' && key != '{OWNER_LABEL}' :"
+            f" ({_PREFIXES} || ({_OF_VENDORS}))"
+            f" && key != '{WORKLOAD_LABEL}' && key != '{OWNER_LABEL}' :"
             f" key == '{OWNER_LABEL}')"
         ),
         message=(
-            "discovery writes labels about GPUs, drivers and features of a Node, and the driver"
-            f" service its label {OWNER_LABEL}: no others"
+            "discovery writes labels about GPUs, drivers and features of a Node, and labels of"
+            f" vendors, and the driver service its label {OWNER_LABEL}: no others"
         ),
     ),
     Rule(

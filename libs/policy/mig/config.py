@@ -12,7 +12,10 @@ DEFAULT_CONFIG: Final = "default-mig-parted-config"
 
 
 class DeviceId(msgspec.Struct, frozen=True, kw_only=True):
-    """A product's PCI id: eight lower-case hexadecimal digits, the device before the vendor."""
+    """A product's PCI id: eight lower-case hexadecimal digits, the device before the vendor.
+
+    Of a filter, also any other word, which is the id of no product.
+    """
 
     device: str
     subsystem: str = ""

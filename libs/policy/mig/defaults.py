@@ -1,9 +1,18 @@
-"""The built-in file of MIG configurations, for every product in the table of products."""
+"""The built-in file of MIG configurations, for every product in the table of products.
 
+Of a board that its driver describes, the same names mean what that driver says (`board_entries`).
+"""
+
+from collections.abc import Mapping
 from functools import cache
+from typing import Final
 
 from libs.policy.mig.config import ConfigEntry, DeviceId, MigConfigFile
 from libs.policy.mig.products import DEVICES, Product
+from libs.policy.mig.profiles import parse_profile
+
+_BALANCED: Final = "all-balanced"
+_ONE_PROFILE: Final = "all-"
 
 
 @cache
@@ -14,7 +23,7 @@ def default_config() -> MigConfigFile:
         "all-enabled": (ConfigEntry(enabled=True),),
     }
     configs |= _one_profile_each()
-    configs["all-balanced"] = tuple(
+    configs[_BALANCED] = tuple(
         ConfigEntry(filter=ids, enabled=True, profiles=dict(product.balanced))
         for product, ids in _products()
     )
@@ -23,7 +32,29 @@ def default_config() -> MigConfigFile:
 
 def config_name(profile: str) -> str:
     """Return the name of the configuration that has only this profile: `all-1g.10gb.me`."""
-    return f"all-{profile.replace('+', '.')}"
+    return f"{_ONE_PROFILE}{profile.replace('+', '.')}"
+
+
+def may_exist(name: str) -> bool:
+    """Return whether this may be the name of a profile that some board has."""
+    profile = name.removeprefix(_ONE_PROFILE).replace("gb.", "gb+", 1)
+    return name.startswith(_ONE_PROFILE) and parse_profile(profile) is not None
+
+
+def board_entries(name: str, products: Mapping[int, Product]) -> tuple[ConfigEntry, ...]:
+    """Return what a built-in name means for these GPUs, by index."""
+    found = ((index, _profiles(name, product)) for index, product in products.items())
+    return tuple(
+        ConfigEntry(devices=(index,), enabled=True, profiles=profiles)
+        for index, profiles in found
+        if profiles
+    )
+
+
+def _profiles(name: str, product: Product) -> Mapping[str, int]:
+    if name == _BALANCED:
+        return product.balanced
+    return {each: kind.most for each, kind in product.kinds.items() if config_name(each) == name}
 
 
 def _products() -> list[tuple[Product, tuple[DeviceId, ...]]]:

@@ -51,7 +51,7 @@ class _Reader:
         if top.get("version") != "v1":
             value = quote_value(top.get("version"))
             self._add("version", value, "is not supported", 'write "version: v1"')
-        found = top.get("mig-configs")
+        found = top.get("mig-configs", {})
         if not isinstance(found, Mapping):
             self._add(
                 "mig-configs", _value(found), "is no mapping", "write names with their entries"
@@ -96,17 +96,18 @@ class _Reader:
         return entry if len(self.findings) == before else None
 
     def _filter(self, value: object, path: str) -> tuple[DeviceId, ...]:
-        if value is None:
+        if value is None or value == "":
             return ()
         listed = cast("list[object]", value) if isinstance(value, list) else [value]
         ids: list[DeviceId] = []
         for each in listed:
-            found = _DEVICE.fullmatch(each) if isinstance(each, str) else None
-            if found is None:
+            if not isinstance(each, str):
                 remedy = 'write the device and the vendor as "0x20B210DE", in quotes'
                 self._add(path, quote_value(each), "is no PCI id", remedy)
-            else:
+            elif found := _DEVICE.fullmatch(each):
                 ids.append(DeviceId(device=found[1].lower(), subsystem=(found[2] or "").lower()))
+            else:  # as with mig-parted, whose own examples have such words: no GPU has this id
+                ids.append(DeviceId(device=each))
         return tuple(ids)
 
     def _devices(self, value: object, path: str) -> tuple[int, ...] | None:

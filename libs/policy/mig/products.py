@@ -1,13 +1,15 @@
 """What each product's MIG profiles are, and where on the GPU their instances may lie.
 
 A GPU has eight slices of memory, or four, and seven or four compute slices. Where the memory of an
-instance fits, its compute slices do. What is not in this table is left to the driver's judgement.
+instance fits, its compute slices do. The table is for planning without a board: what the driver of
+a board says goes before it, and what neither says is left to the driver's judgement.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from libs.contracts.facts import MigBoard, MigKind
 from libs.policy.mig.profiles import parse_profile
 
 
@@ -139,6 +141,59 @@ DEVICES: Final[Mapping[str, Product]] = {
 """By PCI id: the device, then the vendor."""
 PROFILES: Final = frozenset(profile for product in DEVICES.values() for profile in product.kinds)
 """The profiles of all products."""
+
+
+_MOST: Final = 8
+"""Slices of a GPU. What says more of itself cannot be true, and its places are not tried."""
+_BALANCED: Final[Mapping[int, Mapping[int, int]]] = {7: {1: 2, 2: 1, 3: 1}, 4: {1: 2, 2: 1}}
+"""By compute slices of the whole GPU: the number of instances of each size."""
+
+
+def board_products(boards: Iterable[MigBoard]) -> dict[int, Product]:
+    """Return what each GPU is, by index, as its driver says."""
+    found: dict[int, Product] = {}
+    for board in boards:
+        if product := _board_product(board.kinds):
+            found |= dict.fromkeys(board.gpus, product)
+    return found
+
+
+def _board_product(kinds: Iterable[MigKind]) -> Product | None:
+    proper = {
+        each.name: Kind(each.most, each.size, each.starts) for each in kinds if _is_true(each)
+    }
+    return Product("", proper, _balanced(proper)) if proper else None
+
+
+def _is_true(kind: MigKind) -> bool:
+    return (
+        parse_profile(kind.name) is not None
+        and 0 < kind.most <= _MOST
+        and 0 < kind.size <= _MOST
+        and 0 < len(kind.starts) <= _MOST
+        and max(kind.starts) < _MOST
+    )
+
+
+def _balanced(kinds: Mapping[str, Kind]) -> dict[str, int]:
+    """Return a mix of sizes that fills the GPU, of the plain profile of each; empty: none is known.
+
+    Of two profiles with as many compute slices, the plain one is that of which there can be more.
+    """
+    plain: dict[int, str] = {}
+    for name, kind in kinds.items():
+        profile = parse_profile(name)
+        if profile is None or not name.endswith("gb"):
+            continue
+        before = plain.get(profile.slices)
+        if before is None or kinds[before].most < kind.most:
+            plain[profile.slices] = name
+    wanted = _BALANCED.get(max(plain, default=0), {})
+    return (
+        {plain[size]: count for size, count in wanted.items()}
+        if wanted.keys() <= plain.keys()
+        else {}
+    )
 
 
 def has_room(product: Product, profiles: tuple[str, ...]) -> bool:

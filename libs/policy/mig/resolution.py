@@ -7,12 +7,20 @@ from typing import Final
 import msgspec
 
 from libs.contracts.commands import GpuGeometry
-from libs.contracts.facts import Gpu, PciDevice
+from libs.contracts.facts import Gpu, MigBoard, PciDevice
 from libs.contracts.gpus import REMEDIES
 from libs.policy.findings import quote_value
 from libs.policy.mig.config import ConfigEntry, DeviceId, MigConfigFile
+from libs.policy.mig.defaults import board_entries, default_config
 from libs.policy.mig.geometry import describe_geometry
-from libs.policy.mig.products import DEVICES, PROFILES, gpu_instances, has_room
+from libs.policy.mig.products import (
+    DEVICES,
+    PROFILES,
+    Product,
+    board_products,
+    gpu_instances,
+    has_room,
+)
 from libs.policy.mig.profiles import largest_first
 
 
@@ -48,22 +56,30 @@ _NAMED: Final = 8
 
 
 def resolve(
-    file: MigConfigFile, name: str, gpus: Sequence[Gpu], pci: Iterable[PciDevice]
+    file: MigConfigFile,
+    name: str,
+    gpus: Sequence[Gpu],
+    pci: Iterable[PciDevice],
+    boards: Iterable[MigBoard] = (),
 ) -> tuple[GpuGeometry, ...] | MigProblem:
     """Return the geometry of the GPUs that the configuration is for, by index.
 
     It is empty if the configuration has nothing for any GPU of the node. A GPU without MIG is
     left out where the configuration turns MIG off, or is for all GPUs and another one has MIG.
+    What the drivers of the `boards` say goes before the table of products.
     """
-    entries = file.configs.get(name)
-    if entries is None:
+    ids = {device.address.lower()[-12:]: _id(device) for device in pci}
+    products = _board_products(gpus, ids, boards)
+    entries = file.configs.get(name, ())
+    if file is default_config():
+        entries = (*entries, *board_entries(name, products))
+    if not entries:
         known = ", ".join(sorted(file.configs)[:_NAMED])
         return MigProblem(
             code=MigProblemCode.UNKNOWN_CONFIG,
             message=f"there is no MIG configuration {quote_value(name)}: use one of the file's,"
             f" such as {known or 'none'}",
         )
-    ids = {device.address.lower()[-12:]: _id(device) for device in pci}
     chosen: list[GpuGeometry] = []
     has_mig = any(gpu.mig_capable for gpu in gpus)
     for gpu in sorted(gpus, key=lambda each: each.index):
@@ -76,7 +92,7 @@ def resolve(
         geometry = GpuGeometry(
             uuid=gpu.uuid, index=gpu.index, mig=entry.enabled, profiles=_profiles(entry)
         )
-        problem = _problem(geometry, gpu, device)
+        problem = _problem(geometry, gpu, device, products.get(gpu.index))
         if problem is not None:
             return problem
         chosen.append(geometry)
@@ -97,10 +113,29 @@ def _no_entry(
             return MigProblem(
                 code=MigProblemCode.NO_ENTRY,
                 message=f"the MIG configuration {quote_value(name)} has no entry for {_name(gpu)},"
-                f" whose PCI id is 0x{device.upper()}: write a file with one, in a ConfigMap that"
-                " migManager.config.name of the policy names",
+                f" whose PCI id is 0x{device.upper()}, and its driver does not say how it can be"
+                " divided: write a file with one, in a ConfigMap that migManager.config.name of the"
+                " policy names, or use all-enabled first where the driver says so while MIG is on",
             )
     return None
+
+
+def _board_products(
+    gpus: Iterable[Gpu], ids: Mapping[str, DeviceId], boards: Iterable[MigBoard]
+) -> dict[int, Product]:
+    """Return what each GPU is, by index, as its driver names it.
+
+    The table says how many of a profile there can be where it has the product: NVML counts the
+    instances of an A30 wrongly.
+    """
+    found = board_products(boards)
+    for gpu in gpus:
+        board, device = found.get(gpu.index), ids.get(_slot(gpu))
+        table = None if device is None else DEVICES.get(device.device)
+        if board is not None and table is not None:
+            kinds = {name: table.kinds.get(name, kind) for name, kind in board.kinds.items()}
+            found[gpu.index] = board._replace(kinds=kinds)
+    return found
 
 
 def _slot(gpu: Gpu) -> str:
@@ -152,8 +187,13 @@ def _profiles(entry: ConfigEntry) -> tuple[str, ...]:
     )
 
 
-def _problem(geometry: GpuGeometry, gpu: Gpu, device: DeviceId | None) -> MigProblem | None:
-    """Return why a GPU cannot be divided so, as far as that is known beforehand."""
+def _problem(
+    geometry: GpuGeometry, gpu: Gpu, device: DeviceId | None, board: Product | None
+) -> MigProblem | None:
+    """Return why a GPU cannot be divided so, as far as that is known beforehand.
+
+    `board` is what its driver says of it.
+    """
     if gpu.problem is not None:
         remedy = REMEDIES.get(gpu.problem, gpu.problem.value)
         return MigProblem(
@@ -165,11 +205,11 @@ def _problem(geometry: GpuGeometry, gpu: Gpu, device: DeviceId | None) -> MigPro
             code=MigProblemCode.NOT_CAPABLE,
             message=f"{_name(gpu)} has no MIG: choose a configuration that leaves it out",
         )
-    product = None if device is None else DEVICES.get(device.device)
+    product = board or (None if device is None else DEVICES.get(device.device))
     if product is None:
         return None
     unknown = [each for each in gpu_instances(geometry.profiles) if each not in product.kinds]
-    elsewhere = next((each for each in unknown if each in PROFILES), None)
+    elsewhere = next((each for each in unknown if board or each in PROFILES), None)
     if elsewhere is not None:
         return MigProblem(
             code=MigProblemCode.UNKNOWN_PROFILE,
@@ -177,7 +217,8 @@ def _problem(geometry: GpuGeometry, gpu: Gpu, device: DeviceId | None) -> MigPro
             f" {', '.join(product.kinds)}",
         )
     # Drivers add profiles to boards that exist: of one that no product of the table has, the driver
-    # of the board knows alone. The node's agent asks it, and changes nothing if it refuses.
+    # of the board knows alone, if it has not said. The node's agent asks it, and changes nothing if
+    # it refuses.
     if unknown:
         return None
     if not has_room(product, geometry.profiles):

@@ -176,7 +176,12 @@ def instance_profiles(product: Product) -> tuple[InstanceProfile, ...]:
     """Return the kinds of GPU instances of a product."""
     return tuple(
         InstanceProfile(
-            name=kind.name, id=kind.id, slices=kind.slices, size=kind.size, starts=kind.starts
+            name=kind.name,
+            id=kind.id,
+            slices=kind.slices,
+            size=kind.size,
+            starts=kind.starts,
+            most=kind.instances,
         )
         for kind in product.mig
     )

@@ -23,7 +23,7 @@ from libs.policy.pools import assemble_pools
 from libs.policy.wanted import operands_of
 from services.discovery.cluster import gfd, nfd, operand_labels
 from services.discovery.cluster.gfd import TIMESTAMP
-from services.discovery.cluster.label_values import FEATURES, Labels, check
+from services.discovery.cluster.label_values import FEATURES, Labels, check, is_feature
 from services.discovery.cluster.nfd import FOREIGN_PCI, PCI
 from services.discovery.cluster.operand_labels import YES
 from services.discovery.cluster.reported_gpus import one_line
@@ -189,11 +189,9 @@ def _gpu_labels(
 
 def _without_nfd(node: Node, described: Labels) -> Labels:
     """Leave the labels of NFD to it, and remove ours once it describes the node without them."""
-    labels: Labels = {
-        key: value for key, value in described.items() if not key.startswith(FEATURES)
-    }
+    labels: Labels = {key: value for key, value in described.items() if not is_feature(key)}
     if _has_nfd(node):
-        labels |= {key: None for key in node.ours if key.startswith(FEATURES)}
+        labels |= {key: None for key in node.ours if is_feature(key)}
     return labels
 
 
@@ -205,7 +203,7 @@ def _may_write(node: Node, key: str, value: str | None) -> bool:
     """Return whether a label of NFD or GFD is ours: another feature discovery may run here too."""
     if key in node.metadata.labels:
         return key in node.ours and key not in node.others and key not in node.claimed
-    if key.startswith(FEATURES) and _has_nfd(node):
+    if is_feature(key) and _has_nfd(node):
         return False
     return value is not None and key not in node.claimed
 

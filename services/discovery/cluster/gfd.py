@@ -99,12 +99,14 @@ def gpu_labels(
 ) -> Labels:
     """Return the labels of the GPUs and of the loaded driver, not checked yet."""
     labels: Labels = {}
-    # A GPU that failed before it was ever described has no name.
     gpus = [gpu for gpu in facts.gpus or () if gpu.name and gpu.name not in _DISPLAYS]
+    unnamed = sum(not gpu.name for gpu in facts.gpus or ())
     if len(gpus) > MAX_GPUS or any(len(gpu.migs) > _MAX_MIGS for gpu in gpus):
         labels[_COUNT] = REFUSED
     elif gpus:
-        labels = dict.fromkeys(_GPUS) | _model(gpus, sharing) | _of_node(gpus, facts, sharing)
+        labels = (
+            dict.fromkeys(_GPUS) | _model(gpus, unnamed, sharing) | _of_node(gpus, facts, sharing)
+        )
         if strategy is not MigStrategy.NONE:
             labels[_MIG_STRATEGY] = strategy.value
         if strategy is MigStrategy.SINGLE:
@@ -135,10 +137,15 @@ def describes_gpus(labels: Labels) -> bool:
     return PRODUCT in labels
 
 
-def _model(gpus: Sequence[Gpu], sharing: Sharing) -> Labels:
-    """Describe the most frequent model; among equals, the first by name."""
+def _model(gpus: Sequence[Gpu], unnamed: int, sharing: Sharing) -> Labels:
+    """Describe the most frequent model; among equals, the first by name.
+
+    A GPU that failed before it was ever described is `unnamed`: the driver lists it, and it is one
+    more of the model that all others are. Where they are of several, it may be any of them.
+    """
     counts = Counter(gpu.name for gpu in gpus)
     name, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
+    count += unnamed if len(counts) == 1 else 0
     same = [gpu for gpu in gpus if gpu.name == name]
     whole = [gpu for gpu in same if not gpu.mig_mode]
     first = min(whole or same, key=lambda gpu: gpu.index)

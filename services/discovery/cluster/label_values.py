@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.node import is_vendor_label
+
 FEATURES: Final = "feature.node.kubernetes.io/"
 """Prefix of node feature discovery's labels."""
 NVIDIA: Final = "nvidia.com/"
@@ -21,7 +23,7 @@ REFUSED: Final = "?"
 
 _VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _KEY: Final = re.compile(
-    rf"(?:{re.escape(FEATURES)}|{re.escape(NVIDIA)})"
+    r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/"
     r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
     re.ASCII,
 )
@@ -45,13 +47,23 @@ def number(value: int, *, high: int) -> str:
     return str(value) if 0 <= value <= high else REFUSED
 
 
+def is_feature(key: str) -> bool:
+    """Return whether a key is of node feature discovery, or of a vendor by a feature file."""
+    return key.startswith(FEATURES) or is_vendor_label(key)
+
+
+def describes(key: str) -> bool:
+    """Return whether a label may be one that describes a node."""
+    return key.startswith(NVIDIA) or is_feature(key)
+
+
 def check(labels: Mapping[str, str | None]) -> Checked:
     """Separate what Kubernetes refuses, and what exceeds the limit of a node."""
     accepted: Labels = {}
     refused: list[str] = []
     count = 0
     for key, value in labels.items():
-        if not _KEY.fullmatch(key):
+        if not _KEY.fullmatch(key) or not describes(key):
             refused.append("a malformed key")
         elif value is None:
             accepted[key] = None

@@ -17,6 +17,7 @@ from libs.contracts.facts import (
     OperatingSystem,
     PciDevice,
 )
+from libs.contracts.node import is_vendor_label
 from libs.host.local_features import MAX_LABELS as MAX_LOCAL
 from services.discovery.cluster import cpu_features
 from services.discovery.cluster.label_values import FEATURES, REFUSED, Labels, number
@@ -47,7 +48,7 @@ _OF_PCI: Final = re.compile(
 _LOCAL: Final = re.compile(
     re.escape(FEATURES) + r"(?!cpu-|kernel-|memory-|pci-|rdma\.|system-).+", re.ASCII
 )
-"""The keys that feature files may have: all but those that begin like discovery's own."""
+"""The keys that feature files may have of NFD's domain: not those that begin like discovery's."""
 _OF_CPU: Final = re.compile(
     re.escape(FEATURES) + r"cpu-(?:cpuid\.[A-Z0-9_]+|model\.[a-z_]+)", re.ASCII
 )
@@ -75,7 +76,7 @@ def system_labels(facts: Facts, present: Iterable[str] = ()) -> Labels:
         others = [key for key in present if key not in OF_GPUS]
         labels |= _removed(_OF_PCI, others) | _pci(facts.pci)
     if facts.features is not None:
-        labels |= _removed(_LOCAL, present) | _local(facts.features)
+        labels |= {key: None for key in present if _is_local(key)} | _local(facts.features)
     return labels
 
 
@@ -158,6 +159,10 @@ def _pci(devices: Sequence[PciDevice]) -> Labels:
 
 def _local(features: LocalFeatures) -> Labels:
     return {
-        key: value if _LOCAL.fullmatch(key) and place < MAX_LOCAL else REFUSED
+        key: value if _is_local(key) and place < MAX_LOCAL else REFUSED
         for place, (key, value) in enumerate(features.labels.items())
     }
+
+
+def _is_local(key: str) -> bool:
+    return _LOCAL.fullmatch(key) is not None or is_vendor_label(key)

@@ -29,7 +29,7 @@ from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.runtime.env import Env
 from services.discovery.cluster.device_health import GPU_HEALTHY
 from services.discovery.cluster.devices import BY_NODE, DEVICES
-from services.discovery.cluster.label_values import FEATURES
+from services.discovery.cluster.label_values import FEATURES, describes
 from services.discovery.cluster.sharing import ConfigMap
 
 MANAGER: Final = "sluice-discovery"
@@ -116,11 +116,11 @@ def _owned(entries: Sequence[views.ManagedFields]) -> tuple[frozenset[str], froz
 def _labels(entry: views.ManagedFields) -> Iterator[str]:
     fields = bytes(entry.fields_v1)
     # Most entries are of kubelets and controllers; decoding them would dominate the cost.
-    if _NVIDIA.encode() not in fields and FEATURES.encode() not in fields:
+    if b'"f:labels"' not in fields:
         return
     for field in owned_fields(entry).metadata.labels:
         key = field.removeprefix("f:")
-        if key.startswith((_NVIDIA, FEATURES)):
+        if describes(key):
             yield intern(key)
 
 

@@ -25,6 +25,7 @@ from libs.runtime.clock import Clock
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
+from services.discovery.node.mig_boards import MigBoards
 
 MAX_MISSED: Final = 3
 """Consecutive scans without a device after which it is gone."""
@@ -124,6 +125,7 @@ class MachineReporter:
         self._on_change = on_change
         self._clock = clock
         self._known = KnownFacts()
+        self._boards = MigBoards()
         self._reported: Facts | None = None
 
     async def run(self) -> None:
@@ -162,8 +164,10 @@ class MachineReporter:
 
     def _scan(self) -> Facts:
         tree = self._machine.tree
+        found = self._scan_gpus()
         return msgspec.structs.replace(
-            self._scan_gpus(),
+            found,
+            mig_boards=self._boards.read(self._hold, found.gpus),
             pci=_readable(pci.devices, tree),
             kernel=_readable(system.kernel, tree),
             os=_readable(system.operating_system, tree),

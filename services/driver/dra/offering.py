@@ -110,6 +110,7 @@ class ClaimOffering:
         await self._ask_kubelet(found.gpus or ())
 
     def _look(self) -> tuple[Inspection, DriverLibrary | None]:
+        self._hold.acquire()  # XIDs of the kernel log are read once their GPUs can be named
         found = inspect_gpus(
             self._machine,
             self._hold,

@@ -14,6 +14,7 @@ VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _MOUNTED: Final = "/var/run/nvidia-container-devices"
 _ANNOTATION: Final = "nvidia-device-plugin_"
 IMEX_CHANNEL: Final = "/dev/nvidia-caps-imex-channels/channel0"
+IMEX_DEVICE: Final = f"{IMEX}=0"
 
 
 def allocate(
@@ -59,7 +60,7 @@ def _gpu_names(uuids: Iterable[str]) -> Iterator[str]:
 def _extra_names(config: PluginConfig, extras: Collection[str]) -> Iterator[str]:
     """Yield the CDI devices that are switched on, as far as the machine has them."""
     switches = {
-        f"{IMEX}=0": config.imex,
+        IMEX_DEVICE: config.imex,
         f"{GDRCOPY}={ALL}": config.gdrcopy,
         f"{GDS}={ALL}": config.gds,
         f"{MOFED}={ALL}": config.mofed,

@@ -8,11 +8,11 @@ from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
 from libs.host import modules, validations
 from libs.host.cdi import extras, published
+from libs.host.gpus.errors import by_uuid
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
-from libs.host.kernel_log import slot_of
 from libs.host.machine import Machine
 from libs.host.tree import Tree, Unreadable
-from services.driver.plugin.allocation import IMEX_CHANNEL
+from services.driver.plugin.allocation import IMEX_CHANNEL, IMEX_DEVICE
 from services.driver.plugin.places import Place, places_of
 from services.driver.plugin.resources import CONTROL_FILES, CapabilityFiles, capability_files
 
@@ -37,7 +37,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     links: Mapping[str, tuple[str, ...]] = {}
     """The PCI addresses at the other ends of NVLinks, by UUID of the GPU."""
     has_imex: bool = False
-    """Whether the machine has the IMEX channel 0."""
+    """Whether the machine has the IMEX channel 0, or its driver container, for the CDI specs."""
     places: Mapping[str, Place] = {}
     control_files: tuple[str, ...] = ()
     capabilities: CapabilityFiles = {}
@@ -61,17 +61,18 @@ def inspect_gpus(
     if gpus is None:
         return Inspection(problem=hold.unavailable_reason, xids=xids, loaded_at=loaded_at)
     links = _links(hold, gpus, before, loaded_at)
+    offered = frozenset(
+        f"{kind}={name}" for kind in extras.KINDS for name in published.devices_of(tree, kind)
+    )
     return Inspection(
         gpus=gpus,
         samples=samples,
-        xids=_by_uuid(xids, gpus),
+        xids=by_uuid(xids, ((gpu.pci, gpu.uuid) for gpu in gpus)),
         loaded_at=loaded_at,
         links=links,
         in_specs=published.devices(tree),
-        extras=frozenset(
-            f"{kind}={name}" for kind in extras.KINDS for name in published.devices_of(tree, kind)
-        ),
-        has_imex=_exists(tree, IMEX_CHANNEL),
+        extras=offered,
+        has_imex=_exists(tree, IMEX_CHANNEL) or IMEX_DEVICE in offered,
         places=places_of(tree, gpus, links),
         control_files=tuple(path for path in CONTROL_FILES if _exists(tree, path)),
         capabilities=_capabilities(tree),
@@ -107,18 +108,6 @@ def _links(
         return hold.gpus.links()
     except GpusUnavailable:
         return {}  # the next inspection finds the reason
-
-
-def _by_uuid(
-    xids: Mapping[str, tuple[int, ...]], gpus: tuple[Gpu, ...]
-) -> dict[str, tuple[int, ...]]:
-    """Name GPUs by UUID where the kernel log named their slot."""
-    uuids = {slot_of(gpu.pci): gpu.uuid for gpu in gpus if gpu.pci and gpu.uuid}
-    found: dict[str, tuple[int, ...]] = {}
-    for name, codes in xids.items():
-        uuid = uuids.get(name, name)
-        found[uuid] = (*found.get(uuid, ()), *codes)
-    return found
 
 
 def _loaded_at(tree: Tree) -> float:

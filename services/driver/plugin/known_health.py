@@ -16,7 +16,7 @@ from libs.health.record import Moment, durable, resumed
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from services.driver.plugin.sickness import Sickness, XidSwitches
-from services.health_file import BEAT_EVERY, CURRENT_FOR, SHARED, HealthFile, Kept
+from services.health_file import BEAT_EVERY, CURRENT_FOR, SHARED, HealthFile, Kept, logged_until
 
 if TYPE_CHECKING:
     from libs.contracts.facts import Gpu
@@ -26,12 +26,13 @@ XID_GRACE: Final = 5.0
 
 
 class KnownHealth:
-    """`shared` is the telemetry agent's file, `own` that of this process. Calls block."""
+    """`own` is the file of this process. Calls block."""
 
     def __init__(
-        self, *, shared: HealthFile, own: HealthFile, boot_id: str, xids: XidSwitches
+        self, *, machine: Machine, own: HealthFile, boot_id: str, xids: XidSwitches
     ) -> None:
-        self._shared = shared
+        self._log = machine.gpus
+        self._shared = HealthFile(machine.tree, SHARED)
         self._own = own
         self._boot_id = boot_id
         self._xids = xids
@@ -58,6 +59,7 @@ class KnownHealth:
         self._sickness = Sickness(records=records, forced=kept.forced)
         self._loaded_at = kept.loaded_at
         self._outdated = kept.outdated or None
+        self._log.follow_log(logged_until(kept, self._shared.read(boot_id=self._boot_id)))
 
     def is_judged(self, at: Moment) -> bool:
         """Look whether the telemetry agent judges; if not, sweeps of ours need samples."""
@@ -113,6 +115,7 @@ class KnownHealth:
             loaded_at=self._loaded_at,
             gpus=tuple(map(durable, self._sickness.records)),
             forced=self._sickness.forced,
+            logged_until=self._log.logged_until,
             outdated=self._outdated or 0.0,
         )
         written = replace(self._written, health=0, boot_id="")
@@ -128,9 +131,5 @@ def known_health(
     machine: Machine, state_dir: Path, *, boot_id: str, xids: XidSwitches
 ) -> KnownHealth:
     """Return what is known on this machine; `state_dir` has this process's own file."""
-    return KnownHealth(
-        shared=HealthFile(machine.tree, SHARED),
-        own=HealthFile.beside_journal(state_dir),
-        boot_id=boot_id,
-        xids=xids,
-    )
+    own = HealthFile.beside_journal(state_dir)
+    return KnownHealth(machine=machine, own=own, boot_id=boot_id, xids=xids)

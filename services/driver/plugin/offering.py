@@ -117,12 +117,17 @@ class Offering:
         if not self._may_offer and await self._is_released():
             self._may_offer = True
             self._inspected_at = None
-        xids = await self._machine.offload.run(self._machine.gpus.errors)
+        xids = await self._machine.offload.run(self._take_xids)
         for name, codes in xids.items():
             self._xids[name] = (*self._xids.get(name, ()), *codes)
         now = self._clock.monotonic()
         if xids or self._inspected_at is None or now - self._inspected_at >= INSPECT_EVERY:
             await self.inspect()
+
+    def _take_xids(self) -> Mapping[str, tuple[int, ...]]:
+        if self._inspected_at is None:
+            self._hold.acquire()  # XIDs of the kernel log are read once their GPUs can be named
+        return self._machine.gpus.errors()
 
     async def inspect(self) -> None:
         """Inspect the GPUs, and offer what they come to."""

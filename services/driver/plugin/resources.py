@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from libs.contracts.facts import Gpu, Mig
+from libs.contracts.facts import Gpu
 from libs.policy.mig.profiles import is_offered
 from libs.policy.plugin_config.config import GPU, PREFIX, MigStrategy
 
@@ -71,7 +71,7 @@ def _single(gpus: Sequence[Gpu]) -> dict[str, list[Device]]:
         raise Inconsistent(f"GPU {empty.index} has MIG on and no MIG device: {remedy}")
     if len({mig.profile for gpu in divided for mig in gpu.migs}) > 1:
         raise Inconsistent(f"the GPUs of this node have MIG devices of several profiles: {remedy}")
-    return {GPU: [device for gpu in divided for device in _parts(gpu, gpu.migs)]}
+    return {GPU: [device for gpu in divided for device in _parts(gpu)]}
 
 
 def _mixed(gpus: Sequence[Gpu]) -> dict[str, list[Device]]:
@@ -80,7 +80,7 @@ def _mixed(gpus: Sequence[Gpu]) -> dict[str, list[Device]]:
         if not gpu.mig_mode:
             found.setdefault(GPU, []).append(_whole(gpu))
             continue
-        for mig, device in zip(gpu.migs, _parts(gpu, gpu.migs), strict=True):
+        for mig, device in zip(gpu.migs, _parts(gpu), strict=True):
             if is_offered(mig.profile):
                 found.setdefault(mig_resource(mig.profile), []).append(device)
     return found
@@ -94,17 +94,17 @@ def _whole(gpu: Gpu) -> Device:
     return Device(uuid=gpu.uuid, index=str(gpu.index), gpu=gpu.uuid, pci=gpu.pci, minor=gpu.minor)
 
 
-def _parts(gpu: Gpu, migs: Iterable[Mig]) -> list[Device]:
+def _parts(gpu: Gpu) -> list[Device]:
     return [
         Device(
             uuid=mig.uuid,
-            index=f"{gpu.index}:{number}",
+            index=name,
             gpu=gpu.uuid,
             pci=gpu.pci,
             minor=gpu.minor,
             instance=(mig.gpu_instance, mig.compute_instance),
         )
-        for number, mig in enumerate(migs)
+        for name, mig in gpu.named_migs
     ]
 
 

@@ -12,12 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.contracts.commands import GpuGeometry
-from libs.contracts.facts import Facts, Gpu, PciDevice
+from libs.contracts.facts import Facts, Gpu
 from libs.contracts.node import MIG_CONFIG_LABEL
 from libs.contracts.reports import Report
 from libs.policy.findings import printable
 from libs.policy.mig.config import CONFIG_KEY, DEFAULT_CONFIG, MigConfigFile
-from libs.policy.mig.defaults import default_config
+from libs.policy.mig.defaults import default_config, may_exist
 from libs.policy.mig.geometry import expected_geometry, is_applied, mig_digest, remarks
 from libs.policy.mig.parsing import parse_config
 from libs.policy.mig.resolution import MigProblem, MigProblemCode, resolve
@@ -196,7 +196,9 @@ def wanted_mig(
     unknown = WantedMig(config=config, may_reboot=settings.may_reboot)
     if isinstance(file, str):
         return replace(unknown, error=file)
-    if isinstance(missing := resolve(file, config, (), ()), MigProblem):
+    missing = resolve(file, config, (), ())
+    is_of_a_board = file is default_config() and may_exist(config)  # as its driver will say
+    if isinstance(missing, MigProblem) and not is_of_a_board:
         return replace(unknown, error=str(missing))
     if not settings.are_gpus_described:
         return replace(unknown, error=_NOT_DESCRIBED)
@@ -205,7 +207,7 @@ def wanted_mig(
     gpus = described.gpus
     if problem := _unusable(gpus):
         return replace(unknown, error=problem)
-    geometry = _geometry(file, config, gpus, described.pci or ())
+    geometry = _geometry(file, config, described)
     if isinstance(geometry, MigProblem):
         return replace(unknown, error=str(geometry))
     applied = is_applied(geometry, gpus)
@@ -234,12 +236,13 @@ def _unusable(gpus: Sequence[Gpu]) -> str:
 
 
 def _geometry(
-    file: MigConfigFile, config: str, gpus: Sequence[Gpu], pci: Sequence[PciDevice]
+    file: MigConfigFile, config: str, described: Facts
 ) -> tuple[GpuGeometry, ...] | MigProblem:
-    found = resolve(file, config, gpus, pci)
+    gpus, pci, boards = described.gpus or (), described.pci or (), described.mig_boards or ()
+    found = resolve(file, config, gpus, pci, boards)
     if not isinstance(found, MigProblem) or found.code is not MigProblemCode.FAILED_GPU:
         return found
     # A GPU that fails needs nothing if it was divided as wanted before.
     healthy = [replace(gpu, problem=None) for gpu in gpus]
-    divided = resolve(file, config, healthy, pci)
+    divided = resolve(file, config, healthy, pci, boards)
     return divided if not isinstance(divided, MigProblem) and is_applied(divided, gpus) else found

@@ -31,7 +31,7 @@ from services.telemetry.cluster.fleet import NODES, SELECTOR, FleetTelemetry, No
 from services.telemetry.cluster.health import FleetHealth, HealthCollector
 from services.telemetry.cluster.metrics import FleetCollector
 from services.telemetry.cluster.page import fleet_page
-from services.telemetry.exposition import HostnameLabel
+from services.telemetry.exposition import HOSTNAME_LABEL, HostnameLabel
 
 _log = logger()
 
@@ -42,7 +42,7 @@ class TelemetryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     """These two are set for every cluster role; this one does not use them."""
     exporter: HttpSettings = HttpSettings(port=9400)
     """Address of the page with the samples of all GPUs."""
-    hostname_label: HostnameLabel = "Hostname"
+    hostname_label: HostnameLabel = HOSTNAME_LABEL
 
 
 MANAGER = "sluice-telemetry"

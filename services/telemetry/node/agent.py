@@ -25,7 +25,7 @@ from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.health_file import HealthFile
-from services.telemetry.exposition import HostnameLabel, NodeSamples, render, rows
+from services.telemetry.exposition import HOSTNAME_LABEL, HostnameLabel, NodeSamples, render, rows
 from services.telemetry.metric_list import MetricList
 from services.telemetry.node.health import HealthReporter
 from services.telemetry.node.metric_file import MetricFile
@@ -39,7 +39,7 @@ _log = logger()
 class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
     exporter: HttpSettings = HttpSettings(port=9400)
     """Address of the page for dashboards."""
-    hostname_label: HostnameLabel = "Hostname"
+    hostname_label: HostnameLabel = HOSTNAME_LABEL
     metric_list: str = ""
     """The file with the list of metrics; if empty, dcgm-exporter's default list."""
     sample_interval: Annotated[float, msgspec.Meta(ge=0.1, le=60.0)] = 1.0

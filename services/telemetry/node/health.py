@@ -12,13 +12,14 @@ from libs.contracts.gpus import GpuProblem
 from libs.contracts.health import Health
 from libs.contracts.telemetry import GpuSample
 from libs.health.node import Records, Sweep, after_sweep, node_health, with_xids_of
-from libs.health.record import GpuRecord, Moment, durable, resumed
+from libs.health.record import Moment, durable, resumed
 from libs.host import modules
-from libs.host.kernel_log import SwitchError, slot_of
+from libs.host.gpus.errors import by_uuid
+from libs.host.kernel_log import SwitchError
 from libs.host.machine import Machine
 from libs.host.tree import Unreadable
 from libs.runtime.clock import Clock
-from services.health_file import BEAT_EVERY, OFFERING, HealthFile, Kept
+from services.health_file import BEAT_EVERY, OFFERING, HealthFile, Kept, logged_until
 
 
 class HealthReporter:
@@ -39,7 +40,7 @@ class HealthReporter:
         self._clock = clock
         self._report = report
         self._records: Records = ()
-        self._written: Records | None = None
+        self._written: Kept | None = None
         self._marked_at = 0.0
         self._loaded_at = 0.0
         self._reported: Health | None = None
@@ -51,10 +52,11 @@ class HealthReporter:
         self._loaded_at = kept.loaded_at
         records = tuple(resumed(record, at) for record in kept.gpus)
         for other in others:
-            records = with_xids_of(records, tuple(resumed(record, at) for record in other))
+            records = with_xids_of(records, tuple(resumed(record, at) for record in other.gpus))
         self._records = records
+        self._machine.gpus.follow_log(logged_until(kept, *others))
 
-    def _read_kept(self) -> tuple[Kept, tuple[Records, ...]]:
+    def _read_kept(self) -> tuple[Kept, tuple[Kept, ...]]:
         """Return what was kept, and what those who offer the GPUs have kept since then.
 
         The driver tells an XID to the processes that run then, and this one did not.
@@ -63,7 +65,7 @@ class HealthReporter:
         files = [HealthFile(self._machine.tree, path) for path in OFFERING]
         later = [file for file in files if (file.marked_at or 0.0) > marked_at]
         kept = self._file.read(boot_id=self._boot_id)
-        return kept, tuple(file.read(boot_id=self._boot_id).gpus for file in later)
+        return kept, tuple(file.read(boot_id=self._boot_id) for file in later)
 
     async def add(
         self,
@@ -79,7 +81,7 @@ class HealthReporter:
             gpus=gpus,
             samples=samples,
             problem=problem,
-            xids=self._by_uuid(xids, gpus or ()),
+            xids=by_uuid(xids, ((each.pci, each.uuid) for each in (*self._records, *(gpus or ())))),
             switch_error=max(fatal, default=None),
             reloaded=bool(loaded_at and self._loaded_at and loaded_at != self._loaded_at),
         )
@@ -93,30 +95,22 @@ class HealthReporter:
 
     async def _keep(self) -> None:
         """Write what changed, and mark the file for those who read it."""
-        records, now = tuple(map(durable, self._records)), self._clock.monotonic()
-        if records != self._written:
-            kept = Kept(loaded_at=self._loaded_at, gpus=records)
+        now = self._clock.monotonic()
+        kept = Kept(
+            loaded_at=self._loaded_at,
+            gpus=tuple(map(durable, self._records)),
+            logged_until=self._machine.gpus.logged_until,
+        )
+        if kept != self._written:
             if await self._machine.offload.run(
                 lambda: self._file.write(kept, boot_id=self._boot_id)
             ):
-                self._written = records
+                self._written = kept
         elif now - self._marked_at < BEAT_EVERY:
             return
         at = self._clock.now()
         await self._machine.offload.run(lambda: self._file.mark(at))
         self._marked_at = now
-
-    def _by_uuid(
-        self, xids: Mapping[str, tuple[int, ...]], gpus: tuple[Gpu, ...]
-    ) -> dict[str, tuple[int, ...]]:
-        """Name GPUs by UUID where the kernel log named their slot."""
-        named: tuple[Gpu | GpuRecord, ...] = (*self._records, *gpus)
-        uuids = {slot_of(each.pci): each.uuid for each in named if each.pci and each.uuid}
-        found: dict[str, tuple[int, ...]] = {}
-        for name, codes in xids.items():
-            uuid = uuids.get(name, name)
-            found[uuid] = (*found.get(uuid, ()), *codes)
-        return found
 
     def _read_machine(self) -> tuple[float, tuple[SwitchError, ...]]:
         return self._read_load(), self._machine.gpus.switch_errors()

@@ -13,6 +13,7 @@ from prometheus_client import Counter
 
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
+from libs.host.gpus.errors import by_uuid
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
@@ -169,7 +170,8 @@ class Sampler:
             gpus=described,
             samples=tuple(_named(samples, described)),
         )
-        return _SweepResult(sweep, errors)
+        # Those of the kernel log from before the first sweep name slots.
+        return _SweepResult(sweep, by_uuid(errors, ((gpu.pci, gpu.uuid) for gpu in described)))
 
 
 def _named(samples: Iterable[GpuSample], gpus: Iterable[Gpu]) -> Iterator[GpuSample]:

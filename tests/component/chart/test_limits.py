@@ -87,7 +87,7 @@ def _settle(api: Api, *, refused: bool) -> None:
     node = {"metadata": {"name": "probe"}}
     slice_ = {"metadata": {"name": "x"}, "spec": _slice("x")["spec"]}
     pod = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
-    labelled = {"metadata": {"labels": {"a.example/b": "c"}}}
+    labelled = {"metadata": {"labels": {"b": "c"}}}
     api.refusal(PERSON, "POST", NODES, node)
     until = time.monotonic() + 60
     for user, method, path, body in (
@@ -138,12 +138,20 @@ NODE_WRITES: Final[Mapping[str, tuple[str, str, Object, str]]] = {
     "health": (DISCOVERY, "/status", status(condition("GPUHealthy", "False")), ""),
     "an owner": (SERVICE, "", labels(**{OWNER_LABEL: "p"}), ""),
     "an outcome": (SERVICE, "", annotations(**{VALIDATION_POD_ANNOTATION: "{}"}), ""),
-    "a foreign label": (DISCOVERY, "", labels(**{"a.example/b": "c"}), "no others"),
+    "a vendor's label": (DISCOVERY, "", labels(**{"a.example/b": "c"}), ""),
+    "a label without a domain": (DISCOVERY, "", labels(b="c"), "no others"),
+    "a label of Kubernetes": (DISCOVERY, "", labels(**{"kubernetes.io/os": "x"}), "no others"),
+    "a role": (
+        DISCOVERY,
+        "",
+        labels(**{"node-role.kubernetes.io/control-plane": ""}),
+        "no others",
+    ),
     "a state": (DISCOVERY, "", labels(**{STATE_LABEL: "upgrade-done"}), "no others"),
     "a skip": (DISCOVERY, "", labels(**{SKIP_LABEL: "true"}), "no others"),
     "a division": (DISCOVERY, "", labels(**{MIG_CONFIG_LABEL: "all-1g.5gb"}), "no others"),
     "a foreign owner": (DISCOVERY, "", labels(**{OWNER_LABEL: "q"}), "no others"),
-    "labels by status": (DISCOVERY, "/status", labels(**{"a.example/b": "c"}), "no others"),
+    "labels by status": (DISCOVERY, "/status", labels(**{DRIVER_LABEL: "d"}), "no others"),
     "an annotation": (DISCOVERY, "", annotations(**{"a.example/b": "c"}), "no annotation"),
     "a cordon": (DISCOVERY, "", {"spec": {"unschedulable": True}}, "cordons or taints"),
     "a taint": (

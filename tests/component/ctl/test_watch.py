@@ -319,7 +319,7 @@ async def served(page: str) -> AsyncGenerator[str]:
 
 async def test_busy_gpus_and_their_heat_come_from_telemetry(world: World) -> None:
     samples = [
-        f'DCGM_FI_DEV_GPU_{kind}{{gpu="{gpu}",UUID="GPU-{gpu}",Hostname="node-2"}} {value}\n'
+        f'DCGM_FI_DEV_GPU_{kind}{{gpu="{gpu}",UUID="GPU-{gpu}",hostname="node-2"}} {value}\n'
         for kind, values in (("TEMP", (61, 74)), ("UTIL", (0, 93)))
         for gpu, value in enumerate(values)
     ]

@@ -77,7 +77,7 @@ def page(bench: StandInMachine, *, instances: tuple[str, ...]) -> str:
         gpus={gpu.uuid: gpu for gpu in sweep.gpus},
     )
     pods: PodsByGpu = {(first.uuid, 1 if instances else None): (TRAINER,)}
-    found = rows([node], EVERY_FIELD, hostname_label="Hostname", pods=pods)
+    found = rows([node], EVERY_FIELD, hostname_label="hostname", pods=pods)
     return render(EVERY_FIELD.metrics, list(found)).decode()
 
 

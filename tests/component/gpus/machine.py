@@ -95,13 +95,22 @@ class StandInMachine:
         self.processes: list[HeldProcess] = []
         self._freezes_next = False
         self.command: Sequence[str] = ()
-        self.gpus = NvmlGpus(
+        self._deadlines = deadlines
+        self.gpus = self._new_reader()
+        self._set_modules("nvidia 1 0 - Live 0x0\n")
+
+    def _new_reader(self) -> NvmlGpus:
+        return NvmlGpus(
             Tree(self.root),
             nvml_library=str(library()),
-            deadlines=deadlines,
+            deadlines=self._deadlines,
             start=self._start,
         )
-        self._set_modules("nvidia 1 0 - Live 0x0\n")
+
+    def restart_reader(self) -> None:
+        """Let the GPUs be read by another one, as by the next process of an agent."""
+        self.gpus.close()
+        self.gpus = self._new_reader()
 
     def _start(self, path: str) -> NvmlProcess:
         process = HeldProcess(path, command=self.command)

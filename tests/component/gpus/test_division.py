@@ -4,8 +4,12 @@ import pytest
 
 from libs.contracts.gpus import GpuProblem
 from libs.host.gpus.division import Activation, DivisionRefused
-from libs.host.gpus.port import GpusUnavailable
+from libs.host.gpus.port import GpuHandle, GpusUnavailable
+from libs.policy.mig.defaults import default_config
+from libs.policy.mig.resolution import MigProblem, resolve
 from libs.testing.nvml import Return
+from services.discovery.node.mig_boards import MigBoards
+from services.driver.node.mig_plan import Impossible, plan
 from tests.component.gpus.machine import StandInMachine
 from tests.unit.host.mig_suite import ReadOnlyMigSuite, create, shape, uuid_of, with_mig
 
@@ -96,3 +100,27 @@ def test_values_that_cannot_be_true_are_left_out(bench: StandInMachine) -> None:
     mig.profiles[2].size = 0
     names = [each.name for each in bench.gpus.division(uuid).profiles]
     assert names == ["2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"]
+
+
+@pytest.mark.parametrize(
+    ("name", "profiles"),
+    [
+        ("all-balanced", ("3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb")),
+        ("all-1g.10gb", ("1g.10gb",) * 7),
+        ("all-1g.10gb.me", ("1g.10gb+me",)),
+        ("all-7g.80gb", ("7g.80gb",)),
+    ],
+)
+def test_a_board_that_no_table_has_is_divided_as_nvml_says(
+    bench: StandInMachine, name: str, profiles: tuple[str, ...]
+) -> None:
+    uuid = with_mig(bench)
+    gpus = bench.gpus.describe()
+    boards = MigBoards().read(GpuHandle(bench.gpus), gpus)
+    assert boards is not None
+    geometry = resolve(default_config(), name, gpus, [], boards)
+    assert not isinstance(geometry, MigProblem), geometry
+    assert [each.profiles for each in geometry] == [profiles] * 8
+    steps = plan([bench.gpus.division(uuid)], geometry[:1])
+    assert not isinstance(steps, Impossible), steps
+    assert [str(each).split()[1] for each in steps] == list(profiles)

@@ -372,6 +372,7 @@ def test_mig_devices_are_described(bench: StandInMachine, split: Callable[..., N
     assert (gpu.mig_mode, gpu.mig_pending, other.mig_mode, other.migs) == (True, True, False, ())
     assert {mig.profile for mig in gpu.migs} == {"1g.10gb", "3g.40gb", "1g.10gb+me"}
     assert len({mig.uuid for mig in gpu.migs}) == 3
+    assert [mig.number for mig in gpu.migs] == [0, 1, 2]
     assert all(mig.uuid.startswith("MIG-") for mig in gpu.migs)
     half = next(mig for mig in gpu.migs if mig.profile == "3g.40gb")
     assert (half.gpu_slices, half.compute_slices, half.copy_engines) == (3, 3, 3)

@@ -3,8 +3,11 @@
 A sweep waits in real time for a GPU that hangs, and not longer than the reader's deadline.
 """
 
+import fcntl
 import os
 import signal
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -14,6 +17,7 @@ from libs.contracts.health import Health, HealthFinding, HealthRule, HealthState
 from libs.contracts.reports import BEAT_PERIOD, Outcome
 from libs.contracts.telemetry import Batch
 from libs.health.record import XID_END
+from libs.host.kernel_log import slot_of
 from services.telemetry.node.publisher import CHANGE_INTERVAL, RETRY_INTERVAL
 from tests.component.gpus.machine import StandInMachine
 from tests.unit.host.gpus_suite import LONGEST_WAIT
@@ -133,6 +137,59 @@ async def test_an_xid_alone_outlives_the_agent_and_ends_with_the_driver(
         bench.load("580.95.05")
         await world.clock.sleep(HEALED)
         assert states(world) == [OK] * 8
+
+
+@contextmanager
+def kernel_log(bench: StandInMachine, *texts: str) -> Generator[None]:
+    """Let the kernel log hold these records for those who open it."""
+    path = bench.root / "dev/kmsg"
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    file = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    fcntl.fcntl(file, fcntl.F_SETFL, os.O_NONBLOCK | os.O_DIRECT)  # a record per read
+    for sequence, text in enumerate(texts):
+        os.write(file, f"3,{sequence},1000000,-;{text}\n".encode())
+    yield
+    os.close(file)
+    path.unlink()
+
+
+@in_world
+async def test_xids_since_the_drivers_load_count_which_came_while_no_agent_ran(
+    world: World, bench: StandInMachine
+) -> None:
+    bench.gpus.open()
+    slots = [slot_of(gpu.pci) for gpu in bench.gpus.describe()]
+    bench.restart_reader()
+
+    def xid(index: int, code: int) -> str:
+        return f"NVRM: Xid (PCI:{slots[index]}): {code}, pid=1, x"
+
+    log = [xid(5, 95), "NVRM: loading NVIDIA UNIX Open Kernel Module", xid(2, 95), "usb 1-1: x"]
+    world.set_load_time(1_000.0)
+    with kernel_log(bench, *log):
+        use(world, bench)
+        async with world.agent():
+            await world.clock.sleep(1 + INTERVAL)
+            assert states(world) == all_but(2)
+            xids = world.families()["DCGM_FI_DEV_XID_ERRORS"].samples
+            assert [(each.labels["gpu"], each.value) for each in xids] == [("2", 95.0)]
+            world.set_load_time(2_000.0)
+            await world.clock.sleep(HEALED)
+            assert states(world) == [OK] * 8
+    bench.restart_reader()
+    with kernel_log(bench, *log):
+        use(world, bench)
+        async with world.agent():
+            await world.clock.sleep(HEALED)
+            assert states(world) == [OK] * 8, "the same record counts once"
+    bench.restart_reader()
+    world.set_load_time(3_000.0)
+    with kernel_log(bench, *log, xid(4, 79), log[1], xid(6, 79)):
+        use(world, bench)
+        async with world.agent():
+            await world.clock.sleep(HEALED)
+            assert states(world) == all_but(6), "it came after the new load"
 
 
 @in_world

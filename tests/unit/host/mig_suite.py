@@ -76,7 +76,7 @@ class ReadOnlyMigSuite:
                 each.name for each in found.profiles
             }
             assert all(parse_profile(each.name) for each in found.profiles)
-            assert all(each.size and each.starts for each in found.profiles)
+            assert all(each.size and each.starts and each.most for each in found.profiles)
 
 
 class MigSuite(ReadOnlyMigSuite):

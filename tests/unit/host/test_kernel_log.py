@@ -146,6 +146,28 @@ def test_reading_goes_on_after_the_last_record_of_an_earlier_run(
     log.close()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvidia-nvlink: Nvlink Core is being initialized, major device number 236",
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05",
+    ],
+)
+def test_a_log_is_read_from_its_begin_but_errors_of_an_earlier_load_are_none(
+    tmp_path: Path, write: Callable[[bytes], object], text: str
+) -> None:
+    log = KernelLog(Tree(tmp_path))
+    write(xid(5))
+    assert len(log.read()) == 1
+    write(xid(6))
+    write(record(text, sequence=7))
+    write(xid(8))
+    write(record(text, sequence=9, level=12))
+    assert len(log.read()) == 1
+    assert (log.loads, log.last_error, log.sequence) == (1, 8, 9)
+    log.close()
+
+
 def test_records_that_were_overwritten_are_skipped_and_counted(
     tmp_path: Path, write: Callable[[bytes], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,11 +206,11 @@ def refuse(_file: int, _size: int) -> bytes:
 
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="the kernel log is not readable")
-def test_the_real_log_is_read_from_its_end_or_from_a_record_on() -> None:
-    new, old = KernelLog(Tree("/")), KernelLog(Tree("/"), after=0)
-    assert new.read() == []
-    old.read()
-    assert (old.sequence or 0) > 0
-    for log in (new, old):
-        log.read()
+def test_the_real_log_is_read_from_its_begin_or_from_a_record_on() -> None:
+    first = KernelLog(Tree("/"))
+    first.read()
+    assert (first.sequence or 0) > 0
+    later = KernelLog(Tree("/"), after=first.sequence)
+    assert later.read() == []
+    for log in (first, later):
         log.close()

@@ -10,6 +10,7 @@ from libs.host.local_features import FOLDER, MAX_LABELS, PREFIX, local_features
 from libs.host.tree import Tree
 from tests.unit.host.builders import link, put
 
+RESERVED = f"keys of kubernetes.io, k8s.io, nvidia.com, sluice.dev are not used, but for {PREFIX}"
 NOW = 1_800_000_000.0
 """2027-01-15T08:00:00Z"""
 
@@ -34,6 +35,15 @@ def test_a_line_is_a_label(tmp_path: Path) -> None:
     assert names == {"rack": "b", "row": "12", "fast": "true", "empty": ""}
     why = f"{FOLDER}/site: line 4: its key is no key of a label"
     assert (features.refused, features.why) == (1, why)
+
+
+def test_a_vendors_line_is_a_label_of_the_vendors_domain(tmp_path: Path) -> None:
+    text = "a.example/rack=b\nexample.com/fast\nfakekubernetes.io/x=1\n"
+    assert found(tmp_path, text) == {
+        "a.example/rack": "b",
+        "example.com/fast": "true",
+        "fakekubernetes.io/x": "1",
+    }
 
 
 def test_directives_leave_lines_out(tmp_path: Path) -> None:
@@ -62,9 +72,16 @@ def test_without_files_there_are_no_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("nvidia.com/gpu.product=x", f"only keys of {PREFIX} are used"),
-        ("node-role.kubernetes.io/control-plane=", f"only keys of {PREFIX} are used"),
-        (f"{PREFIX}a/b=x", f"only keys of {PREFIX} are used"),
+        ("nvidia.com/gpu.product=x", RESERVED),
+        ("node-role.kubernetes.io/control-plane=", RESERVED),
+        ("kubernetes.io/hostname=x", RESERVED),
+        ("sluice.dev/driver=x", RESERVED),
+        ("topology.k8s.io/zone=x", RESERVED),
+        (f"{PREFIX}a/b=x", RESERVED),
+        ("a.example/b/c=x", "its key is no key of a label"),
+        ("A.example/b=x", "its key is no key of a label"),
+        ("/b=x", "its key is no key of a label"),
+        (f"{'a' * 254}/b=x", "its key is no key of a label"),
         ("a b=x", "its key is no key of a label"),
         (f"{'a' * 64}=x", "its key is no key of a label"),
         ("=x", "its key is no key of a label"),

@@ -3,30 +3,18 @@
 The outcomes are those of docs/policies.md.
 """
 
-import ast
 import copy
 import functools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from libs.bus.connect import NatsSettings
-from libs.contracts.identities import Writer
 from libs.policy.digest import target_digest
 from libs.policy.kinds import KINDS
-from libs.policy.kinds.strategy import StrategySpec
-from libs.policy.kinds.upgrade_policy import (
-    AutoUpgradePolicy,
-    Drain,
-    PodDeletion,
-    WaitForCompletion,
-)
 from libs.policy.pool import Pool
 from libs.policy.readiness import Observation
-from libs.policy.render.agents import AGENTS
 from libs.policy.render.operands import render_operands
 from libs.policy.render.rendered import RenderResult
 from libs.policy.shapes import leaf_fields
@@ -37,13 +25,11 @@ from tests.unit.policy.fields import ExpectedFinding, FieldCase, cases, minimal_
 from tests.unit.policy.situations import (
     FILES,
     SETTINGS,
-    SITUATIONS,
     UBUNTU,
     Object,
     Situation,
     cluster_policy,
     crd_mode_policy,
-    env_of,
     node,
     nvidia_driver,
     without_digests,
@@ -96,6 +82,8 @@ def policies(case: FieldCase) -> list[Object]:
         policy = minimal_object(case.kind)
         if case.path == "cuda.enabled":
             put(policy["spec"], "cuda.version", "12.9")
+        if case.path == "dra.enabled":
+            put(policy["spec"], "devicePlugin.enabled", False)
         return [policy]
     if case.kind == "RolloutStrategy":
         strategy = minimal_object(case.kind)
@@ -120,7 +108,10 @@ def policies(case: FieldCase) -> list[Object]:
                 sandboxWorkloads={"enabled": in_vms},
                 dcgmExporter={"serviceMonitor": monitor},
                 nodeStatusExporter={"enabled": is_on, "serviceMonitor": other},
-                devicePlugin={"config": _other_half(case.path)},
+                devicePlugin={
+                    "enabled": case.path != "dra.enabled",
+                    "config": _other_half(case.path),
+                },
                 cdi={"nriPluginEnabled": case.path == "toolkit.env"},
                 **parts,
             )
@@ -208,60 +199,3 @@ def without_digest_fields(rendering: RenderResult) -> list[Object]:
         without_digests(rendered.object) if rendered.driver else rendered.object
         for rendered in rendering.objects
     ]
-
-
-# What is rendered or kept in a pool is read by a program.
-
-ROOT = Path(__file__).parents[3]
-
-
-def attributes_read(*folders: str) -> frozenset[str]:
-    """Return the names of all attributes that the code in these folders reads."""
-    return frozenset[str]().union(*map(_attributes_read, folders))
-
-
-@functools.cache
-def _attributes_read(folder: str) -> frozenset[str]:
-    return frozenset(
-        part.attr
-        for file in (ROOT / folder).rglob("*.py")
-        for part in ast.walk(ast.parse(file.read_text()))
-        if isinstance(part, ast.Attribute)
-    )
-
-
-def test_every_field_of_upgrades_and_strategies_is_read() -> None:
-    read = attributes_read("libs/rollout", "services/scheduler")
-    structs = (AutoUpgradePolicy, Drain, PodDeletion, WaitForCompletion, StrategySpec)
-    fields = {field.name for struct in structs for field in msgspec.structs.fields(struct)}
-    assert fields <= read
-
-
-_FOLDERS = {Writer.PLUGIN: "driver/plugin", Writer.DRA: "driver/dra"}
-
-
-def agent_variables() -> Iterator[tuple[str, str]]:
-    """Yield the folder of each agent, and a variable of its pods that a policy may change."""
-    identity = {"SLUICE_NODE", "SLUICE_POD_UID", "SLUICE_NAMESPACE"}
-    for situation in SITUATIONS.values():
-        for rendered in situation.rendering().objects:
-            for agent in AGENTS:
-                if rendered.name == agent.name:
-                    (container,) = rendered.object["spec"]["template"]["spec"]["containers"]
-                    yield from (
-                        (_FOLDERS.get(agent.component, f"{agent.component}/node"), name)
-                        for name in env_of(container).keys() - identity
-                    )
-
-
-@pytest.mark.parametrize(("folder", "variable"), sorted(set(agent_variables())))
-def test_every_variable_of_an_agent_is_a_setting_that_is_read(folder: str, variable: str) -> None:
-    prefix, _, name = variable.partition("_")
-    assert prefix == "SLUICE"
-    read = attributes_read(f"services/{folder}", "libs/bus")
-    code = (ROOT / "services/agent_role.py").read_text()
-    setting = name.lower()
-    if setting.startswith("nats_"):
-        assert setting.removeprefix("nats_") in NatsSettings.__struct_fields__
-    else:
-        assert setting in read or f"settings.{setting}" in code

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import GpuGeometry
-from libs.contracts.facts import Gpu, PciDevice
+from libs.contracts.facts import Gpu, MigBoard, MigKind, PciDevice
 from libs.contracts.gpus import GpuProblem
 from libs.policy.findings import Finding
 from libs.policy.mig.config import MigConfigFile
@@ -77,6 +77,22 @@ def test_a_device_filter_may_name_the_subsystem() -> None:
     assert resolve(parsed(entry(text.format("16C2"))), "one", [gpu()], [pci()]) == ()
 
 
+def test_a_filter_that_is_no_pci_id_is_for_no_gpu() -> None:
+    all_off = "  - {devices: all, mig-enabled: false}\n"
+    model = (
+        '  - {devices: all, mig-enabled: true, mig-devices: {}, device-filter: [MODEL, "0x1"]}\n'
+    )
+    file = parsed(f"version: v1\nmig-configs:\n  one:\n{all_off}{model}  two:\n{model}")
+    assert resolve(file, "one", [gpu()], [pci()]) == (GpuGeometry(uuid="GPU-0", index=0),)
+    assert isinstance(resolve(file, "two", [gpu()], [pci()]), MigProblem)
+    everywhere = parsed(entry('devices: all, mig-enabled: false, device-filter: ""'))
+    assert resolve(everywhere, "one", [gpu()], [pci()]) == (GpuGeometry(uuid="GPU-0", index=0),)
+
+
+def test_a_file_may_have_no_configuration_yet() -> None:
+    assert parsed("version: v1\n") == MigConfigFile(configs={})
+
+
 def test_the_last_entry_for_a_gpu_holds() -> None:
     file = parsed(
         "version: v1\nmig-configs:\n  mixed:\n"
@@ -140,6 +156,102 @@ def test_a_product_for_which_the_configuration_has_no_entry_is_not_said_to_be_di
     assert isinstance(found, MigProblem)
     assert found.code is MigProblemCode.NO_ENTRY
     assert "whose PCI id is 0x999910DE" in str(found)
+
+
+def board(*kinds: MigKind, gpus: tuple[int, ...] = (0,)) -> MigBoard:
+    return MigBoard(gpus=gpus, kinds=kinds)
+
+
+def eighths(memory: int) -> tuple[MigKind, ...]:
+    """Return kinds of a board that no table has."""
+    return (
+        MigKind(name=f"1g.{memory}gb", most=7, size=1, starts=tuple(range(7))),
+        MigKind(name=f"1g.{memory}gb+me", most=1, size=1, starts=tuple(range(7))),
+        MigKind(name=f"1g.{2 * memory}gb", most=4, size=2, starts=(0, 2, 4, 6)),
+        MigKind(name=f"2g.{2 * memory}gb", most=3, size=2, starts=(0, 2, 4)),
+        MigKind(name=f"3g.{4 * memory}gb", most=2, size=4, starts=(0, 4)),
+        MigKind(name=f"7g.{8 * memory}gb", most=1, size=8, starts=(0,)),
+    )
+
+
+UNKNOWN_BOARD = board(*eighths(50))
+
+
+@pytest.mark.parametrize(
+    ("name", "profiles"),
+    [
+        ("all-balanced", ("3g.200gb", "2g.100gb", "1g.50gb", "1g.50gb")),
+        ("all-1g.50gb", ("1g.50gb",) * 7),
+        ("all-1g.50gb.me", ("1g.50gb+me",)),
+        ("all-1g.100gb", ("1g.100gb",) * 4),
+        ("all-enabled", ()),
+    ],
+)
+@pytest.mark.parametrize("device", ["999910de", H100])
+def test_a_built_in_name_means_what_the_driver_of_the_board_says(
+    name: str, profiles: tuple[str, ...], device: str
+) -> None:
+    found = resolve(default_config(), name, [gpu()], [pci(device=device)], [UNKNOWN_BOARD])
+    assert found == (GpuGeometry(uuid="GPU-0", index=0, mig=True, profiles=profiles),)
+
+
+def test_each_board_of_a_node_is_divided_as_its_driver_says() -> None:
+    quarters = (
+        MigKind(name="1g.24gb-me", most=4, size=1, starts=(0, 1, 2, 3)),
+        MigKind(name="1g.24gb", most=4, size=1, starts=(0, 1, 2, 3)),
+        MigKind(name="2g.48gb", most=2, size=2, starts=(0, 2)),
+        MigKind(name="4g.96gb", most=1, size=4, starts=(0,)),
+    )
+    boards = [UNKNOWN_BOARD, board(*quarters, gpus=(1,))]
+    gpus, devices = [gpu(0), gpu(1), gpu(2)], [pci(0, "999910de"), pci(1, "999810de"), pci(2)]
+    found = resolve(default_config(), "all-balanced", gpus, devices, boards)
+    assert not isinstance(found, MigProblem)
+    assert [each.profiles for each in found] == [
+        ("3g.200gb", "2g.100gb", "1g.50gb", "1g.50gb"),
+        ("2g.48gb", "1g.24gb", "1g.24gb"),
+        MIXED,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("1g.10gb: 7", MigProblemCode.UNKNOWN_PROFILE),
+        ("1g.50gb+gfx: 1", MigProblemCode.UNKNOWN_PROFILE),
+        ("1g.50gb: 8", MigProblemCode.NO_ROOM),
+        ("3g.200gb: 2, 1g.50gb: 1", MigProblemCode.NO_ROOM),
+    ],
+)
+def test_what_the_driver_of_a_board_does_not_have_is_refused_before_the_node_is_drained(
+    text: str, code: MigProblemCode
+) -> None:
+    file = parsed(entry(f"devices: all, mig-enabled: true, mig-devices: {{{text}}}"))
+    found = resolve(file, "one", [gpu()], [pci()], [UNKNOWN_BOARD])
+    assert isinstance(found, MigProblem)
+    assert found.code is code
+
+
+def test_the_number_of_instances_of_a_known_product_is_the_tables() -> None:
+    wrong = board(MigKind(name="1g.6gb", most=2, size=1, starts=(0, 1, 2, 3)))
+    found = resolve(default_config(), "all-1g.6gb", [gpu()], [pci(device="20b710de")], [wrong])
+    assert not isinstance(found, MigProblem)
+    assert found[0].profiles == ("1g.6gb",) * 4
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        MigKind(name="x", most=1, size=1, starts=(0,)),
+        MigKind(name="1g.50gb", most=99, size=1, starts=tuple(range(8))),
+        MigKind(name="1g.50gb", most=1, size=0, starts=(0,)),
+        MigKind(name="1g.50gb", most=1, size=1, starts=()),
+        MigKind(name="1g.50gb", most=1, size=1, starts=tuple(range(64))),
+    ],
+)
+def test_what_cannot_be_true_of_a_board_is_ignored(kind: MigKind) -> None:
+    found = resolve(default_config(), "all-balanced", [gpu()], [pci()], [board(kind)])
+    assert not isinstance(found, MigProblem)
+    assert found[0].profiles == MIXED
 
 
 def test_a_configuration_for_other_products_leaves_a_node_without_mig_alone() -> None:

@@ -218,8 +218,8 @@ def test_a_malformed_object_hides_no_other(kind: str, data: st.DataObject) -> No
         ),
         (
             "Node of discovery",
-            {**NODE, "metadata": {**METADATA, "managedFields": [{"fieldsV1": "nvidia.com/"}]}},
-            "Expected `object`, got `str`",
+            {**NODE, "metadata": {**METADATA, "managedFields": [{"fieldsV1": ["f:labels"]}]}},
+            "Expected `object`, got `array`",
         ),
         ("Pod", {**POD, "metadata": {**METADATA, "labels": {"a": 1}}}, "$.metadata.labels"),
         (

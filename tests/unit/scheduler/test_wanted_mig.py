@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.facts import Facts, Kernel, Mig
+from libs.contracts.facts import Facts, Kernel, Mig, MigBoard, MigKind
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.identities import Writer
 from libs.contracts.node import MIG_CONFIG_LABEL
@@ -102,6 +102,15 @@ def test_while_the_gpus_are_not_known_nothing_is_said_about_them(facts: Facts | 
     before = wanted("all-1g.10gb")
     kept = wanted_mig("all-1g.10gb", BUILT_IN, default_config(), facts, before)
     assert kept == replace(before, applied=None)
+
+
+def test_a_name_that_only_the_driver_of_a_board_has_waits_until_the_board_is_known() -> None:
+    kind = MigKind(name="1g.50gb", most=7, size=1, starts=tuple(range(7)))
+    known = replace(UNDIVIDED, mig_boards=(MigBoard(gpus=(0, 1), kinds=(kind,)),))
+    assert wanted("all-1g.50gb", None) == WantedMig(config="all-1g.50gb")
+    assert [each.profiles for each in wanted("all-1g.50gb", known).gpus] == [("1g.50gb",) * 7] * 2
+    assert "there is no MIG configuration" in wanted("all-1g.50gb", UNDIVIDED).error
+    assert "there is no MIG configuration" in wanted("all-x", None).error
 
 
 FAILING = replace(UNDIVIDED, gpus=(replace(gpu(0), problem=GpuProblem.HUNG), gpu(1)))

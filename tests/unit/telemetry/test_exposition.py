@@ -8,7 +8,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from libs.contracts.facts import Gpu, Mig
 from libs.contracts.telemetry import GpuSample, InstanceSample
 from libs.host.podresources.assignments import PodContainer, PodsByGpu
-from services.telemetry.exposition import LATE, HostnameLabel, NodeSamples, render, rows
+from services.telemetry.exposition import (
+    HOSTNAME_LABEL,
+    LATE,
+    HostnameLabel,
+    NodeSamples,
+    render,
+    rows,
+)
 from services.telemetry.field import NumberField, TextField, bus_id
 from services.telemetry.fields import DRIVER_VERSION, FIELDS
 from services.telemetry.metric_list import DEFAULT_LIST, MetricList, parse_list
@@ -63,14 +70,14 @@ GPU = Gpu(
 )
 LABELS = (
     'gpu="1",UUID="GPU-5d0a1c9e",pci_bus_id="00000000:1B:00.0",device="nvidia3",'
-    'modelName="NVIDIA H100 80GB HBM3",Hostname="gpu-1.example",DCGM_FI_DRIVER_VERSION="580.95.05"'
+    'modelName="NVIDIA H100 80GB HBM3",hostname="gpu-1.example",DCGM_FI_DRIVER_VERSION="580.95.05"'
 )
 
 
 def page(
     *samples: GpuSample,
     node: str = "gpu-1.example",
-    hostname_label: HostnameLabel = "Hostname",
+    hostname_label: HostnameLabel = HOSTNAME_LABEL,
     listed: MetricList = DEFAULT_LIST,
     pods: PodsByGpu | None = None,
     virtual_gpus: bool = False,
@@ -221,9 +228,9 @@ def test_a_divided_gpu_has_a_sample_per_instance() -> None:
     large = InstanceSample(gpu_instance=2, profile="3g.40gb", framebuffer_used_mib=300)
     whole = sample(temperature_c=40, framebuffer_used_mib=400, instances=(large, small))
     lines = [line for line in page(whole).splitlines() if not line.startswith("#")]
-    before, after = LABELS.split(",Hostname=")
+    before, after = LABELS.split(",hostname=")
     labels = [
-        f'{{{before},GPU_I_PROFILE="{profile}",GPU_I_ID="{number}",Hostname={after}}}'
+        f'{{{before},GPU_I_PROFILE="{profile}",GPU_I_ID="{number}",hostname={after}}}'
         for profile, number in (("3g.40gb", 2), ("1g.10gb", 9))
     ]
     assert lines == [
@@ -287,10 +294,10 @@ def test_labels_are_escaped() -> None:
     assert len(text.splitlines()) == 3
 
 
-def test_the_hostname_label_may_be_that_of_newer_exporters() -> None:
-    text = page(sample(temperature_c=40), hostname_label="hostname")
-    assert ',hostname="gpu-1.example",' in text
-    assert "Hostname" not in text
+def test_the_hostname_label_may_be_that_of_older_exporters() -> None:
+    text = page(sample(temperature_c=40), hostname_label="Hostname")
+    assert ',Hostname="gpu-1.example",' in text
+    assert "hostname" not in text
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ import pytest
 
 from libs.contracts.facts import (
     Facts,
+    Gpu,
     Kernel,
     LoadedDriver,
     LocalFeatures,
     OperatingSystem,
     Vgpu,
 )
+from libs.contracts.gpus import GpuProblem
 from services.discovery.cluster.decide import ApplyLabels, LabelPolicy, ReportedFacts, decide
 from services.discovery.cluster.gfd import GPU_LABELS, TIMESTAMP, gpu_labels
 from services.discovery.cluster.label_values import check, product
@@ -154,6 +156,15 @@ def test_the_most_frequent_model_is_labelled() -> None:
     assert even["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
 
 
+def test_a_gpu_that_was_never_described_counts_where_all_others_are_of_one_model() -> None:
+    failed = Gpu(uuid="", index=7, minor=-1, pci="", name="", memory_mib=0)
+    failed = msgspec.structs.replace(failed, problem=GpuProblem.FAILED)
+    assert gpu_labels(Facts(gpus=(GPU, GPU, failed)), None)["nvidia.com/gpu.count"] == "3"
+    other = msgspec.structs.replace(GPU, name="Tesla T4")
+    assert gpu_labels(Facts(gpus=(GPU, GPU, other, failed)), None)["nvidia.com/gpu.count"] == "2"
+    assert gpu_labels(Facts(gpus=(failed,)), None) == {}
+
+
 def test_a_display_does_not_count_as_a_gpu() -> None:
     display = msgspec.structs.replace(GPU, name="NVIDIA DGX Display")
     assert gpu_labels(Facts(gpus=(display,)), None) == {}
@@ -272,6 +283,18 @@ def test_no_label_of_nfd_is_written_where_it_runs() -> None:
     assert features_of(found) == []
     assert (found[PRESENT], found["nvidia.com/gpu.count"]) == ("true", "1")
     assert decide(ours(found), REPORTED, ELSEWHERE).foreign == 0
+
+
+def test_vendors_labels_are_ours_only_where_nobody_else_writes_them() -> None:
+    key = "a.example/rack"
+    facts = msgspec.structs.replace(FACTS, features=LocalFeatures(labels={key: "b"}))
+    reported = ReportedFacts(facts=facts)
+    assert labels_after(node(), reported, NO_DEPLOYS)[key] == "b"
+    theirs = node({key: "x"}, owners={key: "kubelet"})
+    assert labels_after(theirs, reported, NO_DEPLOYS)[key] == "x"
+    assert key not in labels_after(node(), reported, ELSEWHERE)
+    gone = ReportedFacts(facts=msgspec.structs.replace(facts, features=LocalFeatures()))
+    assert key not in labels_after(ours(LABELS | {key: "b"}), gone, NO_DEPLOYS)
 
 
 def test_the_labels_that_nfd_writes_are_used() -> None:

@@ -108,6 +108,15 @@ def test_labels_of_feature_files_are_those_that_discovery_does_not_describe() ->
     assert checked.refused == (*(f"{FEATURES}{key}" for key in own), "a malformed key")
 
 
+def test_a_vendors_label_is_written_and_removed_with_its_line() -> None:
+    theirs = {"a.example/rack": "b", "nvidia.com/mig.config": "x", "x.kubernetes.io/a": "b"}
+    checked = check(system_labels(Facts(features=LocalFeatures(labels=theirs))))
+    assert checked.labels == {"a.example/rack": "b"}
+    assert checked.refused == ("nvidia.com/mig.config", "a malformed key")
+    gone = system_labels(Facts(features=LocalFeatures()), ["a.example/rack", "nvidia.com/x"])
+    assert gone == {"a.example/rack": None}
+
+
 def test_labels_of_feature_files_are_removed_with_their_lines_and_bounded() -> None:
     found = labels_of(Facts(features=LocalFeatures()), "rack", "memory-numa")
     assert found == {"rack": None}

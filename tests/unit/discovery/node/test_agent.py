@@ -68,7 +68,8 @@ async def test_labels_of_feature_files_are_reported(world: World) -> None:
     assert world.last.features == LocalFeatures(
         labels={f"{PREFIX}rack": "b"},
         refused=1,
-        why=f"{path}: line 2: only keys of {PREFIX} are used",
+        why=f"{path}: line 2: keys of kubernetes.io, k8s.io, nvidia.com, sluice.dev are not used,"
+        f" but for {PREFIX}",
     )
     (event,) = world.events
     assert event.open() == FactsEvent(changed=("features",))

@@ -5,7 +5,7 @@ import pytest
 from libs.contracts.commands import Idle, Quiesce
 from libs.contracts.gpus import REMEDIES, GpuProblem
 from libs.contracts.reports import Outcome
-from libs.host.cdi import published
+from libs.host.cdi import extras, published
 from libs.host.deviceplugin.port import AllocationRefused
 from libs.host.podresources.assignments import DeviceList, DeviceUse, PodContainer
 from libs.policy.plugin_config.config import ListStrategy, MigStrategy
@@ -16,6 +16,7 @@ from services.driver.plugin.offering import INSPECT_EVERY, NO_IMEX
 from tests.unit.driver.plugin.builders import gpu
 from tests.unit.driver.plugin.world import World, in_world
 from tests.unit.fake_machine import VERSION
+from tests.unit.host.builders import put
 
 GPU = "nvidia.com/gpu"
 BOTH = {GPU: "GPU-0 GPU-1"}
@@ -316,6 +317,21 @@ async def test_no_gpu_is_offered_without_the_imex_channel_that_is_required(world
         channel.unlink()
         file.write_text("imex: {channelIDs: [0]}")
         await world.clock.sleep(READ_INTERVAL + SOON)
+        assert world.kubelet.last == BOTH
+
+
+@in_world
+async def test_an_imex_channel_of_the_driver_container_is_one(world: World) -> None:
+    world.put_config("config", "imex: {channelIDs: [0], required: true}")
+    world.settings["plugin_config"] = "config"
+    put(world.machine.root, "/sys/module/nvidia/refcnt", "1")
+    put(world.machine.root, f"/run/nvidia/driver{IMEX_CHANNEL}", "")
+    spec = extras.find(world.machine.tree, "/run/nvidia/driver")[extras.IMEX]
+    async with world.agent():
+        await world.clock.sleep(SOON)
+        assert world.kubelet.last == NEITHER
+        published.put(world.machine.tree, published.file_of(extras.IMEX), spec)
+        await world.clock.sleep(SOON)
         assert world.kubelet.last == BOTH
 
 

@@ -68,6 +68,19 @@ async def test_an_xid_is_remembered_when_the_agent_is_replaced(world: World) -> 
 
 
 @in_world
+async def test_the_kernel_log_is_read_from_where_the_last_verdict_ends(world: World) -> None:
+    telemetry = Telemetry(world)
+    for until in (7, 9):
+        telemetry.says(replace(WELL, logged_until=until))
+        async with world.agent():
+            await world.clock.sleep(SOON)
+            assert world.driver.gpus.logged_until == until
+    telemetry.says(replace(WELL, logged_until=3))
+    async with world.agent():
+        assert world.driver.gpus.logged_until == 9, "its own file has what came up to there"
+
+
+@in_world
 async def test_an_xid_of_a_mig_instance_withdraws_that_one_also_after_a_restart(
     world: World,
 ) -> None:

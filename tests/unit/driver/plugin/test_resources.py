@@ -1,6 +1,7 @@
 """Which resources a node offers by MIG strategy, and the device files of each device."""
 
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
 from libs.policy.plugin_config.config import MigStrategy
@@ -51,6 +52,12 @@ def test_resources_by_strategy(
     gpus: list[Gpu], strategy: MigStrategy, resources: dict[str, list[str]]
 ) -> None:
     assert named(gpus, strategy) == resources
+
+
+def test_mig_devices_are_named_by_nvmls_numbers_which_may_have_gaps() -> None:
+    divided = gpu(0, "3g.40gb", "3g.40gb")
+    migs = tuple(replace(each, number=2 + place) for place, each in enumerate(divided.migs))
+    assert named([replace(divided, migs=migs)], SINGLE) == {"nvidia.com/gpu": ["0:2", "0:3"]}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from libs.host.cdi import extras, published
-from libs.host.cdi.extras import GDRCOPY, GDS, IMEX, MOFED
+from libs.host.cdi.extras import GDRCOPY, GDS, IMEX, MOFED, NVSWITCH
 from libs.host.cdi.spec import Spec, encode
 from libs.host.tree import Tree
 from tests.unit.host.builders import link, put, tree
@@ -24,6 +24,7 @@ DEVICES: dict[str, tuple[str, ...]] = {
     MOFED: ("/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm"),
     GDRCOPY: ("/dev/gdrdrv",),
     IMEX: tuple(f"/dev/nvidia-caps-imex-channels/channel{number}" for number in (0, 12)),
+    NVSWITCH: ("/dev/nvidia-nvswitch0", "/dev/nvidia-nvswitch11", "/dev/nvidia-nvswitchctl"),
 }
 OTHERS = ("/dev/nvidia-fs", "/dev/infiniband/umad0", "/dev/infiniband/issm0", "/dev/gdrdrv.old")
 MODULES = ("nvidia", "nvidia_fs", "nvidia_peermem", "gdrdrv")
@@ -83,7 +84,8 @@ def text_of(specs: dict[str, Spec]) -> bytes:
 def test_devices_are_named_as_by_the_reference(tmp_path: Path) -> None:
     specs = found("host", tmp_path)
     channels = ["0", "12", "all"]
-    assert names_of(specs) == {GDS: ["all"], MOFED: ["all"], GDRCOPY: ["all"], IMEX: channels}
+    whole = {kind: ["all"] for kind in (GDS, MOFED, GDRCOPY, NVSWITCH)}
+    assert names_of(specs) == whole | {IMEX: channels}
     for kind, paths in DEVICES.items():
         everything = next(each for each in specs[kind].devices if each.name == "all")
         assert {node.path for node in everything.container_edits.device_nodes} == set(paths)
@@ -116,7 +118,7 @@ def test_no_link_of_a_driver_container_leads_out_of_it(tmp_path: Path) -> None:
         ("nvidia_fs", {GDS, MOFED}),
         ("nvidia_peermem", {MOFED}),
         ("gdrdrv", {GDRCOPY}),
-        ("nvidia", {IMEX}),
+        ("nvidia", {IMEX, NVSWITCH}),
         ("mlx5_core", set[str]()),
     ],
 )
@@ -148,6 +150,7 @@ def test_specs_of_each_kind_are_files_of_their_own_that_are_read_back(tmp_path: 
         "nvidia.com-gds.json",
         "nvidia.com-imex-channel.json",
         "nvidia.com-mofed.json",
+        "nvidia.com-nvswitch.json",
     )
 
 
@@ -182,6 +185,18 @@ def test_the_schema_refuses_what_runtimes_refuse(tmp_path: Path) -> None:
         {**spec, "more": 1},
     ]
     assert [bool(problems(each)) for each in wrong] == [True] * len(wrong)
+
+
+def test_links_at_a_containers_device_files_are_followed_within_its_root(tmp_path: Path) -> None:
+    add_modules(tmp_path, "nvidia")
+    put(tmp_path, "/elsewhere/channel7", "of the machine")
+    put(tmp_path, f"{CONTAINER_ROOT}/elsewhere/channel0", "")
+    link(tmp_path, f"{CONTAINER_ROOT}/elsewhere/channel1", "channel0")
+    link(tmp_path, f"{CONTAINER_ROOT}/dev/nvidia-caps-imex-channels", "/elsewhere")
+    (spec,) = extras.find(Tree(tmp_path), CONTAINER_ROOT).values()
+    (_, channel) = spec.devices
+    (node,) = channel.container_edits.device_nodes
+    assert (channel.name, node.host_path) == ("all", f"{CONTAINER_ROOT}/elsewhere/channel0")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.contracts.facts import Gpu
 from libs.host.cdi import device_files, driver_root
@@ -124,6 +125,14 @@ def test_mig_devices_replace_their_gpu(tmp_path: Path) -> None:
         **dict.fromkeys(("1:1", "MIG-b"), instance(30)),
         "all": {"/dev/nvidia0", *instance(21), *instance(30)},
     }
+
+
+def test_mig_devices_are_named_by_nvmls_numbers_which_may_have_gaps(tmp_path: Path) -> None:
+    migs = (replace(mig(1, "MIG-a"), number=3), replace(mig(2, "MIG-b"), number=5))
+    found = generated(drivers.rhel(tmp_path), (gpu(0), gpu(1, migs=migs))).gpus
+    assert found is not None
+    assert {"1:3", "1:5"} <= devices(found).keys()
+    assert "1:0" not in devices(found)
 
 
 def test_management_has_every_device_file_of_gpus(tmp_path: Path) -> None:
@@ -263,7 +272,25 @@ def test_device_files_of_the_machine_go_before_those_of_a_container(tmp_path: Pa
     tree = drivers.container(tmp_path)
     drivers.add_devices(tmp_path, "nvidia7")
     found = device_files.find(tree, CONTAINER_ROOT)
-    assert (found.root, found.paths) == ("", CONTROLS | {"/dev/nvidia7"})
+    assert (found.hosts, found.paths) == ({}, CONTROLS | {"/dev/nvidia7"})
+
+
+def test_links_at_a_containers_device_files_are_followed_within_its_root(tmp_path: Path) -> None:
+    tree = drivers.container(tmp_path)
+    drivers.add_devices(tmp_path / "elsewhere", "nvidia5")
+    container = tmp_path / CONTAINER_ROOT.lstrip("/")
+    (container / "dev").rename(container / "real")
+    link(tmp_path, f"{CONTAINER_ROOT}/dev", "/real")
+    put(tmp_path, "/real/nvidia8", "of the machine")
+    link(tmp_path, f"{CONTAINER_ROOT}/real/nvidia9", "nvidia0")
+    found = device_files.find(tree, CONTAINER_ROOT)
+    assert found.paths == CONTROLS | {"/dev/nvidia0"}
+    assert found.hosts == {
+        path: f"{CONTAINER_ROOT}/real/{path.rpartition('/')[2]}" for path in found.paths
+    }
+    (container / "dev").unlink()
+    link(tmp_path, f"{CONTAINER_ROOT}/dev", "/../../../elsewhere/dev")
+    assert device_files.find(tree, CONTAINER_ROOT).paths == frozenset()
 
 
 def main() -> None:

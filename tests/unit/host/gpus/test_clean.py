@@ -149,6 +149,16 @@ def test_mig_devices_without_a_proper_uuid_or_with_one_twice_are_refused() -> No
     assert complaints == {"mig", "mig uuid"}
 
 
+def test_mig_devices_are_named_by_the_number_that_nvml_has_for_them() -> None:
+    found = [RawMig(f"MIG-{number}".encode(), b"MIG 1g.10gb", number=number) for number in (0, 2)]
+    found.insert(1, RawMig(b"\xff", b"MIG 1g.10gb", number=1))
+    gpu, _ = cleaned(msgspec.structs.replace(GOOD, mig=(1, 1), migs=found))
+    names = [(name, mig.uuid) for name, mig in gpu.named_migs]
+    assert names == [(f"{gpu.index}:0", "MIG-0"), (f"{gpu.index}:2", "MIG-2")]
+    unnumbered = msgspec.structs.replace(gpu, migs=(Mig(uuid="MIG-7", profile="1g.10gb"),))
+    assert unnumbered.named_migs == ((f"{gpu.index}:0", unnumbered.migs[0]),)
+
+
 def gpus(*uuids: str) -> list[Gpu]:
     return [
         Gpu(uuid=uuid, index=index, minor=index, pci="", name="", memory_mib=0)
@@ -195,7 +205,7 @@ def test_a_driver_version_has_a_form(version: bytes, expected: str) -> None:
 
 anything = st.one_of(st.none(), st.integers(-(1 << 63), (1 << 64) - 1))
 texts = st.one_of(st.none(), st.binary(max_size=200), st.just(UUID))
-migs = st.builds(RawMig, st.binary(max_size=99), st.binary(max_size=99), *[anything] * 12)
+migs = st.builds(RawMig, st.binary(max_size=99), st.binary(max_size=99), *[anything] * 13)
 raws = st.builds(
     RawGpu,
     uuid=texts,

@@ -28,8 +28,10 @@ class Log(KernelLog):
         super().__init__(Tree("/nowhere"))
         self.errors: list[Xid | SwitchError] = []
         self.problem: OSError | None = None
+        self.is_loading = False
 
     def read(self) -> list[Xid | SwitchError]:
+        self.loads += self.is_loading
         if self.problem is not None:
             raise self.problem
         found, self.errors = self.errors, []
@@ -44,6 +46,7 @@ class Machine:
         self.now = 100.0
         self.errors = GpuErrors(self.log, now=lambda: self.now)
         self.errors.learn([GPU])
+        self.errors.begin()
 
     def report(self, *codes: int, at: float | None = None, gpu: int = 0) -> None:
         time = self.now if at is None else at
@@ -147,7 +150,35 @@ def test_an_error_of_a_switch_is_logged_and_is_no_xid(
 
 
 def test_without_a_kernel_log_nothing_is_raised(tmp_path: Path) -> None:
-    assert GpuErrors(KernelLog(Tree(tmp_path))).take() == {}
+    errors = GpuErrors(KernelLog(Tree(tmp_path)))
+    errors.begin()
+    assert errors.take() == {}
+
+
+def test_the_log_waits_until_gpus_can_be_named(machine: Machine) -> None:
+    errors = GpuErrors(machine.log, now=lambda: 100.0)
+    machine.print(79, at=1.0)
+    assert errors.take() == {}
+    errors.begin()
+    assert errors.take() == {SLOT: (79,)}
+
+
+def test_what_waits_is_forgotten_when_the_driver_is_loaded_anew(machine: Machine) -> None:
+    machine.print(79)
+    assert machine.take(after=1) == {}
+    machine.log.is_loading = True
+    assert machine.take() == {}
+
+
+def test_the_place_in_the_log_is_behind_what_was_returned(machine: Machine) -> None:
+    machine.errors.follow_log(5)
+    assert (machine.log.sequence, machine.errors.logged_until) == (5, 5)
+    machine.print(79)
+    machine.log.last_error = 8
+    machine.take(after=1)
+    assert machine.errors.logged_until == 5, "another process must read what still waits"
+    machine.take()
+    assert machine.errors.logged_until == 8
 
 
 happenings = st.lists(

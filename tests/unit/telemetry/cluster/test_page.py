@@ -46,7 +46,7 @@ def node(name: str, *samples: GpuSample) -> NodeSamples:
 
 
 def rows(*nodes: NodeSamples) -> list[str]:
-    page = fleet_page(nodes, hostname_label="Hostname").decode()
+    page = fleet_page(nodes, hostname_label="hostname").decode()
     return [line for line in page.splitlines() if not line.startswith("#")]
 
 
@@ -58,7 +58,7 @@ def test_every_value_of_a_sample_is_on_the_page(name: str) -> None:
 def test_samples_have_the_labels_of_a_nodes_own_page() -> None:
     labels = (
         '{gpu="0",UUID="GPU-1",pci_bus_id="00000000:1B:00.0",device="nvidia4",'
-        'modelName="NVIDIA H100",Hostname="a",DCGM_FI_DRIVER_VERSION="580.95.05"}'
+        'modelName="NVIDIA H100",hostname="a",DCGM_FI_DRIVER_VERSION="580.95.05"}'
     )
     assert rows(node("a", sample(temperature_c=40))) == [f"DCGM_FI_DEV_GPU_TEMP{labels} 40"]
 

@@ -77,7 +77,7 @@ class World(world.World):
         """Return the nodes and GPUs on the page of all samples."""
         pages: Any = self.role.result
         return [
-            (sample.labels["Hostname"], sample.labels["UUID"])
+            (sample.labels["hostname"], sample.labels["UUID"])
             for family in text_string_to_metric_families(pages["/metrics"]().body.decode())
             for sample in family.samples
             if sample.name == "DCGM_FI_DEV_GPU_TEMP"

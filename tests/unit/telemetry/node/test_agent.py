@@ -34,7 +34,7 @@ async def test_gpus_are_measured_every_second_and_sent_every_half_minute(world: 
         labels = world.families()[TEMPERATURE].samples[1].labels
         assert labels["device"] == "nvidia5"
         assert labels["pci_bus_id"] == "00000000:01:00.0"
-        assert labels["Hostname"] == NODE
+        assert labels["hostname"] == NODE
         assert labels["DCGM_FI_DRIVER_VERSION"] == VERSION
     assert [batch.seq for batch in batches] == list(range(11))
     last = batches[-1]
