@@ -208,7 +208,7 @@ class _StoredLengths:
 
     # Called by the bus (`Follower`).
 
-    def began(self) -> None:
+    def began(self, _recreated: bool, /) -> None:
         self.found.clear()
 
     def received(self, message: StoredMessage) -> None:

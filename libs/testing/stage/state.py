@@ -50,6 +50,8 @@ class SimulatedState(StageState):
         """Frozen parts of the views, by node or pool."""
         self.paused_until = 0.0
         """Until then the leader decides nothing, like a process that is stopped."""
+        self.leader_ahead = 0.0
+        """Seconds by which the clock of the leader is ahead, for all of its term."""
         self.bus_down_since: float | None = None
         self.bus_outages: tuple[tuple[float, float], ...] = ()
 
@@ -149,11 +151,15 @@ class SimulatedState(StageState):
 
     def on_node_written(self, name: str, before: str, write: WriteNode, step: Step) -> None:
         if self.recorder is not None and write.applied.state != before:
-            self.recorder.events.step(self.now, self.nodes[name], before, write, step)
+            self.recorder.events.step(
+                self.now + self.leader_ahead, self.nodes[name], before, write, step
+            )
 
     def on_wait_changed(self, name: str, wait: Wait | None) -> None:
         if self.recorder is not None and name in self.nodes:
-            self.recorder.events.wait(self.now, self.nodes[name], wait, self.leader)
+            self.recorder.events.wait(
+                self.now + self.leader_ahead, self.nodes[name], wait, self.leader
+            )
 
     def on_driver_start(self, machine: StageMachine, pod: StageDriverPod) -> None:
         """Record the violations the gate prevents: two drivers, or one over another's modules."""
@@ -263,7 +269,7 @@ class SimulatedState(StageState):
             bus_down_since=self.bus_down_since,
             bus_outages=self.bus_outages,
         )
-        return replace(now, epoch=epoch, visibility=visibility)
+        return replace(now, at=now.at + self.leader_ahead, epoch=epoch, visibility=visibility)
 
 
 def probe_answered(state: SimulatedState, source: str) -> None:

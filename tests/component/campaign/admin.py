@@ -40,7 +40,8 @@ class CampaignAdmin:
                 await self.apply(obj)
         for writer in CLUSTER_WRITERS:
             if writer is not Writer.CTL:
-                lease = {"metadata": {"name": service_account_of(writer)}}
+                name = service_account_of(writer)
+                lease = {"metadata": {"name": name, "labels": {"app": name}}}
                 await self.kube.create(LEASES, lease, namespace=NAMESPACE)
         for definition in crd_manifests().values():
             await self.apply(definition)

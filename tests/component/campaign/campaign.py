@@ -158,7 +158,7 @@ class _SeedRun:
         if await self._ended():
             return True
         waits, now = self._waits(), self._world.sim.clock.now()
-        at_rest = all(now - event.at > AT_REST for event in self._observer.waits.values())
+        at_rest = all(now - at > AT_REST for at, _ in self._observer.waits.values())
         for_people = (
             wait.code in FOR_PEOPLE or is_for_another_config(wait) for wait in waits.values()
         )
@@ -278,7 +278,7 @@ class _SeedRun:
     async def _describe_nodes(self) -> str:
         """Describe the state of each node and its last wait."""
         texts: list[str] = []
-        waits = {name: event.message for name, event in self._observer.waits.items()}
+        waits = {name: event.message for name, (_, event) in self._observer.waits.items()}
         for name in self._world.nodes:
             labels = (await self._world.kube.get(resources.NODES, name)).metadata.labels
             state, driver = labels.get(STATE_LABEL, "no state"), labels.get(DRIVER_LABEL)

@@ -2,12 +2,14 @@
 
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from demo.node_agents import journal_path
+from libs.bus.port import BusError
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.node import DRIVER_LABEL
-from libs.contracts.subjects import COMMANDS
+from libs.contracts.subjects import COMMANDS, STATE, Beat, State
 from libs.kube.errors import NotFound
 from libs.kube.resources import LEASES
 from libs.testing.apiserver.faults import Fault, RefuseRequest, Restart
@@ -25,6 +27,12 @@ from tests.component.campaign.user_actions import (
     on_node,
 )
 from tests.component.campaign.world import CampaignWorld
+
+FLOOD: Final = 500
+SECONDS: Final = (-90.0, 90.0)
+HOUR: Final = (-3600.0, 3600.0)
+SKEW: Final = (-0.9, 0.9)
+"""As far as the audit takes the times of two machines for those of one clock."""
 
 # Cluster roles.
 
@@ -144,6 +152,49 @@ async def _lose_commands(world: CampaignWorld, _action: ScheduledAction) -> bool
     return True
 
 
+async def _lose_reports(world: CampaignWorld, _action: ScheduledAction) -> bool:
+    world.bus.lose_stream(STATE, remade=True)
+    return True
+
+
+def _floods(kind: type[Beat | State]) -> Perform:
+    """Let somebody with the rights of an agent send what is not readable, as fast as he can."""
+
+    async def flood(world: CampaignWorld, action: ScheduledAction) -> bool:
+        scope = {"cluster": "default", "node": action.node, "component": Writer.VALIDATOR.value}
+        subject = str(Beat(**scope) if kind is Beat else State(**scope, kind="facts"))
+        hostile = world.bus.connect(Identity(writer=Writer.VALIDATOR, node=action.node))
+        with suppress(BusError):
+            for _ in range(FLOOD):
+                await hostile.publish(subject, b"{")
+        hostile.kill()
+        return True
+
+    return flood
+
+
+# Clocks. They stay wrong: nobody puts them right.
+
+
+async def _set_scheduler(world: CampaignWorld, action: ScheduledAction) -> bool:
+    world.process_of(Writer.SCHEDULER).clock.ahead += action.value
+    return True
+
+
+async def _set_roles(world: CampaignWorld, action: ScheduledAction) -> bool:
+    for writer in ROLES:
+        world.process_of(writer).clock.ahead += action.value
+    return True
+
+
+async def _set_node(world: CampaignWorld, action: ScheduledAction) -> bool:
+    """Set the clock of a machine: its kubelet, kernel and agents go by it."""
+    clock = world.clocks[action.node]
+    clock.ahead += action.value
+    world.nodes[action.node].machine.set_clock(round(clock.ahead))
+    return True
+
+
 async def _bus_away(world: CampaignWorld, action: ScheduledAction) -> bool:
     world.bus.stop()
     world.run_after(action.value, world.bus.start)
@@ -259,9 +310,16 @@ FAULT_ACTIONS: Final[Mapping[str, ActionKind]] = {
     # bus and API
     "lose-commands": ActionKind(_lose_commands, 2),
     "bus-away": ActionKind(_bus_away, values=(2.0, 120.0)),
+    "lose-reports": ActionKind(_lose_reports, 2),
+    "flood-beats": on_node(_floods(Beat), 2),
+    "flood-reports": on_node(_floods(State), 2),
     "drop-watches": ActionKind(_drop_watches, 2),
     "api-restart": ActionKind(_api_restart),
     "api-away": ActionKind(_api_away, values=(2.0, 60.0)),
+    # clocks
+    "step-scheduler": ActionKind(_set_scheduler, 3, SECONDS, often=2.0),
+    "step-roles": ActionKind(_set_roles, 2, HOUR),
+    "step-node": on_node(_set_node, 2, SKEW),
     # machines and pods
     "reboot": on_node(_reboot, 2),
     "vanish": on_node(_vanish, values=(20.0, 150.0)),

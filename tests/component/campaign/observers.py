@@ -21,8 +21,8 @@ from tests.component.campaign.scenario import ApiFaultRates
 class BusObserver:
     def __init__(self, *, pool: str, max_unavailable: str) -> None:
         self.driverless = DriverlessNodes(pool=pool, max_unavailable=max_unavailable)
-        self.waits: dict[str, Event] = {}
-        """The last wait event of each node."""
+        self.waits: dict[str, tuple[float, Event]] = {}
+        """The last wait event of each node, and when the bus stored it: senders' clocks differ."""
         self.driver_commands = defaultdict[str, list[StoredCommand]](list)
         """The commands to each node's driver agent."""
 
@@ -35,14 +35,12 @@ class BusObserver:
             self.driver_commands[subject.node].append(command)
         if isinstance(subject, subjects.Event) and subject.kind == EventKind.WAIT:
             event = decode(Event, record.data)
-            before = self.waits.get(event.node)
-            if before is None or before.at <= event.at:
-                self.waits[event.node] = event
+            self.waits[event.node] = record.time, event
 
     def wait_of(self, node: str) -> WaitEvent | None:
         """Return why a node waits; None if it does not wait."""
-        event = self.waits.get(node)
-        body = event.open() if event is not None else None
+        known = self.waits.get(node)
+        body = known[1].open() if known is not None else None
         return body if isinstance(body, WaitEvent) and body.code is not None else None
 
 

@@ -19,7 +19,7 @@ from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
-from libs.testing.simulation import Sim
+from libs.testing.simulation import Sim, SteppedClock
 from services.discovery.cluster import role as discovery_cluster
 from services.discovery.cluster.role import DiscoveryClusterSettings
 from services.driver.cluster import role as driver_cluster
@@ -96,8 +96,11 @@ class RoleProcess:
         identity = Identity(writer=writer)
         self.transport = CuttableTransport(server.transport(user=user_of(writer)))
         self.bus = bus.connect(identity, permissions=permissions(identity))
-        self.env = sim.env(self.name, metrics=Metrics(version="1"))
-        self.service = Service(writer.value, clock=sim.clock)
+        self.clock = SteppedClock(sim.clock)
+        """The clock of the machine that it runs on."""
+        env = sim.env(self.name, metrics=Metrics(version="1"))
+        self.env = msgspec.structs.replace(env, clock=self.clock)
+        self.service = Service(writer.value, clock=self.clock)
         self.failure = ""
         """Why the process ended by itself."""
         self._dead = False

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from structlog.testing import capture_logs
 
 from demo.node import SimulatedNode
@@ -26,7 +27,7 @@ from libs.testing.bus import BusFaults, LocalServer, TraceRecord
 from libs.testing.bus.local_bus import LocalBus
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.machines.machine import SimulatedMachine
-from libs.testing.simulation import Sim
+from libs.testing.simulation import Sim, SteppedClock
 from libs.testing.simulation import run as simulate
 from libs.testing.stage.worlds import MachineModel
 from tests.component.campaign.admin import CampaignAdmin
@@ -53,6 +54,8 @@ class CampaignWorld(CampaignAdmin):
         super().__init__(self._kube_for("person", "kubectl"), self.server.transport(user="person"))
         self.cluster = SimulatedCluster(self._kube_for, model=model, env=sim.env("cluster"))
         self.nodes: dict[str, SimulatedNode] = {}
+        self.clocks: dict[str, SteppedClock] = {}
+        """The clocks of the machines, by which kubelets and agents go."""
         self.offloads: dict[str, DelayedOffload] = {}
         """The blocking calls of the agents of each machine."""
         self.roles: list[RoleProcess] = []
@@ -76,6 +79,7 @@ class CampaignWorld(CampaignAdmin):
             self.root / name, name=name, model=self.model, env=sim.env(name), cache_reads=True
         )
         offload = self.offloads[name] = DelayedOffload(sim.clock)
+        clock = self.clocks[name] = SteppedClock(sim.clock)
         sim_node = self.nodes[name] = SimulatedNode(
             machine,
             kube_for=self._kube_for,
@@ -83,7 +87,7 @@ class CampaignWorld(CampaignAdmin):
             cut=_cut,
             model=self.model,
             access=offload,
-            env=sim.env(),
+            env=msgspec.structs.replace(sim.env(), clock=clock),
             random_for=sim.random_for,
         )
         self._tasks.append(asyncio.create_task(sim_node.run(), name=f"machine {name}"))

@@ -172,7 +172,9 @@ def _join_node(context: DisturbanceContext, act: Disturbance) -> None:
         context.users.add_node(StageNodeSpec(name=name, pool=act.pool, variant="u24", kernel="6.8"))
 
 
-def _elect_leader(context: DisturbanceContext, _: Disturbance) -> None:
+def _elect_leader(context: DisturbanceContext, act: Disturbance) -> None:
+    """Elect a leader, whose clock may differ as far as no leader corrects it."""
+    context.state.leader_ahead = Random(f"{act.at}").choice((0.0, *CLOCKS_AHEAD))
     elect(context.state)
 
 
@@ -346,6 +348,9 @@ def _reboot_cut_off(context: DisturbanceContext, act: Disturbance) -> None:
     else:
         reboot(context)
 
+
+CLOCKS_AHEAD = (-2.0, -1.0, 1.0, 2.0)
+"""Seconds: a leader whose clock differs by more from the API server goes by that."""
 
 REBOOT = 1200.0
 """Seconds in which a machine boots and its driver loads."""

@@ -202,12 +202,18 @@ class _Run:
         state = self.stage.state
         if state.dirty or state.dirty_pools:
             return max(self.stage.now + self.scenario.decision_delay, state.paused_until)
-        times = [time for time in (self.stage.next_at, self.last.wake_at) if time is not None]
+        times = [time for time in (self.stage.next_at, self._wake_at()) if time is not None]
         return max(min(times), self.stage.now) if times else None
+
+    def _wake_at(self) -> float | None:
+        """Return when the leader, by its own clock, wants to decide again."""
+        wake_at = self.last.wake_at
+        return None if wake_at is None else wake_at - self.stage.state.leader_ahead
 
     def _decide_if_due(self) -> None:
         stage = self.stage
-        woken = self.last.wake_at is not None and self.last.wake_at <= stage.now
+        wake_at = self._wake_at()
+        woken = wake_at is not None and wake_at <= stage.now
         checks.check_machines(stage)
         if not (stage.state.dirty or stage.state.dirty_pools or woken):
             return
@@ -223,7 +229,7 @@ class _Run:
         self._count_steps(decision)
         if _makes_progress(self.last, decision):
             self._moved_at = stage.now
-        if woken and decision.wake_at is not None and decision.wake_at <= stage.now:
+        if woken and decision.wake_at is not None and decision.wake_at <= now.at:
             raise checks.SimulationFailure(
                 "busy", f"the next decision is due at once, at {decision.wake_at}"
             )
