@@ -9,6 +9,7 @@ from libs.forecast.crashes import crashes_of
 from libs.forecast.fast_forward import FastForward
 from libs.forecast.play_recorder import PlayRecorder
 from libs.forecast.play_result import PlayResult
+from libs.forecast.stage import api
 from libs.forecast.stage.objects import DriverPodPhase
 from libs.forecast.stage.stage import Stage, ViewUpdate
 from libs.forecast.stage.state import StageState
@@ -108,9 +109,15 @@ class _Play:
             self._decider.cancel_wake(name)
 
     def _affects_no_decision(self, changed_nodes: set[str]) -> bool:
-        before = self._decider.nodes
-        return not self._stage.state.dirty_pools and all(
-            only_crash_changed(before.get(name), self._stage.node(name)) for name in changed_nodes
+        if self._stage.state.dirty_pools:
+            return False
+        # The views of nodes that have not failed are built once they are decided about.
+        before, nodes = self._decider.nodes, self._stage.state.nodes
+        return all(
+            name in nodes
+            and api.state_of(nodes[name]) == UpgradeState.UPGRADE_FAILED
+            and only_crash_changed(before.get(name), self._stage.node(name))
+            for name in changed_nodes
         )
 
 

@@ -67,7 +67,7 @@ class Decider:
     def remember(self, harmless: Remembered) -> None:
         """Take over what another `Decider` remembers."""
         for key, decider in self._deciders.items():
-            decider.harmless |= harmless.get(key, frozenset())
+            decider.remember(harmless.get(key, frozenset()))
 
     def is_skipped(self, name: str) -> bool:
         """Whether its pool counts the node as skipped."""

@@ -6,6 +6,7 @@ interpreter. The process has limits of memory and CPU time, and is killed when i
 """
 
 import asyncio
+import gc
 import os
 import pickle
 import resource
@@ -133,7 +134,13 @@ def _read(pipe: BinaryIO) -> PlanRequest:
     )
 
 
+def collect_rarely() -> None:
+    """Look for garbage rarely: what a plan allocates is mostly kept until its process ends."""
+    gc.set_threshold(50_000, 50, 100)
+
+
 def main() -> None:
+    collect_rarely()
     os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))

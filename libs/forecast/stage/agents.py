@@ -4,6 +4,8 @@ An agent reads its slot, refuses the command or begins an op, and reports its en
 the driver agent and the validator are in `driver_agent` and `validator_agent`.
 """
 
+from functools import lru_cache
+
 from msgspec.structs import replace
 
 from libs.contracts.admission import (
@@ -40,8 +42,14 @@ def on_poke(state: StageState, name: str, part: str) -> None:
         read_slot(state, machine, machine.agents[part])
 
 
-def read_slot(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    """Refuse, acknowledge, resume or begin the command in the slot."""
+def read_slot(
+    state: StageState, machine: StageMachine, agent: StageAgent, *, resumes_rest: bool = False
+) -> None:
+    """Refuse, acknowledge, resume or begin the command in the slot.
+
+    With `resumes_rest` all agents of a machine without an op read their slots at once: one that
+    finds its last command again changes nothing for the others.
+    """
     if not is_live(agent) or not is_connected(state, machine):
         return
     agent.has_read_slot = True
@@ -59,6 +67,8 @@ def read_slot(state: StageState, machine: StageMachine, agent: StageAgent) -> No
     if agent.last_result is not None and agent.last_result.order == command.order:
         _remember(agent, command)
         report(state, machine, agent)
+        if resumes_rest:
+            return
     elif agent.current_op is not None and agent.current_op.order == command.order:
         agent.current_op = command
         if not agent.running:
@@ -73,17 +83,20 @@ def read_slot(state: StageState, machine: StageMachine, agent: StageAgent) -> No
 def _refusal(
     state: StageState, machine: StageMachine, agent: StageAgent, command: Command
 ) -> Refusal | None:
-    begun, order = None, agent.highest_order
+    begun, order, seconds_left = None, agent.highest_order, command.deadline - state.now
     if order == command.order and order != Order(0, 0):
-        # A finished op keeps no body to compare with.
-        begun = BegunOp(
-            order=order,
-            epoch=agent.epoch,
-            command=command.kind,
-            fingerprint=fingerprint(agent.current_op or command),
-            boot_id=machine.boot_id,
-            started=agent.since,
-        )
+        if agent.current_op is None:
+            # A finished op keeps no body to compare with, and needs no time.
+            seconds_left = 0.0
+        else:
+            begun = BegunOp(
+                order=order,
+                epoch=agent.epoch,
+                command=command.kind,
+                fingerprint=fingerprint(agent.current_op),
+                boot_id=machine.boot_id,
+                started=agent.since,
+            )
     return find_refusal(
         command,
         seen=SeenOrders(node_uid=agent.node_uid, epoch=agent.epoch, order=order, begun=begun),
@@ -92,10 +105,15 @@ def _refusal(
             node_uid=agent.node_uid,
             boot_id=machine.boot_id,
             component=agent.component,
-            handles=sorted(agent.capabilities),
+            handles=_in_order(agent.capabilities),
         ),
-        seconds_left=command.deadline - state.now,
+        seconds_left=seconds_left,
     )
+
+
+@lru_cache(maxsize=64)
+def _in_order(capabilities: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(capabilities))
 
 
 def _refuse(

@@ -31,22 +31,28 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
         _install(state, machine, agent, agent.body)
     elif agent.running and isinstance(agent.body, Mig):
         mig.divide(state, machine, agent, agent.body)
-    elif not agent.running and agent.current_op is None:
-        _open_by_proof(state, machine, agent)
+    elif agent.running or agent.current_op is not None:
+        return  # nothing was done that the facts could show
+    else:
         _load_by_proof(state, machine, agent)
+        if not _open_by_proof(state, machine, agent):
+            return
     report_facts(state, machine)
 
 
 # Outside ops.
 
 
-def _open_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
+def _open_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) -> bool:
+    """Admit the pod at the gate if its driver is proven; return whether it was."""
     proven = _proven(agent)
     if proven is None or _admitted(machine) is not None:
-        return
+        return False
     pod = _at_gate(machine, proven.label)
-    if pod is not None and admits(machine, pod, proven):
-        driver_pods.admit(state, machine, pod)
+    if pod is None or not admits(machine, pod, proven):
+        return False
+    driver_pods.admit(state, machine, pod)
+    return True
 
 
 def _load_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) -> None:

@@ -247,8 +247,9 @@ def _resume(state: StageState, name: str) -> None:
     preflights.resume_preflight(state, name)
     if machine.wanted_image not in ("", *machine.images):
         images.pull_image(state, name, machine.wanted_image)
+    is_at_rest = all(agent.current_op is None for agent in machine.agents.values())
     for agent in machine.agents.values():
-        agents.read_slot(state, machine, agent)
+        agents.read_slot(state, machine, agent, resumes_rest=is_at_rest)
     for tenant_pod in list(machine.tenant_pods.values()):
         if tenant_pod.deleting:
             tenant_pods.schedule_stop(state, machine, tenant_pod)

@@ -77,7 +77,7 @@ class StageNode(msgspec.Struct, kw_only=True):
     @property
     def taint(self) -> bool:
         """Whether it has the node lifecycle controller's taint for a cordon."""
-        return any(taint.key == CORDON_TAINT.key for taint in self.taints)
+        return bool(self.taints) and any(taint.key == CORDON_TAINT.key for taint in self.taints)
 
 
 class DriverPodPhase(StrEnum):

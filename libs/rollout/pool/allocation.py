@@ -75,13 +75,18 @@ def allocate(
     now: Instant,
 ) -> Allocation:
     """Grant starts; `before` are the wait codes of the last decision."""
-    images_ahead = min(evaluation.limit, MAX_IMAGES_AHEAD)
+    # Without a driver's image to bring there is nothing to look for so far ahead.
+    images_ahead = min(evaluation.limit, MAX_IMAGES_AHEAD) if _brings_images(pool) else 0
     headroom = Headroom(pool, tally, evaluation)
     allocation = Allocation(beginning=headroom.beginning)
     grants = _Grants(pool, queues, nodes, before, fresh, now, images_ahead, allocation)
     grants.grant_starts(headroom)
     grants.repeat_checks(evaluation)
     return grants.allocation
+
+
+def _brings_images(pool: PoolView) -> bool:
+    return any(build.image for builds in pool.builds.values() for build in builds.values())
 
 
 class _Grants(msgspec.Struct, frozen=True):

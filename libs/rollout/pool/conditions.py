@@ -7,6 +7,7 @@ changes.
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -152,7 +153,7 @@ def rollout_conditions(
     before = () if rollout is None else rollout.status.conditions
     since = {(each.type, each.status): each.last_transition_time for each in before}
     generation = 0 if rollout is None else rollout.generation
-    at = datetime.fromtimestamp(int(now.at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = _timestamp(int(now.at))
     conditions: list[RolloutCondition] = []
     for type_, is_true, reason, message in _facts(
         pool, pause, phase, halted=halted, threshold=threshold
@@ -169,6 +170,11 @@ def rollout_conditions(
             )
         )
     return tuple(conditions)
+
+
+@lru_cache(maxsize=16)
+def _timestamp(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _facts(

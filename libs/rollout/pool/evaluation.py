@@ -173,7 +173,10 @@ def _withdraw_grants(
         may_begin = frozenset(stored) - held_back
     in_flight = stored
     if ended:
-        in_flight = {uid: entry for uid, entry in stored.items() if uid not in ended}
+        remaining = dict(stored)
+        for uid in ended:
+            remaining.pop(uid, None)
+        in_flight = remaining
     return replace(
         evaluation,
         retargeted=retargeted,

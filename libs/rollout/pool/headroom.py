@@ -127,7 +127,7 @@ class Headroom:
         """Return the nodes that are in flight for the target, the longest first."""
         names = ", ".join(
             f"{name} (failed before)" if name in retried else name
-            for _, name in nsmallest(3, self._tally.holders[target])
+            for _, name in sorted(self._tally.holders[target])[:3]
         )
         others = len(self._tally.in_flight[target]) - 3
         return f"{names} and {others} more" if others > 0 else names

@@ -59,6 +59,8 @@ class PoolDecider:
         """Uids that still count in this pool although their Node is gone."""
         self.harmless: set[str] = set()
         """Uids in flight of nodes that had not started, or had ended well, when last seen."""
+        self._left: set[str] = set()
+        """Uids that may be neither in flight any more nor in the tally."""
         self.rules_changed = False
         """The last view changed more than the Rollout: step all governed nodes again."""
         self.as_single_pool = (self,)
@@ -66,6 +68,11 @@ class PoolDecider:
         self.in_flight: Mapping[str, InFlight] = {}
         self._load_rollout()
         self.maybe_gone.update(self.in_flight)
+
+    def remember(self, harmless: frozenset[str]) -> None:
+        """Take over what another leader remembers."""
+        self.harmless |= harmless
+        self._left |= harmless
 
     def put(self, contribution: NodeContribution) -> None:
         self._strays.discard(contribution.uid)
@@ -77,6 +84,7 @@ class PoolDecider:
 
     def drop(self, uid: str) -> None:
         self._strays.discard(uid)
+        self._left.add(uid)
         self.tally.drop(uid)
         self.dirty = True
 
@@ -111,6 +119,7 @@ class PoolDecider:
         self.rules_changed = replace(previous, rollout=None) != replace(view, rollout=None)
         changed = _changed(stored_status(previous), stored_status(view))
         self.maybe_gone |= changed.removed | changed.added | changed.changed
+        self._left |= changed.removed
         return changed
 
     def _load_rollout(self) -> None:
@@ -137,7 +146,10 @@ class PoolDecider:
 
         One that a leader has never seen may have started: that is not known to be harmless.
         """
-        self.harmless &= self.in_flight.keys() | self.tally.contributions.keys()
+        for uid in self._left:
+            if uid not in self.in_flight and uid not in self.tally.contributions:
+                self.harmless.discard(uid)
+        self._left = set()
         for uid in self.maybe_gone:
             entry = self.in_flight.get(uid)
             if entry is not None and uid not in present:
@@ -205,7 +217,8 @@ class PoolDecider:
         pending = (each.name for uid, each in self.tally.pending.items() if uid not in withdrawn)
         starting = self._waiting.intersection((*pending, *self.allocation.names))
         # What is written at a start holds until the next: nodes that begin by then count already.
-        unavailable = self.tally.unavailable.keys() | self.allocation.beginning
+        unavailable = self.tally.unavailable
+        beginning = sum(name not in unavailable for name in self.allocation.beginning)
         return Counts(
             total=sum(phases.values()),
             done=phases[NodePhase.DONE],
@@ -213,7 +226,7 @@ class PoolDecider:
             skipped=phases[NodePhase.SKIPPED],
             excluded=phases[NodePhase.EXCLUDED],
             waiting=len(self._waiting) - len(starting),
-            unavailable=len(unavailable),
+            unavailable=len(unavailable) + beginning,
         )
 
     def epoch_write(self, epoch: int) -> WriteRollout | None:

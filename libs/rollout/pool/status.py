@@ -56,7 +56,7 @@ def rollout_write(
         return None
     status = rollout_status(pool, tally, evaluation, granted=grant.entries, counts=counts, now=now)
     has_finalizer = is_open(pool, status)
-    is_held_up = any(entry.node in held_up for entry in status.in_flight.values())
+    is_held_up = bool(held_up) and any(entry.node in held_up for entry in status.in_flight.values())
     is_same = has_finalizer == rollout.has_finalizer and not (is_held_up and rollout.status.eta)
     if is_same and not is_worth_writing(status, rollout.status):
         return None
