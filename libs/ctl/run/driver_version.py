@@ -11,12 +11,12 @@ from libs.ctl.brakes import resume_command
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.field_owners import Field, owner_of, refuse_to_take
 from libs.ctl.options import Access
 from libs.ctl.run.upgrade import as_confirmed, confirm
 from libs.ctl.text import printable
 from libs.ctl.versions import check_version
 from libs.kube import views
-from libs.kube.ownership import owned_fields
 from libs.kube.resources import Resource, custom_resource
 from libs.policy.driver_checks import misnamed_version
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
@@ -35,29 +35,32 @@ class _Owner(msgspec.Struct, frozen=True):
     """A kind of policy, and where it names the version."""
 
     kind: Kind
-    path: tuple[str, ...]
+    field: Field
 
     @property
     def resource(self) -> Resource[DriverPolicy]:
         return custom_resource(self.kind, DriverPolicy)
 
 
+_VALUE: Final = "driver.version"
+"""In the values of the charts of Sluice and NVIDIA, for both kinds."""
 _OWNERS: Final = (
-    _Owner(CLUSTER_POLICY, ("spec", "driver", "version")),
-    _Owner(NVIDIA_DRIVER, ("spec", "version")),
+    _Owner(CLUSTER_POLICY, Field(path=("spec", "driver", "version"), value=_VALUE)),
+    _Owner(NVIDIA_DRIVER, Field(path=("spec", "version"), value=_VALUE)),
 )
 
 
-_PEOPLES: Final = "kubectl"
-"""How the field managers begin by which people write once: of kubectl, and of this command."""
 _BRAKED: Final = {
     Brake.PAUSE: "the pool is paused: nothing starts",
     Brake.FREEZE: "the pool is frozen: no node moves",
 }
 
 
-def start(access: Access, version: str, *, pool: str, yes: bool) -> None:
-    """Write the version to the pool's policy, after confirmation."""
+def start(access: Access, version: str, *, pool: str, force: bool, yes: bool) -> None:
+    """Write the version to the pool's policy, after confirmation.
+
+    `force`: also where a chart or a pipeline writes it, from which it is taken.
+    """
     check_version(version)
 
     async def run() -> None:
@@ -66,7 +69,9 @@ def start(access: Access, version: str, *, pool: str, yes: bool) -> None:
             brake = await _brake(cluster, pool_key(owner.kind.name, found.metadata.name))
 
             def decide(seen: DriverPolicy) -> Edit:
-                return wanted_version(seen, owner.path, version, kind=owner.kind.name, brake=brake)
+                return wanted_version(
+                    *(seen, owner.field, version), kind=owner.kind.name, force=force, brake=brake
+                )
 
             planned = decide(found)
             confirm([planned.risk], yes=yes)
@@ -121,13 +126,17 @@ def _names_driver(policy: DriverPolicy) -> bool:
 
 def wanted_version(
     policy: DriverPolicy,
-    path: tuple[str, ...],
+    field: Field,
     version: str,
     *,
     kind: str,
+    force: bool = False,
     brake: Brake = Brake.NONE,
 ) -> Edit:
-    """Return the edit that makes a policy want a version; fail if it cannot be one of its."""
+    """Return the edit that makes a policy want a version; fail if it cannot be one of its, or if
+    the field is another's and not taken by force.
+    """
+    path = field.path
     about, pool = f"{kind} {policy.metadata.name}", pool_key(kind, policy.metadata.name)
     driver: dict[str, Any] = policy.spec
     for part in path[1:-1]:
@@ -142,26 +151,14 @@ def wanted_version(
     patch: dict[str, Any] = {path[-1]: version}
     for part in reversed(path[:-1]):
         patch = {part: patch}
-    others = [name for name in _owners_of(policy, path) if not name.startswith(_PEOPLES)]
-    kept = f"; {', '.join(others)} wrote {old} there, and may write it again" if others else ""
+    owner = owner_of(policy.metadata, field)
+    if owner is not None and not force:
+        raise refuse_to_take(owner, about, field, version)
+    taken = f" {owner.way_back(field, version)}." if owner else ""
     return Edit(
-        done=f"{about} wants driver {version} in place of {old}{kept}{braked}. `sluice status`"
-        " shows how far it is.",
+        done=f"{about} wants driver {version} in place of {old}{braked}. `sluice status`"
+        f" shows how far it is.{taken}",
         patch=patch,
         risk=f"the nodes of {about} are drained and upgraded from {old} to {version}, within the"
         f" budget; `sluice plan {pool} --version {version}` tells what it costs{braked}",
     )
-
-
-def _owners_of(policy: DriverPolicy, path: tuple[str, ...]) -> list[str]:
-    """Return the field managers that have written a field."""
-    return sorted({entry.manager for entry in policy.metadata.managed_fields if _owns(entry, path)})
-
-
-def _owns(entry: views.ManagedFields, path: tuple[str, ...]) -> bool:
-    fields: Any = owned_fields(entry).spec
-    for part in path[1:]:
-        fields = fields.get(f"f:{part}")
-        if fields is None:
-            return False
-    return True
