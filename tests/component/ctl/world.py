@@ -117,8 +117,8 @@ class World:
             )
         )
 
-    async def answer(self, handlers: QueryHandlers) -> None:
-        """Answer queries as the scheduler."""
+    async def answer(self, handlers: QueryHandlers, *, until: AsyncExitStack | None = None) -> None:
+        """Answer queries as the scheduler, until the end of the test or of `until`."""
         responder = QueryResponder(
             bus=self.bus,
             env=make_env(),
@@ -127,7 +127,7 @@ class World:
             handlers=handlers,
             concurrent=4,
         )
-        await self._stack.enter_async_context(responder)
+        await (until or self._stack).enter_async_context(responder)
 
     async def publish(self, *events: tuple[EventBody, str, str]) -> None:
         """Store events of the scheduler: body, message and node."""
