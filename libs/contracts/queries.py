@@ -51,6 +51,14 @@ class HeldNode(Data, frozen=True, kw_only=True):
     waits: bool = False
 
 
+class NodeWait(Data, frozen=True, kw_only=True):
+    """What a node waits for, and the details, of which a row has room for the beginning."""
+
+    node: str
+    code: WaitCode
+    detail: str = ""
+
+
 class PoolStatus(Data, frozen=True, kw_only=True):
     """The status of one pool."""
 
@@ -70,6 +78,8 @@ class PoolStatus(Data, frozen=True, kw_only=True):
     """The limit that keeps most nodes from starting, and the nodes that use it up."""
     held: tuple[HeldNode, ...] = ()
     """Nodes that people have, or wait for; the first 100 by name."""
+    node_waits: tuple[NodeWait, ...] = ()
+    """What nodes wait for: 100 of them, those that failed or are in flight first, then by name."""
 
 
 class StatusAnswer(Message, frozen=True, kw_only=True):
