@@ -202,6 +202,9 @@ class PlannedNode(Data, frozen=True, kw_only=True):
     """Evicted pods that would fit on no other node now, each with the reason."""
     gpus: Count | None = None
     """How many GPUs it takes away: 0 where something else has already; None: not known."""
+    run_start: float | None = None
+    """In the simulated run that `PlanAnswer.capacity` is of; None: not in it, or not told."""
+    run_end: float | None = None
 
 
 class PlanAnswer(Message, frozen=True, kw_only=True):

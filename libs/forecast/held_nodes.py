@@ -11,7 +11,7 @@ from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits
 from libs.rollout.durations import format_duration
 from libs.rollout.node_writes import current_record, upgrade_lease
-from libs.rollout.plan_time import PlanTime
+from libs.rollout.plan_time import ASSUMED_JOB, PlanTime
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
@@ -74,7 +74,7 @@ def _job_line(view: NodeView, pods: list[WorkloadPod], pool: PoolView, now: Inst
     waits = "waits" if _state(view) else "will wait"
     limit = _job_limit(view, pool, now)
     return (
-        f"{view.name} {waits} for the {word} {names}{more}, assumed to go on for {left}:"
+        f"{view.name} {waits} for the {word} {names}{more}, {ASSUMED_JOB} {left}:"
         f" {owner} can end that, {limit}."
     )
 
