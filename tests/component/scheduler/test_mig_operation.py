@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from libs.contracts.events import RolloutEvent
 from libs.contracts.facts import PciDevice
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase
@@ -83,11 +84,32 @@ async def reboot(world: World, name: str) -> None:
         await world.start_agent(name, writer)
 
 
+async def phases_told(world: World) -> list[tuple[str, str]]:
+    bodies = [event.open() for event in await world.bus_events()]
+    return [(each.before, each.after) for each in bodies if isinstance(each, RolloutEvent)]
+
+
 async def settled(world: World, *nodes: str) -> int:
     """Bring up the nodes, and wait until their GPUs are reported; return the revision."""
     await world.complete_first_rollout(*nodes)
     await world.sleep(150)
     return max(each.revision for each in world.committed())
+
+
+@in_audited_world
+async def test_a_division_tells_no_version_as_complete_once_more(world: World) -> None:
+    await settled(world, "a")
+    told = await phases_told(world)
+    assert told[-1][1] == "Complete"
+    await configure(world, "a", SEVEN)
+    await until_mig_state(world, "a", "success")
+    await world.sleep(30)
+    assert await phases_told(world) == told
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a")
+    await world.sleep(30)
+    assert (await phases_told(world))[len(told)][0] == "Complete"
+    assert (await phases_told(world))[-1][1] == "Complete"
 
 
 @in_audited_world
