@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.rollout import Brake
+from libs.contracts.rollout import Brake, release_command
 from libs.ctl.brakes import resume_command
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.field_owners import Field, owner_of, refuse_to_take
 from libs.ctl.options import Access
-from libs.ctl.run.upgrade import as_confirmed, confirm
-from libs.ctl.text import printable
+from libs.ctl.run.upgrade import as_confirmed, confirm, halted_targets
+from libs.ctl.text import plural, printable, version_name
 from libs.ctl.versions import check_version
 from libs.kube import views
 from libs.kube.resources import Resource, custom_resource
@@ -66,11 +66,12 @@ def start(access: Access, version: str, *, pool: str, force: bool, yes: bool) ->
     async def run() -> None:
         async with open_cluster(access) as cluster:
             owner, found = await _policy(cluster, pool)
-            brake = await _brake(cluster, pool_key(owner.kind.name, found.metadata.name))
+            key = pool_key(owner.kind.name, found.metadata.name)
+            stops = await _stops(cluster, key, version)
 
             def decide(seen: DriverPolicy) -> Edit:
                 return wanted_version(
-                    *(seen, owner.field, version), kind=owner.kind.name, force=force, brake=brake
+                    *(seen, owner.field, version), kind=owner.kind.name, force=force, stops=stops
                 )
 
             planned = decide(found)
@@ -82,13 +83,32 @@ def start(access: Access, version: str, *, pool: str, force: bool, yes: bool) ->
     asyncio.run(run())
 
 
-async def _brake(cluster: Cluster, pool: str) -> Brake:
-    """Return the brake of a pool; none where its Rollout is not there or cannot be read."""
+async def _stops(cluster: Cluster, pool: str, version: str) -> str:
+    """Return what keeps nodes from a version, with what ends it, to follow a sentence.
+
+    Nothing where the Rollout of the pool is not there or cannot be read. A version that failed
+    before stays halted, also after another was wanted.
+    """
     with suppress(Failure):
-        for rollout in await cluster.rollouts():
-            if rollout.metadata.name == pool:
-                return rollout.spec.brake
-    return Brake.NONE
+        rollouts = await cluster.rollouts()
+        versions = await cluster.versions(rollouts)
+        of_pool = [each for each in rollouts if each.metadata.name == pool]
+        brakes = {each.spec.brake for each in of_pool} & _BRAKED.keys()
+        stops = [f"{_BRAKED[brake]} until `{resume_command(pool)}`" for brake in brakes]
+        halted = [
+            each
+            for each in halted_targets(of_pool, lambda target: version_name(target, versions))
+            if each.version == version
+        ]
+        for each in halted[:1]:
+            harmed = len(each.record.harmed)
+            command = release_command(pool, version, harmed)
+            stops.append(
+                f"driver {version} is halted, as {plural(harmed, 'node')} failed on it before: no"
+                f" node starts on it until `{command}`"
+            )
+        return "".join(f"; {each}" for each in stops)
+    return ""
 
 
 async def _policy(cluster: Cluster, pool: str) -> tuple[_Owner, DriverPolicy]:
@@ -131,10 +151,10 @@ def wanted_version(
     *,
     kind: str,
     force: bool = False,
-    brake: Brake = Brake.NONE,
+    stops: str = "",
 ) -> Edit:
     """Return the edit that makes a policy want a version; fail if it cannot be one of its, or if
-    the field is another's and not taken by force.
+    the field is another's and not taken by force. `stops` is what keeps nodes from it.
     """
     path = field.path
     about, pool = f"{kind} {policy.metadata.name}", pool_key(kind, policy.metadata.name)
@@ -142,9 +162,8 @@ def wanted_version(
     for part in path[1:-1]:
         driver = driver.get(part) or {}
     old = driver.get(path[-1]) or "none"
-    braked = f"; {_BRAKED[brake]} until `{resume_command(pool)}`" if brake in _BRAKED else ""
     if old == version:
-        return Edit(done=f"{about} wants driver {version} already; unchanged{braked}")
+        return Edit(done=f"{about} wants driver {version} already; unchanged{stops}")
     precompiled = bool(driver.get("usePrecompiled", False))
     if problem := misnamed_version(version, old, precompiled=precompiled):
         raise Failure(ExitCode.WRONG_ARGUMENTS, f"{about}: {problem}")
@@ -156,9 +175,9 @@ def wanted_version(
         raise refuse_to_take(owner, about, field, version)
     taken = f" {owner.way_back(field, version)}." if owner else ""
     return Edit(
-        done=f"{about} wants driver {version} in place of {old}{braked}. `sluice status`"
+        done=f"{about} wants driver {version} in place of {old}{stops}. `sluice status`"
         f" shows how far it is.{taken}",
         patch=patch,
         risk=f"the nodes of {about} are drained and upgraded from {old} to {version}, within the"
-        f" budget; `sluice plan {pool} --version {version}` tells what it costs{braked}",
+        f" budget; `sluice plan {pool} --version {version}` tells what it costs{stops}",
     )

@@ -119,6 +119,21 @@ async def test_a_start_says_that_the_pool_is_paused_and_names_no_kubectl(world: 
     assert f"in place of {NEW_VERSION}{told}. `sluice status` shows how far it is." in done.out
 
 
+async def test_a_start_says_that_the_version_is_halted_since_it_failed_before(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    await world.add_rollout(**halted("u1", "u2"))
+    await world.run("upgrade", "pause")
+    ended = await world.run("upgrade", "start", NEW_VERSION, "--yes")
+    assert f"; the pool is paused: nothing starts until `sluice upgrade resume {POOL}`" in ended.out
+    assert (
+        f"; driver {NEW_VERSION} is halted, as 2 nodes failed on it before: no node starts on it"
+        f" until `sluice upgrade release {NEW_VERSION} {POOL} --failures 2`" in ended.out
+    )
+    other = await world.run("upgrade", "start", "590.1.2", "--yes")
+    assert "halted" not in other.out
+    assert "paused" in other.out
+
+
 @pytest.mark.parametrize(
     ("manager", "owner", "line"),
     [
