@@ -1,6 +1,7 @@
 """From a named configuration to the geometry of the GPUs of one node."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Final
 
@@ -57,11 +58,10 @@ def resolve(
     """
     entries = file.configs.get(name)
     if entries is None:
-        known = ", ".join(sorted(file.configs)[:_NAMED])
         return MigProblem(
             code=MigProblemCode.UNKNOWN_CONFIG,
-            message=f"there is no MIG configuration {quote_value(name)}: use one of the file's,"
-            f" such as {known or 'none'}",
+            message=f"there is no MIG configuration {quote_value(name)}: use one of the file's"
+            f"{_instead(file, name, gpus, tuple(pci))}",
         )
     ids = {device.address.lower()[-12:]: _id(device) for device in pci}
     chosen: list[GpuGeometry] = []
@@ -81,6 +81,24 @@ def resolve(
             return problem
         chosen.append(geometry)
     return tuple(chosen) or _no_entry(name, entries, gpus, ids) or ()
+
+
+def _instead(file: MigConfigFile, name: str, gpus: Sequence[Gpu], pci: Sequence[PciDevice]) -> str:
+    """Return the configurations that these GPUs can have, those most like the name first."""
+    fitting = [
+        each
+        for each in file.configs
+        if isinstance(found := resolve(file, each, gpus, pci), tuple) and found
+    ]
+    which = " that its GPUs can have" if fitting else ""
+    likeness = SequenceMatcher(b=name)
+
+    def order(each: str) -> tuple[float, str]:
+        likeness.set_seq1(each)
+        return -likeness.ratio(), each
+
+    known = ", ".join(sorted(fitting or file.configs, key=order)[:_NAMED])
+    return f"{which}, such as {known or 'none'}"
 
 
 def _no_entry(
