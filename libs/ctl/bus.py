@@ -32,6 +32,7 @@ from libs.ctl.failures import (
     UnreadableFile,
     bus_failure,
     query_failure,
+    without_subject,
 )
 from libs.ctl.options import Access, named_by
 from libs.kube.errors import Forbidden, KubeError
@@ -94,7 +95,7 @@ class Scheduler:
         try:
             data = await self._bus.request(subject, encode(query), timeout=SECONDS[verb])
         except BusUnavailable as error:
-            why = str(error).removeprefix(f"{subject}: ")
+            why = without_subject(error)
             raise Failure(
                 ExitCode.NOT_REACHABLE,
                 f"asking the scheduler for {_ASKED_FOR.get(verb, verb.value)}: {why}; try again,"

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from libs.bus.port import BusUnavailable
 from libs.contracts.events import (
     EditEvent,
     GrantEvent,
@@ -38,7 +39,7 @@ from libs.contracts.queries import (
     StatusAnswer,
     StatusQuery,
 )
-from libs.ctl.failures import ExitCode
+from libs.ctl.failures import ExitCode, bus_failure
 from libs.policy.validation import PRESENT_LABEL
 from tests.component.ctl.world import (
     NEW,
@@ -518,3 +519,10 @@ async def test_events_are_followed_until_ctrl_c(world: World) -> None:
     process.send_signal(signal.SIGINT)
     out, errors = await process.communicate()
     assert (process.returncode, out, errors) == (ExitCode.INTERRUPTED, b"", b"")
+
+
+def test_no_failure_of_nats_names_a_subject() -> None:
+    for subject in ("sluice.v1.ask.default.scheduler.plan", "$JS.API.CONSUMER.CREATE.EVENTS.me"):
+        failure = bus_failure(BusUnavailable(f"{subject}: no answer within 5 s"))
+        assert str(failure) == "NATS: no answer within 5 s"
+    assert str(bus_failure(BusUnavailable("no connection"))) == "NATS: no connection"
