@@ -98,8 +98,6 @@ class UpgradeEvents:
         """The target of each node's last attempt."""
         self._failures: dict[tuple[str, str], int] = {}
         """How many nodes of a pool failed on a target, as far as its Rollout says."""
-        self._aside: set[str] = set()
-        """Pools whose driver is complete, but for nodes that go on with it."""
         self.history: dict[str, list[PastStep]] = {}
 
     def leader_started(self, holder: str) -> None:
@@ -338,14 +336,14 @@ class UpgradeEvents:
             event_id = f"grant/{write.pool}/{revision}/{start}"
             self._publisher.publish(grant, id=event_id, message=message)
         old = rollout.status if rollout is not None else None
-        told = self._told_phase(write.pool, old, status)
-        if old is not None and (told, old.target) == (status.phase, status.target):
+        before_phase, phase = None if old is None else _told_phase(old), _told_phase(status)
+        if old is not None and (before_phase, old.target) == (phase, status.target):
             return
         change = RolloutEvent(
             pool=write.pool,
             target=status.target,
-            before="" if told is None else told.value,
-            after=status.phase.value,
+            before="" if before_phase is None else before_phase.value,
+            after=phase.value,
             because=status.because or write.because,
             failed=status.counts.failed,
             done=status.counts.done,
@@ -360,27 +358,6 @@ class UpgradeEvents:
             id=f"rollout/{write.pool}/{revision}",
             message=self._named(f"{write.pool}: {text}"),
         )
-
-    def _told_phase(
-        self, pool: str, old: RolloutStatus | None, status: RolloutStatus
-    ) -> RolloutPhase | None:
-        """Return the phase that was told before; that of the status: there is nothing to tell.
-
-        While nodes are only away to have their GPUs divided, or their driver validated, the driver
-        of the pool is complete: told as being proven and then complete once more, it would be
-        taken for another upgrade.
-        """
-        if old is None:
-            return None
-        told = RolloutPhase.COMPLETE if pool in self._aside else old.phase
-        is_aside = (
-            (told, old.target) == (RolloutPhase.COMPLETE, status.target)
-            and status.phase in (RolloutPhase.PROVING, RolloutPhase.PROVEN)
-            and bool(status.in_flight)
-            and not any(each.target and not each.validates for each in status.in_flight.values())
-        )
-        (self._aside.add if is_aside else self._aside.discard)(pool)
-        return status.phase if is_aside else told
 
     def rollout_changed(self, before: Rollout | None, after: Rollout | None) -> None:
         """Report a brake that was set, and a halt that was released."""
@@ -438,6 +415,13 @@ class UpgradeEvents:
         """Unique by term, not by epoch: leaders share an epoch until one of them writes it."""
         self._count += 1
         return f"{prefix}/{self._term}/{self._count}"
+
+
+def _told_phase(status: RolloutStatus) -> RolloutPhase:
+    """Return the phase that is told: a driver that is complete, but for nodes that go on with it,
+    is neither proven nor complete anew, which people would take for another upgrade.
+    """
+    return RolloutPhase.COMPLETE if status.is_complete else status.phase
 
 
 def _is_change(before: Wait | None, wait: Wait | None) -> bool:

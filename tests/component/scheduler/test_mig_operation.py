@@ -9,6 +9,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase
 from libs.contracts.node import MIG_STATE_LABEL, NodeRecord, WaitCode
 from libs.contracts.queries import PlanAnswer, PlanQuery
+from libs.contracts.rollout import ConditionType, RolloutCondition
 from libs.policy.mig.defaults import default_config
 from libs.policy.mig.geometry import expected_geometry, mig_digest
 from libs.policy.mig.resolution import MigProblem, resolve
@@ -89,6 +90,15 @@ async def phases_told(world: World) -> list[tuple[str, str]]:
     return [(each.before, each.after) for each in bodies if isinstance(each, RolloutEvent)]
 
 
+async def complete_condition(world: World) -> RolloutCondition:
+    (found,) = (
+        each
+        for each in (await world.rollout()).status.conditions
+        if each.type is ConditionType.COMPLETE
+    )
+    return found
+
+
 async def settled(world: World, *nodes: str) -> int:
     """Bring up the nodes, and wait until their GPUs are reported; return the revision."""
     await world.complete_first_rollout(*nodes)
@@ -101,9 +111,17 @@ async def test_a_division_tells_no_version_as_complete_once_more(world: World) -
     await settled(world, "a")
     told = await phases_told(world)
     assert told[-1][1] == "Complete"
+    before = await complete_condition(world)
+    assert before.status == "True"
     await configure(world, "a", SEVEN)
+    await world.until_state("a", "validation-required")
+    assert (await world.rollout()).status.phase == "Proven"
+    during = await complete_condition(world)
+    assert (during.status, during.last_transition_time) == ("True", before.last_transition_time)
+    assert "of those in flight the GPUs are divided" in during.message
     await until_mig_state(world, "a", "success")
     await world.sleep(30)
+    assert await complete_condition(world) == before
     assert await phases_told(world) == told
     await world.apply_policy(NEW)
     await world.wait_until_done("a")
