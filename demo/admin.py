@@ -70,7 +70,10 @@ class DemoAdmin:
         await self.apply(_cluster_policy(driver))
 
     async def apply_pools(self, pools: Iterable[FleetPool], version: str) -> None:
-        """Apply a ClusterPolicy without a driver, and an NVIDIADriver for each pool."""
+        """Apply a ClusterPolicy without a driver, and create an NVIDIADriver for each pool.
+
+        One that was applied would be a file's, from which `sluice upgrade start` takes no version.
+        """
         await self.apply(_cluster_policy({"useNvidiaDriverCRD": True}))
         for pool in pools:
             upgrade = {
@@ -87,7 +90,7 @@ class DemoAdmin:
                 "upgradePolicy": upgrade,
             }
             metadata = {"name": pool.name}
-            await self.apply(
+            await self._create(
                 {
                     "apiVersion": NVIDIA_DRIVER.api_version,
                     "kind": NVIDIA_DRIVER.name,
@@ -176,6 +179,11 @@ class DemoAdmin:
         )
         query = {"fieldManager": MANAGER, "force": "true"}
         await self._kube.request("PATCH", path, query=query, body=obj, content_type=APPLY_PATCH)
+
+    async def _create(self, obj: Object) -> None:
+        """Create an object without a namespace, as `kubectl create` does."""
+        path, _, _ = path_of(obj["apiVersion"], obj["kind"], name="").rpartition("/")
+        await self._kube.request("POST", path, query={"fieldManager": MANAGER}, body=obj)
 
     async def _merge(self, path: str, body: Object, *, manager: str = MANAGER) -> None:
         query = {"fieldManager": manager}

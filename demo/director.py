@@ -17,6 +17,7 @@ from demo.node_agents import AGENT_KINDS
 from demo.observed import DriverExit, FleetObserver, Observed
 from demo.output import EventFormatter, exit_line
 from demo.people import Setting, holds, settings_of, still_unseen, told_changes
+from demo.process_group import ManagedProcess
 from demo.scenario import OLD, Cue, Progress, Script, is_over, next_turn
 from demo.screen import DemoScreen
 from libs.bus.events import RecordedEvent, read_events
@@ -24,6 +25,7 @@ from libs.bus.port import Bus
 from libs.contracts.rollout import RolloutPhase
 from libs.ctl.options import Access
 from libs.runtime.fatal import Fatal
+from libs.testing.errors import ServerFailed
 
 POLL_INTERVAL: Final = 0.5
 _CONCURRENT_STARTS: Final = 2
@@ -106,6 +108,14 @@ class Director:
 
     def observed(self) -> Observed:
         return self._observer.observed()
+
+    async def tell_restart(self, process: ManagedProcess, failure: ServerFailed) -> None:
+        """Tell that a service has ended by itself and is started again, and keep its log."""
+        number = self._up.processes.restarts[process.name]
+        log = self._up.paths.log_of_ended(process.name, number)
+        await asyncio.to_thread(log.write_text, process.child.log)
+        how, _, _ = str(failure).partition("; its last lines")
+        self._tell(f"{how}, and is started again; its log until then is {log}", "kubelet")
 
     async def follow(self) -> None:
         """Tell what others do, until cancelled."""

@@ -129,7 +129,9 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
             settings["agent_env"] = f"SLUICE_NATS_URL={self.nats.url}"
         if service.writer is Writer.TELEMETRY_CLUSTER:
             settings |= {"exporter_host": HOST, "exporter_port": "0"}
-        await self.processes.start(service.writer, service.module, service.role, **settings)
+        await self.processes.start(
+            service.writer, service.module, service.role, restarts=True, **settings
+        )
 
     async def start_machine(self, node: str) -> None:
         """Start a machine that belongs to no pool by a label."""
@@ -159,7 +161,7 @@ class DemoEnvironment(msgspec.Struct, frozen=True):
 
     async def _start_simulator(self, name: str, role: str, **settings: str) -> None:
         settings |= {"folder": str(self.paths.folder), "seed": str(self.seed)}
-        await self.processes.start(name, SIMULATOR, role, **settings)
+        await self.processes.start(name, SIMULATOR, role, restarts=False, **settings)
         await self.processes.wait_ready(name)
 
     async def kill(self, name: str, *, node: str) -> None:

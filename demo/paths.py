@@ -16,7 +16,17 @@ from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Wri
 from libs.runtime.fatal import Fatal
 
 NAMESPACE = "gpu-operator"
-FOLDERS = ("bin", "users", "keys", "machines", "gpus", "incidents", "kill-lists", "finished-jobs")
+FOLDERS = (
+    "bin",
+    "users",
+    "keys",
+    "machines",
+    "gpus",
+    "incidents",
+    "kill-lists",
+    "finished-jobs",
+    "ended",
+)
 """The folders in it."""
 KILL_AGENTS_SIGNAL = signal.SIGUSR1
 """At this signal machines kill the agents named in their `kill_list`."""
@@ -103,6 +113,10 @@ class DemoPaths(msgspec.Struct, frozen=True):
     def revisions(self) -> Path:
         """The journal of the API server, one revision per line."""
         return self.folder / "revisions"
+
+    def log_of_ended(self, process: str, number: int) -> Path:
+        """What a service had logged when it ended by itself for this time."""
+        return self.folder / "ended" / f"{process}-{number}.log"
 
     @property
     def audit_log(self) -> Path:

@@ -116,7 +116,7 @@ async def _run_demo(
             fleet.nodes,
             events=events,
             pool_facts=[facts for each in driverless for facts in each.pool_facts],
-            faults=bool(options.kill),
+            faults=bool(options.kill or up.processes.restarts),
         )
     screen.busy("")
     screen.line("\nMemory and CPU used:")
@@ -186,7 +186,7 @@ class _Run(msgspec.Struct, frozen=True):
                 kill=self.options.kill,
                 screen=screen,
             )
-            await _while_processes_run(up, director.install())
+            await _while_processes_run(up, director, director.install())
             await asyncio.to_thread(write_environment, up)
             hints = list(hint_lines(up, self.fleet))
             screen.line("")
@@ -205,7 +205,7 @@ class _Run(msgspec.Struct, frozen=True):
     async def _play(self, director: Director, bus: Bus) -> float | None:
         """Play the scenes; return the CPU use at rest; None: something happened meanwhile."""
         up, screen = self.up, self.screen
-        await _while_processes_run(up, director.play())
+        await _while_processes_run(up, director, director.play())
         screen.busy("measuring the CPU use at rest")
         began = up.clock.now()
         measured = await _cpu_at_rest(up)
@@ -217,17 +217,22 @@ class _Run(msgspec.Struct, frozen=True):
             screen.line("\nThe upgrade is complete. Everything stays up until Ctrl-C.")
             following = asyncio.create_task(director.follow(), name="follow")
             try:
-                await _while_processes_run(up, self.stop.wait())
+                await _while_processes_run(up, director, self.stop.wait())
             finally:
                 following.cancel()
                 await asyncio.wait({following})
         return cpu_at_rest
 
 
-async def _while_processes_run(up: DemoEnvironment, coroutine: Coroutine[Any, Any, None]) -> None:
-    """Await a coroutine; raise the failure of a process that ends by itself meanwhile."""
+async def _while_processes_run(
+    up: DemoEnvironment, director: Director, coroutine: Coroutine[Any, Any, None]
+) -> None:
+    """Await a coroutine; raise the failure of a process that ends by itself meanwhile.
+
+    A service is started again, and told.
+    """
     task = asyncio.create_task(coroutine, name="scenario")
-    watch = asyncio.create_task(up.processes.wait_failed(), name="watch")
+    watch = asyncio.create_task(up.processes.wait_failed(director.tell_restart), name="watch")
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
         if watch.done() and not task.done():
@@ -245,7 +250,9 @@ async def _cpu_at_rest(up: DemoEnvironment) -> float:
     started = up.clock.monotonic()
     await up.clock.sleep(_REST_SECONDS)
     after = await asyncio.to_thread(process_costs, up)
-    used = sum(after[name].cpu_seconds - cost.cpu_seconds for name, cost in before.items())
+    used = sum(
+        after[name].cpu_seconds - cost.cpu_seconds for name, cost in before.items() if name in after
+    )
     return used / (up.clock.monotonic() - started)
 
 
@@ -265,7 +272,11 @@ def process_costs(up: DemoEnvironment) -> dict[str, ProcessCost]:
 
     Those of a machine include the processes in which its agents use NVML.
     """
-    pids = {name: process.child.pid for name, process in up.processes.processes.items()}
+    pids = {
+        name: process.child.pid
+        for name, process in up.processes.processes.items()
+        if process.child.problem() is None  # a service that has ended is started again
+    }
     costs = {_shown(name): total_cost(pid) for name, pid in pids.items()}
     alone = {"nats-server": up.nats.pid, "demo": os.getpid()}
     return costs | {name: process_cost(pid) for name, pid in alone.items()}

@@ -78,7 +78,11 @@ class GrantEvent(Data, frozen=True, kw_only=True):
 
 
 class RolloutEvent(Data, frozen=True, kw_only=True):
-    """A rollout's phase changed, or a person changed its brake or release."""
+    """A rollout's phase changed, or a person changed its brake or release.
+
+    A complete rollout whose nodes are only divided otherwise or validated again is told as complete
+    all the while.
+    """
 
     pool: str
     target: str

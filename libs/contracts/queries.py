@@ -51,6 +51,14 @@ class HeldNode(Data, frozen=True, kw_only=True):
     waits: bool = False
 
 
+class NodeWait(Data, frozen=True, kw_only=True):
+    """What a node waits for, and the details, of which a row has room for the beginning."""
+
+    node: str
+    code: WaitCode
+    detail: str = ""
+
+
 class PoolStatus(Data, frozen=True, kw_only=True):
     """The status of one pool."""
 
@@ -70,6 +78,8 @@ class PoolStatus(Data, frozen=True, kw_only=True):
     """The limit that keeps most nodes from starting, and the nodes that use it up."""
     held: tuple[HeldNode, ...] = ()
     """Nodes that people have, or wait for; the first 100 by name."""
+    node_waits: tuple[NodeWait, ...] = ()
+    """What nodes wait for: 100 of them, those that failed or are in flight first, then by name."""
 
 
 class StatusAnswer(Message, frozen=True, kw_only=True):
@@ -192,6 +202,9 @@ class PlannedNode(Data, frozen=True, kw_only=True):
     """Evicted pods that would fit on no other node now, each with the reason."""
     gpus: Count | None = None
     """How many GPUs it takes away: 0 where something else has already; None: not known."""
+    run_start: float | None = None
+    """In the simulated run that `PlanAnswer.capacity` is of; None: not in it, or not told."""
+    run_end: float | None = None
 
 
 class PlanAnswer(Message, frozen=True, kw_only=True):

@@ -228,3 +228,11 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     conditions: tuple[RolloutCondition, ...] = ()
     """One of each type."""
     observed_generation: Count = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all nodes have the driver, though some may be away for something else."""
+        return self.phase is RolloutPhase.COMPLETE or any(
+            (each.type, each.status) == (ConditionType.COMPLETE, ConditionStatus.TRUE)
+            for each in self.conditions
+        )

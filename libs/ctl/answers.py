@@ -5,10 +5,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from libs.contracts.queries import HeldNode, PlanAnswer, PoolStatus, StatusAnswer, WhyAnswer
+from libs.contracts.node import WaitCode
+from libs.contracts.queries import (
+    HeldNode,
+    NodeWait,
+    PlanAnswer,
+    PoolStatus,
+    StatusAnswer,
+    WhyAnswer,
+)
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.brakes import ending_of_halt
-from libs.ctl.node_rows import DriverState, NodeRow
+from libs.ctl.node_rows import DriverState, NodeRow, without_logs_command
 from libs.ctl.text import name_versions, natural_order, version_name
 from libs.kube import views
 from libs.kube.authors import Author, brake_author
@@ -263,6 +271,28 @@ def with_waits(
     ]
     names = {pool.name for pool in known}
     return (*known, *(pool_from_scheduler(each) for each in answer.pools if each.pool not in names))
+
+
+def with_reasons(
+    rows: Iterable[NodeRow], answer: StatusAnswer | None, versions: Mapping[str, str]
+) -> tuple[NodeRow, ...]:
+    """Add what the scheduler says that nodes wait for.
+
+    The budget is told once for all of a pool, with the nodes that use it up.
+    """
+    pools = () if answer is None else answer.pools
+    reasons = {each.node: _reason(each, versions) for pool in pools for each in pool.node_waits}
+    return tuple(
+        msgspec.structs.replace(row, because=reasons[row.name]) if row.name in reasons else row
+        for row in rows
+    )
+
+
+def _reason(wait: NodeWait, versions: Mapping[str, str]) -> str:
+    detail = without_logs_command(name_versions(wait.detail, versions))
+    if wait.code is WaitCode.BUDGET or not detail:
+        return wait.code.value
+    return detail if wait.code is WaitCode.FAILED else f"{wait.code.value}: {detail}"
 
 
 def scheduler_source(answer: StatusAnswer, *, now: float) -> Source:

@@ -3,20 +3,28 @@
 import asyncio
 import logging
 import random
+import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from libs.bus.credentials import Credentials
 from libs.bus.nats.bus import NatsBus, connect
-from libs.bus.port import BusError
+from libs.bus.port import BusError, BusUnavailable
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import MalformedMessage, Message, decode, encode
-from libs.contracts.queries import QueryError, QueryVerb
+from libs.contracts.queries import (
+    PlanAnswer,
+    PlanQuery,
+    QueryError,
+    QueryVerb,
+    StatusAnswer,
+    StatusQuery,
+)
 from libs.ctl.failures import (
     ExitCode,
     Failure,
@@ -24,6 +32,7 @@ from libs.ctl.failures import (
     UnreadableFile,
     bus_failure,
     query_failure,
+    without_subject,
 )
 from libs.ctl.options import Access, named_by
 from libs.kube.errors import Forbidden, KubeError
@@ -52,7 +61,23 @@ _NO_ADDRESS: Final = (
     "no address of NATS is given; name it with --nats or SLUICE_NATS_URL, as the services have it"
 )
 
+TERM_PAUSE: Final = 5.0
+"""Seconds between two questions whether the scheduler that computes a plan still leads."""
+NO_LEADER_SECONDS: Final = 60.0
+"""As long as the next scheduler may take: a lease that runs out, and a start."""
+_ASKED_FOR: Final = {QueryVerb.PLAN: "a plan", QueryVerb.JOURNAL: "journals of agents"}
+
 A = TypeVar("A", bound=Message)
+Term: TypeAlias = tuple[str, int] | None
+
+
+def ignore(_: str) -> None:
+    """Tell nobody."""
+
+
+def tell_on_stderr(text: str) -> None:
+    """Tell a person what is waited for, beside what `shown` counts there."""
+    print(f"\r{text}", file=sys.stderr)
 
 
 class Scheduler:
@@ -69,20 +94,82 @@ class Scheduler:
         )
         try:
             data = await self._bus.request(subject, encode(query), timeout=SECONDS[verb])
+        except BusUnavailable as error:
+            why = without_subject(error)
+            raise Failure(
+                ExitCode.NOT_REACHABLE,
+                f"asking the scheduler for {_ASKED_FOR.get(verb, verb.value)}: {why}; try again,"
+                " and look at NATS and the scheduler's pods if that lasts",
+            ) from error
         except BusError as error:
             raise bus_failure(error) from error
         return _decoded(data, answer)
 
+    async def plan(self, query: PlanQuery, *, tell: Callable[[str], None] = ignore) -> PlanAnswer:
+        """Return a plan of the scheduler that leads.
 
-async def when_ready(ask: Callable[[], Awaitable[A]]) -> A:
-    """Return an answer of the scheduler, asked again while it cannot give one yet."""
+        Who is asked computes for minutes, and answers no more once another leads: then that one is
+        asked. `tell` is given what is waited for meanwhile.
+        """
+        while True:
+            term = await self._term()
+            plan = asyncio.ensure_future(self.ask(query, QueryVerb.PLAN, PlanAnswer))
+            ended = asyncio.ensure_future(self._end_of(term, tell))
+            try:
+                await asyncio.wait({plan, ended}, return_when=asyncio.FIRST_COMPLETED)
+                if plan.done():
+                    return plan.result()
+                tell(f"{ended.result()} leads now, and is asked for the plan")
+            finally:
+                await _cancelled(plan, ended)
+
+    async def _end_of(self, term: Term, tell: Callable[[str], None]) -> str:
+        """Return the name of the leader after a term; fail if there is none for long."""
+        missed = 0
+        while missed * TERM_PAUSE < NO_LEADER_SECONDS:
+            await asyncio.sleep(TERM_PAUSE)
+            now = await self._term()
+            if now is not None and term is not None and now != term:
+                return now[0] or "another scheduler"
+            term = term or now
+            missed = 0 if now is not None else missed + 1
+            if missed == 1:
+                tell("the scheduler that computes the plan does not lead any more: waiting for one")
+        raise Failure(
+            ExitCode.NOT_REACHABLE,
+            "the scheduler that computed the plan does not answer any more, and no other has led"
+            f" for {NO_LEADER_SECONDS:g} s; look at its pods",
+        )
+
+    async def _term(self) -> Term:
+        """Return whose term it is, and which; None: none answers."""
+        try:
+            status = await self.ask(StatusQuery(), QueryVerb.STATUS, StatusAnswer)
+        except Failure:
+            return None
+        return status.leader, status.epoch
+
+
+async def _cancelled(*tasks: "asyncio.Future[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def when_ready(ask: Callable[[], Awaitable[A]], *, tell: Callable[[str], None] = ignore) -> A:
+    """Return an answer of the scheduler, asked again while it cannot give one yet.
+
+    `tell` is given what is waited for, once.
+    """
     waited = 0.0
     while True:
         try:
             return await ask()
-        except NotReady:
+        except NotReady as busy:
             if waited >= BUSY_SECONDS:
                 raise
+            if not waited:
+                tell(str(busy))
             await asyncio.sleep(BUSY_PAUSE)
             waited += BUSY_PAUSE
 

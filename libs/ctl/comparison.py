@@ -1,8 +1,9 @@
 """A rollout beside its plan. Pure.
 
-The plan is the last one that was asked for before the rollout began, and since the one before it
-began; rather one by the limits that the policy had then than one by others. Times are seconds from
-the beginning: of the rollout its first grant, of the plan its first start.
+The plan is the last one that was asked for before the rollout began, and since nodes began to move
+to the driver before it, not since they only validated that one again; rather one by the limits that
+the policy had then than one by others. Times are seconds from the beginning: of the rollout its
+first grant, of the plan its first start.
 """
 
 from typing import Final

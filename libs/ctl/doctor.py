@@ -33,11 +33,12 @@ _DEPLOYMENTS: Final = Resource(
 _NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, view=CheckedNode)
 _POLICIES: Final = custom_resource(CLUSTER_POLICY, Policy)
 _GPU_POLICIES: Final = custom_resource(GPU_CLUSTER_POLICY, Policy)
+_DRIVERS: Final = custom_resource(NVIDIA_DRIVER, Policy)
 _STRATEGIES: Final = custom_resource(ROLLOUT_STRATEGY, Strategy)
 _KINDS: Final = (
     _POLICIES,
     _GPU_POLICIES,
-    custom_resource(NVIDIA_DRIVER, Policy),
+    _DRIVERS,
     _STRATEGIES,
     ROLLOUTS,
     DEVICES,
@@ -155,7 +156,7 @@ async def _policies(cluster: Cluster, upgrade: Upgrade) -> list[Check]:
         return []
     found = {
         f"{kind.kind} {each.metadata.name}": each
-        for kind in (_POLICIES, _GPU_POLICIES)
+        for kind in (_POLICIES, _GPU_POLICIES, _DRIVERS)
         if await cluster.serves(kind)
         for each in await cluster.list(kind)
     }

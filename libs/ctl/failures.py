@@ -1,5 +1,6 @@
 """How the command ends: exit codes, and failures with one line for people. Light to import."""
 
+import re
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from libs.kube.errors import KubeError
 
 
+_SUBJECT: Final = re.compile(r"(sluice\.v\d+|\$JS)\.\S+: ")
 _RIGHTS: Final = ", or ask an administrator to; `sluice doctor` lists all rights that you lack"
 
 
@@ -89,7 +91,12 @@ def bus_failure(error: "BusError") -> Failure:
         return Failure(ExitCode.NOT_ALLOWED, f"NATS: {error}")
     if isinstance(error, port.BusMisconfigured):
         return Failure(ExitCode.WRONG_ARGUMENTS, f"NATS: {error}")
-    return Failure(ExitCode.NOT_REACHABLE, f"NATS: {error}")
+    return Failure(ExitCode.NOT_REACHABLE, f"NATS: {without_subject(error)}")
+
+
+def without_subject(error: "BusError") -> str:
+    """Return what is wrong without the subject that it begins with, which tells people nothing."""
+    return _SUBJECT.sub("", str(error))
 
 
 def query_failure(error: "QueryError") -> Failure:

@@ -11,11 +11,13 @@ from libs.contracts.node import MIG_CONFIG_LABEL, MIG_STATE_LABEL
 from libs.ctl.cluster import Device
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.field_owners import Field, owner_of, refuse_to_take
 from libs.kube.views import Metadata
 
 PRESENT = "nvidia.com/gpu.present=true"
 _SWITCHES = ("nvidia.com/gpu.deploy.mig-manager", "nvidia.com/gpu.deploy.operands")
 """Labels of a Node; `false` leaves the division of its GPUs to others."""
+_LABEL = Field(path=("metadata", "labels", MIG_CONFIG_LABEL))
 _CONFIG = re.compile("(?=.{1,63}$)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 """What can be the value of a label, and is not empty."""
 
@@ -102,8 +104,12 @@ def check_config(config: str) -> None:
         )
 
 
-def ask_for(node: Metadata, config: str) -> Edit:
-    """Ask for a configuration; an empty one lets the GPUs stay as they are."""
+def ask_for(node: Metadata, config: str, *, force: bool = False) -> Edit:
+    """Ask for a configuration; an empty one lets the GPUs stay as they are.
+
+    A label that a program applies is taken by force only. One that was written once, by the kubelet
+    or a GPU Operator as it met the node, is not written again.
+    """
     name, before = node.name, node.labels.get(MIG_CONFIG_LABEL, "")
     if before == config:
         asked = f"already asks for {config}" if config else "asks for no division"
@@ -114,13 +120,18 @@ def ask_for(node: Metadata, config: str) -> Edit:
             f"Sluice leaves the division of the GPUs of {name} to others, because its label"
             f" {' or '.join(_SWITCHES)} is false",
         )
+    owner, wanted = owner_of(node, _LABEL), config or "none"
+    if owner is not None and owner.applies and not force:
+        raise refuse_to_take(owner, f"Node {name}", _LABEL, wanted)
+    taken = f". {owner.way_back(_LABEL, wanted)}" if owner and owner.applies else ""
     patch = {"metadata": {"labels": {MIG_CONFIG_LABEL: config or None}}}
     if not config:
         return Edit(
-            done=f"{name} asks for no division any more; its GPUs stay as they are", patch=patch
+            done=f"{name} asks for no division any more; its GPUs stay as they are{taken}",
+            patch=patch,
         )
     return Edit(
-        done=f"{name} asks for {config}; `sluice mig show {name}` tells how far it is",
+        done=f"{name} asks for {config}; `sluice mig show {name}` tells how far it is{taken}",
         patch=patch,
         risk=f"pods with GPUs on {name} are evicted within the budget, and its GPUs are divided as"
         f" {config}",

@@ -77,6 +77,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
     """Why its new driver does not run, as its pod shows it; empty: nothing is wrong, or its pod was
     not read."""
+    because: str = ""
+    """What it waits for, as the scheduler says; empty: nothing, or the scheduler was not asked."""
     mig: str = ""
     """How far the division is that its label asks for: a `MigState`; empty: none is asked for."""
 
@@ -136,10 +138,15 @@ def cause_text(node: NodeRow) -> str:
     it. That of an attempt that is over is an earlier one.
     """
     if not node.cause or node.state == UpgradeState.UPGRADE_FAILED:
-        return _LOGS_COMMAND.sub("", node.cause)
+        return without_logs_command(node.cause)
     if node.cause.startswith(_STARTED_BY):
         return node.cause
     return f"earlier attempt: {without_details(node.cause)}"
+
+
+def without_logs_command(text: str) -> str:
+    """Return a text without the command that shows a driver's whole log, as a row has no room."""
+    return _LOGS_COMMAND.sub("", text)
 
 
 def with_wanted(node: NodeRow, status: RolloutStatus) -> NodeRow:

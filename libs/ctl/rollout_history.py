@@ -57,6 +57,10 @@ class _Rollout(msgspec.Struct, kw_only=True):
     retries: dict[str, int] = {}
     evicted: set[str] = set()
     """UIDs of pods."""
+    moves: bool = True
+    """Whether nodes leave another driver for it: it follows another, or a driver was unloaded.
+    Otherwise they only validated the one that they had, as after a restart.
+    """
     completed_at: float | None = None
     kept_out: set[str] = set()
     """Nodes that it was complete without: those that people kept out, and planned ones."""
@@ -95,6 +99,7 @@ class RolloutHistory:
             case StepEvent():
                 if body.after in _ENDS:
                     self._wait_ended(event)
+                self._unloaded(body)
                 self._stepped(body, event)
             case WaitEvent():
                 self._wait_ended(event)
@@ -149,10 +154,13 @@ class RolloutHistory:
         of_pool = self._rollouts.setdefault(body.pool, {})
         last = next(reversed(of_pool), None)
         if last != body.target:  # another target was granted since: this is a rollout of its own
-            since = of_pool[last].began if last is not None else 0.0  # nodes have moved since then
+            before = of_pool[last] if last is not None else None
+            since = before.began if before is not None and before.moves else 0.0
             plan = self._plan_before(body.pool, body.target, since=since)
             of_pool.pop(body.target, None)
-            of_pool[body.target] = _Rollout(target=body.target, began=at, plan=plan)
+            of_pool[body.target] = _Rollout(
+                target=body.target, began=at, plan=plan, moves=before is not None
+            )
         rollout = of_pool[body.target]
         for node in filter(rollout.concerns, body.nodes):
             rollout.starts.setdefault(node, at)
@@ -160,6 +168,11 @@ class RolloutHistory:
             if has_failed:
                 del rollout.ends[node]
                 rollout.retries[node] = rollout.retries.get(node, 0) + 1
+
+    def _unloaded(self, body: StepEvent) -> None:
+        rollout = self._rollouts.get(body.pool, {}).get(body.target)
+        if rollout is not None and body.after == UpgradeState.POD_RESTART_REQUIRED:
+            rollout.moves = True
 
     def _stepped(self, body: StepEvent, event: Event) -> None:
         rollout = self._rollouts.get(body.pool, {}).get(body.target)

@@ -110,12 +110,16 @@ def first_loss(results: Sequence[PlayResult]) -> CapacityLoss | None:
     return next((loss for loss in first if loss.nodes and not loss.at), None)
 
 
-def typical_losses(results: Sequence[PlayResult]) -> tuple[CapacityLoss, ...]:
-    """Return the changes of the unavailable nodes in the play of median duration.
+def typical_play(results: Sequence[PlayResult]) -> PlayResult:
+    """Return the play of median duration."""
+    return sorted(results, key=lambda result: result.duration)[(len(results) - 1) // 2]
+
+
+def losses_of(typical: PlayResult) -> tuple[CapacityLoss, ...]:
+    """Return the changes of the unavailable nodes in a play.
 
     Of many changes, those of a short time are one: the largest of them.
     """
-    typical = sorted(results, key=lambda result: result.duration)[len(results) // 2]
     losses = [loss for loss in typical.losses if loss.at <= typical.duration]
     if len(losses) <= _MOST_LOSSES:
         return tuple(losses)

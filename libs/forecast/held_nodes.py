@@ -11,7 +11,7 @@ from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits
 from libs.rollout.durations import format_duration
 from libs.rollout.node_writes import current_record, upgrade_lease
-from libs.rollout.plan_time import PlanTime
+from libs.rollout.plan_time import ASSUMED_JOB, PlanTime
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
@@ -71,12 +71,12 @@ def _job_line(
     more = f" and {len(pods) - _MOST} more" if len(pods) > _MOST else ""
     age, kind = min((_age(pod, now), pod.job_kind) for pod in pods)
     left = PlanTime(learned.left(kind, age, 0.5), learned.left(kind, age, 0.95))
-    basis = "likely" if learned.jobs else "assumed"
+    basis = "likely to go on for" if learned.jobs else ASSUMED_JOB
     word, owner = ("job", "its owner") if len(pods) == 1 else ("jobs", "their owners")
     waits = "waits" if _state(view) else "will wait"
     limit = _job_limit(view, pool, now)
     return (
-        f"{view.name} {waits} for the {word} {names}{more}, {basis} to go on for {left}:"
+        f"{view.name} {waits} for the {word} {names}{more}, {basis} {left}:"
         f" {owner} can end that, {limit}."
     )
 

@@ -144,8 +144,12 @@ def _lower_bound(results: Sequence[PlayResult], seconds: float) -> int:
 def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> RolloutPlan:
     pods = PodEffects(fleet)
     view = fleet.pools[pool]
-    nodes = [_node(fleet, view, pods, results, name) for name in aggregate.node_names(results)]
     timed = aggregate.timed(results)
+    typical = aggregate.typical_play(timed)
+    nodes = [
+        replace(_node(fleet, view, pods, results, name), **_times_in(typical, name))
+        for name in aggregate.node_names(results)
+    ]
     members = [node for node in fleet.nodes.values() if node.pool == pool]
     drained = [
         (node.drained, node.pulling)
@@ -162,7 +166,7 @@ def _summarize(fleet: Fleet, pool: str, results: Sequence[PlayResult]) -> Rollou
         loss=aggregate.largest_loss(results),
         pool_nodes=len(members),
         pool_gpus=sum(node.gpus for node in members) if all(node.gpus for node in members) else 0,
-        losses=aggregate.typical_losses(timed),
+        losses=aggregate.losses_of(typical),
         down=aggregate.first_loss(results),
         gpu_hours_lost=upper_median(result.gpu_seconds for result in results) / 3600.0,
         drained_seconds=upper_median(total for total, _ in drained) if drained else None,
@@ -193,6 +197,14 @@ def _node(
         failed_plays=sum(node.failed is not None for node in found),
         gpus=_gpus_taken(fleet.nodes[name]),
     )
+
+
+def _times_in(typical: PlayResult, name: str) -> dict[str, float | None]:
+    """Return when a node starts and ends in the play that the curve of the plan is of."""
+    node = typical.nodes.get(name)
+    if node is None or node.start is None:
+        return {}
+    return {"run_start": node.start, "run_end": node.over_at}
 
 
 def _gpus_taken(node: NodeView) -> int | None:

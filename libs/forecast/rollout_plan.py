@@ -112,6 +112,9 @@ class NodeForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Number of plays in which it failed and did not recover."""
     gpus: int | None = None
     """How many GPUs it takes away: 0 where something else has already; None: not known."""
+    run_start: float | None = None
+    run_end: float | None = None
+    """In the play of which the losses are."""
 
 
 class ProofForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,6 +243,8 @@ def _node(node: NodeForecast) -> PlannedNode:
         lost=node.lost_pods,
         without_place=node.without_place,
         gpus=node.gpus,
+        run_start=node.run_start,
+        run_end=node.run_end,
         blocked_by=node.blocked_by,
         wait=None if node.wait is None else _reason(node.wait),
     )

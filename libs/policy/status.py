@@ -146,10 +146,18 @@ def _summary(
     if verdict.kind == NVIDIA_DRIVER.name:
         return _driver_summary(nodes, problems)
     problems = [*known.of_agents, *problems, *known.unbuilt]
-    of_drivers = [] if own else list(chain.from_iterable(known.by_pool.values()))
+    of_drivers = [] if own else list(_of_drivers(pools, known))
     if problems or of_drivers:
         return _cluster_problem_summary(verdict, nodes, problems, of_drivers)
     return _cluster_ready_summary(verdict, pools, observed)
+
+
+def _of_drivers(pools: Pools, known: _Problems) -> Iterator[ReadinessProblem]:
+    """Yield the problems of NVIDIADrivers, which name the object where a node does not say it."""
+    for pool in pools.pools:
+        for each in known.by_pool[pool.key]:
+            whose = "" if each.node else f"{pool.kind} {pool.name}: "
+            yield msgspec.structs.replace(each, cause=f"{whose}{each.cause}")
 
 
 def updated_conditions(

@@ -11,6 +11,8 @@ from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer, PlannedNode, PlanStop, PlanStopKind
 from libs.rollout.durations import format_duration
 
+ASSUMED_JOB: Final = "assumed to go on for"
+"""Is in a remark of a plan about a job, whose end is not known."""
 _MINUTE: Final = 60.0
 
 

@@ -23,7 +23,7 @@ from libs.contracts.events import (
 )
 from libs.contracts.node import MigState, NodeRecord, WaitCode
 from libs.contracts.queries import PlanAnswer
-from libs.contracts.rollout import RolloutStatus, release_command
+from libs.contracts.rollout import RolloutPhase, RolloutStatus, release_command
 from libs.kube.events import InvolvedObject
 from libs.rollout.decide import DecisionDelta
 from libs.rollout.decision import Notice, Step, Wait, WriteNode, WriteRollout
@@ -336,13 +336,14 @@ class UpgradeEvents:
             event_id = f"grant/{write.pool}/{revision}/{start}"
             self._publisher.publish(grant, id=event_id, message=message)
         old = rollout.status if rollout is not None else None
-        if old is not None and (old.phase, old.target) == (status.phase, status.target):
+        before_phase, phase = None if old is None else _told_phase(old), _told_phase(status)
+        if old is not None and (before_phase, old.target) == (phase, status.target):
             return
         change = RolloutEvent(
             pool=write.pool,
             target=status.target,
-            before="" if old is None else old.phase.value,
-            after=status.phase.value,
+            before="" if before_phase is None else before_phase.value,
+            after=phase.value,
             because=status.because or write.because,
             failed=status.counts.failed,
             done=status.counts.done,
@@ -414,6 +415,13 @@ class UpgradeEvents:
         """Unique by term, not by epoch: leaders share an epoch until one of them writes it."""
         self._count += 1
         return f"{prefix}/{self._term}/{self._count}"
+
+
+def _told_phase(status: RolloutStatus) -> RolloutPhase:
+    """Return the phase that is told: a driver that is complete, but for nodes that go on with it,
+    is neither proven nor complete anew, which people would take for another upgrade.
+    """
+    return RolloutPhase.COMPLETE if status.is_complete else status.phase
 
 
 def _is_change(before: Wait | None, wait: Wait | None) -> bool:

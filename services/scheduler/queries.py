@@ -1,7 +1,8 @@
 """Answer the queries status, why and plan. Read-only."""
 
+import heapq
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from libs.contracts.node import NodeLease, UpgradeState, WaitCode
 from libs.contracts.numbers import parse_count
 from libs.contracts.queries import (
     HeldNode,
+    NodeWait,
     PlanAnswer,
     PlanQuery,
     PoolStatus,
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
 _log = logger()
 
 _MOST_HELD: Final = 100
+_MOST_WAITS: Final = 100
+_MAX_DETAIL: Final = 300
+"""Characters of the details of a wait, in the overview of all nodes."""
 _MAX_TEXT: Final = 200
 """Characters of what a person wrote that are repeated."""
 
@@ -105,12 +110,15 @@ class SchedulerQueries:
         without_gpus = Counter[str]()
         held_by_pool: dict[str, list[HeldNode]] = {key: [] for key in pools}
         budgets: dict[str, Counter[str]] = {key: Counter() for key in pools}
+        waiting: dict[str, list[tuple[NodeView, Wait]]] = {key: [] for key in pools}
         waits = self._waits()
         for node in self._tracker.nodes.values():
             without_gpus[node.pool] += lacks_gpus(node)
             if (held := held_node(node)) is not None and node.pool in held_by_pool:
                 held_by_pool[node.pool].append(held)
             wait = waits.get(node.name, node.last_wait)
+            if wait is not None and node.pool in waiting:
+                waiting[node.pool].append((node, wait))
             is_counted = node.pool in waits_by_pool and not self._is_skipped(node.name)
             if wait is not None and is_counted:
                 waits_by_pool[node.pool][wait.code.value] += 1
@@ -128,6 +136,7 @@ class SchedulerQueries:
                     without_gpus=without_gpus[key],
                     budget=next((detail for detail, _ in budgets[key].most_common(1)), ""),
                     held=first_by_name(held_by_pool[key]),
+                    node_waits=foremost_waits(waiting[key]),
                 )
                 for key, pool in sorted(pools.items())
                 if query.pool in ("", key)
@@ -318,6 +327,20 @@ def held_node(node: NodeView) -> HeldNode | None:
         since=lease.since,
         reason=printable(lease.reason, _MAX_TEXT),
         waits=lease is node.claim,
+    )
+
+
+def foremost_waits(waiting: Iterable[tuple[NodeView, Wait]]) -> tuple[NodeWait, ...]:
+    """Return what the nodes wait for that are shown first."""
+    failed = UpgradeState.UPGRADE_FAILED
+
+    def order(each: tuple[NodeView, Wait]) -> tuple[bool, bool, str]:
+        node, _ = each
+        return node.state != failed, is_free(node), node.name
+
+    return tuple(
+        NodeWait(node=node.name, code=wait.code, detail=wait.detail[:_MAX_DETAIL])
+        for node, wait in heapq.nsmallest(_MOST_WAITS, waiting, key=order)
     )
 
 

@@ -67,12 +67,12 @@ async def _ask(scheduler: "Scheduler", query: PlanQuery, *, limits_given: bool) 
     """Ask for the plan of a pool, and for the one by the policy's limits if others are given."""
     from msgspec.structs import replace
 
-    from libs.ctl.bus import when_ready
+    from libs.ctl.bus import tell_on_stderr, when_ready
 
     at = time.time()
 
     async def ask(query: PlanQuery) -> PlanAnswer:
-        return await scheduler.ask(query, QueryVerb.PLAN, PlanAnswer)
+        return await scheduler.plan(query, tell=tell_on_stderr)
 
     async def ask_anew() -> PlanAnswer:
         nonlocal at
@@ -80,7 +80,7 @@ async def _ask(scheduler: "Scheduler", query: PlanQuery, *, limits_given: bool) 
         return await ask(query)
 
     try:
-        plan, with_policy_limits = await when_ready(ask_anew), None
+        plan, with_policy_limits = await when_ready(ask_anew, tell=tell_on_stderr), None
     except Failure as failure:
         if failure.code is ExitCode.NOT_FOUND and query.pool not in (
             pools := await _pools(scheduler)

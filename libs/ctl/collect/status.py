@@ -128,7 +128,9 @@ async def _status(
     by_scheduler = "pools and waits" if "pools" in failures else "waits"
     return Status(
         pools=tuple(pool for pool in pools if name in ("", pool.name)),
-        nodes=tuple(row for row in chosen if name or not node_rows.is_settled(row)),
+        nodes=answers.with_reasons(
+            (row for row in chosen if name or not node_rows.is_settled(row)), told, versions
+        ),
         sources=(
             *((sources.kubernetes(cluster, given),) if given else ()),
             *(sources.missing(cluster.address, gives, each) for gives, each in failures.items()),

@@ -6,17 +6,17 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.contracts.rollout import Brake
+from libs.contracts.rollout import Brake, release_command
 from libs.ctl.brakes import resume_command
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
+from libs.ctl.field_owners import Field, owner_of, refuse_to_take
 from libs.ctl.options import Access
-from libs.ctl.run.upgrade import as_confirmed, confirm
-from libs.ctl.text import printable
+from libs.ctl.run.upgrade import as_confirmed, confirm, halted_targets
+from libs.ctl.text import plural, printable, version_name
 from libs.ctl.versions import check_version
 from libs.kube import views
-from libs.kube.ownership import owned_fields
 from libs.kube.resources import Resource, custom_resource
 from libs.policy.driver_checks import misnamed_version
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
@@ -35,38 +35,44 @@ class _Owner(msgspec.Struct, frozen=True):
     """A kind of policy, and where it names the version."""
 
     kind: Kind
-    path: tuple[str, ...]
+    field: Field
 
     @property
     def resource(self) -> Resource[DriverPolicy]:
         return custom_resource(self.kind, DriverPolicy)
 
 
+_VALUE: Final = "driver.version"
+"""In the values of the charts of Sluice and NVIDIA, for both kinds."""
 _OWNERS: Final = (
-    _Owner(CLUSTER_POLICY, ("spec", "driver", "version")),
-    _Owner(NVIDIA_DRIVER, ("spec", "version")),
+    _Owner(CLUSTER_POLICY, Field(path=("spec", "driver", "version"), value=_VALUE)),
+    _Owner(NVIDIA_DRIVER, Field(path=("spec", "version"), value=_VALUE)),
 )
 
 
-_PEOPLES: Final = "kubectl"
-"""How the field managers begin by which people write once: of kubectl, and of this command."""
 _BRAKED: Final = {
     Brake.PAUSE: "the pool is paused: nothing starts",
     Brake.FREEZE: "the pool is frozen: no node moves",
 }
 
 
-def start(access: Access, version: str, *, pool: str, yes: bool) -> None:
-    """Write the version to the pool's policy, after confirmation."""
+def start(access: Access, version: str, *, pool: str, force: bool, yes: bool) -> None:
+    """Write the version to the pool's policy, after confirmation.
+
+    `force`: also where a chart or a pipeline writes it, from which it is taken.
+    """
     check_version(version)
 
     async def run() -> None:
         async with open_cluster(access) as cluster:
             owner, found = await _policy(cluster, pool)
-            brake = await _brake(cluster, pool_key(owner.kind.name, found.metadata.name))
+            key = pool_key(owner.kind.name, found.metadata.name)
+            stops = await _stops(cluster, key, version)
 
             def decide(seen: DriverPolicy) -> Edit:
-                return wanted_version(seen, owner.path, version, kind=owner.kind.name, brake=brake)
+                return wanted_version(
+                    *(seen, owner.field, version), kind=owner.kind.name, force=force, stops=stops
+                )
 
             planned = decide(found)
             confirm([planned.risk], yes=yes)
@@ -77,13 +83,32 @@ def start(access: Access, version: str, *, pool: str, yes: bool) -> None:
     asyncio.run(run())
 
 
-async def _brake(cluster: Cluster, pool: str) -> Brake:
-    """Return the brake of a pool; none where its Rollout is not there or cannot be read."""
+async def _stops(cluster: Cluster, pool: str, version: str) -> str:
+    """Return what keeps nodes from a version, with what ends it, to follow a sentence.
+
+    Nothing where the Rollout of the pool is not there or cannot be read. A version that failed
+    before stays halted, also after another was wanted.
+    """
     with suppress(Failure):
-        for rollout in await cluster.rollouts():
-            if rollout.metadata.name == pool:
-                return rollout.spec.brake
-    return Brake.NONE
+        rollouts = await cluster.rollouts()
+        versions = await cluster.versions(rollouts)
+        of_pool = [each for each in rollouts if each.metadata.name == pool]
+        brakes = {each.spec.brake for each in of_pool} & _BRAKED.keys()
+        stops = [f"{_BRAKED[brake]} until `{resume_command(pool)}`" for brake in brakes]
+        halted = [
+            each
+            for each in halted_targets(of_pool, lambda target: version_name(target, versions))
+            if each.version == version
+        ]
+        for each in halted[:1]:
+            harmed = len(each.record.harmed)
+            command = release_command(pool, version, harmed)
+            stops.append(
+                f"driver {version} is halted, as {plural(harmed, 'node')} failed on it before: no"
+                f" node starts on it until `{command}`"
+            )
+        return "".join(f"; {each}" for each in stops)
+    return ""
 
 
 async def _policy(cluster: Cluster, pool: str) -> tuple[_Owner, DriverPolicy]:
@@ -121,47 +146,38 @@ def _names_driver(policy: DriverPolicy) -> bool:
 
 def wanted_version(
     policy: DriverPolicy,
-    path: tuple[str, ...],
+    field: Field,
     version: str,
     *,
     kind: str,
-    brake: Brake = Brake.NONE,
+    force: bool = False,
+    stops: str = "",
 ) -> Edit:
-    """Return the edit that makes a policy want a version; fail if it cannot be one of its."""
+    """Return the edit that makes a policy want a version; fail if it cannot be one of its, or if
+    the field is another's and not taken by force. `stops` is what keeps nodes from it.
+    """
+    path = field.path
     about, pool = f"{kind} {policy.metadata.name}", pool_key(kind, policy.metadata.name)
     driver: dict[str, Any] = policy.spec
     for part in path[1:-1]:
         driver = driver.get(part) or {}
     old = driver.get(path[-1]) or "none"
-    braked = f"; {_BRAKED[brake]} until `{resume_command(pool)}`" if brake in _BRAKED else ""
     if old == version:
-        return Edit(done=f"{about} wants driver {version} already; unchanged{braked}")
+        return Edit(done=f"{about} wants driver {version} already; unchanged{stops}")
     precompiled = bool(driver.get("usePrecompiled", False))
     if problem := misnamed_version(version, old, precompiled=precompiled):
         raise Failure(ExitCode.WRONG_ARGUMENTS, f"{about}: {problem}")
     patch: dict[str, Any] = {path[-1]: version}
     for part in reversed(path[:-1]):
         patch = {part: patch}
-    others = [name for name in _owners_of(policy, path) if not name.startswith(_PEOPLES)]
-    kept = f"; {', '.join(others)} wrote {old} there, and may write it again" if others else ""
+    owner = owner_of(policy.metadata, field)
+    if owner is not None and not force:
+        raise refuse_to_take(owner, about, field, version)
+    taken = f" {owner.way_back(field, version)}." if owner else ""
     return Edit(
-        done=f"{about} wants driver {version} in place of {old}{kept}{braked}. `sluice status`"
-        " shows how far it is.",
+        done=f"{about} wants driver {version} in place of {old}{stops}. `sluice status`"
+        f" shows how far it is.{taken}",
         patch=patch,
         risk=f"the nodes of {about} are drained and upgraded from {old} to {version}, within the"
-        f" budget; `sluice plan {pool} --version {version}` tells what it costs{braked}",
+        f" budget; `sluice plan {pool} --version {version}` tells what it costs{stops}",
     )
-
-
-def _owners_of(policy: DriverPolicy, path: tuple[str, ...]) -> list[str]:
-    """Return the field managers that have written a field."""
-    return sorted({entry.manager for entry in policy.metadata.managed_fields if _owns(entry, path)})
-
-
-def _owns(entry: views.ManagedFields, path: tuple[str, ...]) -> bool:
-    fields: Any = owned_fields(entry).spec
-    for part in path[1:]:
-        fields = fields.get(f"f:{part}")
-        if fields is None:
-            return False
-    return True

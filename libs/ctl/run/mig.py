@@ -32,17 +32,19 @@ async def _gather(access: Access, name: str) -> tuple[mig.MigNode, ...]:
     return tuple(each for each in found if name in ("", each.node))
 
 
-def set_config(access: Access, config: str, names: Sequence[str], *, yes: bool) -> None:
+def set_config(
+    access: Access, config: str, names: Sequence[str], *, force: bool, yes: bool
+) -> None:
     """Set the label of nodes; refuse what cannot be its value."""
     mig.check_config(config)
-    ask_for(access, config, names, yes=yes)
+    ask_for(access, config, names, force=force, yes=yes)
 
 
-def ask_for(access: Access, config: str, names: Sequence[str], *, yes: bool) -> None:
+def ask_for(access: Access, config: str, names: Sequence[str], *, force: bool, yes: bool) -> None:
     """Set the label of nodes, or remove it where the configuration is empty."""
 
     def decide(seen: views.Object) -> Edit:
-        return mig.ask_for(seen.metadata, config)
+        return mig.ask_for(seen.metadata, config, force=force)
 
     async def run() -> None:
         async with open_cluster(access) as cluster:

@@ -6,7 +6,7 @@ import typer
 
 from libs.ctl.command import verb
 from libs.ctl.options import Access
-from libs.ctl.verbs.people import Nodes, Yes
+from libs.ctl.verbs.people import Force, Nodes, Yes
 from libs.ctl.verbs.queries import Output
 
 
@@ -42,6 +42,7 @@ def set_config(
     access: Access,
     config: Annotated[str, typer.Argument(metavar="CONFIG", help="Name of a configuration.")],
     nodes: Nodes,
+    force: Force = False,
     yes: Yes = False,
 ) -> None:
     """Ask for nodes' GPUs to be divided as a configuration says; pods are evicted for it.
@@ -51,10 +52,10 @@ def set_config(
     """
     from libs.ctl.run import mig
 
-    mig.set_config(access, config, nodes, yes=yes)
+    mig.set_config(access, config, nodes, force=force, yes=yes)
 
 
-def clear(access: Access, nodes: Nodes) -> None:
+def clear(access: Access, nodes: Nodes, force: Force = False) -> None:
     """Ask for no division any more; the GPUs stay as they are.
 
     \b
@@ -62,4 +63,4 @@ def clear(access: Access, nodes: Nodes) -> None:
     """
     from libs.ctl.run.mig import ask_for
 
-    ask_for(access, "", nodes, yes=True)
+    ask_for(access, "", nodes, force=force, yes=True)

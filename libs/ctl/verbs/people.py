@@ -9,6 +9,12 @@ from libs.ctl.options import MOST, Access, Pool, PoolOption, one_pool
 
 Every = Annotated[bool, typer.Option("--all", help="All pools.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask what happens to nodes.")]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Also where a chart or a pipeline writes it, from which it takes."
+    ),
+]
 Reason = Annotated[str, typer.Option(help="Why, for others to read.")]
 Nodes = Annotated[list[str], typer.Argument(metavar="NODE…", help="Full names of Nodes.")]
 
@@ -47,16 +53,20 @@ def start(
     pool: Pool = "",
     *,
     pool_option: PoolOption = "",
+    force: Force = False,
     yes: Yes = False,
 ) -> None:
     """Make a pool's policy want another driver version.
+
+    Where a chart or a pipeline writes the version, it says where to change it, and writes nothing.
 
     \b
     sluice upgrade start 580.95.05
     """
     from libs.ctl.run import driver_version
 
-    driver_version.start(access, version, pool=one_pool(pool, pool_option), yes=yes)
+    chosen = one_pool(pool, pool_option)
+    driver_version.start(access, version, pool=chosen, force=force, yes=yes)
 
 
 def pause(

@@ -19,6 +19,7 @@ _PARTS: Final = " ▁▂▃▄▅▆▇█"
 _LEAST_BAR: Final = 10
 _MOST_BAR: Final = 120
 _PERCENTILES: Final = f"{_LIKELY} p50  {_LATE} p95"
+_RUN: Final = f"{_LIKELY} median run  {_LATE} p95"
 _BESIDE: Final = f"{_PLANNED} planned (p50)  {_LIKELY} happened"
 _MARK_CELLS: Final = 13
 """Cells between two marks of the scale, at least: a mark and its time fit."""
@@ -86,7 +87,8 @@ def _narrow_picture(
 
 
 def _legend(timeline: Timeline) -> str:
-    signs = _BESIDE if timeline.is_comparison else _PERCENTILES
+    signs = _RUN if timeline.is_one_run else _PERCENTILES
+    signs = _BESIDE if timeline.is_comparison else signs
     is_open = any(span.is_open for row in timeline.rows for span in row.spans)
     return f"{signs}  {_OPEN} the end is not known" if is_open else signs
 
@@ -143,11 +145,8 @@ def _curve(
     timeline: Timeline, cells: int, names: int, notes: Sequence[str]
 ) -> Iterator[RenderableType]:
     """Yield what is available over time as columns, each the least of its time."""
-    each, full = timeline.seconds / cells, 8 * _CURVE_LINES
-    least = [
-        timeline.available_within(cell * each, (cell + 1) * each) / timeline.total
-        for cell in range(cells)
-    ]
+    full = 8 * _CURVE_LINES
+    least = [each / timeline.total for each in timeline.least(cells)]
     for number in range(_CURVE_LINES):
         floor = 8 * (_CURVE_LINES - 1 - number)
         drawn = "".join(_PARTS[min(8, max(0, round(full * share) - floor))] for share in least)

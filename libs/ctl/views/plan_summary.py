@@ -8,7 +8,7 @@ from libs.contracts.rollout import release_command
 from libs.ctl.answers import PlanView
 from libs.ctl.brakes import resume_command
 from libs.ctl.text import clock_time, duration, plural
-from libs.rollout.plan_time import brief, first_start, is_left_out, stop_words, takes
+from libs.rollout.plan_time import ASSUMED_JOB, brief, first_start, is_left_out, stop_words, takes
 
 _DAY: Final = 86_400.0
 _MINUTE: Final = 60.0
@@ -135,6 +135,9 @@ def _not_usable(plan: PlanAnswer, *, wide: bool) -> str:
 
 def _lost(plan: PlanAnswer, *, wide: bool) -> str:
     amount = gpu_hours(plan.gpu_hours_lost)
+    # A node that waits for a job is cordoned meanwhile, so that the job's end decides the amount.
+    if any(ASSUMED_JOB in each for each in plan.held):
+        amount += ", if jobs end as assumed"
     if plan.down is not None:
         return f"{amount} from now on"
     return f"{amount}, busy or idle" if wide and amount != "0" else amount

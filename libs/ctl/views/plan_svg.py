@@ -5,6 +5,7 @@ or light scheme, is light when printed, and tells each kind of bar apart without
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 from libs.ctl.views.markup import marked, number
@@ -22,6 +23,8 @@ _THIN: Final = 6
 _CURVE: Final = 90
 _TITLE: Final = 34
 _MARKS: Final = 8
+_STEPS: Final = 120
+"""Steps of the curve, each wide enough to be seen."""
 _BARS: Final = _WIDTH - _LEFT - _RIGHT - _EDGE
 
 _STYLE: Final = """
@@ -155,10 +158,11 @@ def _curve(timeline: Timeline, top: float) -> Iterator[str]:
         return number(top + _CURVE * (1 - available / timeline.total))
 
     floor = number(top + _CURVE)
-    steps = timeline.curve
-    path = f"M{_LEFT} {floor}V{height(steps[0].available if steps else timeline.total)}"
-    for step in steps:
-        path += f"H{number(_x(step.at, timeline))}V{height(step.available)}"
+    steps = timeline.least(_STEPS)
+    path = f"M{_LEFT} {floor}V{height(steps[0])}"
+    for place, (before, after) in enumerate(pairwise(steps), start=1):
+        if before != after:
+            path += f"H{number(_LEFT + _BARS * place / _STEPS)}V{height(after)}"
     right = number(_x(timeline.seconds, timeline))
     least = timeline.available_within(0.0, timeline.seconds)
     yield f'<path class="rule" d="M{_LEFT} {number(top)}H{right}"/>'
@@ -181,7 +185,8 @@ def _legend(timeline: Timeline, y: float) -> Iterator[str]:
         yield _rect(_LEFT + 150, y - 10, 26, 12, "bar")
         yield _text(_LEFT + 184, y, "happened", "dim")
         return
-    yield _rect(_LEFT, y - 10, 26, 12, "bar") + _text(_LEFT + 34, y, "likely (p50)", "dim")
+    likely = "in the median run" if timeline.is_one_run else "likely (p50)"
+    yield _rect(_LEFT, y - 10, 26, 12, "bar") + _text(_LEFT + 34, y, likely, "dim")
     yield _rect(_LEFT + 150, y - 10, 26, 12, "late")
     yield _text(_LEFT + 184, y, "at the latest (p95)", "dim")
 

@@ -35,7 +35,7 @@ _NODES = (
     Column("STATE"),
     Column("SINCE", right=True),
     Column("DRIVER"),
-    Column("NOTE", folds=True),
+    Column("BECAUSE", folds=True),
     Column("POOL", is_wide=True),
 )
 
@@ -149,9 +149,10 @@ def _node_row(node: NodeRow, now: float) -> tuple[str, ...]:
     driver, _, before = driver_text(node).partition(" ")
     wanted = f"{node.wanted} is wanted" if node.wanted else ""
     leased = "leased" if node.held is not None and not node.held.waits else ""
-    notes = (before.strip("()"), wanted, leased, cordoned, mig, node_note(node))
-    note = "; ".join(filter(None, notes))
-    return (node.name, node.state or "none", since, driver, note, node.pool)
+    notes = (before.strip("()"), wanted, leased, cordoned, mig, *_notes(node))
+    untold = (each for each in notes if each and each not in node.because)
+    because = "; ".join(filter(None, (node.because, *untold)))
+    return (node.name, node.state or "none", since, driver, because, node.pool)
 
 
 def cordon_text(node: NodeRow) -> str:
@@ -163,13 +164,16 @@ def cordon_text(node: NodeRow) -> str:
 
 def node_note(node: NodeRow) -> str:
     """Return what is special about a node, in a few words."""
-    notes = (
+    return "; ".join(filter(None, _notes(node)))
+
+
+def _notes(node: NodeRow) -> tuple[str, ...]:
+    return (
         node.trouble,
         cause_text(node),
         "skipped" if node.skipped else "",
         f"attempt {node.attempt}" if node.attempt > 1 else "",
     )
-    return "; ".join(filter(None, notes))
 
 
 def sources_view(sources: Iterable[Source]) -> Iterator[RenderableType]:

@@ -64,6 +64,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """The pool's GPUs, or its nodes where their GPUs are not known; 0: no curve."""
     unit: str = "GPUs"
     curve: tuple[Step, ...] = ()
+    is_one_run: bool = False
+    """The bars are of the simulated run that the curve is of, and not the median of each node."""
     origin: str = "now"
     """What the beginning of the picture is."""
 
@@ -87,6 +89,17 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
         within = [step.available for step in self.curve if start < step.at < end]
         return min([before[-1] if before else self.total, *within])
 
+    def least(self, cells: int) -> list[int]:
+        """Return the least that is available in each of so many equal times.
+
+        A rise between two nodes that lasts one of them is left out: it would be a needle, and
+        nothing can be done in that time.
+        """
+        each = self.seconds / cells
+        found = [self.available_within(cell * each, (cell + 1) * each) for cell in range(cells)]
+        inner = zip(found, found[1:], found[2:], strict=False)
+        return [*found[:1], *(min(b, max(a, c)) for a, b, c in inner), *found[1:][-1:]]
+
 
 def ordered(nodes: Iterable[PlannedNode]) -> list[PlannedNode]:
     """Return the nodes as they start; those that do not are last."""
@@ -95,7 +108,9 @@ def ordered(nodes: Iterable[PlannedNode]) -> list[PlannedNode]:
 
 def plan_timeline(plan: PlanAnswer, *, most_rows: int) -> Timeline:
     """Return the picture of a forecast, in which nodes share rows if there are too many."""
-    spans = [(node.node, _span(node)) for node in ordered(plan.nodes) if node.start_p50 is not None]
+    moving = (node for node in ordered(plan.nodes) if node.start_p50 is not None)
+    spans = sorted(((node.node, _span(node)) for node in moving), key=lambda each: each[1].start)
+    is_one_run = any(node.run_start is not None for node in plan.nodes)
     ends = (span.late for _, span in spans)
     seconds = max([plan.makespan_p95 or plan.makespan_p50 or 0.0, *ends, 1.0])
     total, unit = (plan.pool_gpus, "GPUs") if plan.pool_gpus else (plan.pool_nodes, "nodes")
@@ -104,6 +119,7 @@ def plan_timeline(plan: PlanAnswer, *, most_rows: int) -> Timeline:
         seconds=seconds,
         total=total if plan.capacity else 0,
         unit=unit,
+        is_one_run=is_one_run,
         origin=_origin(plan),
         curve=tuple(
             Step(point.at, max(0, total - (point.gpus if plan.pool_gpus else point.nodes)))
@@ -123,8 +139,10 @@ def _known(seconds: float | None) -> float:
 
 
 def _span(node: PlannedNode) -> Span:
-    start = node.start_p50 or 0.0
-    end = node.end_p50
+    """Return a node's time in the run of the curve; where it is not told, its own median."""
+    is_told = node.run_start is not None and node.run_end is not None and node.end_p50 is not None
+    start = (node.run_start if is_told else node.start_p50) or 0.0
+    end = node.run_end if is_told else node.end_p50
     if end is None:
         return Span(start, start, max(start, node.start_p95 or start), is_open=True)
     return Span(start, end, max(end, node.end_p95 or end))

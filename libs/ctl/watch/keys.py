@@ -34,9 +34,9 @@ _HELP: Final = (
     "m      nodes as a map, or as rows",
     "",
     (
-        "The lines below show the selected node in full. STEP is the share of its time limit that"
-        " its state has taken. A » at the end of the table's head says that a wider terminal shows"
-        " more columns, and … that a text is cut."
+        "The lines below show the selected node in full. STEP is how many of the steps of an"
+        " upgrade a node in flight has reached. A » at the end of the table's head says that a"
+        " wider terminal shows more columns, and … that a text is cut."
     ),
 )
 

@@ -10,7 +10,7 @@ from libs.bus.port import BusError
 from libs.contracts.events import Event, StepEvent, WaitEvent
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
-from libs.contracts.queries import PlanAnswer, PlanQuery, QueryVerb, StatusAnswer, StatusQuery
+from libs.contracts.queries import PlanQuery, QueryVerb, StatusAnswer, StatusQuery
 from libs.ctl import answers
 from libs.ctl.answers import EventLine, Source
 from libs.ctl.bus import Scheduler, open_bus
@@ -220,7 +220,7 @@ class BusFeed:
         planned_for, _, nodes = self._plans.get(pool, ("", 0.0, {}))
         kept = nodes if planned_for == target else {}
         try:
-            plan = await scheduler.ask(PlanQuery(pool=pool), QueryVerb.PLAN, PlanAnswer)
+            plan = await scheduler.plan(PlanQuery(pool=pool))
         except Failure as failure:
             self._status_problem = f"no plan of {printable(pool)}: {printable(str(failure))}"
             plan = None

@@ -1,6 +1,7 @@
 """From a named configuration to the geometry of the GPUs of one node."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import Final
 
@@ -68,17 +69,17 @@ def resolve(
     left out where the configuration turns MIG off, or is for all GPUs and another one has MIG.
     What the drivers of the `boards` say goes before the table of products.
     """
+    pci, boards = tuple(pci), tuple(boards)
     ids = {device.address.lower()[-12:]: _id(device) for device in pci}
     products = _board_products(gpus, ids, boards)
     entries = file.configs.get(name, ())
     if file is default_config():
         entries = (*entries, *board_entries(name, products))
     if not entries:
-        known = ", ".join(sorted(file.configs)[:_NAMED])
         return MigProblem(
             code=MigProblemCode.UNKNOWN_CONFIG,
-            message=f"there is no MIG configuration {quote_value(name)}: use one of the file's,"
-            f" such as {known or 'none'}",
+            message=f"there is no MIG configuration {quote_value(name)}: use one of the file's"
+            f"{_instead(file, name, gpus, pci, boards)}",
         )
     chosen: list[GpuGeometry] = []
     has_mig = any(gpu.mig_capable for gpu in gpus)
@@ -97,6 +98,30 @@ def resolve(
             return problem
         chosen.append(geometry)
     return tuple(chosen) or _no_entry(name, entries, gpus, ids) or ()
+
+
+def _instead(
+    file: MigConfigFile,
+    name: str,
+    gpus: Sequence[Gpu],
+    pci: Sequence[PciDevice],
+    boards: Sequence[MigBoard],
+) -> str:
+    """Return the configurations that these GPUs can have, those most like the name first."""
+    fitting = [
+        each
+        for each in file.configs
+        if isinstance(found := resolve(file, each, gpus, pci, boards), tuple) and found
+    ]
+    which = " that its GPUs can have" if fitting else ""
+    likeness = SequenceMatcher(b=name)
+
+    def order(each: str) -> tuple[float, str]:
+        likeness.set_seq1(each)
+        return -likeness.ratio(), each
+
+    known = ", ".join(sorted(fitting or file.configs, key=order)[:_NAMED])
+    return f"{which}, such as {known or 'none'}"
 
 
 def _no_entry(

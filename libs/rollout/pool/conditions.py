@@ -62,6 +62,11 @@ _PHASES: Final[Mapping[RolloutPhase, str]] = {
 }
 
 
+_ASIDE: Final = (
+    "all nodes have the driver; of those in flight the GPUs are divided, or it is validated again"
+)
+
+
 def proof_text(threshold: int) -> str:
     """Return on how many nodes a driver must be validated, to follow its name."""
     nodes = "1 node" if threshold == 1 else f"{threshold} nodes"
@@ -146,9 +151,13 @@ def rollout_conditions(
     *,
     halted: TargetRecord | None,
     threshold: int,
+    is_aside: bool,
     now: Instant,
 ) -> tuple[RolloutCondition, ...]:
-    """Return the conditions; one whose status did not change keeps its time."""
+    """Return the conditions; one whose status did not change keeps its time.
+
+    `is_aside`: the driver is complete, but for nodes that go on with it.
+    """
     rollout = pool.rollout
     before = () if rollout is None else rollout.status.conditions
     since = {(each.type, each.status): each.last_transition_time for each in before}
@@ -156,7 +165,7 @@ def rollout_conditions(
     at = _timestamp(int(now.at))
     conditions: list[RolloutCondition] = []
     for type_, is_true, reason, message in _facts(
-        pool, pause, phase, halted=halted, threshold=threshold
+        pool, pause, phase, halted=halted, threshold=threshold, is_aside=is_aside
     ):
         status = ConditionStatus.TRUE if is_true else ConditionStatus.FALSE
         conditions.append(
@@ -184,11 +193,15 @@ def _facts(
     *,
     halted: TargetRecord | None,
     threshold: int,
+    is_aside: bool,
 ) -> Iterator[tuple[ConditionType, bool, str, str]]:
     """Yield type, status, reason and message of each condition."""
     is_proving = phase is RolloutPhase.PROVING
     progress = f"the driver {proof_text(threshold)}" if is_proving else _PHASES[phase]
-    yield ConditionType.COMPLETE, phase is RolloutPhase.COMPLETE, phase.value, progress
+    if is_aside:
+        yield ConditionType.COMPLETE, True, RolloutPhase.COMPLETE.value, _ASIDE
+    else:
+        yield ConditionType.COMPLETE, phase is RolloutPhase.COMPLETE, phase.value, progress
     if halted is not None:
         message = f"{halted.halted_because}; it ends with spec.release, or with another driver"
         cause = "Vanished" if halted.is_halted_by_vanished else "FailureThreshold"

@@ -128,9 +128,31 @@ def rollout_status(
             phase,
             halted=halted,
             threshold=evaluation.record(pool, target, tally.present).threshold,
+            is_aside=_is_aside(evaluation.stored, target, phase, in_flight, counts),
             now=now,
         ),
         observed_generation=pool.rollout.generation if pool.rollout is not None else 0,
+    )
+
+
+def _is_aside(
+    stored: RolloutStatus,
+    target: str,
+    phase: RolloutPhase,
+    in_flight: Mapping[str, InFlight],
+    counts: Counts,
+) -> bool:
+    """Whether the driver was complete, and all others are nodes that go on with it: their GPUs are
+    divided, or it is validated again.
+    """
+    others = counts.total - counts.done - counts.skipped - counts.excluded
+    return (
+        stored.is_complete
+        and stored.target == target
+        and phase in (RolloutPhase.PROVING, RolloutPhase.PROVEN)
+        and others <= len(in_flight)
+        and bool(in_flight)
+        and not any(each.target and not each.validates for each in in_flight.values())
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.contracts.gpus import GPU_RESOURCES
 from libs.contracts.identities import Writer
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound
@@ -17,7 +18,7 @@ from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from services.driver.cluster.decide import is_driver_daemon_set
 from services.driver.cluster.resources import DAEMON_SETS, DaemonSet, is_ours
-from services.driver.uninstall.pages import all_nodes
+from services.driver.uninstall.pages import all_nodes, running_pods
 from services.driver.uninstall.traces import is_leased, is_undoing, undo_change
 
 DEPLOYMENTS: Final = Resource(group="apps", plural="deployments", kind="Deployment", view=Object)
@@ -55,6 +56,8 @@ class Operands:
         self._namespace = namespace
         self._clock = clock
         self._until = until
+        self.in_use: dict[str, list[str]] = {}
+        """Nodes whose driver stays loaded, with the pods that had GPUs when it was to end."""
 
     async def stop_services(self) -> None:
         """End the services that write; raise `Refused` while a node is being changed."""
@@ -85,6 +88,7 @@ class Operands:
             if not pod.metadata.owner_references:  # one that the driver service made by itself
                 await self._delete(PODS, pod.metadata.name)
         await self._until_gone(f"{_OPERANDS},app notin ({AGENT.app},{DRIVER})")
+        await self._note_use()
         # A driver's container can unload only what no agent holds open.
         for name in drivers:
             await self._delete(DAEMON_SETS, name)
@@ -94,6 +98,17 @@ class Operands:
             await self._undo_hosts(agent)
             await self._delete(DAEMON_SETS, AGENT.name)
         await self._until_gone(f"{_OPERANDS},app={AGENT.app}")
+
+    async def _note_use(self) -> None:
+        """Note the pods with GPUs on nodes that have a driver of Sluice's."""
+        driven = {pod.spec.node_name for pod in await self._pods(f"{_OPERANDS},app={DRIVER}")}
+        if not driven:
+            return
+        async for pod in running_pods(self._kube):
+            if pod.spec.node_name in driven and _requests_gpu(pod):
+                pods = self.in_use.setdefault(pod.spec.node_name, [])
+                if pod.metadata.key not in pods:
+                    pods.append(pod.metadata.key)
 
     async def _undo_hosts(self, agent: DaemonSet) -> None:
         if not is_undoing(agent.spec):
@@ -200,6 +215,14 @@ def _is_complete(metadata: Metadata, status: DaemonSetStatus) -> bool:
         status.observed_generation >= metadata.generation
         and status.updated_number_scheduled == status.number_ready == desired
         and status.number_misscheduled == 0
+    )
+
+
+def _requests_gpu(pod: Pod) -> bool:
+    return any(
+        name.startswith(GPU_RESOURCES)
+        for container in pod.spec.containers
+        for name in container.resources.limits
     )
 
 

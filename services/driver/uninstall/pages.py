@@ -1,10 +1,10 @@
-"""Read the Nodes of a cluster, page by page, because there may be thousands."""
+"""Read the Nodes and pods of a cluster, page by page, because there may be thousands."""
 
 from collections.abc import AsyncGenerator
 
 from libs.kube.client import Kube
-from libs.kube.resources import NODES
-from libs.kube.views import Node
+from libs.kube.resources import NODES, PODS
+from libs.kube.views import Node, Pod
 
 
 async def node_pages(kube: Kube, *, labels: str = "") -> AsyncGenerator[tuple[Node, ...]]:
@@ -23,3 +23,15 @@ async def all_nodes(kube: Kube, *, labels: str = "") -> AsyncGenerator[Node]:
     async for page in node_pages(kube, labels=labels):
         for node in page:
             yield node
+
+
+async def running_pods(kube: Kube) -> AsyncGenerator[Pod]:
+    """Yield all pods that run, of all namespaces."""
+    token = ""
+    while True:
+        page = await kube.list_page(PODS, fields="status.phase=Running", continue_token=token)
+        for pod in page.items:
+            yield pod
+        token = page.continue_token
+        if not token:
+            return

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from libs.runtime import settings
 from libs.runtime.clock import Clock, SystemClock
 from libs.runtime.logs import LogSettings, configure, logger
 from services.driver.uninstall.objects import MANAGER, Objects, remove_definitions
-from services.driver.uninstall.operands import Operands, Refused
+from services.driver.uninstall.operands import Operands, Refused, named
 
 WITHIN: Final = 270.0
 """Seconds until what is awaited is named and the removal fails. Helm waits for 300."""
@@ -35,10 +35,13 @@ class UninstallSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Namespace of services and operands."""
 
 
-async def uninstall(transport: Transport, *, namespace: str, clock: Clock, until: float) -> None:
+async def uninstall(
+    transport: Transport, *, namespace: str, clock: Clock, until: float
+) -> Mapping[str, Sequence[str]]:
     """Remove agents, drivers and all traces of Sluice on nodes and at the API server.
 
-    Raise `Refused` while a node is being changed, or when waiting has lasted `until`.
+    Return the nodes whose driver stays loaded, with the pods that use it. Raise `Refused` while a
+    node is being changed, or when waiting has lasted `until`.
     """
     kube = Kube(transport, manager=MANAGER, clock=clock)
     operands = Operands(kube, namespace=namespace, clock=clock, until=until)
@@ -53,14 +56,21 @@ async def uninstall(transport: Transport, *, namespace: str, clock: Clock, until
                 raise
             _log.warning("the removal begins again", why=str(error))
         else:
-            return
+            return operands.in_use
         await clock.sleep(RETRY)
 
 
 async def _uninstall(chosen: UninstallSettings, transport: Transport, clock: Clock) -> None:
     until = clock.monotonic() + WITHIN
-    await uninstall(transport, namespace=chosen.namespace, clock=clock, until=until)
+    in_use = await uninstall(transport, namespace=chosen.namespace, clock=clock, until=until)
     _log.info("Sluice is removed, but for the objects of its chart")
+    if in_use:
+        pods = [f"{pod} on {node}" for node, some in in_use.items() for pod in some]
+        _log.warning(
+            f"the driver stays loaded on {named([*in_use])}, because pods use GPUs there:"
+            f" {named(pods)}. Nothing is evicted: when they have ended, reboot the node or unload"
+            " the modules there"
+        )
 
 
 async def _remove_kinds(_chosen: UninstallSettings, transport: Transport, clock: Clock) -> None:

@@ -44,3 +44,20 @@ async def test_a_node_that_is_not_there_or_has_no_gpus_is_named(world: World) ->
     assert (without.code, "has no GPUs" in without.err) == (ExitCode.NOT_FOUND, True)
     unknown = await world.run("mig", "set", "all-disabled", "node-9", "--yes")
     assert unknown.code == ExitCode.NOT_FOUND
+
+
+async def test_a_label_that_a_pipeline_applies_is_not_taken_from_it(world: World) -> None:
+    await world.add_node("node-7")
+    labelled = {"name": "node-7", "labels": {MIG_CONFIG_LABEL: "all-disabled"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": labelled}
+    await world.apply(node, manager="Terraform")
+    for verb in (("set", "all-1g.10gb"), ("clear",)):
+        refused = await world.run(
+            "mig", *verb, "node-7", *(() if verb == ("clear",) else ("--yes",))
+        )
+        assert refused.code == ExitCode.REFUSED
+        assert f"metadata.labels.{MIG_CONFIG_LABEL} is managed by Terraform" in refused.err
+    assert (await world.labels("node-7"))[MIG_CONFIG_LABEL] == "all-disabled"
+    forced = await world.run("mig", "set", "all-1g.10gb", "node-7", "--yes", "--force")
+    assert "The field was taken from Terraform, which meets a conflict" in forced.out
+    assert (await world.labels("node-7"))[MIG_CONFIG_LABEL] == "all-1g.10gb"

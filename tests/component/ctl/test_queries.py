@@ -7,12 +7,15 @@ import signal
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from libs.bus.port import BusUnavailable
+from libs.contracts import subjects
 from libs.contracts.events import (
     EditEvent,
     GrantEvent,
@@ -37,7 +40,7 @@ from libs.contracts.queries import (
     StatusAnswer,
     StatusQuery,
 )
-from libs.ctl.failures import ExitCode
+from libs.ctl.failures import ExitCode, bus_failure
 from libs.policy.validation import PRESENT_LABEL
 from tests.component.ctl.world import (
     NEW,
@@ -264,8 +267,81 @@ async def test_plan_is_asked_for_again_while_another_is_computed(world: World) -
     scheduler = Scheduler(POOL, busy_for=2)
     await world.answer({QueryVerb.PLAN: scheduler.plan})
     ended = await world.run("plan", POOL, "-o", "json")
-    assert (ended.code, ended.err) == (ExitCode.DONE, "")
+    told = "\rthe scheduler: another plan is computed\n"
+    assert (ended.code, ended.err) == (ExitCode.DONE, told)
     assert len(scheduler.asked) == 3
+
+
+async def test_a_plan_is_asked_of_the_next_leader(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is killed while it computes, and so answers nothing, not even an error."""
+    monkeypatch.setattr("libs.ctl.bus.TERM_PAUSE", 0.05)
+    scheduler, asked, kept = Scheduler(POOL), asyncio.Event(), asyncio.Event()
+
+    async def status(leader: str, epoch: int) -> StatusAnswer:
+        answer = await scheduler.status(StatusQuery())
+        return msgspec.structs.replace(answer, leader=leader, epoch=epoch)
+
+    async def never(_: PlanQuery) -> PlanAnswer:
+        asked.set()
+        await kept.wait()
+        raise AssertionError("a scheduler that was killed answers")
+
+    async with AsyncExitStack() as first:
+        await world.answer(
+            {QueryVerb.STATUS: lambda _: status("pod-1", 4), QueryVerb.PLAN: never}, until=first
+        )
+        running = asyncio.create_task(world.run("plan", POOL, "-o", "json"))
+        await asked.wait()
+    await world.answer(
+        {QueryVerb.STATUS: lambda _: status("pod-2", 5), QueryVerb.PLAN: scheduler.plan}
+    )
+    ended = await running
+    assert ended.code == ExitCode.DONE, ended.err
+    assert "pod-2 leads now, and is asked for the plan" in ended.err
+    assert len(scheduler.asked) == 1
+
+
+async def test_a_plan_that_nobody_goes_on_with_is_given_up_without_a_subject(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libs.ctl.bus.TERM_PAUSE", 0.02)
+    monkeypatch.setattr("libs.ctl.bus.NO_LEADER_SECONDS", 0.1)
+    asked, kept = asyncio.Event(), asyncio.Event()
+
+    async def never(_: PlanQuery) -> PlanAnswer:
+        asked.set()
+        await kept.wait()
+        raise AssertionError("a scheduler that was killed answers")
+
+    async with AsyncExitStack() as first:
+        await world.answer(
+            {QueryVerb.STATUS: Scheduler(POOL).status, QueryVerb.PLAN: never}, until=first
+        )
+        running = asyncio.create_task(world.run("plan", POOL))
+        await asked.wait()
+    ended = await running
+    assert ended.code == ExitCode.NOT_REACHABLE
+    first_line, last_line, _ = ended.err.split("\n")
+    assert "does not lead any more: waiting for one" in first_line
+    assert "no other has led for 0.1 s; look at its pods" in last_line
+
+
+async def test_a_query_without_an_answer_names_no_subject(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libs.ctl.bus.SECONDS", dict.fromkeys(QueryVerb, 0.05))
+    kept = asyncio.Event()
+
+    async def never(_: PlanQuery) -> PlanAnswer:
+        await kept.wait()
+        raise AssertionError("nobody waits for it")
+
+    await world.answer({QueryVerb.STATUS: Scheduler(POOL).status, QueryVerb.PLAN: never})
+    ended = await world.run("plan", POOL)
+    assert ended.code == ExitCode.NOT_REACHABLE
+    assert "asking the scheduler for a plan: no answer within 0.05 s; try again" in ended.err
 
 
 async def test_without_a_leader_the_scheduler_is_said_to_be_away(world: World) -> None:
@@ -444,3 +520,10 @@ async def test_events_are_followed_until_ctrl_c(world: World) -> None:
     process.send_signal(signal.SIGINT)
     out, errors = await process.communicate()
     assert (process.returncode, out, errors) == (ExitCode.INTERRUPTED, b"", b"")
+
+
+def test_no_failure_of_nats_names_a_subject() -> None:
+    query = subjects.Query(cluster="default", service="scheduler", verb="plan")
+    failure = bus_failure(BusUnavailable(f"{query}: no answer within 5 s"))
+    assert str(failure) == "NATS: no answer within 5 s"
+    assert str(bus_failure(BusUnavailable("no connection"))) == "NATS: no connection"

@@ -23,6 +23,7 @@ from libs.contracts.node import (
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.versions import check_version
 from libs.kube.client import MERGE_PATCH
+from libs.kube.errors import Conflict
 from libs.kube.resources import NODES
 from libs.testing.apiserver.faults import Delay, Fault, RefuseRequest
 from tests.component.ctl.terminal import in_terminal
@@ -78,7 +79,7 @@ async def test_a_person_asks_for_a_version(world: World) -> None:
     done = await world.run("upgrade", "start", NEW_VERSION, "--yes")
     assert (done.code, done.err) == (ExitCode.DONE, "")
     assert f"wants driver {NEW_VERSION} in place of {OLD_VERSION}" in done.out
-    assert f"; test wrote {OLD_VERSION} there, and may write it again" in done.out
+    assert "taken" not in done.out
     assert await world.policy_version() == NEW_VERSION
     again = await world.run("upgrade", "start", NEW_VERSION, POOL)
     assert again.out.endswith("already; unchanged\n")
@@ -98,13 +99,11 @@ async def test_a_branch_starts_nothing_without_precompiled_drivers(world: World)
 async def test_a_start_says_that_the_pool_is_paused_and_names_no_kubectl(world: World) -> None:
     await world.add_policy(OLD_VERSION)
     path = path_of("nvidia.com/v1", "ClusterPolicy", name="cluster-policy")
-    for manager, version in (("kubectl-edit", "570.1"), ("helm", "570.2")):
-        body = {"spec": {"driver": {"version": version}}}
-        query = {"fieldManager": manager}
-        await world.kube.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
-        started = await world.run("upgrade", "start", NEW_VERSION, "--yes")
-        kept = f"; helm wrote {version} there, and may write it again"
-        assert f"in place of {version}{kept if manager == 'helm' else ''}. " in started.out
+    body = {"spec": {"driver": {"version": "570.1"}}}
+    query = {"fieldManager": "kubectl-edit"}
+    await world.kube.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
+    started = await world.run("upgrade", "start", NEW_VERSION, "--yes")
+    assert started.out.endswith("in place of 570.1. `sluice status` shows how far it is.\n")
     await world.add_rollout(**rollout_status())
     for verb, braked in (
         ("pause", "the pool is paused: nothing starts until"),
@@ -118,6 +117,76 @@ async def test_a_start_says_that_the_pool_is_paused_and_names_no_kubectl(world: 
         assert again.out.endswith(f"already; unchanged{told}\n")
     done = await world.run("upgrade", "start", OLD_VERSION, "--yes")
     assert f"in place of {NEW_VERSION}{told}. `sluice status` shows how far it is." in done.out
+
+
+async def test_a_start_says_that_the_version_is_halted_since_it_failed_before(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    await world.add_rollout(**halted("u1", "u2"))
+    await world.run("upgrade", "pause")
+    ended = await world.run("upgrade", "start", NEW_VERSION, "--yes")
+    assert f"; the pool is paused: nothing starts until `sluice upgrade resume {POOL}`" in ended.out
+    assert (
+        f"; driver {NEW_VERSION} is halted, as 2 nodes failed on it before: no node starts on it"
+        f" until `sluice upgrade release {NEW_VERSION} {POOL} --failures 2`" in ended.out
+    )
+    other = await world.run("upgrade", "start", "590.1.2", "--yes")
+    assert "halted" not in other.out
+    assert "paused" in other.out
+
+
+@pytest.mark.parametrize(
+    ("manager", "owner", "line"),
+    [
+        (
+            "helm",
+            "Helm, as release sluice in the namespace gpu-operator",
+            f"set `driver.version: {NEW_VERSION}` in the values and run `helm upgrade`",
+        ),
+        (
+            "argocd-controller",
+            "Argo CD",
+            f"set `spec.driver.version: {NEW_VERSION}` where it takes it from",
+        ),
+        (
+            "kubectl",
+            "`kubectl apply --server-side` of a file",
+            f"set `spec.driver.version: {NEW_VERSION}` where it takes it from",
+        ),
+    ],
+)
+async def test_a_version_that_a_chart_or_a_pipeline_applies_is_not_taken_from_it(
+    world: World, manager: str, owner: str, line: str
+) -> None:
+    await world.add_policy(OLD_VERSION, manager=manager)
+    start = ("upgrade", "start", NEW_VERSION, "--yes")
+    refused = await world.run(*start)
+    assert (refused.code, refused.err.count("\n")) == (ExitCode.REFUSED, 1)
+    assert f"spec.driver.version is managed by {owner}, which meets a conflict" in refused.err
+    assert f"nothing was written: {line}. `--force` takes" in refused.err
+    assert await world.policy_version() == OLD_VERSION
+    await world.apply_policy("570.99", manager=manager)  # it meets no conflict
+
+    forced = await world.run(*start, "--force")
+    assert (forced.code, forced.err) == (ExitCode.DONE, "")
+    assert f"The field was taken from {owner}, which meets a conflict" in forced.out
+    with pytest.raises(Conflict, match="kubectl-sluice"):
+        await world.apply_policy("570.99", manager=manager)
+    # As the answer says: the same value, and force at the next change.
+    await world.apply_policy(NEW_VERSION, manager=manager)
+    assert (await world.run("upgrade", "start", OLD_VERSION, "--yes")).code == ExitCode.REFUSED
+    await world.apply_policy("590.1", manager=manager, force=True)
+    await world.apply_policy("590.2", manager=manager)
+
+
+async def test_a_version_that_a_program_writes_without_apply_is_its_too(world: World) -> None:
+    await world.add_policy(OLD_VERSION)
+    path = path_of("nvidia.com/v1", "ClusterPolicy", name="cluster-policy")
+    body, query = {"spec": {"driver": {"version": "570.2"}}}, {"fieldManager": "helm"}
+    await world.kube.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
+    refused = await world.run("upgrade", "start", NEW_VERSION, "--yes")
+    assert "managed by Helm, which may write it back if it is written here" in refused.err
+    forced = await world.run("upgrade", "start", NEW_VERSION, "--yes", "--force")
+    assert "The field is written by Helm too, which may write it back: set" in forced.out
 
 
 async def test_what_cannot_be_a_version_is_refused_before_anything_is_read(world: World) -> None:

@@ -222,7 +222,9 @@ async def test_a_node_has_its_story(world: World) -> None:
         await stream.until(
             lambda: len(stream.events) == 2 and not any(each["problem"] for each in stream.sources)
         )
-        await stream.until(lambda: stream.nodes["node-1"].get("gpus", {}) == {"failed": 1, "ok": 1})
+        await stream.until(
+            lambda: stream.nodes.get("node-1", {}).get("gpus", {}) == {"failed": 1, "ok": 1}
+        )
         story = await story_of(address, "node-1")
         why = story["node"]["why"]
         assert why["wait"]["detail"] == f"{NEW_VERSION} {HOSTILE_SHOWN}"

@@ -43,6 +43,7 @@ OLD, NEW = "1" * 32, "2" * 32
 OLD_VERSION, NEW_VERSION = "570.86.15", "580.95.05"
 T0 = 1_800_000_000.0
 PERSON = "person"
+_POLICY = path_of("nvidia.com/v1", "ClusterPolicy", name="cluster-policy")
 POLICY_FILE = """\
 apiVersion: nvidia.com/v1
 kind: ClusterPolicy
@@ -116,8 +117,8 @@ class World:
             )
         )
 
-    async def answer(self, handlers: QueryHandlers) -> None:
-        """Answer queries as the scheduler."""
+    async def answer(self, handlers: QueryHandlers, *, until: AsyncExitStack | None = None) -> None:
+        """Answer queries as the scheduler, until the end of the test or of `until`."""
         responder = QueryResponder(
             bus=self.bus,
             env=make_env(),
@@ -126,7 +127,7 @@ class World:
             handlers=handlers,
             concurrent=4,
         )
-        await self._stack.enter_async_context(responder)
+        await (until or self._stack).enter_async_context(responder)
 
     async def publish(self, *events: tuple[EventBody, str, str]) -> None:
         """Store events of the scheduler: body, message and node."""
@@ -153,7 +154,7 @@ class World:
         for definition in crd_manifests().values():
             await self.apply(definition)
 
-    async def apply(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+    async def apply(self, obj: Mapping[str, Any], *, manager: str = "test") -> dict[str, Any]:
         metadata = obj["metadata"]
         path = path_of(
             obj["apiVersion"],
@@ -161,7 +162,7 @@ class World:
             name=metadata["name"],
             namespace=metadata.get("namespace", ""),
         )
-        query = {"fieldManager": "test", "force": "true"}
+        query = {"fieldManager": manager, "force": "true"}
         body = await self.kube.request(
             "PATCH", path, query=query, body=obj, content_type=APPLY_PATCH
         )
@@ -175,16 +176,30 @@ class World:
         path = f"{path_of(api, kind, name=name)}/status"
         await self.kube.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
 
-    async def add_policy(self, version: str) -> None:
-        """Create the ClusterPolicy of the pool, which is ready."""
-        policy = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy"}
-        required = ("operator", "daemonsets", "toolkit", "devicePlugin", "dcgmExporter", "dcgm")
-        spec: dict[str, Any] = {each: {} for each in (*required, "nodeStatusExporter", "gfd")}
-        spec["driver"] = {"repository": "r.example", "image": "driver", "version": version}
-        await self.apply({**policy, "metadata": {"name": "cluster-policy"}, "spec": spec})
-        path = f"{path_of('nvidia.com/v1', 'ClusterPolicy', name='cluster-policy')}/status"
+    async def add_policy(self, version: str, *, manager: str = "") -> None:
+        """Create the ClusterPolicy of the pool, which is ready; as a person, or as who applies it.
+
+        One that a person created by hand is nobody else's.
+        """
+        if manager:
+            await self.apply_policy(version, manager=manager)
+        else:
+            path, _, _ = _POLICY.rpartition("/")
+            body = _policy(version)
+            await self.kube.request("POST", path, query={"fieldManager": "kubectl"}, body=body)
         body = {"status": {"state": "ready"}}
+        path = f"{_POLICY}/status"
         await self.kube.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+    async def apply_policy(self, version: str, *, manager: str, force: bool = False) -> None:
+        """Apply the ClusterPolicy with a version, as a program that manages it."""
+        query = {"fieldManager": manager} | ({"force": "true"} if force else {})
+        body = _policy(version)
+        if manager == "helm":
+            release = {"release-name": "sluice", "release-namespace": "gpu-operator"}
+            annotations = {f"meta.helm.sh/{key}": each for key, each in release.items()}
+            body["metadata"]["annotations"] = annotations
+        await self.kube.request("PATCH", _POLICY, query=query, body=body, content_type=APPLY_PATCH)
 
     def policy_file(self, version: str, more: str = "") -> str:
         """Write a file with the ClusterPolicy of another version, and return its path."""
@@ -193,8 +208,7 @@ class World:
         return str(path)
 
     async def policy_version(self) -> str:
-        path = path_of("nvidia.com/v1", "ClusterPolicy", name="cluster-policy")
-        found = msgspec.json.decode(await self.kube.request("GET", path))
+        found = msgspec.json.decode(await self.kube.request("GET", _POLICY))
         return found["spec"]["driver"]["version"]
 
     async def rollout(self, name: str = POOL) -> dict[str, Any]:
@@ -271,6 +285,14 @@ async def make_world(
         if nats:
             await world.start_nats()
         yield world
+
+
+def _policy(version: str) -> dict[str, Any]:
+    required = ("operator", "daemonsets", "toolkit", "devicePlugin", "dcgmExporter", "dcgm")
+    spec: dict[str, Any] = {each: {} for each in (*required, "nodeStatusExporter", "gfd")}
+    spec["driver"] = {"repository": "r.example", "image": "driver", "version": version}
+    head = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy"}
+    return {**head, "metadata": {"name": "cluster-policy"}, "spec": spec}
 
 
 def rollout_status(**changes: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from demo.environment import (
     demo_environment,
     kube_client,
 )
+from demo.process_group import ManagedProcess
 from libs.contracts.identities import Writer
 from libs.testing.child_process import bytecode_environ
 from libs.testing.errors import ServerFailed
@@ -89,6 +90,35 @@ async def test_a_process_that_ends_by_itself_is_reported_with_its_last_lines() -
         assert str(failure).startswith("cluster ended by itself (exit code -9); its last lines:")
         assert "api server started" in str(failure)
         with pytest.raises(ServerFailed, match="cluster did not end by SIGTERM"):
+            await up.processes.end()
+
+
+async def test_a_service_that_ends_by_itself_is_started_again_as_often_as_there_are_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("demo.process_group._PAUSES", (0.0,))
+    told: list[str] = []
+
+    async def tell(process: ManagedProcess, failure: ServerFailed) -> None:
+        told.append(str(failure).partition(";")[0])
+        assert process.child.log
+
+    async with demo_environment(NODES, seed=1) as up:
+        await rollouts(up)
+        await up.start_service(SCHEDULER)
+        watch = asyncio.create_task(up.processes.wait_failed(tell))
+        first = up.processes.processes[SCHEDULER.writer]
+        os.kill(first.child.pid, signal.SIGKILL)
+        await eventually(lambda: up.processes.processes[SCHEDULER.writer] is not first)
+        await up.processes.wait_ready(SCHEDULER.writer)
+        assert not watch.done()
+        assert up.paths.folder.exists()
+        os.kill(up.processes.processes[SCHEDULER.writer].child.pid, signal.SIGKILL)
+        failure = await watch
+        assert str(failure).startswith("scheduler ended by itself (exit code -9)")
+        assert told == ["scheduler ended by itself (exit code -9)"]
+        assert up.processes.restarts == {SCHEDULER.writer: 1}
+        with pytest.raises(ServerFailed, match="scheduler did not end by SIGTERM"):
             await up.processes.end()
 
 

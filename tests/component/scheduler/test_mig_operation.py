@@ -3,11 +3,13 @@
 import msgspec
 import pytest
 
+from libs.contracts.events import RolloutEvent
 from libs.contracts.facts import PciDevice
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase
 from libs.contracts.node import MIG_STATE_LABEL, NodeRecord, WaitCode
 from libs.contracts.queries import PlanAnswer, PlanQuery
+from libs.contracts.rollout import ConditionType, RolloutCondition
 from libs.policy.mig.defaults import default_config
 from libs.policy.mig.geometry import expected_geometry, mig_digest
 from libs.policy.mig.resolution import MigProblem, resolve
@@ -83,11 +85,49 @@ async def reboot(world: World, name: str) -> None:
         await world.start_agent(name, writer)
 
 
+async def phases_told(world: World) -> list[tuple[str, str]]:
+    bodies = [event.open() for event in await world.bus_events()]
+    return [(each.before, each.after) for each in bodies if isinstance(each, RolloutEvent)]
+
+
+async def complete_condition(world: World) -> RolloutCondition:
+    (found,) = (
+        each
+        for each in (await world.rollout()).status.conditions
+        if each.type is ConditionType.COMPLETE
+    )
+    return found
+
+
 async def settled(world: World, *nodes: str) -> int:
     """Bring up the nodes, and wait until their GPUs are reported; return the revision."""
     await world.complete_first_rollout(*nodes)
     await world.sleep(150)
     return max(each.revision for each in world.committed())
+
+
+@in_audited_world
+async def test_a_division_tells_no_version_as_complete_once_more(world: World) -> None:
+    await settled(world, "a")
+    told = await phases_told(world)
+    assert told[-1][1] == "Complete"
+    before = await complete_condition(world)
+    assert before.status == "True"
+    await configure(world, "a", SEVEN)
+    await world.until_state("a", "validation-required")
+    assert (await world.rollout()).status.phase == "Proven"
+    during = await complete_condition(world)
+    assert (during.status, during.last_transition_time) == ("True", before.last_transition_time)
+    assert "of those in flight the GPUs are divided" in during.message
+    await until_mig_state(world, "a", "success")
+    await world.sleep(30)
+    assert await complete_condition(world) == before
+    assert await phases_told(world) == told
+    await world.apply_policy(NEW)
+    await world.wait_until_done("a")
+    await world.sleep(30)
+    assert (await phases_told(world))[len(told)][0] == "Complete"
+    assert (await phases_told(world))[-1][1] == "Complete"
 
 
 @in_audited_world

@@ -29,6 +29,21 @@ async def test_a_term_that_begins_without_nats_answers_once_it_is_back(world: Wo
 
 
 @in_world
+async def test_the_status_says_what_each_node_waits_for_as_why_does(world: World) -> None:
+    await world.complete_first_rollout("a", "b")
+    await world.apply_policy(NEW)
+    for _ in range(60):
+        await world.sleep(2)
+        (pool,) = (await world.ask(StatusQuery())).pools
+        if pool.node_waits:
+            break
+    waits = {node: (await world.why(node)).wait for node in ("a", "b")}
+    told = {each.node: (each.code, each.detail) for each in pool.node_waits}
+    assert told == {node: (wait.code, wait.detail) for node, wait in waits.items() if wait}
+    assert sum(pool.waits.values()) == len(told) >= 1
+
+
+@in_world
 async def test_the_end_of_a_term_ends_the_answers(world: World) -> None:
     first, _ = await world.complete_first_rollout("a")
     await first.stop()

@@ -7,6 +7,7 @@ import pytest
 from tests.system.install.doctor import FOUND_OK, ok_checks
 from tests.system.install.release import AGENTS, Release
 from tests.system.install.second import OF_OTHERS, SECOND, restarted, second_chart, until_second
+from tests.system.install.world import NAMESPACE
 from tests.system.nodes.metrics import gpus_with_metrics
 
 SERVICES = [
@@ -25,7 +26,19 @@ async def test_helm_installs_sluice(release: Release) -> None:
     assert "These values have no effect" not in release.install_said
     assert await world.until_rolled_out("statefulset", within=240) == ["sluice-nats"]
     assert await world.until_rolled_out("deployment", within=240) == SERVICES
+    waits = [line for line in release.install_said.splitlines() if "kubectl wait" in line]
+    assert len(waits) == 3
+    for line in waits:  # what Helm says to wait for does end, and pods have GPUs then
+        await world.kubectl.run(*line.split()[1:])
     await release.until_ready()
+    events = await world.kubectl.get("--namespace", NAMESPACE, "events")
+    early = [
+        f"{each['involvedObject']['name']}: {each['message']}"
+        for each in events["items"]
+        if each["reason"] == "Unhealthy"
+        and each["involvedObject"]["name"].startswith(tuple(SERVICES))
+    ]
+    assert len(early) <= len(SERVICES) // 2, early
     assert restarted(await world.running()) == {}
     (machine,) = world.machines
     uuids = sorted(gpu.uuid for gpu in machine.gpus.gpus)

@@ -17,6 +17,7 @@ async def test_helm_uninstall_leaves_nothing(release: Release) -> None:
 
     said = await world.uninstall()
     assert 'release "sluice" uninstalled' in said
+    assert "Sluice is removed, but for the objects of its chart" in said
     await world.until_as(release.cluster)
     after = await world.host()
     assert sorted({*after.splitlines()} ^ {*release.host.splitlines()}) == []

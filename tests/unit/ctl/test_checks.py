@@ -187,6 +187,36 @@ def test_what_failed_besides_the_drivers_of_nodes_is_said_of_the_policy() -> Non
     assert degraded(driver) == []
 
 
+def test_what_an_nvidiadriver_has_is_said_of_it_and_not_of_the_cluster_policy() -> None:
+    field = "nothing new starts until this is fixed: spec.image (a b) is no name: correct it"
+    named = f"state-driver: NVIDIADriver serving: {field}"
+    beside = "ClusterPolicy is not ready; NVIDIADriver upgrade has not completed; one or more"
+
+    def conditions(error: str, degraded: str) -> tuple[Condition, Condition]:
+        return (
+            Condition(type="Error", status="True", message=error),
+            Condition(type="Degraded", status="True", message=degraded),
+        )
+
+    driver = policy("notReady", Condition(type="Accepted", status="False", message=field))
+    cluster = policy("notReady", *conditions(f"{beside}; {named}", named))
+    policies = {"ClusterPolicy gpus": cluster, "NVIDIADriver serving": driver}
+    for upgrade in (NONE, Upgrade(in_flight=1)):
+        found = {each.about: each for each in policy_checks(policies, upgrade)}
+        assert found["ClusterPolicy gpus"].verdict is OK
+        assert found["ClusterPolicy gpus"].found == "notReady, as an NVIDIADriver is"
+        assert found["NVIDIADriver serving"].verdict is FAULT
+        assert field in found["NVIDIADriver serving"].found
+
+    own = "state-device-plugin: it is refused"
+    error = f"ClusterPolicy is not ready; states not ready: [state-device-plugin]; {own}; {named}"
+    cluster = policy("notReady", *conditions(error, f"{own}; {named}"))
+    policies = {"ClusterPolicy gpus": cluster, "NVIDIADriver serving": driver}
+    of_cluster = [each.found for each in policy_checks(policies, NONE) if "Cluster" in each.about]
+    assert len(of_cluster) == 2
+    assert all(own in each and "serving" not in each for each in of_cluster)
+
+
 def test_drivers_of_nodes_in_flight_are_expected_to_be_away_and_agents_are_not() -> None:
     driver = daemon_set("driver", wanted=3, ready=1)
     driver = replace(driver, metadata=Metadata(name="driver", labels={"app": DRIVER_APP}))

@@ -476,6 +476,24 @@ def test_a_plan_from_before_the_last_rollout_is_not_that_of_a_return() -> None:
     assert again.compared().planned_at == NOW + 6_000.0
 
 
+def test_a_restart_after_which_nodes_are_validated_again_takes_no_plan_away() -> None:
+    """The driver before is of a time of which there are no events."""
+    stream = Stream()
+    stream.plan(-900.0, planned("n-1", 0.0, 300.0))
+    stream.grant(-500.0, "n-1", target=OLD)
+    stream.step(-500.0, "n-1", "upgrade-done", "validation-required", target=OLD)
+    stream.done(-490.0, "n-1", target=OLD)
+    stream.grant(0.0, "n-1")
+    assert stream.compared().planned_at == NOW - 900.0
+
+    moved = Stream()
+    moved.plan(-900.0, planned("n-1", 0.0, 300.0))
+    moved.grant(-500.0, "n-1", target=OLD)
+    moved.step(-490.0, "n-1", "pod-deletion-required", "pod-restart-required", target=OLD)
+    moved.grant(0.0, "n-1")
+    assert moved.compared().planned_at is None
+
+
 def test_the_picture_has_a_line_for_the_plan_and_one_for_what_happened() -> None:
     lines = text(replace(rollout().compared(), version="580.1"), 80).splitlines()
     assert max(map(len, lines)) <= 80

@@ -16,7 +16,7 @@ from libs.contracts.rollout import BY_CHECKED_BRAKE, Brake, Counts, braked
 from libs.ctl.answers import EventLine, Pool, Source
 from libs.ctl.node_rows import NodeRow
 from libs.ctl.views.frame.compose import Frame, frame, listed_room
-from libs.ctl.views.frame.nodes import short_who
+from libs.ctl.views.frame.nodes import short_who, step_bar
 from libs.ctl.views.frame.text import Span, bar, cut, cut_middle, fit, fold, pad, text_of, width_of
 from libs.ctl.watch.fleet import GpuUse, Wait, Watched, WatchedNode, kind_of
 from libs.ctl.watch.screen import Layout, Panel, Screen, arrange
@@ -351,6 +351,23 @@ def test_a_bar_is_full_only_at_its_end_and_empty_only_at_its_start() -> None:
     assert bar(0.01, 4) == "█░░░"
     assert bar(0.99, 4) == "███░"
     assert bar(1.7, 4) == "████"
+
+
+def test_the_bar_of_a_node_moves_with_each_step_of_its_upgrade() -> None:
+    states = (
+        "cordon-required",
+        "wait-for-jobs-required",
+        "pod-deletion-required",
+        "drain-required",
+        "pod-restart-required",
+        "validation-required",
+        "uncordon-required",
+    )
+    moving = node(1, "validation-required")
+    rows = (replace(moving.row, state=state, in_flight=True) for state in states)
+    bars = [step_bar(replace(moving, row=row)) for row in rows]
+    assert [bar.count("█") for bar in bars] == [1, 2, 3, 4, 5, 6, 7]
+    assert step_bar(node(2, "upgrade-required")) == ""
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from libs.contracts.queries import (
 from libs.ctl.answers import PlannedFile, PlanView, PoolPlans
 from libs.ctl.views.bars import bar
 from libs.ctl.views.plan import plan_view, plans_view
-from libs.ctl.views.timeline import Span, plan_timeline
+from libs.ctl.views.plan_html import plan_svg
+from libs.ctl.views.timeline import Span, Step, Timeline, plan_timeline
+from libs.rollout.plan_time import ASSUMED_JOB
 from libs.rollout.wait_reasons import RESOLVED_BY
 
 NOW = 1_800_000_000.0
@@ -233,6 +235,16 @@ def test_lost_gpu_hours_are_those_of_idle_gpus_too(lost: float, words: str) -> N
     assert "busy or idle" not in text(plan_view(view, width=80), 80)
 
 
+def test_lost_gpu_hours_say_that_they_rest_on_an_assumed_job() -> None:
+    held = (f"n-1 will wait for the job a/b, {ASSUMED_JOB} 30 min (p50), 2 h (p95): its owner",)
+    view = view_of(planned("n-1", 0.0, 60.0, 60.0), gpu_hours_lost=2.66, held=held, remarks=held)
+    told = "GPU-hours lost: 2.7, if jobs end as assumed"
+    assert told in text(plan_view(view, width=160), 160)
+    budget = ("n-1 waits for a disruption budget",)
+    view = view_of(planned("n-1", 0.0, 60.0, 60.0), gpu_hours_lost=2.66, held=budget)
+    assert "as assumed" not in text(plan_view(view, width=160), 160)
+
+
 @pytest.mark.parametrize(
     ("gpus", "lost", "words"),
     [
@@ -406,6 +418,34 @@ def test_the_capacity_is_a_curve_on_the_scale_of_the_bars() -> None:
     middle = curve[round(0.45 * cells)]
     assert middle == " "  # half is missing, which is in the lowest lines alone
     assert "not usable: at worst 2 of 4 nodes" in lines[1]
+
+
+def test_bars_are_of_the_run_that_the_curve_is_of() -> None:
+    """The median of a node alone may be before or after: two nodes would overlap that never do."""
+    nodes = (
+        planned("node-1", 0.0, 700.0, 900.0, run_start=0.0, run_end=600.0),
+        planned("node-2", 500.0, 1200.0, 1500.0, run_start=610.0, run_end=1250.0),
+    )
+    one = replace(PLAN, plan=replace(with_capacity().plan, nodes=nodes))
+    timeline = plan_timeline(one.plan, most_rows=0)
+    spans = [row.plan for row in timeline.rows]
+    assert spans == [Span(0.0, 600.0, 900.0), Span(610.0, 1250.0, 1500.0)]
+    drawn = text(plan_view(one, width=80), 80)
+    assert "█ median run  ░ p95" in drawn
+    assert "in the median run" in plan_svg(one)
+
+
+def test_a_short_rise_between_two_nodes_is_no_needle() -> None:
+    def curve(*steps: tuple[float, int]) -> list[int]:
+        found = Timeline(
+            rows=(), seconds=100.0, total=8, curve=tuple(Step(*step) for step in steps)
+        )
+        return found.least(10)
+
+    one_by_one = curve((10.0, 4), (49.0, 8), (61.0, 4), (90.0, 8))
+    assert one_by_one == [8, 4, 4, 4, 4, 4, 4, 4, 4, 8]
+    assert curve((10.0, 4), (40.0, 8), (70.0, 4), (90.0, 8)) == [8, 4, 4, 4, 8, 8, 8, 4, 4, 8]
+    assert curve((31.0, 2), (33.0, 8))[3] == 2, "a loss is never left out"
 
 
 def test_many_nodes_share_rows_unless_each_is_asked_for() -> None:

@@ -23,7 +23,7 @@ from libs.contracts.node import (
     NodeRecord,
     WaitCode,
 )
-from libs.contracts.queries import WaitReason, WhyAnswer
+from libs.contracts.queries import NodeWait, PoolStatus, StatusAnswer, WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts, RolloutStatus
 from libs.ctl.answers import (
     Audit,
@@ -35,6 +35,7 @@ from libs.ctl.answers import (
     Pool,
     Source,
     Status,
+    with_reasons,
 )
 from libs.ctl.cluster import Device
 from libs.ctl.collect.gpus import gpu_of
@@ -109,7 +110,7 @@ gpus  580.95.05  Halted  3/12          1       2
   gpus GPUs: 1 node has a GPU that no container can have
   gpus left out: 1 skipped
 
-NODE    STATE                     SINCE  DRIVER     NOTE
+NODE    STATE                     SINCE  DRIVER     BECAUSE
 node-2  validation-required  1 min 30 s  580.95.05  attempt 2
 node-3  upgrade-failed       1 min 30 s  580.95.05  the driver did not load;
                                                     attempt 2
@@ -144,13 +145,13 @@ node-2
   state: validation-required
   since: 1 min 30 s
   driver: 580.95.05
-  note: attempt 2
+  because: attempt 2
 node-3
   state: upgrade-failed
   since: 1 min 30 s
   driver: 580.95.05
-  note: the driver did not load; attempt
-  2
+  because: the driver did not load;
+  attempt 2
 
 pools and nodes: from Kubernetes
 (https://api), 0 s old
@@ -176,6 +177,41 @@ def test_more_nodes_in_flight_than_may_be_unavailable_are_explained_by_first_dri
     assert f"  gpus in flight: {why}" in told("bring-up", 4).splitlines()
     assert "more than" not in told("bring-up", 5)
     assert "more than" not in told("upgrade", 4)
+
+
+def test_each_node_says_what_it_waits_for_and_nothing_twice() -> None:
+    details = "(it exited with code 1; all of it: `kubectl logs -n x p`)"
+    told = (
+        NodeWait(node="n-1", code=WaitCode.BUDGET, detail="2 of at most 2 nodes are unavailable"),
+        NodeWait(node="n-2", code=WaitCode.JOBS, detail=f"job a for target {'2' * 32}"),
+        NodeWait(
+            node="n-3",
+            code=WaitCode.FAILED,
+            detail=f"the upgrade failed: driver-start: x {details}",
+        ),
+        NodeWait(node="n-4", code=WaitCode.SKIPPED, detail="skipped by its label"),
+    )
+    answer = StatusAnswer(at=NOW, pools=(PoolStatus(pool="gpus", node_waits=told),))
+    rows = (
+        node("n-1", attempt=1),
+        node("n-2", attempt=1),
+        node("n-3", state="upgrade-failed", cause=f"driver-start: x {details}"),
+        node("n-4", attempt=1, skipped=True),
+        node("n-5", attempt=1),
+    )
+    found = with_reasons(rows, answer, {"2" * 32: "580.95.05"})
+    shown = text(status_view(Status(pools=(), nodes=found, sources=()), now=NOW, width=200), 200)
+    reasons = [
+        each.partition("580.95.05")[2].strip() for each in shown.splitlines() if "n-" in each
+    ]
+    assert reasons == [
+        "budget",
+        "jobs: job a for target 580.95.05",
+        "the upgrade failed: driver-start: x (it exited with code 1); attempt 2",
+        "skipped: skipped by its label",
+        "",
+    ]
+    assert with_reasons(rows, None, {}) == rows
 
 
 def test_the_failure_of_an_earlier_attempt_is_said_to_be_one() -> None:

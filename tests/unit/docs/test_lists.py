@@ -79,10 +79,15 @@ def _status() -> Status:
     )
     waiting = UpgradeState.UPGRADE_REQUIRED
     rows = (
-        _row("node-2", 240.0),
-        replace(_row("node-3", 420.0), state=waiting, in_flight=False),
-        replace(_row("node-4", 420.0), state=waiting, in_flight=False),
-        replace(_row("node-5", 60.0), state=UpgradeState.VALIDATION_REQUIRED, driver="580.95.05"),
+        replace(_row("node-2", 240.0), because="jobs: waiting for jobs to finish: team-a/train-7"),
+        replace(_row("node-3", 420.0), state=waiting, in_flight=False, because="budget"),
+        replace(_row("node-4", 420.0), state=waiting, in_flight=False, because="budget"),
+        replace(
+            _row("node-5", 60.0),
+            state=UpgradeState.VALIDATION_REQUIRED,
+            driver="580.95.05",
+            because="validation: waiting for the validation",
+        ),
     )
     return Status(pools=(pool,), nodes=rows, sources=())
 

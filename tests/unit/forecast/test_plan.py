@@ -10,7 +10,7 @@ from libs.contracts.rollout import Brake, RolloutSpec, TargetRecord
 from libs.forecast.options import PlanOptions
 from libs.forecast.plan import plan
 from libs.forecast.play_result import CapacityLoss
-from libs.forecast.rollout_plan import Percentiles
+from libs.forecast.rollout_plan import Percentiles, plan_response
 from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import FailedGpu, GpuVerdict, PreflightQuery
@@ -111,6 +111,22 @@ def test_equal_seeds_give_equal_plans() -> None:
     )
     assert first == second
     assert first.makespan != different.makespan
+
+
+def test_bars_and_curve_are_of_one_play() -> None:
+    pool = pool_with_limits(parallel=2)
+    planned = forecast_for(pool, idle_nodes(5), varied_worlds(), plays=9)
+    answer = plan_response(planned)
+    assert max(node.run_end or 0.0 for node in answer.nodes) == answer.makespan_p50
+    times = [(node.run_start, node.run_end) for node in answer.nodes]
+    assert len(answer.capacity) > 5
+    for point in answer.capacity:
+        moving = [
+            1 for start, end in times if start is not None and end and start <= point.at < end
+        ]
+        assert point.nodes <= len(moving), point
+    away = max(point.nodes for point in answer.capacity)
+    assert away == 2
 
 
 def test_the_order_of_nodes_and_pools_does_not_change_the_plan() -> None:

@@ -140,6 +140,30 @@ def test_what_cannot_be_applied(
     assert message in str(found)
 
 
+@pytest.mark.parametrize(
+    ("device", "name", "first"),
+    [
+        (H100, "all-1g.5gb", "all-1g.10gb"),  # of an A100 with 40 GB
+        (H100, "all-3g.20gb", "all-3g.40gb"),
+        (H100, "al-balanced", "all-balanced"),
+        (A100, "all-2g.20gb", "all-2g.10gb"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_those_of_the_board_the_closest_first(
+    device: str, name: str, first: str
+) -> None:
+    file = default_config()
+    found = resolve(file, f"{name}x", [gpu()], [pci(device=device)])
+    assert isinstance(found, MigProblem)
+    words, _, listed = str(found).partition(", such as ")
+    assert words.endswith("use one of the file's that its GPUs can have")
+    names = listed.split(", ")
+    assert first in names[:3], names
+    assert len(names) == 8
+    for each in names:
+        assert not isinstance(resolve(file, each, [gpu()], [pci(device=device)]), MigProblem), each
+
+
 def test_a_profile_that_no_product_of_the_table_has_is_left_to_the_driver() -> None:
     for text in ("1g.10gb+gfx: 7", "1g.10gb+gfx: 1, 3g.40gb: 1"):
         file = parsed(entry(f"devices: all, mig-enabled: true, mig-devices: {{{text}}}"))

@@ -374,6 +374,21 @@ def test_the_cluster_policy_is_not_ready_while_its_drivers_are_not() -> None:
     )
 
 
+def test_the_cluster_policy_names_the_nvidiadriver_whose_field_is_wrong() -> None:
+    broken = {
+        "apiVersion": "sluice.dev/v1alpha1",
+        "kind": "RolloutStrategy",
+        "metadata": {"name": "s"},
+        "spec": {"pool": "nvidiadriver-a", "retries": "many"},
+    }
+    objects = [crd_mode_policy(), nvidia_driver("a", default=True), broken]
+    found = statuses(Situation(objects, [UBUNTU]), nodes={})
+    theirs = "state-driver: NVIDIADriver a: nothing new starts until this is fixed: "
+    assert theirs in message_of(found["cluster-policy"])
+    assert condition_of(found["cluster-policy"], "Degraded").message.startswith(theirs)
+    assert "NVIDIADriver a" not in message_of(found["a"])
+
+
 def test_an_invalid_strategy_holds_its_pool_and_reports_why() -> None:
     broken = {
         "apiVersion": "sluice.dev/v1alpha1",

@@ -33,7 +33,17 @@ STYLES: Final[Mapping[Kind, str]] = {
 _GAP: Final = 2
 _MARK: Final = 2
 """Cells for the mark of the selected row."""
-_BAR: Final = 8
+_STEPS: Final = (
+    UpgradeState.CORDON_REQUIRED,
+    UpgradeState.WAIT_FOR_JOBS_REQUIRED,
+    UpgradeState.POD_DELETION_REQUIRED,
+    UpgradeState.DRAIN_REQUIRED,
+    UpgradeState.POD_RESTART_REQUIRED,
+    UpgradeState.VALIDATION_REQUIRED,
+    UpgradeState.UNCORDON_REQUIRED,
+)
+"""In their order. How much of its time a state has taken says nothing: limits are hours."""
+_BAR: Final = len(_STEPS) + 1
 _FEWEST_WORDS: Final = 18
 """Cells that the reason of a wait, and who can end it, have at least."""
 _MORE_WORDS: Final = 8
@@ -140,7 +150,7 @@ def node_line(
     """Return a node's row; the selected one is marked and reversed."""
     room = next(column.width for column in columns if column.title == "SINCE")
     since = "" if node.row.since is None else age(now - node.row.since, room)
-    cells = _cells(node, since, now)
+    cells = _cells(node, since)
     reverse = "reverse" if selected else ""
     spans = [Span("> " if selected else "  ", reverse)]
     for index, column in enumerate(columns):
@@ -152,7 +162,7 @@ def node_line(
     return fit(spans, width)
 
 
-def _cells(node: WatchedNode, since: str, now: float) -> dict[str, tuple[str, str]]:
+def _cells(node: WatchedNode, since: str) -> dict[str, tuple[str, str]]:
     row, gpus = node.row, node.gpus
     hot = "" if gpus is None or gpus.hottest is None else f"{gpus.hottest:.0f}"
     return {
@@ -160,7 +170,7 @@ def _cells(node: WatchedNode, since: str, now: float) -> dict[str, tuple[str, st
         "STATE": (state_name(row.state), STYLES[node.kind]),
         "SINCE": (since, ""),
         "DRIVER": (driver_text(row).partition(" ")[0], ""),
-        "STEP": (step_bar(node, now), "cyan"),
+        "STEP": (step_bar(node), "cyan"),
         "GPUS": ("" if gpus is None else f"{gpus.busy}/{gpus.total}", ""),
         "°C": (hot, ""),
         "WAITS FOR": (_reason(node), ""),
@@ -186,12 +196,12 @@ def state_name(state: str) -> str:
     return state.removesuffix("-required").removeprefix("upgrade-") or "none"
 
 
-def step_bar(node: WatchedNode, now: float) -> str:
-    """Return how much of its time limit the node's state has taken."""
-    since, deadline = node.row.since, node.deadline
-    if node.kind is not Kind.IN_FLIGHT or since is None or deadline is None or deadline <= since:
+def step_bar(node: WatchedNode) -> str:
+    """Return which of the steps of an upgrade a node in flight is at: one more cell for each."""
+    if node.kind is not Kind.IN_FLIGHT or node.row.state not in _STEPS:
         return ""
-    return bar((now - since) / (deadline - since), _BAR)
+    full = _STEPS.index(UpgradeState(node.row.state)) + 1
+    return bar(full / _BAR, _BAR)
 
 
 def _reason(node: WatchedNode) -> str:

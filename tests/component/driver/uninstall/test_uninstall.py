@@ -75,6 +75,14 @@ async def test_nothing_is_left_in_the_cluster(site: Site) -> None:
     assert last == "sluice-driver-agent"
 
 
+async def test_nodes_whose_driver_stays_are_named_with_the_pods_that_use_it(site: Site) -> None:
+    await site.install()
+    await site.use()
+    first, _ = site.nodes
+    await site.use_gpu("train", first)
+    assert await site.uninstall() == {first: [f"{site.namespace}/train"]}
+
+
 async def test_it_is_refused_while_a_node_is_being_changed(site: Site) -> None:
     await site.install()
     first, second = site.nodes

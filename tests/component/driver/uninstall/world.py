@@ -22,7 +22,7 @@ from libs.contracts.node import (
     UpgradeState,
 )
 from libs.contracts.rollout import FINALIZER
-from libs.kube.client import Preconditions
+from libs.kube.client import MERGE_PATCH, Preconditions
 from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.requests import Transport
 from libs.kube.resources import DAEMON_SETS, NODES, PODS, CustomKind, custom_resource
@@ -193,8 +193,8 @@ class Site:
         lease = encode(NodeLease(node_uid=uid, owner=owner, token=1, since=0.0)).decode()
         await self.kubectl.run("annotate", "node", name, f"{LEASE_ANNOTATION}={lease}")
 
-    async def uninstall(self, *, within: float = 240.0) -> None:
-        """Run the role with the rights that the chart gives its Job."""
+    async def uninstall(self, *, within: float = 240.0) -> Mapping[str, Sequence[str]]:
+        """Run the role with the rights that the chart gives its Job; return what it does."""
         await self.kubectl.run("apply", "--server-side", "-f", "-", stdin=as_list(self._hook))
         clock = SystemClock()
         token = await self.kubectl.run(
@@ -204,8 +204,25 @@ class Site:
         credentials = StaticToken(token.strip(), tls=tls)
         async with HttpTransport(self._plane.url, credentials=credentials) as transport:
             until = clock.monotonic() + within
-            await uninstall(transport, namespace=self.namespace, clock=clock, until=until)
+            in_use = await uninstall(transport, namespace=self.namespace, clock=clock, until=until)
         await self.remove_rights()
+        return in_use
+
+    async def use_gpu(self, name: str, node: str) -> None:
+        """Let a pod of people run with a GPU of a node, until the end of the test."""
+        container = {"name": "c", "image": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {"nodeName": node, "containers": [container]},
+        }
+        kube = self._sandbox.kube(user=ALICE, manager="kubectl")
+        await kube.create(PODS, pod, namespace=self.namespace)
+        path = PODS.path(namespace=self.namespace, name=name, subresource="status")
+        await self._sandbox.kube().request(
+            "PATCH", path, body={"status": {"phase": "Running"}}, content_type=MERGE_PATCH
+        )
 
     async def remove_rights(self) -> None:
         """Remove what Helm removes with a hook that has succeeded."""
