@@ -11,6 +11,7 @@ import msgspec
 
 from demo.verdict import with_report_delay
 from libs.audit import AuditJournal, judge
+from libs.bus.recreated import ALL_REPEATED
 from libs.contracts.events import WaitEvent
 from libs.contracts.journal import Entry, Revision
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, UpgradeState
@@ -18,6 +19,7 @@ from libs.contracts.paths import RECORD
 from services.scheduler import resources
 from tests.component.campaign.actions import ALL_ACTIONS
 from tests.component.campaign.admin import NEW, OLD, POOL
+from tests.component.campaign.fault_actions import LOSE_REPORTS
 from tests.component.campaign.gate_answers import unjustified_answers
 from tests.component.campaign.mig_actions import (
     division_problems,
@@ -88,6 +90,8 @@ class _SeedRun:
             await self._sleep_until(FAULTS_END_AT)
             self._log("--- all faults are over")
             await world.end_faults()
+        if any(action.kind == LOSE_REPORTS for action in scenario.actions):
+            await world.sleep(ALL_REPEATED)  # a leader that began meanwhile has to wait for them
         ended = await self._wait_for_end()
         return await self._judge(ended)
 

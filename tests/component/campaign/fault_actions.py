@@ -28,6 +28,7 @@ from tests.component.campaign.user_actions import (
 )
 from tests.component.campaign.world import CampaignWorld
 
+LOSE_REPORTS: Final = "lose-reports"
 FLOOD: Final = 500
 SECONDS: Final = (-90.0, 90.0)
 HOUR: Final = (-3600.0, 3600.0)
@@ -310,7 +311,7 @@ FAULT_ACTIONS: Final[Mapping[str, ActionKind]] = {
     # bus and API
     "lose-commands": ActionKind(_lose_commands, 2),
     "bus-away": ActionKind(_bus_away, values=(2.0, 120.0)),
-    "lose-reports": ActionKind(_lose_reports, 2),
+    LOSE_REPORTS: ActionKind(_lose_reports, 2),
     "flood-beats": on_node(_floods(Beat), 2),
     "flood-reports": on_node(_floods(State), 2),
     "drop-watches": ActionKind(_drop_watches, 2),
