@@ -78,9 +78,7 @@ class CordonDuringTakeover:
             await self._admin.cordon(name)
 
 
-@pytest.mark.dear(
-    "a control plane, all services with their rights, killed in every state"
-)
+@pytest.mark.dear("a control plane, all services with their rights, killed in every state")
 async def test_an_upgrade_with_killed_leaders_completes_and_passes_the_audit(
     binaries: Binaries,
 ) -> None:

@@ -46,7 +46,7 @@ async def until_counted(world: World, *, done: int, excluded: int) -> None:
         counts = status.counts.done, status.counts.excluded
         return status.phase == "Complete" and counts == (done, excluded)
 
-    await world.until(counted)
+    await world.until_written(counted)
 
 
 async def exclude(world: World) -> None:

@@ -215,7 +215,7 @@ async def test_nodes_in_flight_finish_after_their_policy_is_deleted(world: World
         rollout = await world.rollout()
         return await world.state("a") == "upgrade-done" and not rollout.status.in_flight
 
-    await world.until(finished)
+    await world.until_written(finished)
     node = await world.kube.get(resources.NODES, "a")
     assert not node.spec.unschedulable
     why = await world.why("b")
