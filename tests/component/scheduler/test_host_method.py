@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from libs.contracts.journal import EntryPhase
 from libs.contracts.node import DRIVER_LABEL
 from libs.contracts.rollout import RolloutStatus
@@ -229,6 +231,7 @@ async def test_after_a_reboot_the_proven_driver_comes_back_and_is_validated(worl
     assert [each for each in world.committed("a") if CORDON in each.changed] == cordons
 
 
+@pytest.mark.dear("three nodes are upgraded three times, with files of their own")
 @in_world
 async def test_other_files_of_a_proven_version_have_to_prove_themselves(world: World) -> None:
     await install(world, *NODES)

@@ -29,6 +29,7 @@ async def failed_nodes(world: World) -> int:
     return len(status.targets[status.target].failed)
 
 
+@pytest.mark.dear("the half hour that a driver may take, with agents that look each second")
 @in_world
 async def test_a_swap_that_never_began_is_no_harm(world: World) -> None:
     await world.complete_first_rollout("a")

@@ -174,7 +174,8 @@ async def test_a_failed_validation_fails_the_node_and_halts(world: World) -> Non
     await world.apply_policy(NEW)
     await world.until_state("a", "pod-restart-required")
     world.machines["a"].break_gpu(0)
-    await world.sleep(900)
+    await world.until_state("a", "upgrade-failed")
+    await world.sleep(120)
     assert await world.state("a") == "upgrade-failed"
     assert await world.state("b") == "upgrade-required"
     assert (await world.rollout()).status.phase == "Halted"
