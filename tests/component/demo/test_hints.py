@@ -40,7 +40,10 @@ T = TypeVar("T")
 WITHIN = 240.0
 """Seconds until a machine has its first driver, on a busy computer."""
 
-pytestmark = pytest.mark.together("demo")
+pytestmark = [
+    pytest.mark.together("demo"),
+    pytest.mark.dear("one demo for all: what its processes take meanwhile counts as well"),
+]
 
 DONE = "is complete: on 1 of 1 nodes"
 COMPLETE = "The upgrade is complete. Everything stays up until Ctrl-C."
@@ -200,7 +203,6 @@ def families(url: str) -> dict[str, Metric]:
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
-@pytest.mark.dear("the demo that the file shares begins here")
 def test_the_demo_shows_the_live_view_and_goes_on_in_lines_when_it_is_left(
     demo: RunningDemo,
 ) -> None:
@@ -270,7 +272,6 @@ async def test_any_nats_client_can_read_the_events(demo: RunningDemo) -> None:
     assert "bring-up begins" in messages
 
 
-@pytest.mark.dear("each command is a process, as in the other shell")
 async def test_the_commands_of_sluice_answer(demo: RunningDemo) -> None:
     await demo.wait_for(DONE)
     assert "nvidiadriver-training" in await demo.run("  sluice status")
@@ -303,7 +304,6 @@ async def test_the_files_of_the_demo_are_private(demo: RunningDemo) -> None:
     assert demo.folder.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.dear("the demo that the file shares ends here")
 async def test_another_shell_finds_the_command_and_the_cluster(tmp_path: Path) -> None:
     paths = DemoPaths(tmp_path / "with a blank")
     paths.programs.mkdir(parents=True)

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from libs.contracts.events import EditEvent, EventKind, RolloutEvent
 from libs.contracts.message import decode
 from libs.contracts.node import (
@@ -118,6 +120,7 @@ async def test_a_skipped_node_is_not_counted_as_waiting(world: World) -> None:
         assert (status.waits, status.counts.skipped) == (waits, 1)
 
 
+@pytest.mark.dear("two nodes with all agents, for minutes after each of two restarts")
 @in_world
 async def test_a_restart_writes_nothing_when_nothing_changed(world: World) -> None:
     scheduler, _ = await world.complete_first_rollout("a", "b")
