@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import Context
 from threading import get_ident
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from libs.testing.errors import Deadlock, Livelock, NotSimulated, VirtualTimeExceeded
 from libs.testing.task_tracking import CountedFuture, CountedTask, TaskTracking, describe_waiting
@@ -91,6 +91,12 @@ _FEW_TIMERS = 128
 class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
     """Belongs to the thread that created it; fits `asyncio.Runner(loop_factory=...)`."""
 
+    freezes: ClassVar[bool] = True
+    """Whether a run leaves what was there before it out of its garbage collections.
+
+    Thawing thaws all: a process that has frozen what it was born with does without.
+    """
+
     def __init__(self, *, limit: float) -> None:
         super().__init__()
         self._limit = limit
@@ -101,6 +107,7 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         self._count = itertools.count(1)
         self._steps_left = STEPS_PER_INSTANT
         self._until_collection = _STEPS_PER_COLLECTION
+        self._collected = False
         self._thread = get_ident()
         self._running = False
         self._stopping = False
@@ -254,18 +261,21 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         # Garbage collection ends abandoned async generators, so it must not depend on the
         # interpreter's own timing or on the surrounding program.
         gc.disable()
-        gc.freeze()
+        if self.freezes:
+            gc.freeze()
         self._running = True
         try:
             sys.set_asyncgen_hooks(firstiter=self.asyncgen_started, finalizer=self.asyncgen_dropped)
             _set_running_loop(self)
             yield
         finally:
-            gc.collect()
+            # While it ran, nothing came of age but by a collection of its own.
+            gc.collect(2 if self.freezes or self._collected else 1)
             self._running = self._stopping = False
             _set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
-            gc.unfreeze()
+            if self.freezes:
+                gc.unfreeze()
             if collecting:
                 gc.enable()
 
@@ -321,6 +331,7 @@ class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
         self._until_collection -= steps
         if self._until_collection < 0:
             self._until_collection = _STEPS_PER_COLLECTION
+            self._collected = True
             gc.collect()
 
     def is_running(self) -> bool:

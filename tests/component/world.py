@@ -249,6 +249,21 @@ class World(Backends):
             await self.sleep(0.1)
         return self.sim.clock.monotonic() - began
 
+    async def until_written(
+        self, holds: Callable[[], Coroutine[Any, Any, bool]], *, within: float = 300.0
+    ) -> float:
+        """Wait as `until` does, for what only a write to the API server can bring about."""
+        seen = -1
+
+        async def is_written_and_holds() -> bool:
+            nonlocal seen
+            if seen == self.server.revision:
+                return False
+            seen = self.server.revision
+            return await holds()
+
+        return await self.until(is_written_and_holds, within=within)
+
     async def bus_events(self) -> list[Event]:
         bus = self.connect(Writer.CTL)
         try:

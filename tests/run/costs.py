@@ -1,12 +1,16 @@
 """What tests cost, in seconds of a processor: they say the same on a busy machine.
 
-Counted are the process of the test and the children that it has waited for.
+Counted are the process of the test and all below it. Those that still run count as well: a server
+that serves many tests would else be the cost of the one that ends it.
 """
 
+import os
 import resource
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from tests.run.progress import children
 
 SIMULATED: Final = 2.0
 ON_A_GROUND: Final = 20.0
@@ -28,12 +32,25 @@ class Cost(NamedTuple):
         return self.cpu > (ON_A_GROUND if self.on_ground else SIMULATED) and not self.reason
 
 
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of its children that have ended."""
-    own, children = (
+    """Return the CPU seconds of this process, and of all that it has started."""
+    own, waited = (
         resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    ended = own.ru_utime + own.ru_stime + waited.ru_utime + waited.ru_stime
+    return ended + sum(map(_of_process, children()))
+
+
+def _of_process(pid: int) -> float:
+    """Return the CPU seconds of a process, and of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has just ended
+        return 0.0
+    return sum(map(int, fields[11:15])) / TICKS
 
 
 def machine_seconds() -> float:

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
@@ -23,7 +22,9 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 import pytest
 
+from libs.testing.virtual_loop import VirtualLoop
 from tests.run.costs import cpu_seconds
+from tests.run.leavings import Leavings
 from tests.run.plan import Plan, Unit
 from tests.run.progress import (
     SECONDS_AT_ONE_PLACE,
@@ -37,8 +38,6 @@ _EXITS: Final[Any] = atexit
 _SECONDS_TO_END: Final = 60.0
 """How long a worker that was interrupted may take to end its ground."""
 _SECONDS_TO_INTERRUPT_AGAIN: Final = 2.0
-_TESTS_PER_COLLECTION: Final = 20
-"""How many times as much of a processor tests take as the collection of what they left."""
 
 
 class Started(NamedTuple):
@@ -68,14 +67,8 @@ class UnitDone(NamedTuple):
     """What its shared fixtures took."""
 
 
-class Left(NamedTuple):
-    """Something that tests did not close, and which."""
-
-    text: str
-
-
 class Hung(NamedTuple):
-    """The worker ends because its test makes no progress."""
+    """The worker ends because its test makes no progress, or it failed itself."""
 
     text: str
 
@@ -113,7 +106,8 @@ class Worker:
 
     def give(self, unit: Unit) -> None:
         self.unit, self.done, self.since = unit, 0, time.monotonic()
-        self.channel.send(unit)
+        with suppress(OSError):  # it has ended, which is told as the failure of the unit's first
+            self.channel.send(unit)
 
     def end(self) -> int:
         """Wait for the process, and return how it ended."""
@@ -133,7 +127,6 @@ class Observer:
     def reported(self, report: pytest.TestReport) -> None: ...
     def done(self, place: int, cpu: float) -> None: ...
     def unit_done(self, unit: Unit, *, seconds: float, cpu: float) -> None: ...
-    def left(self, text: str) -> None: ...
     def looked(self, workers: Sequence[Worker]) -> None: ...
 
 
@@ -154,7 +147,8 @@ class Workers:
         config: Any = self._session.config
         config._tmp_path_factory.getbasetemp()  # one folder, in which each worker has its own
         gc.collect()
-        gc.freeze()  # so that workers do not copy what all share
+        gc.freeze()  # so that workers neither copy what all share nor search it for garbage
+        VirtualLoop.freezes = False
         try:
             for _ in range(min(self._number, len(self._plan.units))):
                 self._fork()
@@ -233,8 +227,6 @@ class Workers:
                 self._observer.done(place, cpu)
             case Hung(text):
                 worker.hung = text
-            case Left(text):
-                self._observer.left(text)
             case UnitDone(cpu) if worker.unit is not None:
                 seconds = time.monotonic() - worker.since
                 self._observer.unit_done(worker.unit, seconds=seconds, cpu=cpu)
@@ -316,16 +308,16 @@ def _work(session: pytest.Session, channel: Channel, number: int) -> NoReturn:
         session.config.pluginmanager.register(reporter)
         watch = ProgressWatch(lambda text: channel.send(Hung(text)))
         watch.start()
-        leavings = _Leavings(channel)
         while (unit := channel.receive()) is not None:
             _run(session, channel, reporter, watch, unit)
-            leavings.after(unit)
-        leavings.collect()
         code = 0
     except (KeyboardInterrupt, EOFError, BrokenPipeError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _end_shared(session)
         code = 2
+    except Exception:
+        channel.send(Hung(f"its worker failed:\n{traceback.format_exc()}"))
+        raise
     finally:
         _EXITS._run_exitfuncs()
         os._exit(code)
@@ -371,52 +363,31 @@ def _run(
     unit: Unit,
 ) -> None:
     patience = SECONDS_AT_ONE_PLACE_ON_A_GROUND if unit.ground else SECONDS_AT_ONE_PLACE
+    leavings = Leavings()
+
+    def fail(place: int, text: str) -> None:
+        reporter.pytest_runtest_logreport(_failure(session.items[place], text, "teardown"))
+
+    spent = cpu_seconds()
     for place, following in _with_next(unit.tests):
         item = session.items[place]
         nextitem: Any = session if following is None else session.items[following]
         channel.send(Started(place, time.monotonic()))
-        before = cpu_seconds()
         with watch.test(patience):
             session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
-        channel.send(Done(place, cpu_seconds() - before))
-    before = cpu_seconds()
+        for text in leavings.after(place):
+            fail(place, text)
+        before, spent = spent, cpu_seconds()
+        channel.send(Done(place, max(0.0, spent - before)))
     if unit.ground is not None:
         try:
             with watch.test(patience):
                 _end_shared(session)
         except Exception:  # noqa: BLE001  (the other units still run)
-            last = session.items[unit.tests[-1]]
-            text = f"{unit.name} did not end well:\n{traceback.format_exc()}"
-            reporter.pytest_runtest_logreport(_failure(last, text, "teardown"))
-    channel.send(UnitDone(cpu_seconds() - before))
-
-
-class _Leavings:
-    """Collects what tests left: later it would be a fault of another's test.
-
-    That searches all objects of the process, so it may take a small share of the tests' time: the
-    leavings of small units are collected together.
-    """
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._units: list[str] = []
-        self._due = 0.0
-
-    def after(self, unit: Unit) -> None:
-        self._units.append(unit.name)
-        if cpu_seconds() >= self._due:
-            self.collect()
-
-    def collect(self) -> None:
-        before = cpu_seconds()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            gc.collect()
-        for each in caught:
-            self._channel.send(Left(f"{' or '.join(self._units)} left behind: {each.message}"))
-        self._units = []
-        self._due = cpu_seconds() + _TESTS_PER_COLLECTION * (cpu_seconds() - before)
+            fail(unit.tests[-1], f"{unit.name} did not end well:\n{traceback.format_exc()}")
+    for place, text in leavings.after_all():
+        fail(place, text)
+    channel.send(UnitDone(max(0.0, cpu_seconds() - spent)))
 
 
 def _end_shared(session: pytest.Session) -> None:

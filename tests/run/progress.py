@@ -127,6 +127,20 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def has_children() -> bool:
+    """Return whether this process has a child: most tests have none, and a look at all is dear."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def children() -> set[int]:
+    """Return the processes that this one has started, and those that they have."""
+    return set(descendants(os.getpid())) if has_children() else set()
+
+
 def descendants(pid: int) -> list[int]:
     """Return the processes below one, the youngest first."""
     parents: dict[int, list[int]] = {}

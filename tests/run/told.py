@@ -43,7 +43,6 @@ class Told(Observer):
         """Of tests, and of the ends of grounds."""
         self._done = 0
         self._failed: dict[str, None] = {}
-        self._left: list[str] = []
         self._started = time.monotonic()
         self._machine = machine_seconds()
         self._said = self._started
@@ -68,9 +67,6 @@ class Told(Observer):
         reason = "" if marker is None else str(marker.args[0])
         self._done += 1
         self._costs.append(Cost(item.nodeid, cpu, self._grounds[item.nodeid] is not None, reason))
-
-    def left(self, text: str) -> None:
-        self._left.append(text)
 
     def unit_done(self, unit: Unit, *, seconds: float, cpu: float) -> None:
         self._of.setdefault(unit.ground, OfGround()).seconds += seconds
@@ -132,7 +128,6 @@ class Told(Observer):
             f" in {_minutes(time.monotonic() - self._started)}"
         )
         yield from table(self._of)
-        yield from self._left
         for nodeid in self._failed:
             yield f"only this: make test ARGS='{nodeid}'"
 

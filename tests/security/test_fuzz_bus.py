@@ -4,6 +4,8 @@ import os
 import random
 from contextlib import suppress
 
+import pytest
+
 from libs.contracts import subjects
 from libs.contracts.catalogue import FORMS
 from libs.contracts.message import MalformedMessage
@@ -16,6 +18,7 @@ from tests.security.world import World
 SEEDS = int(os.environ.get(FUZZ_SEEDS, "3"))
 
 
+@pytest.mark.dear("random bytes to every reader, from three seeds")
 async def test_every_reader_survives_random_operations(with_keys: World) -> None:
     await fuzz_bus(with_keys, range(SEEDS))
 

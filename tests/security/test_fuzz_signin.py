@@ -93,6 +93,7 @@ PLANTED: dict[str, tuple[object, str, Any]] = {
 
 
 @pytest.mark.parametrize("fault", PLANTED)
+@pytest.mark.dear("as many cases as it takes until the fault shows")
 def test_planted_faults_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(world: World) -> None:
         with pytest.raises(AssertionError) as found:

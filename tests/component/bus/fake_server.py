@@ -59,7 +59,7 @@ class FakeServer:
                 return
             verdict = next(self._verdicts)
             writer.write(verdict)
-            if verdict == ACCEPT:
+            if verdict.endswith(ACCEPT):
                 self._sessions.add(writer)
                 while line := await reader.readline():
                     if line.startswith(b"PING"):

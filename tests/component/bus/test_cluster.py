@@ -202,6 +202,7 @@ class Fleet:
         await eventually(lambda: data in self.followed.received_data, within=PATIENCE)
 
 
+@pytest.mark.dear("one real server becomes three, and two of them die")
 async def test_reports_commands_events_and_sign_ins_go_on_without_a_server(
     growing: World,
 ) -> None:

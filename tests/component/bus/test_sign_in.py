@@ -136,6 +136,52 @@ async def test_pings_during_the_first_sign_in_are_answered(
         assert server.connects[0]["auth_token"] == "abc"
 
 
+async def test_what_a_server_says_before_the_verdict_is_passed_over(
+    token: TokenFile, impatient: Impatient
+) -> None:
+    async with (
+        running(FakeServer(b"+OK\r\nINFO {}\r\n" + ACCEPT)) as server,
+        connected(server.url, token, impatient) as bus,
+    ):
+        assert bus.link.is_up
+        assert len(server.connects) == 1
+
+
+async def test_a_server_of_another_kind_is_told_by_what_it_says(token: TokenFile) -> None:
+    async with running(FakeServer(b"HTTP/1.1 400 Bad Request\r\n")) as server:
+        said = r"not the line of a NATS server: b'HTTP/1\.1 400 Bad Request"
+        with pytest.raises(BusUnavailable, match=said):
+            async with connect(
+                url=server.url,
+                identity=AGENT,
+                env=make_env(),
+                credentials=Credentials(token_file=str(token.path)),
+                wait=0.5,
+            ):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (b"", "is unreachable: nats: unexpected EOF"),
+        (b"-ERR 'Maximum Connections Exceeded'\r\n", "ended the session: nats: 'maximum"),
+    ],
+)
+async def test_a_connection_that_is_lost_is_told_with_its_cause_and_one_that_is_closed_is_not(
+    token: TokenFile,
+    impatient: Impatient,
+    caplog: pytest.LogCaptureFixture,
+    error: bytes,
+    told: str,
+) -> None:
+    async with running(FakeServer(ACCEPT)) as server:
+        async with connected(server.url, token, impatient) as bus:
+            server.end_sessions(error)
+            await eventually(lambda: len(server.connects) == 2 and bus.link.is_up)
+        assert [told in each for each in warnings(caplog, "NATS at")] == [True]
+
+
 async def test_a_late_refusal_at_a_reconnect_is_tried_again(
     token: TokenFile, impatient: Impatient
 ) -> None:

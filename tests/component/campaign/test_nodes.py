@@ -1,5 +1,7 @@
 """Machines with their agents: a kill, a reboot, and an agent that stays dead."""
 
+import pytest
+
 from demo.node import SimulatedNode
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.node import STATE_LABEL, WaitCode
@@ -86,6 +88,7 @@ def loaded_version(sim_node: SimulatedNode) -> str:
     return sim_node.machine.driver.version if sim_node.machine.driver else ""
 
 
+@pytest.mark.dear("a rollout by all services, agents and machines at once")
 def test_a_node_waits_for_its_dead_driver_agent_while_the_others_upgrade() -> None:
     async def story(world: CampaignWorld) -> None:
         observer = BusObserver(pool=POOL, max_unavailable="1")

@@ -15,17 +15,20 @@ from libs.policy.crds import crd_manifests
 from libs.testing.helm import find_helm
 from libs.testing.realkube.cluster import RealKube
 from tests.component.chart.rendered import CHART, Object, parsed
-from tests.run.plan import GroundKind
+from tests.run.plan import MARKER, GroundKind, together
 from tests.system.nodes.kubectl import Kubectl
 
 Render = Callable[..., list[Object]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of the real control plane on one worker: each process would start its own."""
+    """Run tests of a kind on one worker: each would start a control plane, or render the chart."""
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):
+        names = getattr(item, "fixturenames", ())
+        if "cluster" in names:
             item.add_marker(GroundKind.CONTROL_PLANE.marker())
+        elif "render" in names and together(item) is None:
+            item.add_marker(getattr(pytest.mark, MARKER)("chart"))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from libs.policy.crds import crd_manifests
@@ -107,6 +108,7 @@ def test_definitions_are_removed_only_if_asked_for(render: Render) -> None:
     assert role["metadata"]["annotations"][HOOK] == "post-delete"
 
 
+@pytest.mark.dear("Helm renders each file of values, for all tests of the chart")
 def test_every_service_accepts_its_settings(render: Render) -> None:
     """Each program prints its settings from the variables of its pod."""
     objects = render("--values", values("services"), "--values", values("own_registry"))
@@ -220,6 +222,7 @@ def test_values_without_effect_are_named(helm: Path) -> None:
     ]
 
 
+@pytest.mark.dear("Helm renders each file of values")
 def test_pods_are_ordinary_users_on_a_root_they_cannot_write(render: Render) -> None:
     """Agents are not among them: they are rendered by the driver service."""
     seen: list[str] = []

@@ -87,10 +87,12 @@ def image(archive: Path) -> Image:
     return read(archive)
 
 
+@pytest.mark.dear("the image that the file shares is made and unpacked here")
 def test_it_is_small(image: Image) -> None:
     assert sum(layer["size"] for layer in image.manifest["layers"]) <= LARGEST
 
 
+@pytest.mark.dear("compiles our code and packs it, to compare the bytes")
 def test_two_builds_are_the_same(archive: Path, image: Image, tmp_path: Path) -> None:
     """Our code is packed and compiled anew; the other layers are too large to be packed twice."""
     layers = image_layers(os.environ, report=lambda _: None)

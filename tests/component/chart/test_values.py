@@ -197,6 +197,7 @@ def test_unknown_keys_of_nvidia_are_accepted(render: Render) -> None:
     assert render(*(part for each in given for part in ("--set", each)))
 
 
+@pytest.mark.dear("Helm renders each file of values")
 def test_there_are_thirty_files_of_values(render: Render) -> None:
     assert len(VALUES) >= 30
     kinds = {each["kind"] for file in VALUES for each in render("--values", str(file))}

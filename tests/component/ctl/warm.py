@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from libs.ctl.command import main
 from libs.testing.child_process import bytecode_environ
+from tests.run.leavings import SHARED
 
 _IMPORTED = (
     "libs.bus.nats.bus",
@@ -64,6 +65,7 @@ class _Warm:
             process_group=0,  # Ctrl-C in the terminal of the tests reaches only them
             env={"PATH": os.environ["PATH"], **bytecode_environ()},
         )
+        SHARED.add(self._process.pid)
         theirs.close()
         atexit.register(self._end)
 

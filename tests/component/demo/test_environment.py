@@ -62,6 +62,7 @@ async def rollouts(up: DemoEnvironment) -> list[str]:
     return msgspec.json.decode(body)["items"]
 
 
+@pytest.mark.dear("a cluster, NATS and a scheduler, each a process of its own")
 async def test_a_service_runs_with_its_own_account_and_key_and_leaves_nothing_behind() -> None:
     async with demo_environment(NODES, seed=1) as up:
         assert await rollouts(up) == []

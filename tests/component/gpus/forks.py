@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from libs.host.gpus import child, process
+from tests.run.leavings import SHARED
 
 COMMAND = [sys.executable, "-m", "libs.host.gpus.child"]
 MAX_MESSAGE = 1 << 16
@@ -38,6 +39,7 @@ class Forks:
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
+        SHARED.add(self._process.pid)
         self._one_at_a_time = threading.Lock()
         atexit.register(self._end)
 

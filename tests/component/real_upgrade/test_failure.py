@@ -3,6 +3,7 @@
 """
 
 import msgspec
+import pytest
 
 from demo.admin import POOL
 from demo.paths import NAMESPACE
@@ -18,6 +19,7 @@ from tests.component.real_upgrade.leader_kills import LeaderKill, LeaderKiller
 FAILED_WITHIN, RECOVERED_WITHIN = 240.0, 200.0
 
 
+@pytest.mark.dear("a control plane, and all services on it with their rights")
 async def test_a_failure_outlives_the_leader_and_a_person_ends_the_halt(
     binaries: Binaries,
 ) -> None:

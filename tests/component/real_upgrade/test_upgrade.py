@@ -4,6 +4,8 @@ Services have the rendered rights only. The scheduler is killed in every state, 
 node midway, and the audit reads the API server's own log.
 """
 
+import pytest
+
 from libs.contracts.node import UpgradeState
 from libs.testing.realkube.binaries import Binaries
 from tests.component.real_upgrade.admin import NEW, OLD, UpgradeAdmin
@@ -76,6 +78,7 @@ class CordonDuringTakeover:
             await self._admin.cordon(name)
 
 
+@pytest.mark.dear("a control plane, all services with their rights, killed in every state")
 async def test_an_upgrade_with_killed_leaders_completes_and_passes_the_audit(
     binaries: Binaries,
 ) -> None:

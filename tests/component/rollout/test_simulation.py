@@ -23,9 +23,10 @@ from tests.component.rollout.simulation.scenario import (
 )
 
 SEEDS = (
-    *(range(first, first + 10) for first in (100, 110)),
-    *(range(first, first + 50) for first in (SMALL, MIG)),
-    *(range(first, first + 25) for first in (GPUS, IMAGES, LEASES, TAINTS)),
+    *(range(first, first + 5) for first in range(100, 120, 5)),
+    *(range(first, first + 25) for kind in (SMALL, MIG) for first in (kind, kind + 25)),
+    *(range(first, first + 12) for first in (GPUS, IMAGES, LEASES, TAINTS)),
+    *(range(first + 12, first + 25) for first in (GPUS, IMAGES, LEASES, TAINTS)),
 )
 """Chunks of seeds, so that test processes can share them: large fleets, then small ones, of which
 `make soak ARGS='engine --first 1000000'` plays more."""

@@ -39,7 +39,7 @@ class _Removals:
 
 def test_only_the_first_upgrade_done_removes_startup_taints() -> None:
     seen, others_kept = _Removals(), 0
-    for seed in range(TAINTS + 40, TAINTS + 80):
+    for seed in range(TAINTS + 40, TAINTS + 60):
         result = run_scenario(scenario(seed), seen.decide)
         assert result.failure is None, (seed, result.failure)
         untainted = {act.node for act in result.scenario.disturbances if act.what == "untaint"}

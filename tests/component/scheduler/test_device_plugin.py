@@ -20,7 +20,7 @@ async def allocatable_until_release(world: World) -> tuple[list[dict[str, str]],
     async def is_cordoned() -> bool:
         return (await node_of(world)).spec.unschedulable
 
-    await world.until(is_cordoned)
+    await world.until_written(is_cordoned)
     seen: list[dict[str, str]] = []
     while (node := await node_of(world)).spec.unschedulable:
         if not seen or seen[-1] != node.status.allocatable:
@@ -74,7 +74,7 @@ async def test_a_plugin_that_offers_nothing_fails_the_node_by_the_name_of_the_gp
     assert wait is not None
     assert wait.code is WaitCode.VALIDATION
     assert wait.detail.startswith("plugin: pods cannot have GPU-")
-    await world.until(lambda: is_failed(world), within=900)
+    await world.until_written(lambda: is_failed(world), within=900)
     record = (await node_of(world)).record
     assert record is not None
     assert not isinstance(record, resources.MalformedAnnotation)

@@ -3,6 +3,8 @@
 docs/states.md#failed-gpus
 """
 
+import pytest
+
 from libs.contracts.message import decode
 from libs.contracts.node import (
     RECORD_ANNOTATION,
@@ -46,7 +48,7 @@ async def until_counted(world: World, *, done: int, excluded: int) -> None:
         counts = status.counts.done, status.counts.excluded
         return status.phase == "Complete" and counts == (done, excluded)
 
-    await world.until(counted)
+    await world.until_written(counted)
 
 
 async def exclude(world: World) -> None:
@@ -104,6 +106,7 @@ async def test_a_driver_that_cures_the_gpu_ends_the_exclusion(world: World) -> N
     await until_counted(world, done=2, excluded=0)
 
 
+@pytest.mark.dear("what an XID takes to end, twice, on two nodes with all agents")
 @in_world
 async def test_a_gpu_that_fails_in_the_upgrade_fails_it_and_counts_as_harm(world: World) -> None:
     await world.complete_first_rollout("a", "b")

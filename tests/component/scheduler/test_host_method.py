@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from libs.contracts.journal import EntryPhase
 from libs.contracts.node import DRIVER_LABEL
 from libs.contracts.rollout import RolloutStatus
@@ -115,7 +117,7 @@ async def wait_until_all_run(world: World, version: str, *names: str) -> None:
             for each in rollouts
         )
 
-    await world.until(done, within=1800.0)
+    await world.until_written(done, within=1800.0)
 
 
 @in_world
@@ -221,7 +223,7 @@ async def test_after_a_reboot_the_proven_driver_comes_back_and_is_validated(worl
         evidence = getattr(record, "evidence", None)
         return evidence is not None and evidence.boot_id == machine.boot_id
 
-    await world.until(proven, within=600.0)
+    await world.until_written(proven, within=600.0)
     driver = machine.driver
     assert driver is not None
     assert driver.version == NEW
@@ -229,6 +231,7 @@ async def test_after_a_reboot_the_proven_driver_comes_back_and_is_validated(worl
     assert [each for each in world.committed("a") if CORDON in each.changed] == cordons
 
 
+@pytest.mark.dear("three nodes are upgraded three times, with files of their own")
 @in_world
 async def test_other_files_of_a_proven_version_have_to_prove_themselves(world: World) -> None:
     await install(world, *NODES)
@@ -243,7 +246,7 @@ async def test_other_files_of_a_proven_version_have_to_prove_themselves(world: W
     async def halted() -> bool:
         return (await rollout(world)).phase == "Halted"
 
-    await world.until(halted, within=1800.0)
+    await world.until_written(halted, within=1800.0)
     await world.sleep(600)
     states = {name: await world.state(name) for name in NODES}
     (failed,) = [name for name, state in states.items() if state == "upgrade-failed"]
@@ -278,7 +281,7 @@ async def test_files_that_change_during_an_upgrade_are_installed_after_it(world:
         first = next((name for name in NODES if states[name] == "pod-restart-required"), "")
         return bool(first)
 
-    await world.until(started, within=600.0)
+    await world.until_written(started, within=600.0)
     await offer(world, NEW, notes="corrected")
     await wait_until_all_run(world, NEW, *NODES)
     for name in NODES:

@@ -53,7 +53,7 @@ async def test_invented_tokens_and_versions_stop_no_other_node(
     async def is_done(name: str) -> bool:
         return await world.state(name) == "upgrade-done"
 
-    await world.until(b_is_done, within=600)
+    await world.until_written(b_is_done, within=600)
     assert scheduler.service.failure is None
     assert scheduler.value("sluice_scheduler_leading") == 1
 
@@ -73,5 +73,5 @@ async def test_an_epoch_in_a_node_cannot_use_up_the_epochs(world: World) -> None
         rollout = await world.rollout()
         return rollout.status.target != target and await world.state("b") == "upgrade-done"
 
-    await world.until(b_is_done, within=600)
+    await world.until_written(b_is_done, within=600)
     assert (await world.rollout()).status.epoch == 2

@@ -59,7 +59,7 @@ def test_a_node_whose_image_is_missing_is_not_drained_and_others_are_upgraded() 
         assert scheduler.value(f"{DRAINED}_count") == 0.0
 
         await world.apply(policy(NEW))
-        await world.until(lambda: is_upgraded(world, "a", before=first), within=600.0)
+        await world.until_written(lambda: is_upgraded(world, "a", before=first), within=600.0)
         await world.sleep(120)
         waiting = await world.kube.get(resources.NODES, "b")
         assert not waiting.spec.unschedulable

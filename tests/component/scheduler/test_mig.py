@@ -43,7 +43,7 @@ async def until_mig_state(world: World, name: str, state: str, *, within: float 
     async def reached() -> bool:
         return await mig_state(world, name) == state
 
-    return await world.until(reached, within=within)
+    return await world.until_written(reached, within=within)
 
 
 async def why_mig(world: World, name: str) -> str:

@@ -13,6 +13,7 @@ from tests.component.scheduler.test_mig_operation import SEVEN, ops, settled
 from tests.component.scheduler.world import World
 
 
+@pytest.mark.dear("a node divides its GPUs again and again, until the audit sees it")
 def test_a_node_that_returns_with_another_geometry_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -253,6 +253,7 @@ async def add_a100(world: World, *, reboots: str) -> None:
     await configure(world, "b", "all-1g.5gb")
 
 
+@pytest.mark.dear("two nodes wait, one is rebooted, and the audit reads it all")
 @in_audited_world
 async def test_a_reboot_that_the_policy_accepts_completes_the_geometry(world: World) -> None:
     await add_a100(world, reboots="true")

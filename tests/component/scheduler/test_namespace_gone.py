@@ -3,6 +3,8 @@
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from libs.contracts.node import REQUEST_ANNOTATION, NodeRequest, WaitCode
 from libs.kube.errors import NotFound
 from libs.kube.resources import DAEMON_SETS, NODES, PODS, Resource
@@ -63,6 +65,7 @@ async def test_why_names_the_missing_daemon_set_and_the_node_continues_when_it_i
     assert uncordons(world, "a") == 1
 
 
+@pytest.mark.dear("the limits of a node in flight, with agents that look each second")
 @in_world
 async def test_the_node_stays_cordoned_until_a_person_forgets_it_or_it_is_validated(
     world: World,

@@ -33,7 +33,7 @@ async def test_a_pre_installed_driver_is_validated_and_never_changed(world: Worl
     async def validated() -> bool:
         return [await world.state(name) for name in ("a", "own")] == ["upgrade-done"] * 2
 
-    await world.until(validated)
+    await world.until_written(validated)
     target = (await world.kube.get(resources.ROLLOUTS, POOL)).status.target
     await world.apply_policy(NEW)
 
@@ -41,7 +41,7 @@ async def test_a_pre_installed_driver_is_validated_and_never_changed(world: Worl
         rollout = await world.kube.get(resources.ROLLOUTS, POOL)
         return rollout.status.target != target and rollout.status.phase == "Complete"
 
-    await world.until(upgraded)
+    await world.until_written(upgraded)
     await world.sleep(300)
     assert await validated()
     assert world.swaps("own") == 0

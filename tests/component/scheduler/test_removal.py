@@ -15,7 +15,7 @@ async def test_a_driver_that_is_not_wanted_is_removed(world: World) -> None:
         labels = (await world.kube.get(resources.NODES, "a")).metadata.labels
         return not {STATE_LABEL, DRIVER_LABEL} & labels.keys()
 
-    await world.until(removed)
+    await world.until_written(removed)
     assert world.machines["a"].driver is None
     assert world.machines["b"].driver is not None
     assert not (await world.kube.get(resources.NODES, "a")).spec.unschedulable

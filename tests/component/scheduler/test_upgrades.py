@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from libs.contracts.events import EditEvent, EventKind, RolloutEvent
 from libs.contracts.message import decode
 from libs.contracts.node import (
@@ -118,6 +120,7 @@ async def test_a_skipped_node_is_not_counted_as_waiting(world: World) -> None:
         assert (status.waits, status.counts.skipped) == (waits, 1)
 
 
+@pytest.mark.dear("two nodes with all agents, for minutes after each of two restarts")
 @in_world
 async def test_a_restart_writes_nothing_when_nothing_changed(world: World) -> None:
     scheduler, _ = await world.complete_first_rollout("a", "b")
@@ -174,7 +177,8 @@ async def test_a_failed_validation_fails_the_node_and_halts(world: World) -> Non
     await world.apply_policy(NEW)
     await world.until_state("a", "pod-restart-required")
     world.machines["a"].break_gpu(0)
-    await world.sleep(900)
+    await world.until_state("a", "upgrade-failed")
+    await world.sleep(120)
     assert await world.state("a") == "upgrade-failed"
     assert await world.state("b") == "upgrade-required"
     assert (await world.rollout()).status.phase == "Halted"
@@ -215,7 +219,7 @@ async def test_nodes_in_flight_finish_after_their_policy_is_deleted(world: World
         rollout = await world.rollout()
         return await world.state("a") == "upgrade-done" and not rollout.status.in_flight
 
-    await world.until(finished)
+    await world.until_written(finished)
     node = await world.kube.get(resources.NODES, "a")
     assert not node.spec.unschedulable
     why = await world.why("b")

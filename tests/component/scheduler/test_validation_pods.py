@@ -176,7 +176,7 @@ def test_a_pod_that_is_deleted_is_made_again() -> None:
 def test_a_pod_that_never_ends_fails_the_node_at_its_deadline() -> None:
     async def story(world: PodWorld) -> None:
         await world.begin(exit_code=None)
-        await world.until(lambda: is_failed(world), within=1200)
+        await world.until_written(lambda: is_failed(world), within=1200)
         record = (await world.node()).record
         assert record is not None
         assert not isinstance(record, resources.MalformedAnnotation)

@@ -58,7 +58,7 @@ async def test_a_deleted_driver_pod_upgrades_its_node(world: World) -> None:
         (label,) = await labels(world, "a")
         return label != old and await world.state("a") == "upgrade-done"
 
-    await world.until(upgraded)
+    await world.until_written(upgraded)
     await world.sleep(300)
     assert (world.swaps("a"), world.swaps("b")) == (2, 1)
     after = await pods(world)

@@ -159,28 +159,17 @@ class World(world.World):
         return view.metadata.labels.get(STATE_LABEL, "")
 
     async def until_state(self, name: str, state: str) -> None:
-        seen = -1
-
         async def reached() -> bool:
-            nonlocal seen
-            if seen == self.server.revision:
-                return False  # nothing was written since the last look
-            seen = self.server.revision
             return await self.state(name) == state
 
-        await self.until(reached)
+        await self.until_written(reached)
 
     async def wait_until_done(
         self, *nodes: str, target: str = "", before: str = "", within: float = 600.0
     ) -> float:
         """Wait until the Rollout is complete, on this target, or on another one than `before`."""
-        seen = -1
 
         async def done() -> bool:
-            nonlocal seen
-            if seen == self.server.revision:
-                return False  # nothing was written since the last look
-            seen = self.server.revision
             rollouts = (await self.kube.list_page(resources.ROLLOUTS)).items
             if not rollouts:
                 return False
@@ -189,7 +178,7 @@ class World(world.World):
                 return False
             return status.phase == "Complete" and status.counts.done == len(nodes)
 
-        return await self.until(done, within=within)
+        return await self.until_written(done, within=within)
 
     async def rollout(self) -> resources.Rollout:
         return await self.kube.get(resources.ROLLOUTS, POOL)

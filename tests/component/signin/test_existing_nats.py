@@ -97,6 +97,7 @@ async def start_scheduler(world: World, existing: Existing, stack: AsyncExitStac
     await child.wait_for_log(STARTED, within=60.0)
 
 
+@pytest.mark.dear("the setup, NATS and sign-in, each a process that is started anew")
 async def test_services_and_agents_sign_in_at_an_existing_nats(
     world: World, existing: Existing
 ) -> None:

@@ -119,6 +119,7 @@ async def refusing() -> AsyncGenerator[tuple[NatsServer, TokenSignIn]]:
         yield server, sign_in
 
 
+@pytest.mark.dear("an hour of sign-ins at a real server, one after another")
 async def test_an_hour_of_waiting_is_a_line_every_ten_minutes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

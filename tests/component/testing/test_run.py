@@ -227,20 +227,79 @@ def test_other(): pass
     assert (tmp_path / "ended").exists()
 
 
-def test_what_a_file_leaves_behind_is_told_of_it_and_fails_no_other(tmp_path: Path) -> None:
+def test_a_test_fails_that_leaves_something_open_and_no_other_does(tmp_path: Path) -> None:
     code, output = run(
         tmp_path,
         """
 import socket
 
+class Holder: pass
+
+def test_before(): pass
+
 def test_leaves():
-    class Holder: pass
     holder = Holder()
     holder.itself, holder.socket = holder, socket.socket()
+
+def test_raises_when_collected():
+    class Holder:
+        def __del__(self): raise ValueError("never closed")
+    holder = Holder()
+    holder.itself = holder
+
+def test_after(): pass
+""",
+        "-W",
+        "error",
+    )
+    assert code == 1
+    assert "4 passed, 2 errors" in output
+    assert output.count("FAILED test_it.py::test_leaves: left behind: unclosed <socket.") == 1
+    assert "FAILED test_it.py::test_raises_when_collected: left behind: " in output
+    assert "ValueError('never closed')" in output
+    assert "only this: make test ARGS='test_it.py::test_leaves'" in output
+
+
+def test_a_test_fails_whose_process_outlives_its_file(tmp_path: Path) -> None:
+    code, output = run(
+        tmp_path,
+        """
+import subprocess
+left = []
+
+@pytest.fixture(scope="module")
+def server():
+    with subprocess.Popen(["sleep", "3600"]) as process:
+        yield
+        process.kill()
+
+def test_shares(server): pass
+def test_leaves(server): left.append(subprocess.Popen(["sleep", "3601"]))
+def test_after(server): pass
+
+def teardown_module():
+    open("left", "w").write(str(left[0].pid))
 """,
     )
-    assert code == 0
-    assert "test_it.py left behind: unclosed <socket.socket" in output
+    os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
+    assert code == 1
+    assert "3 passed, 1 error" in output
+    assert "FAILED test_it.py::test_leaves: left behind: process " in output
+    assert ", sleep 3601" in output
+
+
+def test_workers_that_end_before_the_plan_does_fail_the_run(tmp_path: Path) -> None:
+    """Else it would be a run without failures."""
+    code, output = run(
+        tmp_path,
+        "def test_never_run(): pass",
+        conftest="import os\n"
+        "from tests.run import forked\n"
+        "forked.Workers._give = lambda self, worker: None\n"
+        "forked._work = lambda *_: os._exit(0)\n",
+    )
+    assert code not in (0, 5)
+    assert "all workers have ended, and 1 units of the plan were not run" in output
 
 
 def test_what_is_too_dear_for_each_run_is_left_to_the_soak(tmp_path: Path) -> None:
@@ -266,3 +325,27 @@ def test_a_test_over_its_budget_without_a_reason_is_named(tmp_path: Path, reason
     )
     assert "CPU seconds of the dearest tests:" in output
     assert ("Over the budget" in output) == (not reason)
+
+
+def test_a_server_costs_those_it_serves_and_not_the_one_that_ends_it(tmp_path: Path) -> None:
+    _, output = run(
+        tmp_path,
+        """
+import subprocess, sys
+SERVE = "import sys, time; t = time.process_time()\\nwhile time.process_time() - t < 1: pass\\n"
+SERVE += "print(flush=True); sys.stdin.read()"
+
+@pytest.fixture(scope="module")
+def server():
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SERVE], stdin=pipe, stdout=pipe) as process:
+        yield process
+
+def test_served(server): server.stdout.readline()
+def test_ends_it(server): pass
+""",
+        conftest="from tests.run import costs\ncosts.SIMULATED = 0.5\n",
+    )
+    over = output.partition("Over the budget")[2].partition("CPU:")[0]
+    assert "test_it.py::test_served" in over
+    assert "test_it.py::test_ends_it" not in over

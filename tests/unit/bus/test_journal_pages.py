@@ -96,3 +96,6 @@ async def test_a_page_is_full_and_a_large_entry_is_shortened(world: World) -> No
     (shortened, *_) = fill_page([large, entry])
     assert len(encode(shortened)) < PAGE_BYTES
     assert fill_page([]) == ()
+    rest = len(encode(replace(entry, detail="x" * PAGE_BYTES))) + 1 - PAGE_BYTES
+    fitting = replace(entry, detail="x" * (PAGE_BYTES - rest))
+    assert fill_page([fitting, entry]) == (fitting,)

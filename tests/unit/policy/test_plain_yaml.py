@@ -144,7 +144,7 @@ _DATA = st.recursive(
 
 
 @given(_DATA)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_a_library_writes_is_read_back(data: object) -> None:
     written = yaml.dump(data, Dumper=_Plain, allow_unicode=True)
     assert load_yaml(written) == data

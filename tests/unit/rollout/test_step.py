@@ -9,6 +9,7 @@ from libs.contracts.node import LeaseOwner, NodeRecord, Operation, UpgradeState,
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.rollout.decision import Candidate, NodeOutcome, NoticeKind, Step, Wait
 from libs.rollout.node_writes import upgrade_lease
+from libs.rollout.outcomes import next_wake
 from libs.rollout.pool.conditions import Pause, PauseReason
 from libs.rollout.pool.evaluation import PoolEvaluation, evaluate_pool
 from libs.rollout.pool.tally import PoolTally
@@ -49,6 +50,15 @@ JOB = WorkloadPod(namespace="ml", name="train", uid="u", gpu=True, job=True)
 
 def test_a_node_in_place_is_left_alone() -> None:
     assert step(done(), pool(), instant()) is None
+
+
+def test_a_node_without_anything_to_wait_for_is_not_looked_at_again() -> None:
+    still = node(components={})
+    assert next_wake(still, None, None, NOW) is None
+    waits = Wait(code=WaitCode.PAUSED, detail="", since=NOW)
+    assert next_wake(still, waits, None, NOW) is None
+    assert next_wake(still, replace(waits, until=NOW + 5), NOW + 9, NOW) == NOW + 5
+    assert next_wake(still, waits, NOW + 9, NOW) == NOW + 9
 
 
 def test_a_node_is_a_candidate_until_it_has_an_entry() -> None:

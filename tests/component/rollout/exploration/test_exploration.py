@@ -41,12 +41,14 @@ def test_any_two_events_may_swap(new_stage: Callable[[], SimulatedStage], at_lea
     explore_all(start, swaps=1, at_least=at_least)
 
 
+@pytest.mark.dear("the play of each moment: that is what it shows")
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in COVERED])
 def test_a_fault_may_strike_at_any_moment(fault: str) -> None:
     start = ExplorationStart(name=fault, new_stage=upgrade, faults=disturbances([fault]))
     explore_all(start, swaps=0, at_least=200)
 
 
+@pytest.mark.dear("the play of each moment: that is what it shows")
 @pytest.mark.parametrize("act", ACTS)
 def test_a_user_may_act_at_any_moment(act: str) -> None:
     start = ExplorationStart(name=act, new_stage=upgrade, acts=disturbances([act]))

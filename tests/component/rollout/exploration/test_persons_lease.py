@@ -22,6 +22,7 @@ FAULTS = ("reboot", "stop_agent", "elect_leader", "freeze_view")
 LEASES = disturbances(["take_lease"])
 
 
+@pytest.mark.dear("the play of each moment: that is what it shows")
 @pytest.mark.parametrize("new_stage", [upgrade, in_place, bring_up, divide])
 def test_a_person_may_take_the_lease_at_any_moment(
     new_stage: Callable[[], SimulatedStage],

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -115,6 +116,7 @@ def change(random: Random, pair: IncrementalAndFull, time: float) -> float:
     return time
 
 
+@pytest.mark.dear("four hundred fleets, each decided on twice after every change")
 @settings(max_examples=400, deadline=None)
 @given(st.integers(0, 2**64))
 def test_after_any_change(seed: int) -> None:

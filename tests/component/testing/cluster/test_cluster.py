@@ -28,7 +28,7 @@ from tests.support import eventually
 
 def test_the_number_of_writes_per_node_is_bounded() -> None:
     """Count the writes that register a node and start two daemons on it."""
-    nodes = 200
+    nodes = 100
 
     async def main(sim: Sim) -> tuple[collections.Counter[str], float]:
         world = ClusterWorld(sim, model=SteadyWorld())
