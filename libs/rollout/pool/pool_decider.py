@@ -247,7 +247,7 @@ class PoolDecider:
 def _is_harmless(contribution: NodeContribution) -> bool:
     """Whether nothing speaks against the target if the Node is deleted now."""
     if contribution.entry is not None:
-        return not contribution.started
+        return not (contribution.started or contribution.is_in_doubt)
     return contribution.ending is not None and contribution.ending is not EntryResult.FAILED
 
 

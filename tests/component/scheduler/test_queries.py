@@ -32,11 +32,10 @@ async def test_a_term_that_begins_without_nats_answers_once_it_is_back(world: Wo
 async def test_the_status_says_what_each_node_waits_for_as_why_does(world: World) -> None:
     await world.complete_first_rollout("a", "b")
     await world.apply_policy(NEW)
-    for _ in range(60):
+    pool = await world.pool_status()
+    while not pool.node_waits:
         await world.sleep(2)
-        (pool,) = (await world.ask(StatusQuery())).pools
-        if pool.node_waits:
-            break
+        pool = await world.pool_status()
     waits = {node: (await world.why(node)).wait for node in ("a", "b")}
     told = {each.node: (each.code, each.detail) for each in pool.node_waits}
     assert told == {node: (wait.code, wait.detail) for node, wait in waits.items() if wait}

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation, WaitCode
+from libs.contracts.node import NodeRecord, Operation, UpgradeState, WaitCode
 from libs.contracts.rollout import (
     InFlight,
     Release,
@@ -13,6 +13,7 @@ from libs.contracts.rollout import (
     Vanished,
 )
 from libs.policy.kinds.strategy import StrategySpec
+from libs.rollout.decide import Decider
 from libs.rollout.pool import harm
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.builders import (
@@ -33,8 +34,10 @@ from tests.unit.rollout.builders import (
     OLD,
     done,
     failed,
+    fleet,
     idle_components,
     in_flight_node,
+    instant,
     node,
     required,
     with_record,
@@ -200,6 +203,28 @@ def test_a_proven_target_does_not_count_who_vanishes() -> None:
     status = written(decided(pool, *candidates(2)))
     assert status.phase is RolloutPhase.PROVEN
     assert not status.targets[NEW].vanished
+
+
+@pytest.mark.parametrize(
+    ("state", "write_pending", "is_counted"),
+    [
+        (UpgradeState.DRAIN_REQUIRED, False, False),
+        (UpgradeState.DRAIN_REQUIRED, True, True),  # the write that starts it may be on its way
+        (UpgradeState.POD_RESTART_REQUIRED, False, True),
+    ],
+)
+def test_who_may_have_started_when_last_seen_counts_as_vanished(
+    state: UpgradeState, write_pending: bool, is_counted: bool
+) -> None:
+    view = replace(in_flight_node(state, "gone"), write_pending=write_pending)
+    pool = open_pool(
+        upgrade=ALL, base=9, record=TargetRecord(threshold=2), in_flight=in_flight(view)
+    )
+    decider = Decider(fleet(pool, view))
+    decider.decide(instant())
+    decider.update((), ("gone",), (), ())
+    status = written(decider.decide(instant(NOW + 5)))
+    assert bool(status.targets[NEW].vanished) is is_counted
 
 
 def test_a_release_of_vanished_nodes_keeps_what_is_validated() -> None:
