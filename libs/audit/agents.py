@@ -5,7 +5,7 @@ violations.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -34,10 +34,12 @@ class AgentAudit:
         revisions: Sequence[Revision] | None,
         events: Iterable[Event] | None,
         coverage: Coverage,
+        clocks_ahead: Mapping[str, float],
     ) -> None:
         self._has_revisions, self._has_events = revisions is not None, events is not None
         self._until = revisions[-1].time if revisions else None
         self._coverage = coverage
+        self._clocks_ahead = clocks_ahead
         self._revisions = _by_node(revisions or ())
         self._events: dict[str, list[Event]] = defaultdict(list)
         for event in events or ():
@@ -63,6 +65,7 @@ class AgentAudit:
                 for uid in {each.node_uid, *(entry.node_uid for entry in each.entries)}
             },
             events=tuple(self._events.get(node, ())) if self._has_events else None,
+            clocks_ahead=self._clocks_ahead,
         )
         self._add(judge_agents(journal))
         if self._has_revisions:

@@ -98,7 +98,7 @@ class AuditCase:
         self.events = journal.events or ()
         self.timeline = Timeline(self.revisions, journal.start)
         self.availability = PoolAvailability(self.timeline, journal.pools)
-        self.clocks = ClockSteps(self.revisions, self.entries)
+        self.clocks = ClockSteps(self.revisions, self.entries, journal.clocks_ahead)
 
     def has_journal(self, uid: str, component: str, since: float) -> bool:
         """Report whether the journal of an agent has every entry from a time on."""
@@ -152,8 +152,9 @@ def revision_in(seen: Mapping[str, str], source: str) -> int | None:
 
 
 def hidden_orders(case: AuditCase) -> Iterator[AuditFinding]:
-    """Say what is not judged where a clock went back."""
+    """Say what is not judged where a clock went back or is wrong."""
     if seconds := case.clocks.largest:
-        source = f"the order of what is less than {seconds:.0f} s apart: a clock was put back"
+        apart = f"the order of what is less than {seconds:.0f} s apart"
+        source = f"{apart}: a clock is wrong, or was put back"
         for invariant in ("I1", "I2", "I3", "I5", "I10"):
             yield MissingSource(invariant=invariant, source=source)

@@ -1,13 +1,15 @@
-"""By how much clocks were put back within a journal, as the order of its records shows.
+"""By how much clocks are wrong, or were put back as the order of the records of a journal shows.
 
-Two times tell an order only where they differ by more than the clocks went back: a record from
-before such a step may have the later time. What has an order of its own, such as revisions, tokens
-and the entries of one agent, is judged by that.
+Two times tell an order only where they differ by more than the clocks went back, or differ: a
+record from before such a step may have the later time. What has an order of its own, such as
+revisions, tokens and the entries of one agent, is judged by that.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from libs.contracts.events import Event
+from libs.contracts.identities import COMPONENTS
 from libs.contracts.journal import Entry, Revision
 
 SKEW_SECONDS: Final = 2.0
@@ -17,12 +19,30 @@ UNSEEN_SECONDS: Final = 60.0
 """A step is larger than two records around it show: so long there may have been none."""
 
 
-class ClockSteps:
-    """The steps back of the API server's clock, and of each machine's."""
+def clocks_ahead(stored: Iterable[tuple[float, Event]]) -> dict[str, float]:
+    """Return the clocks that are wrong, by node uid: seconds by which they are ahead.
 
-    def __init__(self, revisions: Iterable[Revision], entries: Iterable[Entry]) -> None:
+    Each event comes with the time at which NATS stored it, which may be late but is never early:
+    so the event with the latest time of its own tells most.
+    """
+    ahead: dict[str, float] = {}
+    for at, event in stored:
+        if event.node_uid and event.writer in COMPONENTS:
+            ahead[event.node_uid] = max(event.at - at, ahead.get(event.node_uid, event.at - at))
+    return {uid: seconds for uid, seconds in ahead.items() if abs(seconds) > SKEW_SECONDS}
+
+
+class ClockSteps:
+    """The steps back of the API server's clock, and of each machine's, and what is wrong anyway."""
+
+    def __init__(
+        self,
+        revisions: Iterable[Revision],
+        entries: Iterable[Entry],
+        ahead: Mapping[str, float] | None = None,
+    ) -> None:
         self._server = 0.0
-        self._machines: dict[str, float] = {}
+        self._machines = {uid: abs(seconds) for uid, seconds in (ahead or {}).items()}
         latest: dict[tuple[str, str], float] = {}
         for each in revisions:
             self._server += _step(latest, ("", ""), each.time)

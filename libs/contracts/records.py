@@ -75,6 +75,8 @@ class AuditJournal(msgspec.Struct, frozen=True, kw_only=True):
     may lack any. None: each has all."""
     revisions_until: float | None = None
     """Until when the revisions show every write; None: up to the end of the run."""
+    clocks_ahead: Mapping[str, float] = {}
+    """By node uid: seconds by which the clock of the machine is ahead, where it is wrong."""
     start: tuple[Mapping[str, Any], ...] = ()
     """Whole objects, with their kinds, before the first revision."""
     pools: tuple[PoolFacts, ...] = ()

@@ -5,7 +5,7 @@ never reported as kept.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ import msgspec
 
 from libs.audit import OF_NO_SINGLE_RUN, TITLES, AuditJournal, Violation, judge
 from libs.audit.agents import AgentAudit
+from libs.audit.clocks import clocks_ahead
 from libs.audit.partial import Coverage
 from libs.contracts.events import Event, EventKind
 from libs.contracts.journal import Revision
@@ -66,7 +67,13 @@ async def audit(
     if isinstance(events, Failure):
         sources = AuditSources(revisions, None, logs=names, events_problem=str(events))
         return sources.verdict(JournalsRead(problem=str(events)))
-    sources = AuditSources(revisions, events, logs=names, events_problem="")
+    sources = AuditSources(
+        revisions,
+        tuple(event for _, event in events),
+        logs=names,
+        events_problem="",
+        clocks_ahead=clocks_ahead(events),
+    )
     return sources.verdict(await _journals(access, sources.agents, on_progress))
 
 
@@ -106,8 +113,8 @@ def _time_of(line: bytes) -> str:
         return ""  # refused with its number by the converter
 
 
-async def _events(access: Access) -> tuple[Event, ...] | Failure:
-    """Return all events of the stream, or why there are none."""
+async def _events(access: Access) -> tuple[tuple[float, Event], ...] | Failure:
+    """Return all events, each with the time at which the stream got it, or why there are none."""
     if not access.nats:
         problem = "no address of NATS is given (--nats or SLUICE_NATS_URL)"
         return Failure(ExitCode.NOT_REACHABLE, problem)
@@ -118,7 +125,9 @@ async def _events(access: Access) -> tuple[Event, ...] | Failure:
 
     try:
         async with open_bus(access) as bus, read_events(bus=bus, cluster=access.cluster) as stored:
-            found = [each.event async for each in stored if isinstance(each, RecordedEvent)]
+            found = [
+                (each.time, each.event) async for each in stored if isinstance(each, RecordedEvent)
+            ]
     except Failure as failure:
         return failure
     except BusError as error:
@@ -167,6 +176,7 @@ class AuditSources:
         *,
         logs: Sequence[str],
         events_problem: str,
+        clocks_ahead: Mapping[str, float] | None = None,
     ) -> None:
         if revisions is None and events is None:
             raise Failure(
@@ -177,12 +187,16 @@ class AuditSources:
         self._revisions, self._logs, self._events_problem = revisions, logs, events_problem
         self._events = _comparable(events, revisions)
         self._coverage = Coverage(revisions or ())
-        self.agents = AgentAudit(revisions, events, self._coverage)
+        self._clocks_ahead = clocks_ahead or {}
+        self.agents = AgentAudit(revisions, events, self._coverage, self._clocks_ahead)
         """Judges the journals."""
 
     def verdict(self, journals: JournalsRead) -> Audit:
         """Return the verdict on each invariant, after `agents` has judged these journals."""
-        result = judge(AuditJournal(revisions=self._revisions, events=self._events), faults=True)
+        journal = AuditJournal(
+            revisions=self._revisions, events=self._events, clocks_ahead=self._clocks_ahead
+        )
+        result = judge(journal, faults=True)
         found = {each for each in result.violations if self._shows(each)} | self.agents.violations
         violations: dict[str, list[str]] = {}
         for each in sorted(found, key=lambda each: (each.time, each.revision, each.message)):

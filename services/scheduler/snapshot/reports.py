@@ -101,9 +101,7 @@ def node_reports(
                 ],
                 heartbeats.last(name, component),
                 is_silent=heartbeats.is_silent(name, component),
-                flood=max(
-                    heartbeats.flood_rate(name, component), reports.flood_rate(name, component)
-                ),
+                flood=_flood_before_silence(name, component, reports, heartbeats),
                 slot=slots.get(component),
                 uid=uid,
                 boot_id=boot_id,
@@ -125,6 +123,15 @@ def _gpu_verdict(name: str, uid: str, reports: ReportCache) -> GpuVerdict | None
         return None
     body = _open(report)
     return gpu_verdict(report.boot_id, body) if isinstance(body, Health) else None
+
+
+def _flood_before_silence(
+    name: str, component: str, reports: ReportCache, heartbeats: HeartbeatMonitor
+) -> float:
+    """Return how fast a silent component sent lately: what one sends that speaks, is no reason."""
+    if not heartbeats.is_silent(name, component):
+        return 0.0
+    return max(heartbeats.flood_rate(name, component), reports.flood_rate(name, component))
 
 
 def _expected_components(labels: Mapping[str, str], absent: Collection[Writer]) -> list[str]:
@@ -195,8 +202,7 @@ def _component(
     return Component(
         last_beat=now - alive.age if alive is not None else None,
         silent_at=now if is_silent else NEVER,
-        # Of a component that still speaks it changes with each second, and explains nothing.
-        flood=flood if is_silent else 0.0,
+        flood=flood,
         capabilities=frozenset(alive.beat.knows) if alive is not None else frozenset(),
         slot=slot,
         result=result,

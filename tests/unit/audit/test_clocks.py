@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from libs.audit import AuditResult, judge
-from libs.audit.clocks import SKEW_SECONDS, UNSEEN_SECONDS, ClockSteps
+from libs.audit.clocks import SKEW_SECONDS, UNSEEN_SECONDS, ClockSteps, clocks_ahead
+from libs.contracts.events import Event, EvictionEvent
 from libs.contracts.journal import Revision
 from tests.unit.audit.builders import JournalBuilder, cases, messages
 
@@ -103,7 +105,35 @@ def test_a_clock_is_put_back_for_its_own_node_only() -> None:
     assert clocks.put_back("uid-n2") == clocks.put_back() == 0
     assert clocks.skew("uid-n2") == SKEW_SECONDS
     unjudged = judge(builder.journal()).not_judged
-    apart = "the order of what is less than 160 s apart: a clock was put back"
+    apart = "the order of what is less than 160 s apart: a clock is wrong, or was put back"
     assert unjudged == dict.fromkeys(("I1", "I2", "I3", "I5", "I10"), apart)
     builder.play(f"advance -{SKEW_SECONDS}; cordon")
     assert ClockSteps(builder.revisions, ()).put_back() == 0
+
+
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_a_machine_whose_clock_is_wrong_is_not_accused(ahead: float) -> None:
+    builder = JournalBuilder("n1").play("lease; op plugin quiesce; start; op driver swap unload:ok")
+    builder.play("prove; finish; release; advance 60; cordon")
+    wrong = [replace(entry, time=entry.time + ahead) for entry in builder.entries]
+    journal = builder.journal(entries=tuple(wrong))
+    assert judge(journal).violations
+    known = replace(journal, clocks_ahead={"uid-n1": ahead})
+    assert judge(known).violations == ()
+
+
+def test_the_clocks_of_machines_are_told_by_when_their_events_were_stored() -> None:
+    def event(uid: str, at: float, writer: str = "driver") -> Event:
+        body = EvictionEvent(namespace="a", pod="p", pod_uid="u", answer="evicted")
+        return Event.of(body, id="x", at=at, writer=writer, node="n", node_uid=uid, message="m")
+
+    late = (1_500.0, event("ahead", 1_600.0))
+    stored = (
+        (1_000.0, event("right", 999.0)),
+        (1_600.0, event("right", 1_000.0)),
+        (1_000.0, event("ahead", 1_300.0)),
+        late,
+        (1_000.0, event("behind", 900.0)),
+        (1_000.0, event("no-machine", 5_000.0, writer="scheduler")),
+    )
+    assert clocks_ahead(stored) == {"ahead": 300.0, "behind": -100.0}
