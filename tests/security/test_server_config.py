@@ -68,7 +68,7 @@ def test_every_user_has_its_own_line_with_its_name() -> None:
 def test_calls_of_nodes_are_imported_by_wildcard_patterns() -> None:
     """An import of one literal subject would take in an answer to another call."""
     calls = re.findall(r'\{service: \{account: \w+, subject: "([^"]+)"', server_config(users(1)))
-    assert len(calls) == 10
+    assert len(calls) == 11
     assert all({">", "*"} & set(call.split(".")) for call in calls)
 
 

@@ -189,6 +189,11 @@ class _SeedRun:
             events=events,
             pools=with_report_delay(self._observer.driverless.pool_facts, revisions),
             lost_journals=tuple(world.lost_journals),
+            clocks_ahead={
+                entry.node_uid: world.most_wrong[entry.node]
+                for entry in entries
+                if entry.node in world.most_wrong
+            },
         )
         failures = self._audit_failures(journal)
         for node in world.nodes.values():
@@ -226,6 +231,8 @@ class _SeedRun:
     def _unjustified_answers(self, entries: Iterable[Entry]) -> Iterator[str]:
         world = self._world
         for name, sim_node in world.nodes.items():
+            if name in world.most_wrong:
+                continue  # times alone tell whether a command came before an answer
             uids = {each.node_uid for each in entries if each.node == name}
             for answer, reason in unjustified_answers(
                 sim_node.machine.gate_answers,
@@ -243,7 +250,7 @@ class _SeedRun:
             for found in result.violations
         ]
         for invariant, sources in sorted(result.not_judged.items()):
-            if calm or invariant != "I10":
+            if not self._world.most_wrong and (calm or invariant != "I10"):
                 failures.append(f"unjudged: {invariant}: {sources}")
         return failures
 

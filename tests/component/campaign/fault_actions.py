@@ -32,8 +32,6 @@ LOSE_REPORTS: Final = "lose-reports"
 FLOOD: Final = 500
 SECONDS: Final = (-90.0, 90.0)
 HOUR: Final = (-3600.0, 3600.0)
-SKEW: Final = (-0.9, 0.9)
-"""As far as the audit takes the times of two machines for those of one clock."""
 
 # Cluster roles.
 
@@ -189,10 +187,7 @@ async def _set_roles(world: CampaignWorld, action: ScheduledAction) -> bool:
 
 
 async def _set_node(world: CampaignWorld, action: ScheduledAction) -> bool:
-    """Set the clock of a machine: its kubelet, kernel and agents go by it."""
-    clock = world.clocks[action.node]
-    clock.ahead += action.value
-    world.nodes[action.node].machine.set_clock(round(clock.ahead))
+    world.set_clock(action.node, action.value)
     return True
 
 
@@ -320,7 +315,7 @@ FAULT_ACTIONS: Final[Mapping[str, ActionKind]] = {
     # clocks
     "step-scheduler": ActionKind(_set_scheduler, 3, SECONDS, often=2.0),
     "step-roles": ActionKind(_set_roles, 2, HOUR),
-    "step-node": on_node(_set_node, 2, SKEW),
+    "step-node": on_node(_set_node, 2, HOUR),
     # machines and pods
     "reboot": on_node(_reboot, 2),
     "vanish": on_node(_vanish, values=(20.0, 150.0)),

@@ -56,6 +56,8 @@ class CampaignWorld(CampaignAdmin):
         self.nodes: dict[str, SimulatedNode] = {}
         self.clocks: dict[str, SteppedClock] = {}
         """The clocks of the machines, by which kubelets and agents go."""
+        self.most_wrong = dict[str, float]()
+        """Seconds by which the clock of a machine was wrong at most."""
         self.offloads: dict[str, DelayedOffload] = {}
         """The blocking calls of the agents of each machine."""
         self.roles: list[RoleProcess] = []
@@ -163,6 +165,13 @@ class CampaignWorld(CampaignAdmin):
     def _notify(self, record: TraceRecord) -> None:
         for listener in tuple(self._listeners):
             listener(record)
+
+    def set_clock(self, node: str, by: float) -> None:
+        """Set the clock of a machine; its kernel, kubelet and agents go by it."""
+        clock = self.clocks[node]
+        clock.ahead += by
+        self.nodes[node].machine.set_clock(round(clock.ahead))
+        self.most_wrong[node] = max(self.most_wrong.get(node, 0.0), abs(clock.ahead))
 
     def record_lost_entries(self, entries: Iterable[Entry]) -> None:
         """Keep journal entries that an agent has lost."""

@@ -33,19 +33,12 @@ class ServerAccess:
     credentials: StaticToken
 
 
-@pytest.fixture(params=["simulated", "real"])
-def plane_or_none(request: pytest.FixtureRequest) -> RealKube | None:
-    """Return the real control plane, or None for a simulated server."""
+@pytest.fixture
+async def access(ground: RealKube | None, tmp_path: Path) -> AsyncIterator[ServerAccess]:
+    """Return access to the server of this test."""
     if SEARCH.binaries is None:
         pytest.skip(f"no kubectl: {SEARCH.explanation}")
-    return request.getfixturevalue("plane") if request.param == "real" else None
-
-
-@pytest.fixture
-async def access(plane_or_none: RealKube | None, tmp_path: Path) -> AsyncIterator[ServerAccess]:
-    """Return access to the server of this test."""
-    if plane_or_none is not None:
-        plane = plane_or_none
+    if (plane := ground) is not None:
         tls = ssl.create_default_context(cafile=plane.ca_file)
         credentials = StaticToken(plane.token(ADMIN), tls=tls)
         yield ServerAccess(
