@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from libs.contracts.events import Event
-from libs.contracts.identities import COMPONENTS
+from libs.contracts.identities import COMPONENTS, Writer
 from libs.contracts.journal import Entry, Revision
 
 SKEW_SECONDS: Final = 2.0
 """The largest difference between the clocks of two machines."""
 
+_SERVER: Final = ""
 UNSEEN_SECONDS: Final = 60.0
 """A step is larger than two records around it show: so long there may have been none."""
 
@@ -23,13 +24,22 @@ def clocks_ahead(stored: Iterable[tuple[float, Event]]) -> dict[str, float]:
     """Return the clocks that are wrong, by node uid: seconds by which they are ahead.
 
     Each event comes with the time at which NATS stored it, which may be late but is never early:
-    so the event with the latest time of its own tells most.
+    so the event with the latest time of its own tells most. The scheduler goes by the time of the
+    API server, which writes are compared by; what its events differ from NATS is NATS' own error.
     """
     ahead: dict[str, float] = {}
     for at, event in stored:
-        if event.node_uid and event.writer in COMPONENTS:
-            ahead[event.node_uid] = max(event.at - at, ahead.get(event.node_uid, event.at - at))
-    return {uid: seconds for uid, seconds in ahead.items() if abs(seconds) > SKEW_SECONDS}
+        source = _SERVER if event.writer == Writer.SCHEDULER else event.node_uid
+        if source == _SERVER or (source and event.writer in COMPONENTS):
+            ahead[source] = max(event.at - at, ahead.get(source, event.at - at))
+    server = ahead.pop(_SERVER, 0.0)
+    differences = {uid: seconds - server for uid, seconds in ahead.items()}
+    # A clock that seems to be behind may be right, and all of its events late.
+    return {
+        uid: each
+        for uid, each in differences.items()
+        if each > SKEW_SECONDS or each < -UNSEEN_SECONDS
+    }
 
 
 class ClockSteps:

@@ -134,6 +134,7 @@ def test_the_clocks_of_machines_are_told_by_when_their_events_were_stored() -> N
         (1_000.0, event("ahead", 1_300.0)),
         late,
         (1_000.0, event("behind", 900.0)),
-        (1_000.0, event("no-machine", 5_000.0, writer="scheduler")),
     )
     assert clocks_ahead(stored) == {"ahead": 300.0, "behind": -100.0}
+    of_leader = (1_000.0, event("", 1_300.0, writer="scheduler"))  # NATS is 300 s behind
+    assert clocks_ahead((*stored, of_leader)) == {"right": -301.0, "behind": -400.0}
