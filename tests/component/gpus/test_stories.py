@@ -109,6 +109,7 @@ FAILURES = [
 ]
 
 
+@pytest.mark.dear("all who tell of a GPU, with agents that look each second")
 @pytest.mark.parametrize(("fail", "told"), FAILURES)
 @in_world
 async def test_a_gpu_fails_for_a_minute_and_all_tell_the_same_story(

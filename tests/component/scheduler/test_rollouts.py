@@ -167,6 +167,7 @@ async def test_a_definition_that_is_removed_during_an_upgrade_is_named_until_it_
     await world.wait_until_done("a", "b", target=target)
 
 
+@pytest.mark.dear("two nodes, then six, are upgraded, and the audit reads it all")
 @in_audited_world
 async def test_a_complete_target_is_proven_although_the_threshold_exceeds_the_pool(
     world: World,

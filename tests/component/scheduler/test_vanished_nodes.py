@@ -28,6 +28,7 @@ async def first_in_flight(world: World) -> str:
     return min(each.node for each in in_flight.values())
 
 
+@pytest.mark.dear("three nodes are upgraded twice, one vanishes, and the audit reads it all")
 @pytest.mark.parametrize("state", ["pod-restart-required", "validation-required"])
 @in_audited_world
 async def test_a_node_that_vanishes_after_its_start_halts_an_unproven_target(

@@ -1,5 +1,7 @@
 """A fleet whose policy has `autoUpgrade` off: people upgrade it by deleting driver pods."""
 
+import pytest
+
 from libs.contracts.node import DRIVER_LABEL, RECORD_ANNOTATION
 from services.scheduler import resources
 from tests.component.processes import NAMESPACE
@@ -33,6 +35,7 @@ async def labels(world: World, *nodes: str) -> list[str]:
     return [each.metadata.labels.get(DRIVER_LABEL, "") for each in found]
 
 
+@pytest.mark.dear("two nodes with all agents, for minutes in which nothing may happen")
 @in_world
 async def test_a_deleted_driver_pod_upgrades_its_node(world: World) -> None:
     await world.install_fleet("a", "b", autoUpgrade=False)

@@ -6,6 +6,7 @@ Delays are multiples of 1/64 s, so that all ways to compute a time agree exactly
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -324,6 +325,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
+@pytest.mark.dear("eighty histories of sixty steps, each compared with the model after every step")
 def test_the_queue_equals_its_model() -> None:
     run_state_machine_as_test(
         QueueMachine, settings=settings(max_examples=80, stateful_step_count=60, deadline=None)
