@@ -15,9 +15,11 @@ from libs.contracts.journal import Entry, Revision
 SKEW_SECONDS: Final = 2.0
 """The largest difference between the clocks of two machines."""
 
-_SERVER: Final = ""
 UNSEEN_SECONDS: Final = 60.0
-"""A step is larger than two records around it show: so long there may have been none."""
+"""The longest time without a record, or until an event is stored, that is expected. A step back is
+larger than it looks by the time since the record before it."""
+_SERVER: Final = ""
+"""The key of the API server's clock, beside those of nodes."""
 
 
 def clocks_ahead(stored: Iterable[tuple[float, Event]]) -> dict[str, float]:

@@ -227,8 +227,7 @@ class ConnectionMonitor:
         """Cut all connections of components that flood, and keep them out for a while."""
         of_nodes = [each for each in listed if each.connection.account == NODES]
         for flood in self._floods.observe(of_nodes):
-            connection = flood.traffic.connection
-            owner = _owner(connection)
+            connection, owner = flood.connection, _owner(flood.connection)
             name = await self._name(owner, connection)  # of a key only while it is connected
             self._kept_out[owner] = self._clock.monotonic() + QUARANTINE
             for each in {connection.key: connection, **self._open.pop(owner, {})}.values():

@@ -1,8 +1,8 @@
-"""Who sends more messages to NATS than any component of a node does. Pure.
+"""Find the connections that send more to NATS than any component of a node does. Pure.
 
-nats-server counts what each connection has sent, and limits nothing of it. A flood takes the
-network and the CPU of each reader, however early that drops it, so its connections are cut, and
-those that follow within a minute.
+nats-server counts what each connection sends, and does not limit it. A flood costs every reader
+CPU and network, even if the messages are dropped unread. `libs.bus.connections` therefore cuts all
+connections of the sender, and keeps the sender out for a minute.
 """
 
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from libs.bus.connection_list import Traffic
+from libs.bus.connection_list import Connection, Traffic
 
 MOST_MESSAGES: Final = 500.0
 """Messages in a second, on average between two looks. A component sends a few, and some hundred
@@ -27,7 +27,7 @@ _Key = tuple[str, int]
 class Flood(msgspec.Struct, frozen=True):
     """A connection that sends too much, and what it sends in a second."""
 
-    traffic: Traffic
+    connection: Connection
     messages: float
     bytes: float
 
@@ -50,7 +50,7 @@ class FloodWatch:
             messages = (now.messages - (before.messages if before else 0)) / seconds
             size = (now.bytes - (before.bytes if before else 0)) / seconds
             if messages > MOST_MESSAGES or size > MOST_BYTES:
-                floods.append(Flood(now, messages, size))
+                floods.append(Flood(now.connection, messages, size))
         return floods
 
     def keep(self, open_keys: Collection[_Key]) -> None:

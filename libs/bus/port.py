@@ -71,8 +71,8 @@ class Follower(Protocol):
 
     `began`: reading starts over. With `LastPerSubject` after every interruption, and a message that
     is not repeated before `caught_up` is gone from the stream; otherwise only if the stream was
-    lost and recreated. `recreated`: it was, since the last reading, so what it held went with it,
-    and nobody took it back. `lost`: the link broke, so following messages may be late.
+    lost and recreated. `recreated`: it was, since the last reading, so a message that is missing
+    was lost and not withdrawn. `lost`: the link broke, so following messages may be late.
     """
 
     def began(self, recreated: bool, /) -> None: ...

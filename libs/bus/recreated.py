@@ -1,8 +1,8 @@
 """What a reader of STATE keeps when the stream was lost and created again.
 
-Nobody took back what went with the stream, and agents that stay connected do not hear of the loss:
-they store each report again within `ALL_REPEATED`. Until then a report that is not there may
-still be true; dropping it would leave nodes in flight without what they have proven.
+A lost stream withdraws no report. Agents that stay connected do not notice the loss; they store
+each report again within `ALL_REPEATED`. Until then a missing report may still be true, and a node
+in flight that lost its proof would fail.
 """
 
 from typing import Final

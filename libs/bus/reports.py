@@ -125,6 +125,7 @@ class ReportCache:
 
     def forget(self, node: str) -> None:
         """Drop the reports of a deleted node, whose state was purged."""
+        self._read_deferred()  # or a report of the node would come back with them
         for stored in tuple(self._by_node.get(node, {}).values()):
             self._drop(stored)
 
@@ -150,6 +151,7 @@ class ReportCache:
 
     def began(self, recreated: bool, /) -> None:
         """Prepare for every report to be repeated."""
+        self._read_deferred()  # of the reading before: a later one may not repeat them
         self._stream.began(recreated)
         self._reading += 1
         self._set_current(False)
@@ -165,7 +167,9 @@ class ReportCache:
             self._timer = asyncio.get_running_loop().call_later(WINDOW, self._read_deferred)
 
     def _read_deferred(self) -> None:
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         deferred, self._deferred = self._deferred, {}
         for message in deferred.values():
             self._read(message)

@@ -128,7 +128,7 @@ def _gpu_verdict(name: str, uid: str, reports: ReportCache) -> GpuVerdict | None
 def _flood_before_silence(
     name: str, component: str, reports: ReportCache, heartbeats: HeartbeatMonitor
 ) -> float:
-    """Return how fast a silent component sent lately: what one sends that speaks, is no reason."""
+    """Return the recent excessive rate of a silent component; 0 for one that is not silent."""
     if not heartbeats.is_silent(name, component):
         return 0.0
     return max(heartbeats.flood_rate(name, component), reports.flood_rate(name, component))

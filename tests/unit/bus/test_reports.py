@@ -199,6 +199,18 @@ async def test_of_a_flood_of_reports_few_are_read_and_the_last_counts(world: Wor
 
 
 @in_virtual_time
+async def test_a_flood_brings_back_no_report_of_a_deleted_node(world: World) -> None:
+    for number in range(200):
+        await world.write(facts(str(number)))
+    while not world.cache.rates.dropped:
+        await world.clock.sleep(0.01)
+    world.server.cut(AGENT)
+    world.cache.forget("a.example")
+    await world.clock.sleep(2 * WINDOW)
+    assert list(world.cache.nodes()) == []
+
+
+@in_virtual_time
 async def test_only_changed_bytes_call_watchers(world: World) -> None:
     for name in ("one", "one", "two", "two"):
         await world.write(facts(name))
