@@ -18,7 +18,6 @@ from bench.ours_jobs import StageJobs
 from bench.ours_node_runs import NodeRuns
 from libs.contracts.node import UpgradeState
 from libs.forecast.play_recorder import PlayRecorder
-from libs.forecast.stage import api
 from libs.forecast.stage.driver_pods import CONTAINER
 from libs.forecast.stage.objects import DriverPodPhase
 from libs.forecast.stage.state import StageState
@@ -142,7 +141,7 @@ class _Play:
             raise RuntimeError(f"{name} has vanished from the stage, although no node is deleted")
         if view.state == UpgradeState.UPGRADE_FAILED:
             return "failed"
-        label = api.driver_label_of(node)
+        label = node.view.driver_label
         if view.state == UpgradeState.UPGRADE_DONE and label == self._target and self._works(name):
             return "done"
         return "skipped" if view.skip else "waiting"
@@ -203,7 +202,8 @@ def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> SimulatedSta
     for name in sorted(fleet.skipped):
         actions.set_skip(name, skip=True)
     for name in sorted(fleet.not_ready):
-        stage.state.machines[name].kubelet_connected = stage.state.nodes[name].ready = False
+        stage.state.machines[name].kubelet_connected = False
+        stage.state.nodes[name].show(ready=False)
     return stage
 
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from libs.contracts.journal import Verb
-from libs.forecast.stage.objects import StageMachine, StageRollout
+from libs.forecast.stage.objects import StageMachine
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, Requester, StageState
 from libs.kube.reflector import WATCH_SECONDS
+from libs.rollout.views.pool import RolloutView
 from libs.testing.stage.recorder import After, JournalRecorder
 from services.scheduler.pod_cache import LIST_INTERVAL, MAX_WATCHED_NODES
 from services.scheduler.resources import POLICIES
@@ -53,9 +54,9 @@ class RequestCounter(JournalRecorder):
         if by.verb is Verb.EVICT:
             self.refusals += code == REFUSED
             self.evictions += code != REFUSED
-        if isinstance(after, StageRollout):
-            self.writes += self._finalized not in (None, after.finalized)
-            self._finalized = after.finalized
+        if isinstance(after, RolloutView):
+            self.writes += self._finalized not in (None, after.has_finalizer)
+            self._finalized = after.has_finalizer
 
     def prove(self, parts: Sequence[str]) -> None:
         """Count the probes of these parts of the views."""

@@ -5,7 +5,7 @@ A job is one pod; when it ends or is evicted, `NodeJobs` provides the next one.
 
 from bench.comparison import ComparedFleet, ComputeJob, NodeJobs
 from libs.contracts.paths import CORDON
-from libs.forecast.stage import api, tenant_pods
+from libs.forecast.stage import tenant_pods
 from libs.forecast.stage.objects import StageMachine
 from libs.forecast.stage.objects import TenantPod as Pod
 from libs.forecast.stage.state import StageState
@@ -40,7 +40,7 @@ class StageJobs:
         if CORDON not in paths or node is None or name in self._fleet.cordoned:
             return
         account, now = self.accounts[name], state.now - self._began
-        if api.is_cordoned(node):
+        if node.view.cordoned:
             account.close(now)
         else:
             account.open(now)

@@ -80,7 +80,7 @@ class NodeRuns:
         node = state.nodes[name]
         run, now = self.of[name], state.now
         self._changed_names.add(name)
-        if DRIVER in paths and api.driver_label_of(node) == self._target and run.started is None:
+        if DRIVER in paths and node.view.driver_label == self._target and run.started is None:
             run.started = now
         if STATE in paths and node.writers.get(STATE) == MANAGER:
             self._enter_state(state, name)

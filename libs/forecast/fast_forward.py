@@ -66,7 +66,7 @@ class FastForward:
         state = self._state
         state.memory_of(name).writing += 1
         node = state.nodes[name]
-        node.fields = api.with_cordon_taint(node, True)
+        node.store(api.with_cordon_taint(node, True))
         self._active.add(name)
         state.stale_views.add(name)
         state.call_at(estimate.label_moves_at, move_label, name, estimate, self._active)
@@ -118,9 +118,9 @@ def finish_fast_forward(
     installed.idle_agents(state, node, machine, upgrade, evidence)
     fields = installed.node_fields(node, machine, upgrade)
     api.change_fields(state, node, api.apply_fields(node.fields, fields), api.OUR_APPLY)
-    node.fields = api.with_cordon_taint(node, api.is_cordoned(node))
+    node.store(api.with_cordon_taint(node, node.view.cordoned))
     driver_agent.report_facts(state, machine)
-    tenant_pods.refill_node(state, name, node.uid)
+    tenant_pods.refill_node(state, name, node.view.uid)
     _resume_decisions(state, name, active)
 
 
@@ -135,22 +135,22 @@ def _answer_preflight(state: StageState, node: StageNode) -> None:
 
     Where an image has to be brought, the check that requests it is played.
     """
-    machine, pool = state.machines[node.name], state.pools.get(node.pool)
-    build = None if pool is None else pool.builds.get(pool.target, {}).get(node.variant)
+    machine, pool = state.machines[node.view.name], state.pools.get(node.view.pool)
+    build = None if pool is None else pool.builds.get(pool.target, {}).get(node.view.variant)
     if build is None or not _passes_preflight(machine):
         return
     if build.image and build.label not in machine.images:
         return
-    memory = state.memory_of(node.name)
-    memory.preflight_boot = node.boot_id
+    memory = state.memory_of(node.view.name)
+    memory.preflight_boot = node.view.boot_id
     memory.preflight = PreflightQuery(
         label=build.label,
         asked_at=state.now,
         artefact=build.artefact,
         answered_at=_NEVER_EXPIRES,
-        answer=Preflight(check=f"check-{node.name}", label=build.label),
+        answer=Preflight(check=f"check-{node.view.name}", label=build.label),
     )
-    state.stale_views.add(node.name)
+    state.stale_views.add(node.view.name)
 
 
 def _passes_preflight(machine: StageMachine) -> bool:

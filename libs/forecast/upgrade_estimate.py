@@ -11,15 +11,13 @@ from typing import NamedTuple
 import msgspec
 
 from libs.contracts.node import NodeRecord, Operation, UpgradeState
-from libs.contracts.paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
-from libs.forecast.stage import agents, api
+from libs.forecast.stage import agents
 from libs.forecast.stage.driver_pods import CONTAINER
 from libs.forecast.stage.objects import (
     DriverPodPhase,
     StageDriverPod,
     StageMachine,
     StageNode,
-    StagePool,
     TenantPod,
 )
 from libs.forecast.stage.state import StageState
@@ -27,7 +25,7 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits
 from libs.rollout.views.machine import EvictionExemption
-from libs.rollout.views.pool import Build, Readiness
+from libs.rollout.views.pool import Build, PoolView, Readiness
 
 _QUIESCE_WRITES = 4
 """The number of slots written one after another to release the devices, and again to resume."""
@@ -118,12 +116,12 @@ def estimate_upgrade(
 
 
 def _ordinary_case(
-    state: StageState, node: StageNode, record: NodeRecord, pool: StagePool
+    state: StageState, node: StageNode, record: NodeRecord, pool: PoolView
 ) -> _Case | None:
-    machine = state.machines[node.name]
+    machine = state.machines[node.view.name]
     if not (_is_ordinary(node, record, pool) and _is_healthy(machine)):
         return None
-    build = pool.builds.get(record.target, {}).get(node.variant)
+    build = pool.builds.get(record.target, {}).get(node.view.variant)
     old = machine.drivers.get(machine.admitted)
     if build is None or build.readiness is not Readiness.SETTLED or build.label != record.label:
         return None
@@ -134,18 +132,16 @@ def _ordinary_case(
     return _Case(state, machine, record, build, old)
 
 
-def _is_ordinary(node: StageNode, record: NodeRecord, pool: StagePool) -> bool:
+def _is_ordinary(node: StageNode, record: NodeRecord, pool: PoolView) -> bool:
     return (
         record.operation is Operation.UPGRADE
         and record.state == UpgradeState.POD_DELETION_REQUIRED
         and not record.cordon_adopted
         and pool.method is InstallMethod.CONTAINER
         and not pool.upgrade.drain.enable
-        and node.ready
-        and node.mig is None
-        and not any(
-            api.value(node, path) for path in (KEEP_CORDONED, SAFE_LOAD, INITIALLY_CORDONED)
-        )
+        and node.view.ready
+        and node.view.mig is None
+        and not (node.view.keep_cordoned or node.view.safe_load or node.view.initially_cordoned)
     )
 
 

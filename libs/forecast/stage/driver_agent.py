@@ -322,7 +322,7 @@ def report_facts(state: StageState, machine: StageMachine) -> None:
     """Report the loaded driver, the gate, and the users of GPUs."""
     agent = machine.agents["driver"]
     node = state.nodes.get(machine.name)
-    if node is None or (node.uid, node.boot_id) != (agent.node_uid, machine.boot_id):
+    if node is None or (node.view.uid, node.view.boot_id) != (agent.node_uid, machine.boot_id):
         return
     if not agents.is_live(agent) or not agents.is_connected(state, machine):
         return

@@ -35,7 +35,7 @@ def wanted_mig(config: str) -> WantedMig:
 def with_facts(wanted: WantedMig, machine: StageMachine, node: StageNode) -> WantedMig:
     """Add whether facts of this boot show the geometry."""
     boot_id, shown = machine.shown_layout
-    applied = shown == wanted.digest if boot_id == node.boot_id else None
+    applied = shown == wanted.digest if boot_id == node.view.boot_id else None
     return replace(wanted, applied=applied)
 
 

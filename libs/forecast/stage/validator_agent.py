@@ -117,7 +117,9 @@ def validation_step_finished(
         return
     failed = state.world.validation(name, body.label, agent.attempt).failed
     node = state.nodes.get(name)
-    hindered = "" if index or node is None else hinders_proof(machine, node.gpus, body.failed_gpus)
+    hindered = (
+        "" if index or node is None else hinders_proof(machine, node.view.gpus, body.failed_gpus)
+    )
     if hindered and failed != VALIDATION_STEPS[index]:
         _end(state, machine, agent, body, (GPUS_STEP, hindered))
     elif failed == VALIDATION_STEPS[index]:

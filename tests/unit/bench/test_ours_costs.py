@@ -7,9 +7,9 @@ from bench.ours import ProbedWorld
 from bench.ours_costs import PROOFS, PodWatches, RequestCounter
 from libs.contracts.journal import Verb
 from libs.contracts.rollout import KIND
-from libs.forecast.stage.objects import StageRollout
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, Requester
 from libs.forecast.world import RUNS_FOREVER, ProcessEnd, TimeSpan
+from libs.rollout.views.pool import RolloutView
 from libs.testing.stage.faults import KUBELET
 from libs.testing.stage.recorder import After
 from libs.testing.stage.worlds import SteadyWorld
@@ -47,7 +47,7 @@ def test_evictions_and_refusals_are_counted_separately() -> None:
 def test_adding_or_removing_a_finalizer_is_a_separate_write() -> None:
     requests = RequestCounter()
     for finalized in (False, True, True, False):
-        rollout = StageRollout(uid="uid", revision=1, finalized=finalized)
+        rollout = RolloutView(uid="uid", revision="1", has_finalizer=finalized)
         request(requests, Verb.UPDATE, kind=KIND, after=rollout)
     assert requests.writes == 4 + 2
 
