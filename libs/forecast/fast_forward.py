@@ -9,14 +9,11 @@ from libs.contracts.node import UpgradeState
 from libs.contracts.paths import LEASE
 from libs.contracts.reports import Preflight
 from libs.forecast.stage import api, driver_agent, effects, installed, tenant_pods
-from libs.forecast.stage.installed import FinishedUpgrade
 from libs.forecast.stage.objects import StageMachine, StageNode
 from libs.forecast.stage.state import StageState
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
 from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 
-_VALIDATE_OP = 2
-"""The number of the validation among the ops of one lease."""
 _NEVER_EXPIRES = 1e12
 
 
@@ -74,24 +71,25 @@ class FastForward:
 
 def move_label(state: StageState, name: str, estimate: UpgradeEstimate, active: set[str]) -> None:
     """Remove the evicted pods, and continue unless the target was halted meanwhile."""
-    machine, pool = state.machines[name], state.pools[estimate.record.pool]
+    machine, pool = state.machines[name], state.pools[estimate.upgrade.pool]
     for uid in estimate.evicted_pods:
         pod = machine.tenant_pods.pop(uid, None)
         if pod is not None:
             tenant_pods.stop_gang(state, pod.tenant.gang)
     targets = pool.rollout.status.targets if pool.rollout is not None else {}
-    target = targets.get(estimate.record.target)
+    target = targets.get(estimate.upgrade.target)
     if target is not None and target.halted_because:
         _resume_decisions(state, name, active)
     else:
-        state.call_at(estimate.ends_at, finish_fast_forward, name, estimate, active)
+        state.call_at(estimate.upgrade.at, finish_fast_forward, name, estimate, active)
 
 
 def finish_fast_forward(
     state: StageState, name: str, estimate: UpgradeEstimate, active: set[str]
 ) -> None:
     """Leave the node as the steps of its upgrade would have left it."""
-    node, machine, label = state.nodes[name], state.machines[name], estimate.build.label
+    node, machine, upgrade = state.nodes[name], state.machines[name], estimate.upgrade
+    label = upgrade.build.label
     for operation, count in (
         ("unload", estimate.unloads),
         (f"load {label}", estimate.loads),
@@ -99,19 +97,6 @@ def finish_fast_forward(
         (f"validation {label}", 1),
     ):
         machine.counts[operation] = machine.counts.get(operation, 0) + count
-    upgrade = FinishedUpgrade(
-        pool=estimate.record.pool,
-        target=estimate.record.target,
-        build=estimate.build,
-        epoch=state.epoch,
-        token=estimate.record.token,
-        validate_op=_VALIDATE_OP,
-        at=state.now,
-        driver_started=estimate.driver_starts_at,
-        driver_loaded=estimate.driver_loads_at,
-        restarts=estimate.record.restarts,
-        pulled=estimate.pulled,
-    )
     installed.load_driver(machine, upgrade, preinstalled=False)
     installed.run_driver_pod(state, machine, upgrade, restarts=estimate.loads - 1)
     evidence = installed.evidence_of(node, machine, upgrade)

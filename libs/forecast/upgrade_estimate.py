@@ -13,6 +13,7 @@ import msgspec
 from libs.contracts.node import NodeRecord, Operation, UpgradeState
 from libs.forecast.stage import agents
 from libs.forecast.stage.driver_pods import CONTAINER
+from libs.forecast.stage.installed import FinishedUpgrade
 from libs.forecast.stage.objects import (
     DriverPodPhase,
     StageDriverPod,
@@ -29,15 +30,15 @@ from libs.rollout.views.pool import Build, PoolView, Readiness
 
 _QUIESCE_WRITES = 4
 """The number of slots written one after another to release the devices, and again to resume."""
+_VALIDATE_OP = 2
+"""The number of the validation among the ops of one lease."""
 _FINAL_WRITES = 3
 """The number of writes that end an upgrade: two slots and the Node."""
 
 
 class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The course of one upgrade."""
+    """The course of one upgrade, and how it ends."""
 
-    record: NodeRecord
-    build: Build
     evicted_pods: tuple[str, ...]
     """Their uids."""
     label_moves_at: float
@@ -45,13 +46,8 @@ class UpgradeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts, of which the last succeeds."""
     loads: int
     """Attempts, of which the last succeeds."""
-    driver_starts_at: float
-    """The start of the container that loads the driver successfully."""
-    driver_loads_at: float
-    pulled: float
-    """Seconds in which the driver's image is pulled on the drained node."""
-    ends_at: float
-    """The node is uncordoned."""
+    upgrade: FinishedUpgrade
+    """At its moment the node is uncordoned."""
 
 
 class _Case(NamedTuple):
@@ -98,17 +94,25 @@ def estimate_upgrade(
     validated = None if driver is None else _validated_at(case, driver)
     if driver is None or validated is None:
         return None
-    return UpgradeEstimate(
-        record=record,
+    upgrade = FinishedUpgrade(
+        pool=record.pool,
+        target=record.target,
         build=case.build,
+        epoch=state.epoch,
+        token=record.token,
+        validate_op=_VALIDATE_OP,
+        at=validated + _FINAL_WRITES * latencies.write,
+        driver_started=driver.started,
+        driver_loaded=driver.loaded,
+        restarts=record.restarts,
+        pulled=driver.pulled,
+    )
+    return UpgradeEstimate(
         evicted_pods=tuple(pod.uid for pod in evicted),
         label_moves_at=moves,
         unloads=driver.unloads,
         loads=driver.loads,
-        driver_starts_at=driver.started,
-        driver_loads_at=driver.loaded,
-        pulled=driver.pulled,
-        ends_at=validated + _FINAL_WRITES * latencies.write,
+        upgrade=upgrade,
     )
 
 

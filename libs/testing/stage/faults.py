@@ -362,16 +362,11 @@ def _stop_agent(
 
 
 def _schedule_start(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    values = (machine.name, agent.component, machine.boot, agent.process_number)
-    state.call_after(state.latencies.agent_start, start_agent, *values)
+    agents.call_in_process(state, state.latencies.agent_start, start_agent, machine, agent)
 
 
-def start_agent(state: StageState, name: str, part: str, boot: int, life: int) -> None:
+def start_agent(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
     """Start a process, which reads its slot first."""
-    machine = state.machine(name, boot)
-    agent = machine.agents[part] if machine is not None else None
-    if machine is None or agent is None or agent.process_number != life:
-        return
     agent.alive, agent.hung = True, False
     agent.process_number += 1
     _beat(state, machine, agent)

@@ -185,10 +185,10 @@ def test_a_fast_forwarded_node_has_a_pending_write_until_its_end() -> None:
     assert uid in node_stage.machine.tenant_pods
     node_stage.stage.run_until(estimate.label_moves_at)
     assert uid not in node_stage.machine.tenant_pods
-    node_stage.stage.run_until(estimate.ends_at - 0.5)
+    node_stage.stage.run_until(estimate.upgrade.at - 0.5)
     assert node_stage.writing == 1
     assert fast_forward.changed_nodes == set()
-    node_stage.stage.run_until(estimate.ends_at)
+    node_stage.stage.run_until(estimate.upgrade.at)
     assert node_stage.writing == 0
     assert fast_forward.changed_nodes == {NODE}
     assert api.value(node_stage.node, LEASE) is None

@@ -97,9 +97,9 @@ def summary_of(
         time - node_stage.stage.now
         for time in (
             estimate.label_moves_at,
-            estimate.driver_starts_at,
-            estimate.driver_loads_at,
-            estimate.ends_at,
+            estimate.upgrade.driver_started,
+            estimate.upgrade.driver_loaded,
+            estimate.upgrade.at,
         )
     )
     return EstimateSummary(
@@ -260,8 +260,9 @@ def test_a_usual_node_is_estimated() -> None:
     estimate = node_stage.estimate()
     assert estimate is not None
     assert summary_of(node_stage, estimate) == EstimateSummary()
-    assert estimate.record == node_stage.record
-    assert estimate.build == node_stage.pool.builds[NEW][node_stage.node.view.variant]
+    record = node_stage.record
+    assert (estimate.upgrade.token, estimate.upgrade.target) == (record.token, record.target)
+    assert estimate.upgrade.build == node_stage.pool.builds[NEW][node_stage.node.view.variant]
     assert estimate.evicted_pods == (node_stage.tenant_pod.uid,)
 
 
@@ -300,7 +301,7 @@ def test_the_estimate_equals_a_stepwise_upgrade(name: str) -> None:
     assert estimate is not None
     assert upgrade_stepwise(node_stage) == (
         estimate.label_moves_at,
-        estimate.driver_starts_at,
-        estimate.driver_loads_at,
-        estimate.ends_at,
+        estimate.upgrade.driver_started,
+        estimate.upgrade.driver_loaded,
+        estimate.upgrade.at,
     )

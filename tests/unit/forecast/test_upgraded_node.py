@@ -38,7 +38,7 @@ TROUBLE = SteadyWorld(
 def run_fast_forward(node_stage: EvictingNode) -> EvictingNode:
     node_stage.state.touch(NODE)
     ((_, estimate),) = FastForward(node_stage.state).start()
-    node_stage.stage.run_until(estimate.ends_at)
+    node_stage.stage.run_until(estimate.upgrade.at)
     return node_stage
 
 
