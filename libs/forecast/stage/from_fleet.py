@@ -134,7 +134,6 @@ def _machine(state: StageState, view: NodeView) -> None:
         name=view.name,
         boot_id=view.boot_id,
         kernel=view.kernel,
-        variant=view.variant,
         kubelet_connected=view.ready,
         admitted=view.gate.admitted_pod_uid if view.gate is not None else "",
         host_processes=view.usage.host_processes if view.usage is not None else 0,

@@ -6,14 +6,8 @@ from libs.contracts.gpus import GpuIdentity
 from libs.forecast.stage import agents
 from libs.forecast.stage.objects import GpuCure, GpuFailure, StageMachine
 from libs.forecast.stage.state import StageState
-from libs.rollout.views.machine import FailedGpu, GpuVerdict
+from libs.rollout.views.machine import GpuVerdict
 from libs.rollout.views.node import NodeView
-
-
-def failure(index: int, cure: GpuCure) -> GpuFailure:
-    """Return the failure of the GPU with this index."""
-    gpu = GpuIdentity(uuid=f"GPU-{index}", pci=f"0000:{index:02x}:00.0")
-    return GpuFailure(FailedGpu(gpu, "the GPU fell off the bus: reboot the node"), cure)
 
 
 def add_from_view(machine: StageMachine, view: NodeView) -> None:

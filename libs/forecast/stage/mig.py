@@ -1,35 +1,13 @@
-"""The GPUs of a machine and how they are divided, by configurations that tests name.
-
-A layout is its digest alone: a configuration is named after what becomes of it.
-"""
+"""The GPUs of a machine and how they are divided: a layout is its digest alone."""
 
 from msgspec.structs import replace
 
-from libs.contracts.commands import REBOOT_REQUIRED, GpuGeometry, Mig
+from libs.contracts.commands import Mig
 from libs.contracts.reports import Outcome
 from libs.forecast.stage import agents
-from libs.forecast.stage.objects import UNDIVIDED, StageAgent, StageMachine, StageNode
+from libs.forecast.stage.objects import StageAgent, StageMachine, StageNode
 from libs.forecast.stage.state import StageState
 from libs.rollout.views.machine import WantedMig
-
-ALL_DISABLED, FAILS, REBOOTS, UNKNOWN = "all-disabled", "fails", "reboots", "unknown"
-"""Configurations that turn MIG off, cannot be applied, are applied by a reboot, or do not exist.
-Any other is applied."""
-
-_GPU = "GPU-1"
-
-
-def digest_of(config: str) -> str:
-    return UNDIVIDED if config == ALL_DISABLED else f"mig-{config}"
-
-
-def wanted_mig(config: str) -> WantedMig:
-    """Return what a label with this configuration asks for."""
-    if config == UNKNOWN:
-        return WantedMig(config=config, error=f"there is no MIG configuration {config}")
-    digest = digest_of(config)
-    gpus = (GpuGeometry(uuid=_GPU, index=0, mig=digest != UNDIVIDED),)
-    return WantedMig(config=config, digest=digest, gpus=gpus, may_reboot=True)
 
 
 def with_facts(wanted: WantedMig, machine: StageMachine, node: StageNode) -> WantedMig:
@@ -64,7 +42,7 @@ def divide(state: StageState, machine: StageMachine, agent: StageAgent, body: Mi
 
 
 def divided(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    """End the op as its configuration is named."""
+    """End the op."""
     body = agent.body
     if not isinstance(body, Mig):
         return
@@ -72,13 +50,8 @@ def divided(state: StageState, machine: StageMachine, agent: StageAgent) -> None
     if holders:
         message = f"GPU 0 is in use by {', '.join(holders)}"
         agents.finish(state, machine, agent, Outcome.FAILED, ("in-use", message))
-    elif body.config == FAILS:
-        message = "GPU 0 has no room; it is divided as before"
-        agents.finish(state, machine, agent, Outcome.FAILED, ("no-room", message))
-    elif body.config == REBOOTS:
-        machine.pending_layout = body.digest if body.reboot else ""
-        message = "GPU 0 cannot be reset"
-        agents.finish(state, machine, agent, Outcome.FAILED, (REBOOT_REQUIRED, message))
+    elif (failure := state.division_failure(machine, body)) is not None:
+        agents.finish(state, machine, agent, Outcome.FAILED, failure)
     else:
         agents.step(state, machine, agent, f"divided: {body.config}")
         machine.layout = body.digest

@@ -223,15 +223,12 @@ class StageMachine(msgspec.Struct, kw_only=True):
     boot: int = 1
     boot_id: str
     kernel: str
-    variant: str = ""
     up: bool = True
     kubelet_connected: bool = True
     """The kubelet reaches the API server."""
     connected: bool = True
     """The agents reach the bus."""
     loaded: KernelDriver | None = None
-    preinstalled: KernelDriver | None = None
-    """The driver that is loaded at each boot."""
     installed: str = ""
     """The install digest of the driver that the agent has put on the host; empty: none."""
     boot_tried: int = 0
@@ -242,8 +239,6 @@ class StageMachine(msgspec.Struct, kw_only=True):
     """When the first unload of the current op was refused."""
     layout: str = UNDIVIDED
     """The digest of how its GPUs are divided."""
-    pending_layout: str = ""
-    """The layout from the next boot on; empty: the GPUs are undivided then."""
     shown_layout: tuple[str, str] = ("", "")
     """The boot and the layout that the discovery agent reported last."""
     failed_gpus: tuple[GpuFailure, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from libs.contracts.commands import Command
+from libs.contracts.commands import Command, Mig
 from libs.contracts.journal import EntryPhase, Verb
 from libs.forecast.stage.objects import (
     DriverFacts,
@@ -272,6 +272,11 @@ class StageState:
 
     def on_slot_answer(self, name: str, component: str) -> None:
         """Observe an answer of the bus about a slot."""
+
+    def division_failure(self, machine: StageMachine, body: Mig) -> tuple[str, str] | None:
+        """Return why the GPUs cannot be divided so; None: they can."""
+        del machine, body
+        return None
 
     def poke_seconds(self, name: str, component: str) -> float:
         """Return the time until a component reads a slot that is being written."""

@@ -5,6 +5,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from libs.contracts.commands import Order, Proven
+from libs.contracts.gpus import GpuIdentity
 from libs.contracts.journal import Verb
 from libs.contracts.paths import UID
 from libs.contracts.records import LostJournal
@@ -16,12 +17,14 @@ from libs.forecast.stage.objects import (
     AgentReports,
     DriverContainerStatus,
     GpuCure,
+    GpuFailure,
     ProofOnDisk,
     StageAgent,
     StageDriverPod,
     StageMachine,
 )
 from libs.forecast.stage.state import Requester, StageState
+from libs.rollout.views.machine import FailedGpu
 from libs.testing.stage.state import SimulatedState
 from libs.testing.stage.worlds import MachineModel
 
@@ -58,7 +61,7 @@ class StageFaults:
     def fail_gpu(self, node: str, index: int, cure: GpuCure) -> None:
         """Let the GPU fail until its cure."""
         state, machine = self._state, self._state.machines[node]
-        failed = gpu_health.failure(index, cure)
+        failed = gpu_failure(index, cure)
         if failed.gpu not in [each.gpu for each in machine.failed_gpus]:
             state.log(f"{node}: GPU {index} fails until a {cure}")
             machine.failed_gpus = (*machine.failed_gpus, failed)
@@ -183,6 +186,12 @@ class StageFaults:
         self._state.touch_pools()
 
 
+def gpu_failure(index: int, cure: GpuCure) -> GpuFailure:
+    """Return the failure of the GPU with this index."""
+    gpu = GpuIdentity(uuid=f"GPU-{index}", pci=f"0000:{index:02x}:00.0")
+    return GpuFailure(FailedGpu(gpu, "the GPU fell off the bus: reboot the node"), cure)
+
+
 def elect(state: SimulatedState) -> int:
     """Elect another leader, without memory; requests of the previous one may still arrive."""
     epochs = [pool.rollout.status.epoch for pool in state.pools.values() if pool.rollout]
@@ -242,18 +251,18 @@ def mark_not_ready(state: StageState, name: str) -> None:
         api.node_stored(state, node, NODE_CONTROLLER, ready=False)
 
 
-def reconnect_kubelet(state: StageState, name: str, boot: int) -> None:
+def reconnect_kubelet(state: SimulatedState, name: str, boot: int) -> None:
     machine = state.machine(name, boot)
     if machine is not None:
         machine.kubelet_connected = True
         _post_status(state, machine)
 
 
-def _power_off(state: StageState, machine: StageMachine) -> None:
+def _power_off(state: SimulatedState, machine: StageMachine) -> None:
     """Stop everything on the machine; the API server does not notice."""
     machine.up = False
     machine.loaded = None
-    machine.layout, machine.pending_layout = machine.pending_layout or UNDIVIDED, ""
+    machine.layout = state.pending_layouts.pop(machine.name, "") or UNDIVIDED
     gpu_health.cure(machine, GpuCure.RELOAD, GpuCure.REBOOT)
     machine.is_unloading = False
     machine.admitted = ""
@@ -269,7 +278,9 @@ def _power_off(state: StageState, machine: StageMachine) -> None:
     state.call_after(state.latencies.not_ready_after, mark_not_ready, machine.name)
 
 
-def power_on(state: StageState, name: str, boot: int, kernel: str = "", variant: str = "") -> None:
+def power_on(
+    state: SimulatedState, name: str, boot: int, kernel: str = "", variant: str = ""
+) -> None:
     """Begin another boot: /run is empty, and no module is loaded."""
     machine = state.machines[name]
     if machine.up or machine.boot != boot:
@@ -278,9 +289,9 @@ def power_on(state: StageState, name: str, boot: int, kernel: str = "", variant:
     machine.boot += 1
     machine.boot_id = f"{name}-boot-{machine.boot}"
     machine.kernel = kernel or machine.kernel
-    machine.variant = variant or machine.variant
-    if machine.preinstalled is not None:
-        preinstall_driver(state, machine, machine.preinstalled.install_digest)
+    state.variants[name] = variant or state.variants[name]
+    if digest := state.preinstalled.get(name):
+        preinstall_driver(state, machine, digest)
     state.log(f"{name} is up again: boot {machine.boot}, kernel {machine.kernel}")
     _post_status(state, machine)
     for agent in machine.agents.values():
@@ -289,14 +300,14 @@ def power_on(state: StageState, name: str, boot: int, kernel: str = "", variant:
         _schedule_start(state, machine, agent)
 
 
-def preinstall_driver(state: StageState, machine: StageMachine, install_digest: str) -> None:
+def preinstall_driver(state: SimulatedState, machine: StageMachine, install_digest: str) -> None:
     """Load a driver that the machine's owner installed, now and at each boot."""
-    driver = kernel_driver(install_digest, state.now, preinstalled=True)
-    machine.loaded = machine.preinstalled = driver
+    state.preinstalled[machine.name] = install_digest
+    machine.loaded = kernel_driver(install_digest, state.now, preinstalled=True)
     state.machine_changed(machine)
 
 
-def _post_status(state: StageState, machine: StageMachine) -> None:
+def _post_status(state: SimulatedState, machine: StageMachine) -> None:
     """Post the node's status and resync the kubelet's pods."""
     node = state.nodes.get(machine.name)
     if node is not None:
@@ -304,7 +315,7 @@ def _post_status(state: StageState, machine: StageMachine) -> None:
             "ready": True,
             "boot_id": machine.boot_id,
             "kernel": machine.kernel,
-            "variant": machine.variant,
+            "variant": state.variants[machine.name],
         }
         if any(getattr(node.view, name) != value for name, value in status.items()):
             if node.view.boot_id != machine.boot_id:

@@ -14,8 +14,8 @@ from libs.forecast.stage import (
     driver_pods,
     gpu_health,
     installed,
-    mig,
 )
+from libs.forecast.stage import mig as stage_mig
 from libs.forecast.stage.fields import OwnedField
 from libs.forecast.stage.installed import FinishedUpgrade
 from libs.forecast.stage.objects import (
@@ -30,6 +30,7 @@ from libs.forecast.stage.tenant_pods import start_tenant_pod
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeTaint
 from libs.rollout.views.node import NodeView
+from libs.testing.stage import mig
 from libs.testing.stage.faults import KUBELET, bind_to_node
 from libs.testing.stage.state import SimulatedState
 
@@ -103,7 +104,7 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
         preinstalled = pool.method is InstallMethod.PRE_INSTALLED
         installed.load_driver(machine, upgrade, preinstalled=preinstalled)
         if preinstalled:
-            machine.preinstalled = machine.loaded
+            state.preinstalled[machine.name] = build.install_digest
         elif pool.method is InstallMethod.HOST:
             machine.installed = build.install_digest
         if pool.method is InstallMethod.CONTAINER:
@@ -121,7 +122,7 @@ def add_node(state: SimulatedState, spec: StageNodeSpec, *, found: bool = False)
         if machine.loaded is not None or not tenant.gpus:
             start_tenant_pod(state, machine, number, state.new_uid("pod"))
     driver_agent.report_facts(state, machine)
-    mig.on_machine_changed(state, machine)
+    stage_mig.on_machine_changed(state, machine)
     gpu_health.on_machine_changed(state, machine)
 
 
@@ -131,12 +132,12 @@ def _add_machine(state: SimulatedState, spec: StageNodeSpec) -> StageMachine:
         name=spec.name,
         boot_id=f"{spec.name}-boot-1",
         kernel=spec.kernel,
-        variant=spec.variant,
         tenants=spec.tenants,
         obstacles=spec.obstacles,
         host_processes=spec.host_processes,
         failed_gpus=spec.failed_gpus,
     )
+    state.variants[spec.name] = spec.variant
     for part in COMPONENTS:
         machine.agents[part] = StageAgent(
             component=part,

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from libs.contracts.commands import Command, CommandKind, Idle, Install, Swap
+from libs.contracts.commands import REBOOT_REQUIRED, Command, CommandKind, Idle, Install, Mig, Swap
 from libs.contracts.journal import EntryPhase
 from libs.forecast.stage import views
 from libs.forecast.stage.objects import (
@@ -23,6 +23,7 @@ from libs.rollout.decision import Step, Wait, WriteNode
 from libs.rollout.views.fleet import Instant, SourceState
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import RolloutView
+from libs.testing.stage import mig
 from libs.testing.stage.recorder import JournalRecorder
 
 NODES, PODS, REPORTS, ROLLOUTS = "nodes", "pods", "reports", "rollouts"
@@ -47,6 +48,12 @@ class SimulatedState(StageState):
         last, while no other was begun and the driver agent did not learn that it is void."""
         self.missed_pokes: dict[str, tuple[str, ...]] = {}
         """Components that miss their pokes, by node."""
+        self.variants: dict[str, str] = {}
+        """By machine: the variant that its kubelet posts."""
+        self.preinstalled: dict[str, str] = {}
+        """By machine: the install digest of the driver that its owner loads at each boot."""
+        self.pending_layouts: dict[str, str] = {}
+        """By machine: how its GPUs are divided from the next boot on, if they are."""
         self.sources = dict[str, SourceState]()
         """Sources that are older than now."""
         self.frozen_parts: dict[str, Mapping[str, Any]] = {}
@@ -171,6 +178,12 @@ class SimulatedState(StageState):
 
     def _violated(self, machine: StageMachine, text: str) -> None:
         self.violations.append((self.now, machine.name, text))
+
+    def division_failure(self, machine: StageMachine, body: Mig) -> tuple[str, str] | None:
+        failure = mig.division_failure(body)
+        if failure is not None and failure[0] == REBOOT_REQUIRED:
+            self.pending_layouts[machine.name] = body.digest if body.reboot else ""
+        return failure
 
     def poke_seconds(self, name: str, component: str) -> float:
         missed = component in self.missed_pokes.get(name, ())

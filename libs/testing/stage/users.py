@@ -24,7 +24,7 @@ from libs.contracts.paths import (
     UID,
 )
 from libs.contracts.rollout import KIND, Brake, Release, RolloutSpec
-from libs.forecast.stage import api, driver_pods, mig, tenant_pods
+from libs.forecast.stage import api, driver_pods, tenant_pods
 from libs.forecast.stage.fields import OwnedField
 from libs.forecast.stage.from_fleet import create_daemon_sets
 from libs.forecast.stage.objects import StageDriverPod, StageNode, Tenant
@@ -37,7 +37,7 @@ from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, Readiness
-from libs.testing.stage import faults, specs
+from libs.testing.stage import faults, mig, specs
 from libs.testing.stage.specs import StageNodeSpec
 from libs.testing.stage.state import SimulatedState
 
@@ -186,7 +186,7 @@ class UserActions:
                 boot_id=machine.boot_id,
                 kernel=machine.kernel,
                 pool=pool,
-                variant=machine.variant,
+                variant=self._state.variants[node],
                 gpus=8,
             )
             specs.create_node(self._state, StageNode(view=created))

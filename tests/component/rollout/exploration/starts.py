@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from libs.forecast.stage import gpu_health
 from libs.forecast.stage.objects import GpuCure, GpuFailure
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import PodDeletion, UpgradePolicy
 from libs.policy.wanted import InstallMethod
 from libs.rollout.views.pool import PoolView
 from libs.testing.stage import SimulatedStage, StageNodeSpec, Tenant, UserActions
+from libs.testing.stage.faults import gpu_failure
 from libs.testing.stage.worlds import SteadyWorld
 from tests.component.rollout.simulation.disturbances import VALUES, Disturbance
 from tests.component.rollout.simulation.policies import (
@@ -125,13 +125,13 @@ def divide_and_upgrade() -> SimulatedStage:
 
 def upgrade_with_failed_gpu() -> SimulatedStage:
     """Return a stage like `upgrade`, with a GPU that another load of the driver cures."""
-    return _with_failed_gpus(gpu_health.failure(0, GpuCure.RELOAD))
+    return _with_failed_gpus(gpu_failure(0, GpuCure.RELOAD))
 
 
 def upgrade_with_broken_gpus() -> SimulatedStage:
     """Return a stage like `upgrade`, with two GPUs that no driver cures."""
     cures = (GpuCure.REPAIR, GpuCure.REBOOT)
-    return _with_failed_gpus(*map(gpu_health.failure, range(2), cures))
+    return _with_failed_gpus(*map(gpu_failure, range(2), cures))
 
 
 def _with_failed_gpus(*failures: GpuFailure) -> SimulatedStage:

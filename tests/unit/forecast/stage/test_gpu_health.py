@@ -5,12 +5,12 @@ import pytest
 from libs.contracts.commands import Idle, Order, Quiesce, Swap, Validate
 from libs.contracts.gpus import GpuIdentity
 from libs.contracts.reports import Outcome
-from libs.forecast.stage import gpu_health
 from libs.forecast.stage.objects import GpuCure
 from libs.rollout.views.machine import GpuVerdict
+from libs.testing.stage.faults import gpu_failure
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 
-FIRST = gpu_health.failure(0, GpuCure.RELOAD)
+FIRST = gpu_failure(0, GpuCure.RELOAD)
 VALIDATE = Validate(label=OLD_LABEL)
 
 
@@ -44,7 +44,7 @@ def test_a_quiet_agent_reports_nothing() -> None:
 
 
 def test_another_load_of_the_driver_cures_what_it_can() -> None:
-    scenario = StageScenario(failed_gpus=(FIRST, gpu_health.failure(1, GpuCure.REBOOT)), tenants=())
+    scenario = StageScenario(failed_gpus=(FIRST, gpu_failure(1, GpuCure.REBOOT)), tenants=())
     for part in ("plugin", "telemetry", "discovery"):
         scenario.carry_out(scenario.slot(part, Quiesce()), wait=2.0)
     old = scenario.move_label()
@@ -58,7 +58,7 @@ def test_another_load_of_the_driver_cures_what_it_can() -> None:
 
 
 def test_a_boot_cures_all_but_broken_gpus() -> None:
-    scenario = StageScenario(failed_gpus=tuple(map(gpu_health.failure, range(3), GpuCure)))
+    scenario = StageScenario(failed_gpus=tuple(map(gpu_failure, range(3), GpuCure)))
     assert failed(scenario) == ["GPU-0", "GPU-1", "GPU-2"]
     scenario.faults.reboot(NODE)
     scenario.advance(600)
@@ -79,7 +79,7 @@ def test_a_boot_cures_all_but_broken_gpus() -> None:
 def test_a_validation_accepts_what_had_failed_before_while_a_gpu_works(
     failed_now: range, failed_before: range, message: str
 ) -> None:
-    failures = tuple(gpu_health.failure(index, GpuCure.REPAIR) for index in failed_now)
+    failures = tuple(gpu_failure(index, GpuCure.REPAIR) for index in failed_now)
     scenario = StageScenario(failed_gpus=failures)
     before = tuple(GpuIdentity(uuid=f"GPU-{index}") for index in failed_before)
     body = Validate(label=OLD_LABEL, failed_gpus=before)
