@@ -6,7 +6,7 @@ the driver agent and the validator are in `driver_agent` and `validator_agent`.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -189,16 +189,6 @@ def _devices_closed(state: StageState, machine: StageMachine, agent: StageAgent)
 # Timers of a process.
 
 
-class Process(NamedTuple):
-    """A process of an agent in a boot of its machine, and in one of its ops; None: in any."""
-
-    machine: str
-    component: str
-    boot: int
-    number: int
-    order: Order | None = None
-
-
 def call_in_process(
     state: StageState,
     seconds: float,
@@ -206,10 +196,12 @@ def call_in_process(
     machine: StageMachine,
     agent: StageAgent,
     *values: Any,
+    order: Order | None = None,
 ) -> None:
-    """Call back in this process of the agent; its end voids the call."""
-    process = Process(machine.name, agent.component, machine.boot, agent.process_number)
-    state.call_after(seconds, process_is_due, callback, process, values)
+    """Call back in this process of the agent, and with an order only during that op."""
+    life = machine.boot, agent.process_number
+    key = machine.name, agent.component, life, order
+    state.call_while(find_process, key, seconds, callback, *values)
 
 
 def call_in_op(
@@ -220,22 +212,22 @@ def call_in_op(
     agent: StageAgent,
     *values: Any,
 ) -> None:
-    """Call back in the current op of this process; another op voids the call too."""
+    """Call back during the current op of this process."""
     order = agent.current_op.order if agent.current_op is not None else None
-    process = Process(machine.name, agent.component, machine.boot, agent.process_number, order)
-    state.call_after(seconds, process_is_due, callback, process, values)
+    call_in_process(state, seconds, callback, machine, agent, *values, order=order)
 
 
-def process_is_due(
-    state: StageState, callback: AgentCallback, due: Process, values: tuple[Any, ...]
-) -> None:
-    machine = state.machine(due.machine, due.boot)
-    agent = machine.agents[due.component] if machine is not None else None
-    if machine is None or agent is None or agent.process_number != due.number:
-        return
+def find_process(
+    state: StageState, name: str, part: str, life: tuple[int, int], order: Order | None
+) -> tuple[StageMachine, StageAgent] | None:
+    boot, number = life
+    machine = state.machine(name, boot)
+    agent = machine.agents[part] if machine is not None else None
+    if machine is None or agent is None or agent.process_number != number:
+        return None
     op = agent.current_op
-    if due.order is None or (op is not None and op.order == due.order):
-        callback(state, machine, agent, *values)
+    is_same = order is None or (op is not None and op.order == order)
+    return (machine, agent) if is_same else None
 
 
 # Results and reports.

@@ -34,7 +34,7 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
     elif agent.running or agent.current_op is not None:
         return  # nothing was done that the facts could show
     else:
-        _load_by_proof(state, machine, agent)
+        state.on_driver_idle(machine, agent)
         if not _open_by_proof(state, machine, agent):
             return
     report_facts(state, machine)
@@ -45,7 +45,7 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
 
 def _open_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) -> bool:
     """Admit the pod at the gate if its driver is proven; return whether it was."""
-    proven = _proven(agent)
+    proven = proven_of(agent)
     if proven is None or _admitted(machine) is not None:
         return False
     pod = _at_gate(machine, proven.label)
@@ -55,30 +55,8 @@ def _open_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) 
     return True
 
 
-def _load_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
-    """Load the driver on the host again, once in each boot (docs/states.md#gate-3)."""
-    proven = _proven(agent)
-    if proven is None or machine.loaded is not None or machine.boot_tried == machine.boot:
-        return
-    if (machine.installed, machine.kernel) != (proven.install_digest, proven.kernel):
-        return
-    machine.boot_tried = machine.boot
-    end = state.world.load(machine.name, proven.label, machine.attempt(f"load {proven.label}"))
-    if end.after is not None:
-        ends = (proven.install_digest, end.exit_code)
-        agents.call_in_process(state, end.after, _loaded_again, machine, agent, *ends)
-
-
-def _loaded_again(
-    state: StageState, machine: StageMachine, _agent: StageAgent, digest: str, code: int
-) -> None:
-    if not code and machine.loaded is None and machine.installed == digest:
-        state.log(f"{machine.name}: the proven driver is loaded again")
-        machine.loaded = driver_pods.kernel_driver(digest, state.now)
-        state.machine_changed(machine)
-
-
-def _proven(agent: StageAgent) -> Proven | None:
+def proven_of(agent: StageAgent) -> Proven | None:
+    """Return what is proven of this node: its disk counts until a slot is read."""
     return agent.proven if agent.has_read_slot else proven_on_disk(agent)
 
 
@@ -141,12 +119,8 @@ def _is_current(state: StageState, machine: StageMachine, agent: StageAgent) -> 
     if not agents.is_connected(state, machine):
         agents.progress(state, machine, agent, agent.phase or "gate", "the slot cannot be read")
         return False
-    slot = state.slots.get((machine.name, agent.component))
-    if (
-        slot is not None
-        and agent.current_op is not None
-        and slot.command.order == agent.current_op.order
-    ):
+    slot, op = state.slots.get((machine.name, agent.component)), agent.current_op
+    if slot is not None and op is not None and slot.command.order == op.order:
         return True
     state.call_after(0.0, agents.on_poke, machine.name, agent.component)
     return False
@@ -155,13 +129,8 @@ def _is_current(state: StageState, machine: StageMachine, agent: StageAgent) -> 
 def _unload(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
     if machine.is_unloading:
         agents.progress(state, machine, agent, "unload")
-    if (
-        machine.is_unloading
-        or machine.busy_since is not None
-        or not _is_current(state, machine, agent)
-    ):
-        return
-    _begin_unload(state, machine, agent)
+    elif machine.busy_since is None and _is_current(state, machine, agent):
+        _begin_unload(state, machine, agent)
 
 
 def _begin_unload(state: StageState, machine: StageMachine, agent: StageAgent) -> None:

@@ -5,7 +5,7 @@ The gate between a pod and its container is in `driver_agent`.
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,15 +27,6 @@ _MOST_DOUBLINGS = 10
 """Of the back-off, which has a limit that is lower."""
 
 PodCallback = Callable[[StageState, StageMachine, StageDriverPod], None]
-
-
-class PodRun(NamedTuple):
-    """A pod in a boot of its machine, and in one of its runs; None: in any run."""
-
-    machine: str
-    boot: int
-    uid: str
-    run: int | None = None
 
 
 # The DaemonSet controller.
@@ -116,9 +107,11 @@ def call_later(
     callback: PodCallback,
     machine: StageMachine,
     pod: StageDriverPod,
+    *,
+    run: int | None = None,
 ) -> None:
-    """Call back in this boot of the machine, if the pod is still known there."""
-    state.call_after(seconds, pod_is_due, callback, PodRun(machine.name, machine.boot, pod.uid))
+    """Call back in this boot of the machine, and with a run only during that one, if it lasts."""
+    state.call_while(find_pod, (machine.name, machine.boot, pod.uid, run), seconds, callback)
 
 
 def call_in_run(
@@ -129,17 +122,18 @@ def call_in_run(
     pod: StageDriverPod,
 ) -> None:
     """Call back during this run of the pod; the end of the run voids the call."""
-    run = PodRun(machine.name, machine.boot, pod.uid, pod.run)
-    state.call_after(seconds, pod_is_due, callback, run)
+    call_later(state, seconds, callback, machine, pod, run=pod.run)
 
 
-def pod_is_due(state: StageState, callback: PodCallback, due: PodRun) -> None:
-    machine = state.machine(due.machine, due.boot)
-    pod = machine.drivers.get(due.uid) if machine is not None else None
+def find_pod(
+    state: StageState, name: str, boot: int, uid: str, run: int | None
+) -> tuple[StageMachine, StageDriverPod] | None:
+    machine = state.machine(name, boot)
+    pod = machine.drivers.get(uid) if machine is not None else None
     if machine is None or pod is None:
-        return
-    if due.run is None or (pod.run == due.run and pod.on_machine and not pod.ending):
-        callback(state, machine, pod)
+        return None
+    is_same = run is None or (pod.run == run and pod.on_machine and not pod.ending)
+    return (machine, pod) if is_same else None
 
 
 # The kubelet.

@@ -231,8 +231,6 @@ class StageMachine(msgspec.Struct, kw_only=True):
     loaded: KernelDriver | None = None
     installed: str = ""
     """The install digest of the driver that the agent has put on the host; empty: none."""
-    boot_tried: int = 0
-    """The boot in which the agent last tried to load it again."""
     is_unloading: bool = False
     """A call that unloads the modules is in the kernel."""
     busy_since: float | None = None

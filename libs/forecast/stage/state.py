@@ -168,6 +168,20 @@ class StageState:
         self.timer_entries += 1
         heappush(self.timers, Timer(at, self.timer_entries, callback, values))
 
+    def call_while(
+        self,
+        find: Callable[..., tuple[Any, ...] | None],
+        key: tuple[Any, ...],
+        seconds: float,
+        callback: Callable[..., None],
+        *values: Any,
+    ) -> None:
+        """Call back with what `find` returns for the key then, and the values; None: not at all.
+
+        An object that is gone or has begun something else by then voids its timers so.
+        """
+        self.call_after(seconds, call_if_found, find, key, callback, values)
+
     def run_until(self, time: float) -> None:
         """Advance to this time, running all timers on the way."""
         while self.timers and self.timers[0].at <= time:
@@ -249,6 +263,9 @@ class StageState:
     ) -> None:
         """Observe a line of an agent's journal."""
 
+    def on_driver_idle(self, machine: StageMachine, agent: StageAgent) -> None:
+        """Observe a driver agent without an op, which loads a proven driver again after a boot."""
+
     def on_gate_opened(self, machine: StageMachine, pod: StageDriverPod) -> None:
         """Observe a driver pod that was admitted."""
 
@@ -282,3 +299,15 @@ class StageState:
         """Return the time until a component reads a slot that is being written."""
         del name, component
         return self.latencies.slot_poke
+
+
+def call_if_found(
+    state: StageState,
+    find: Callable[..., tuple[Any, ...] | None],
+    key: tuple[Any, ...],
+    callback: Callable[..., None],
+    values: tuple[Any, ...],
+) -> None:
+    found = find(state, *key)
+    if found is not None:
+        callback(state, *found, *values)

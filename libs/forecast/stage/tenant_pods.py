@@ -44,14 +44,16 @@ def _end_after(
     state: StageState, machine: StageMachine, pod: TenantPod, seconds: float | None
 ) -> None:
     if seconds is not None:
-        state.call_after(seconds, tenant_pod_ended, machine.name, machine.boot, pod.uid)
+        key = machine.name, machine.boot, pod.uid
+        state.call_while(_find, key, seconds, remove)
 
 
-def tenant_pod_ended(state: StageState, name: str, boot: int, uid: str) -> None:
+def _find(
+    state: StageState, name: str, boot: int, uid: str
+) -> tuple[StageMachine, TenantPod] | None:
     machine = state.machine(name, boot)
     pod = machine.tenant_pods.get(uid) if machine is not None else None
-    if machine is not None and pod is not None:
-        remove(state, machine, pod)
+    return None if machine is None or pod is None else (machine, pod)
 
 
 def remove(state: StageState, machine: StageMachine, pod: TenantPod) -> None:

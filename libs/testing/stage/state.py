@@ -25,6 +25,7 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import RolloutView
 from libs.testing.stage import mig
 from libs.testing.stage.recorder import JournalRecorder
+from libs.testing.stage.reload import load_by_proof
 
 NODES, PODS, REPORTS, ROLLOUTS = "nodes", "pods", "reports", "rollouts"
 """The parts of the views."""
@@ -54,6 +55,8 @@ class SimulatedState(StageState):
         """By machine: the install digest of the driver that its owner loads at each boot."""
         self.pending_layouts: dict[str, str] = {}
         """By machine: how its GPUs are divided from the next boot on, if they are."""
+        self.reloaded: dict[str, int] = {}
+        """By machine: the boot in which its agent last tried to load the proven driver again."""
         self.sources = dict[str, SourceState]()
         """Sources that are older than now."""
         self.frozen_parts: dict[str, Mapping[str, Any]] = {}
@@ -141,6 +144,9 @@ class SimulatedState(StageState):
             body = command.open()
             if isinstance(body, Swap | Install) or body == Idle():
                 self.last_proven.pop(machine.name, None)
+
+    def on_driver_idle(self, machine: StageMachine, agent: StageAgent) -> None:
+        load_by_proof(self, machine, agent, self.reloaded)
 
     def on_gate_opened(self, machine: StageMachine, pod: StageDriverPod) -> None:
         """Record an opened gate that no command explains, and no proof of this very driver."""

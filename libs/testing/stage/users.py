@@ -230,8 +230,8 @@ class UserActions:
         for pod in self._driver_pods(node):
             if pod.on_machine and pod.status.started is not None:
                 self._state.log(f"{node}: the container of {pod.uid} ends")
-                run = driver_pods.PodRun(node, machine.boot, pod.uid, pod.run)
-                driver_pods.pod_is_due(self._state, driver_pods.driver_crashed, run)
+                if machine.up and not pod.ending:
+                    driver_pods.driver_crashed(self._state, machine, pod)
 
     def add_tenant(self, node: str, tenant: Tenant) -> None:
         machine = self._state.machines[node]
