@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from libs.rollout.decide import decide
 from libs.rollout.decision import Decision
 from libs.rollout.views.fleet import Fleet, Instant
+from libs.testing.not_none import not_none
 from tests.component.rollout.simulation.failures import failure_report, shrink_failure
 from tests.component.rollout.simulation.runner import Decide, run_scenario
 from tests.component.rollout.simulation.scenario import (
@@ -58,10 +59,8 @@ def decide_without_waits(fleet: Fleet, now: Instant) -> Decision:
 @pytest.mark.parametrize("broken", [decide_nothing, decide_without_waits])
 def test_a_missing_wait_is_found_and_its_scenario_shrinks(broken: Decide) -> None:
     result = run_scenario(scenario(6), broken)
-    assert result.failure is not None
-    assert result.failure.kind == "silence"
+    assert not_none(result.failure).kind == "silence"
     shrunk = shrink_failure(result, broken, tries=40)
-    assert shrunk.failure is not None
-    assert shrunk.failure.kind == "silence"
+    assert not_none(shrunk.failure).kind == "silence"
     assert len(shrunk.scenario.nodes) == 1
     assert "WRONG: silence" in failure_report(shrunk)

@@ -17,6 +17,7 @@ from libs.forecast.stage.objects import (
 from libs.forecast.upgrade_estimate import UpgradeEstimate, estimate_upgrade
 from libs.rollout.decide import decide
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from libs.testing.stage import Latencies, SimulatedStage, SimulatedState, StageNodeSpec, Tenant
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import pool_with_limits
@@ -62,9 +63,7 @@ class EvictingNode:
 
     @property
     def record(self) -> NodeRecord:
-        found = api.record_of(self.node)
-        assert found is not None
-        return found
+        return not_none(api.record_of(self.node))
 
     @property
     def writing(self) -> int:
@@ -135,8 +134,7 @@ def upgrade_stepwise(node_stage: EvictingNode) -> tuple[float, float, float, flo
         decide_and_advance(node_stage.stage)
         if not label_moved_at and node_stage.node.view.driver_label == NEW_LABEL:
             label_moved_at = node_stage.stage.now
-    loaded = node_stage.machine.loaded
-    assert loaded is not None
+    loaded = not_none(node_stage.machine.loaded)
     return (
         label_moved_at,
         node_stage.driver.status.started or 0.0,

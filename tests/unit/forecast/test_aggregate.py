@@ -13,6 +13,7 @@ from libs.forecast.forecast import ProofForecast
 from libs.forecast.play_result import NodeResult, PlayResult, ProofDelay, ProofResult
 from libs.rollout.decision import Wait
 from libs.rollout.plan_time import PlanTime
+from libs.testing.not_none import not_none
 
 
 def result(**nodes: NodeResult) -> PlayResult:
@@ -122,8 +123,7 @@ def test_a_delay_is_notable_from_half_of_the_proof_and_ten_minutes_on(
     seconds: float, proven: float | None, notable: bool
 ) -> None:
     proof = ProofResult(threshold=2, proven_at=proven, delay=proof_delay("a", seconds))
-    found = aggregate.proof_forecast([play_result(proof=proof), play_result()])
-    assert found is not None
+    found = not_none(aggregate.proof_forecast([play_result(proof=proof), play_result()]))
     assert found.delay == (proof.delay if notable else None)
 
 

@@ -20,6 +20,7 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from libs.testing.stage import UserActions
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
@@ -292,10 +293,8 @@ def test_a_preflight_without_findings_is_answered_at_the_start(change: str) -> N
     node_stage = EvictingNode(WEB)
     CHECKED[change](node_stage)
     FastForward(node_stage.state)
-    node = node_stage.stage.node(NODE)
-    assert node is not None
-    query = node.preflight
-    assert query is not None
+    node = not_none(node_stage.stage.node(NODE))
+    query = not_none(node.preflight)
     assert query.answer == Preflight(check=f"check-{NODE}", label=NEW_LABEL)
     assert (query.label, query.asked_at) == (NEW_LABEL, node_stage.stage.now)
 

@@ -13,6 +13,7 @@ from libs.forecast.world import TimeSpan
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
     IDLE_LIFE,
@@ -86,13 +87,12 @@ def evicting(
         view = seen.nodes["node-1"]
         refused = view.evictions and view.evictions[0].refused
         if refused and isinstance(view.record, NodeRecord) and view.record.attempt == attempts:
-            assert view.record.deadline is not None
             pods = tuple(replace(pod, budget=budget) for pod in view.pods or ())
             nodes = {"node-1": replace(view, pods=pods)}
             budgets = None if allowed is None else {WEB.budget: allowed}
             seen = replace(seen, nodes=nodes, budgets=budgets)  # noqa: PLW2901
             planned = plan(seen, now, pool=POOL, plays=1, world_of=fixed_worlds())
-            return planned.answer, view.record.deadline - now.at
+            return planned.answer, not_none(view.record.deadline) - now.at
     raise AssertionError("no eviction was refused")
 
 

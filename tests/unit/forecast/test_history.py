@@ -15,6 +15,7 @@ from libs.forecast.seeded_world import SeededWorld
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build
+from libs.testing.not_none import not_none
 from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.forecast.builders import (
     IDLE_LIFE,
@@ -64,8 +65,7 @@ def test_a_steady_fleet_takes_as_long_as_before() -> None:
     assert second.measured_nodes == 6
     assert second.makespan_p50 == pytest.approx(took, rel=0.05)
     blind = plan(before, instant(), pool=POOL, plays=5, world_of=SeededWorld).answer
-    assert blind.makespan_p50 is not None
-    assert blind.makespan_p50 < 0.7 * took
+    assert not_none(blind.makespan_p50) < 0.7 * took
 
 
 def test_what_was_seen_is_not_called_assumed() -> None:
@@ -93,10 +93,8 @@ def test_each_part_is_measured_of_the_nodes_of_the_pool_alone() -> None:
     foreign = replace(measured_node("other", pod_restart_required=9.0), pool="another")
     found = history(*nodes, foreign)
     assert (found.nodes, found.eviction) == (3, None)
-    assert found.restart is not None
-    assert found.restart.quantile(0.5) == pytest.approx(200.0)
-    assert found.validation is not None
-    assert found.validation.quantile(0.5) == pytest.approx(60.0)
+    assert not_none(found.restart).quantile(0.5) == pytest.approx(200.0)
+    assert not_none(found.validation).quantile(0.5) == pytest.approx(60.0)
 
 
 def test_a_plan_is_measured_on_no_node_where_two_are_too_few() -> None:
@@ -126,15 +124,13 @@ def test_until_enough_nodes_were_upgraded_their_bring_ups_are_the_history() -> N
     found = history(*up, canary)
     assert (found.nodes, found.brought_up, found.eviction) == (5, True, None)
     assert found.restart is not None
-    assert found.validation is not None
     assert found.restart.own["canary"] == pytest.approx(math.log(230.0))
     assert found.restart.quantile(0.5) == pytest.approx(205.6, rel=0.01)
-    assert found.validation.quantile(0.5) == pytest.approx(60.0)
+    assert not_none(found.validation).quantile(0.5) == pytest.approx(60.0)
     upgraded = [brought_up_node(f"u-{n}", 200.0, 60.0, pod_restart_required=300.0) for n in "abc"]
     found = history(*up, *upgraded)
     assert (found.nodes, found.brought_up) == (3, False)
-    assert found.restart is not None
-    assert found.restart.quantile(0.5) == pytest.approx(300.0)
+    assert not_none(found.restart).quantile(0.5) == pytest.approx(300.0)
 
 
 def test_a_first_upgrade_is_planned_as_the_fleet_came_up() -> None:
@@ -160,16 +156,13 @@ def test_an_upgrade_ends_a_driver_in_place_of_the_pull_of_a_bring_up(
     assert load == pytest.approx(200.0 - shorter, rel=0.1)
     whole = LearnedWorld(1, history=seen)
     pull, load = whole.pull("n-1", "label", "c").seconds, whole.load("n-1", "label", 0).after
-    assert pull is not None
-    assert load is not None
-    assert pull + load == pytest.approx(200.0, rel=0.1)
+    assert not_none(pull) + not_none(load) == pytest.approx(200.0, rel=0.1)
 
 
 def test_an_attempt_that_hung_is_no_measure_of_the_others() -> None:
     took = [100.0, 105.0, 95.0, 102.0, 1_800.0]
     nodes = (measured_node(f"n-{n}", pod_restart_required=each) for n, each in enumerate(took))
-    restart = history(*nodes).restart
-    assert restart is not None
+    restart = not_none(history(*nodes).restart)
     assert restart.quantile(0.5) == pytest.approx(100.4, rel=0.01)
     assert restart.quantile(0.95) < 125.0
 
@@ -187,8 +180,7 @@ def test_nodes_without_pods_tell_nothing_about_evictions() -> None:
     refused = measured_node("r", pod_deletion_required=200.0)
     found = history(*empty, *busy, refused)
     assert (found.emptied, found.refused) == (4, 1)
-    assert found.eviction is not None
-    assert found.eviction.quantile(0.5) == pytest.approx(12.0, rel=0.02)
+    assert not_none(found.eviction).quantile(0.5) == pytest.approx(12.0, rel=0.02)
 
 
 def test_a_slow_node_is_expected_to_be_slow_again() -> None:
@@ -205,8 +197,7 @@ def test_a_restart_takes_what_was_measured_with_or_without_the_pull() -> None:
         load = world.load("n-1", "label", 0).after
         pull = world.pull("n-1", "label", "nvidia-driver-ctr").seconds
         assert load is not None
-        assert pull is not None
-        total = load if brings_images else load + pull
+        total = load if brings_images else load + not_none(pull)
         assert total == pytest.approx(300.0, rel=0.2)
         assert (world.unload("n-1", 0).after, world.stop("n-1", "x", "y").seconds) == (0.0, 0.0)
 

@@ -15,6 +15,7 @@ from libs.forecast.plan import plan
 from libs.forecast.seeded_world import FleetProfile, job_left
 from libs.rollout.length_buckets import MOST_BUCKETS, bucket_of
 from libs.rollout.views.fleet import Instant
+from libs.testing.not_none import not_none
 from tests.unit.forecast.builders import (
     awaiting_jobs,
     gpu_pod,
@@ -109,6 +110,4 @@ def test_a_plan_says_what_the_lengths_of_jobs_rest_on() -> None:
     basis = remark_with(after, "simulated runs")
     assert "as 40 jobs of the pool took: 38-57 min; assumed" in basis
     assert "job 2 h" not in basis
-    assert before.makespan_p50 is not None
-    assert after.makespan_p50 is not None
-    assert before.makespan_p50 > 1.5 * HOUR > 1.5 * after.makespan_p50
+    assert not_none(before.makespan_p50) > 1.5 * HOUR > 1.5 * not_none(after.makespan_p50)

@@ -15,6 +15,7 @@ from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.machine import FailedGpu, GpuVerdict, PreflightQuery
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     GRANTED,
@@ -79,12 +80,8 @@ def test_p50_is_before_p95_in_several_plays() -> None:
     assert len(planned.nodes) == 6
     for node in planned.nodes:
         for p50, p95 in ((node.start_p50, node.start_p95), end_of(node)):
-            assert p50 is not None
-            assert p95 is not None
-            assert p50 <= p95
-    assert planned.makespan_p50 is not None
-    assert planned.makespan_p95 is not None
-    assert planned.makespan_p50 < planned.makespan_p95
+            assert not_none(p50) <= not_none(p95)
+    assert not_none(planned.makespan_p50) < not_none(planned.makespan_p95)
     remark_with(planned, "9 simulated runs", "a node's p95 is the worst")
 
 
@@ -171,8 +168,7 @@ def test_the_end_of_a_node_with_an_endless_job_is_unknown() -> None:
     node = planned_node(planned, "node-1")
     assert node.start_p50 is not None
     assert end_of(node) == PlanTime(None, None)
-    assert node.wait is not None
-    assert node.wait.code is WaitCode.JOBS
+    assert not_none(node.wait).code is WaitCode.JOBS
     assert planned_node(planned, "node-2").end_p50 is not None
     assert makespan_of(planned) == PlanTime(None, None)
     remark_with(planned, "The end of node-1 is unknown", "ml/train")
@@ -202,8 +198,7 @@ def test_the_node_that_holds_up_the_proof_is_named_with_its_job() -> None:
     assert proof.delay.node == "node-1"
     assert proof.delay.detail == "waiting for jobs to finish: ml/train"
     remark_with(planned, "node-1 delays the proof", "ml/train")
-    wait = planned_node(planned, "node-2").wait
-    assert wait is not None
+    wait = not_none(planned_node(planned, "node-2").wait)
     assert wait.code is WaitCode.PROOF
 
 
@@ -216,8 +211,7 @@ def busy_nodes(count: int) -> list[NodeView]:
 
 def test_a_proof_of_usual_length_is_no_delay() -> None:
     forecast = forecast_for(pool_with_limits(threshold="2"), idle_nodes(4))
-    proof = forecast.proof
-    assert proof is not None
+    proof = not_none(forecast.proof)
     assert proof.threshold == 2
     assert proof.after.p50 == pytest.approx(IDLE_LIFE, abs=0.5)
     assert proof.delay is None
@@ -367,9 +361,8 @@ def test_a_deleted_policy_is_the_only_reason_and_nothing_starts() -> None:
 
 
 def paused(pool: PoolView) -> PoolView:
-    assert pool.rollout is not None
     spec = RolloutSpec(brake=Brake.PAUSE)
-    rollout = replace(pool.rollout, spec=spec, brake_set_by="jane", brake_reason="so")
+    rollout = replace(not_none(pool.rollout), spec=spec, brake_set_by="jane", brake_reason="so")
     return replace(pool, rollout=rollout)
 
 
@@ -389,8 +382,7 @@ def test_nodes_without_a_first_driver_are_unavailable_and_no_loss_to_the_budget(
     silent = new_node("node-4", modules_reported=False)
     told = answer_for(pool_with_limits(unavailable=0), [old_node("node-1"), silent])
     remark_with(told, "Not usable already: node-4 (no report about its driver).")
-    wait = planned_node(told, "node-1").wait
-    assert wait is not None
+    wait = not_none(planned_node(told, "node-1").wait)
     assert "node-4" not in wait.detail
 
 
@@ -404,8 +396,7 @@ def test_a_driver_that_crashes_on_a_failed_node_is_not_expected_to_load_by_itsel
     planned = answer_for(pool_with_limits(), [exhausted, *others])
     node = planned_node(planned, "node-1")
     assert (node.start_p50, node.end_p50) == (None, None)
-    assert node.wait is not None
-    assert node.wait.code is WaitCode.FAILED
+    assert not_none(node.wait).code is WaitCode.FAILED
     retried = replace(crashing, record=replace(crashing.record, attempt=1))
     planned = answer_for(pool_with_limits(), [retried, *others])
     assert planned_node(planned, "node-1").end_p50 is not None
@@ -470,8 +461,7 @@ def test_a_refusing_disruption_budget_is_reported_with_its_consequence() -> None
     assert node.blocked_by == ("ml/web-budget (keeps ml/web)",)
     assert end_of(node) == PlanTime(None, None)
     assert forecast.failed == {"node-1": 1}
-    assert node.wait is not None
-    assert node.wait.code is WaitCode.FAILED
+    assert not_none(node.wait).code is WaitCode.FAILED
     remark_with(planned, "will probably fail", "node-1")
 
 

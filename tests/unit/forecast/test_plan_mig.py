@@ -7,6 +7,7 @@ from libs.contracts.node import MigState, WaitCode
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.rollout.views.machine import WantedMig
 from libs.rollout.views.node import NodeView
+from libs.testing.not_none import not_none
 from tests.unit.forecast.builders import (
     GRANTED,
     IDLE_LIFE,
@@ -39,8 +40,7 @@ def test_gpus_are_divided_within_the_budget() -> None:
     assert [node.node for node in planned.nodes] == ["node-1", "node-2"]
     first, second = planned.nodes
     assert first.end_p50 is not None
-    assert first.start_p50 is not None
-    assert first.end_p50 - first.start_p50 == pytest.approx(MIG_LIFE, abs=0.1)
+    assert first.end_p50 - not_none(first.start_p50) == pytest.approx(MIG_LIFE, abs=0.1)
     assert second.start_p50 == pytest.approx(first.end_p50 + GRANTED, abs=0.2)
     assert (planned.makespan_p50, planned.makespan_p95) == (second.end_p50, second.end_p95)
     assert planned.largest_loss == 1
@@ -82,5 +82,4 @@ def test_a_configuration_that_cannot_be_applied_waits_for_a_person() -> None:
     planned = answer_for(pool_with_limits(), [view, old_node("node-2")])
     node = planned_node(planned, "node-1")
     assert node.end_p50 is None
-    assert node.wait is not None
-    assert node.wait.code is WaitCode.MIG
+    assert not_none(node.wait).code is WaitCode.MIG

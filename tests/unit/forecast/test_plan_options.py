@@ -9,6 +9,7 @@ from libs.forecast.options import PlanOptions
 from libs.forecast.world import NEVER
 from libs.rollout.plan_time import PlanTime
 from libs.rollout.views.pool import Build
+from libs.testing.not_none import not_none
 from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
     answer_for,
@@ -35,8 +36,7 @@ def test_the_plan_follows_a_given_budget() -> None:
         options=PlanOptions(max_parallel=0, max_unavailable=2),
     )
     assert parallel.largest_loss == 2
-    assert serial.makespan_p50 is not None
-    assert parallel.makespan_p50 == pytest.approx(serial.makespan_p50 / 2, rel=0.05)
+    assert parallel.makespan_p50 == pytest.approx(not_none(serial.makespan_p50) / 2, rel=0.05)
 
 
 def test_the_plan_follows_a_given_target() -> None:
@@ -77,9 +77,7 @@ def test_a_node_whose_driver_is_being_replaced_finishes_before_it_gets_the_given
     first = planned_node(answer_for(pool, nodes), "node-1").end_p50
     planned = answer_for(pool, nodes, options=options)
     both, other = (planned_node(planned, node.name).end_p50 for node in nodes)
-    assert first is not None
-    assert other is not None
-    assert both == pytest.approx(first + other, rel=0.05)
+    assert both == pytest.approx(not_none(first) + not_none(other), rel=0.05)
     remark_with(planned, "The rollout of ", "under way", "the others skip it")
 
 

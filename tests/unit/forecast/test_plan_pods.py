@@ -10,6 +10,7 @@ from libs.forecast.world import NEVER, ProcessEnd, TimeSpan
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
     EVICTED,
@@ -86,8 +87,7 @@ def test_a_budget_that_allows_one_eviction_serializes_nodes() -> None:
         replace(old_node(f"node-{n}", gpu_pod(f"w{n}", budget="ml/web")), gpus=1) for n in (1, 2, 3)
     ]
     planned = with_budgets(pool_with_limits(), nodes, ml_web=1)
-    assert planned.makespan_p50 is not None
-    assert planned.makespan_p50 > 3 * IDLE_LIFE
+    assert not_none(planned.makespan_p50) > 3 * IDLE_LIFE
     assert all(not node.blocked_by for node in planned.nodes)
     free = with_budgets(pool_with_limits(), nodes, ml_web=3)
     assert free.makespan_p50 == pytest.approx(IDLE_LIFE + EVICTED, abs=1)
@@ -96,8 +96,7 @@ def test_a_budget_that_allows_one_eviction_serializes_nodes() -> None:
 def test_a_replacement_with_room_elsewhere_restores_its_budget() -> None:
     nodes = [old_node(f"node-{n}", gpu_pod(f"w{n}", budget="ml/web")) for n in (1, 2, 3)]
     planned = with_budgets(pool_with_limits(unavailable=2), nodes, ml_web=1)
-    assert planned.makespan_p50 is not None
-    assert planned.makespan_p50 < 3 * IDLE_LIFE
+    assert not_none(planned.makespan_p50) < 3 * IDLE_LIFE
 
 
 def test_an_exhausted_budget_blocks_its_node() -> None:
@@ -105,8 +104,7 @@ def test_an_exhausted_budget_blocks_its_node() -> None:
     planned = with_budgets(pool_with_limits(), nodes, ml_web=0)
     node = planned_node(planned, "node-1")
     assert node.blocked_by == ("ml/web (keeps ml/web)",)
-    assert node.wait is not None
-    assert node.wait.code is WaitCode.FAILED
+    assert not_none(node.wait).code is WaitCode.FAILED
     assert planned_node(planned, "node-2").end_p50 is not None
 
 

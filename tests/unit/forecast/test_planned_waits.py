@@ -14,6 +14,7 @@ from libs.forecast.world import NEVER, ProcessEnd
 from libs.rollout.decision import Wait
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from libs.testing.stage.worlds import WorldOverride
 from tests.unit.forecast.builders import (
     answer_for,
@@ -37,8 +38,7 @@ def pool_to(version: str = VERSION, **limits: Any) -> PoolView:
 
 
 def detail_of(planned: PlanAnswer, node: str) -> str:
-    wait = planned_node(planned, node).wait
-    assert wait is not None
+    wait = not_none(planned_node(planned, node).wait)
     return wait.detail
 
 
@@ -71,8 +71,7 @@ def test_all_nodes_that_fill_the_budget_before_are_named() -> None:
         "maxUnavailable is 3, and 4 nodes are unavailable already: node-1 (cordoned), node-2"
         " (cordoned), node-3 (cordoned), node-4 (cordoned)"
     )
-    wait = planned_node(planned, "node-5").wait
-    assert wait is not None
+    wait = not_none(planned_node(planned, "node-5").wait)
     assert "raising maxUnavailable" in wait.who
     assert "itself" not in wait.who
     share = answer_for(pool_to(unavailable="20%"), [*away[:1], *idle_nodes(5)[1:]])

@@ -13,6 +13,7 @@ from libs.rollout.decide import decide
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, RolloutView
+from libs.testing.not_none import not_none
 from libs.testing.stage import SimulatedStage
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.builders import (
@@ -96,9 +97,7 @@ def test_fast_forward_gives_the_same_result_as_every_step(seed: int, parallel: i
 
 def _upgrade_seconds(result: PlayResult, name: str) -> float:
     node_result = result.nodes[name]
-    assert node_result.start is not None
-    assert node_result.end is not None
-    return node_result.end - node_result.start
+    return not_none(node_result.end) - not_none(node_result.start)
 
 
 TROUBLES = {
@@ -171,8 +170,7 @@ def test_a_fast_forwarded_node_stops_when_its_target_is_halted() -> None:
     )
     assert result.nodes["node-2"].failed is not None
     assert result.nodes["node-1"].end is None
-    wait = result.nodes["node-1"].wait
-    assert wait is not None
+    wait = not_none(result.nodes["node-1"].wait)
     assert wait.code is WaitCode.HALTED
     assert result.halted_because
 
@@ -271,5 +269,4 @@ def test_a_play_ends_where_no_event_is_pending() -> None:
     }
     node_result = played(pool_with_limits(), replace(node, components=silent)).nodes["node-1"]
     assert (node_result.start, node_result.end) == (None, None)
-    assert node_result.wait is not None
-    assert node_result.wait.code is WaitCode.AGENT_SILENT
+    assert not_none(node_result.wait).code is WaitCode.AGENT_SILENT

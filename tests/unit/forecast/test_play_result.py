@@ -15,6 +15,7 @@ from libs.forecast.play_result import (
 )
 from libs.rollout.decision import Wait
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from tests.unit.rollout.builders import NEW, OLD, done, failed, in_flight_node, pool
 
 
@@ -48,8 +49,7 @@ def test_a_delay_by_an_endless_wait_is_infinite() -> None:
     tracker.observe_pool(pool_with("a"), 0.0)
     tracker.observe_wait("a", waiting(WaitCode.PDB, "ml/web: refused"), 10.0)
     tracker.observe_wait("a", waiting(WaitCode.PDB, "ml/web: refused again"), 20.0)
-    found = tracker.result()
-    assert found is not None
+    found = not_none(tracker.result())
     assert found.proven_at is None
     assert found.delay == ProofDelay(node="a", detail="ml/web: refused", seconds=inf)
 
@@ -60,8 +60,7 @@ def test_nodes_that_are_not_in_flight_cause_no_delay() -> None:
     tracker.observe_wait("b", waiting(WaitCode.JOBS), 0.0)
     tracker.observe_wait("a", waiting(WaitCode.JOBS), 5.0)
     tracker.observe_pool(pool_with(), 25.0)
-    found = tracker.result()
-    assert found is not None
+    found = not_none(tracker.result())
     assert found.delay == ProofDelay(node="a", detail="ml/train", seconds=20.0)
 
 
@@ -96,8 +95,7 @@ def test_nodes_in_flight_for_other_targets_cause_no_delay(changes: dict[str, Any
         tracker.observe_pool(observed, 0.0)
         tracker.observe_wait("a", waiting(WaitCode.JOBS), 5.0)
         tracker.observe_wait("a", None, 25.0)
-        found = tracker.result()
-        assert found is not None
+        found = not_none(tracker.result())
         assert (found.delay and found.delay.seconds) == expected
 
 
@@ -125,10 +123,8 @@ def test_of_equal_delays_the_first_is_named(ended: bool) -> None:
     if ended:
         for name in ("b", "a"):
             tracker.observe_wait(name, None, 40.0)
-    found = tracker.result()
-    assert found is not None
-    assert found.delay is not None
-    assert found.delay.node == ("b" if ended else "a")
+    found = not_none(tracker.result())
+    assert not_none(found.delay).node == ("b" if ended else "a")
 
 
 def test_of_equal_losses_the_earliest_is_kept() -> None:

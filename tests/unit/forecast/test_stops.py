@@ -16,6 +16,7 @@ from libs.contracts.rollout import (
 from libs.forecast.stops import stops_of, without_stops
 from libs.rollout.pool.conditions import PauseReason
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from tests.unit.rollout.builders import NEW, POOL, fleet, pool, with_rollout, with_status
 
 HALTED = TargetRecord(threshold=1, failed=("a", "b"), halted_because="by Sluice, as so")
@@ -69,8 +70,7 @@ def test_a_halt_is_released_by_accepting_all_failures() -> None:
         (PlanStopKind.HALTED, 2),
         (PlanStopKind.PAUSED, 0),
     ]
-    rollout = released(halted).rollout
-    assert rollout is not None
+    rollout = not_none(released(halted).rollout)
     assert rollout.spec == RolloutSpec(release=Release(target=NEW, failures=2))
 
 

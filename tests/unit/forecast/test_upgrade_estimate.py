@@ -14,6 +14,7 @@ from libs.policy.wanted import InstallMethod
 from libs.rollout import limits
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import Readiness
+from libs.testing.not_none import not_none
 from tests.unit.forecast.deviations import (
     Change,
     add_attempts,
@@ -257,8 +258,7 @@ CHANGED: dict[str, tuple[Change, EstimateSummary]] = {
 
 def test_a_usual_node_is_estimated() -> None:
     node_stage = EvictingNode(WEB)
-    estimate = node_stage.estimate()
-    assert estimate is not None
+    estimate = not_none(node_stage.estimate())
     assert summary_of(node_stage, estimate) == EstimateSummary()
     record = node_stage.record
     assert (estimate.upgrade.token, estimate.upgrade.target) == (record.token, record.target)
@@ -297,8 +297,7 @@ del ESTIMATED["no other agents"]
 def test_the_estimate_equals_a_stepwise_upgrade(name: str) -> None:
     node_stage = EvictingNode(WEB)
     ESTIMATED[name](node_stage)
-    estimate = node_stage.estimate()
-    assert estimate is not None
+    estimate = not_none(node_stage.estimate())
     assert upgrade_stepwise(node_stage) == (
         estimate.label_moves_at,
         estimate.upgrade.driver_started,

@@ -18,6 +18,7 @@ from libs.forecast.world import (
     ValidationEnd,
     WorldModel,
 )
+from libs.testing.not_none import not_none
 from libs.testing.stage.worlds import SeededFleet
 
 DRAWS = 10_000
@@ -69,9 +70,7 @@ def _answers(
 
 
 def _seconds(answer: TimeSpan | ProcessEnd | ValidationEnd) -> float:
-    seconds = answer.seconds if isinstance(answer, TimeSpan) else answer.after
-    assert seconds is not None
-    return seconds
+    return not_none(answer.seconds if isinstance(answer, TimeSpan) else answer.after)
 
 
 def _share(

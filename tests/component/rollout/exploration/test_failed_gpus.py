@@ -9,6 +9,7 @@ import pytest
 
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.rollout.decide import decide
+from libs.testing.not_none import not_none
 from libs.testing.stage import SimulatedStage
 from tests.component.rollout.exploration.explorer import ExplorationStart, explore
 from tests.component.rollout.exploration.starts import (
@@ -84,8 +85,7 @@ def test_a_requested_upgrade_is_proven_whether_or_not_the_driver_cures_the_gpu(
     new_stage: Callable[[], SimulatedStage],
 ) -> None:
     stage = at_rest(requested(new_stage)())
-    node = stage.node("n1")
-    assert node is not None
+    node = not_none(stage.node("n1"))
     assert (node.state, node.cordoned) == (UpgradeState.UPGRADE_DONE, False)
     cured = new_stage is upgrade_with_failed_gpu
     assert len(node.failed_gpus) == (0 if cured else 2)

@@ -12,6 +12,7 @@ from libs.rollout.node_writes import current_lease, current_record, upgrade_leas
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
+from libs.testing.not_none import not_none
 from tests.unit.rollout.at_rest.strategies import INSTANTS, nodes, pools
 from tests.unit.rollout.builders import apply_step
 
@@ -166,8 +167,7 @@ def test_a_candidate_fulfils_every_condition_of_a_start(
     if outcome.operation is Operation.REMOVE:
         assert (outcome.target, outcome.label) == ("", "")
         return
-    build = pool.build(outcome.target, node.variant)
-    assert build is not None
+    build = not_none(pool.build(outcome.target, node.variant))
     assert (build.label, build.readiness) == (outcome.label, Readiness.SETTLED)
     if outcome.operation is Operation.BRING_UP:
         assert node.loaded is None

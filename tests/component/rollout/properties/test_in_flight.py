@@ -27,6 +27,7 @@ from libs.rollout.in_flight.step import STATES, step_in_flight
 from libs.rollout.views.machine import Component, EvictionExemption, PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
+from libs.testing.not_none import not_none
 from tests.unit.rollout.builders import (
     BOOT,
     KERNEL,
@@ -337,8 +338,7 @@ def test_every_wait_ends_without_answers(
                 assert node.state in NAMED_ENDS
                 return
             continue
-        wait = outcome if isinstance(outcome, Wait) else outcome.wait
-        assert wait is not None
+        wait = not_none(outcome if isinstance(outcome, Wait) else outcome.wait)
         if wait.code in NEVER_ENDED_BY_TIME:
             assert wait.until is None
             return

@@ -21,6 +21,7 @@ from libs.rollout.step import step
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from tests.unit.rollout.builders import EPOCH
 from tests.unit.rollout.decide.random_fleets import NAMES, POOL, moments, nodes, pools
 
@@ -81,8 +82,7 @@ def check_cordons_keep_the_budget(fleet: Fleet, now: Instant, decision: Decision
         if isinstance(action, WriteNode) and action.lowers_capacity
     }
     if lowered - unavailable:
-        rollout = fleet.pools[POOL].rollout
-        assert rollout is not None
+        rollout = not_none(fleet.pools[POOL].rollout)
         base = 0 if rollout.status.phase in IDLE_PHASES else rollout.status.base
         assert len(unavailable | lowered) <= limit(fleet, base)
         assert all(now.at - source.proved <= 90 for source in now.visibility.sources.values())
@@ -173,8 +173,7 @@ def check_wakes_for_every_wait(now: Instant, decision: Decision) -> None:
     if decision.wake_at is not None:
         assert decision.wake_at > now.at
     if ahead:
-        assert decision.wake_at is not None
-        assert decision.wake_at <= min(ahead)
+        assert not_none(decision.wake_at) <= min(ahead)
 
 
 def constrained_view(fleet: Fleet, now: Instant) -> PoolView:

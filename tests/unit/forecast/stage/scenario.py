@@ -4,7 +4,7 @@ from typing import Any
 
 from libs.contracts.commands import Command, CommandBody, Order
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord
-from libs.contracts.reports import Result
+from libs.contracts.reports import Progress, Result
 from libs.forecast.stage.objects import StageMachine
 from libs.forecast.world import WorldModel
 from libs.rollout.decision import (
@@ -17,6 +17,7 @@ from libs.rollout.decision import (
 )
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from libs.testing.stage import (
     EffectFault,
     SimulatedStage,
@@ -60,9 +61,7 @@ class StageScenario:
 
     @property
     def node(self) -> NodeView:
-        view = self.stage.node(NODE)
-        assert view is not None
-        return view
+        return not_none(self.stage.node(NODE))
 
     @property
     def machine(self) -> StageMachine:
@@ -73,11 +72,17 @@ class StageScenario:
         return round(self.stage.now - START, 3)
 
     def result(self, part: str) -> Result:
-        found = self.node.components[part].result
-        assert found is not None
-        return found
+        return not_none(self.node.components[part].result)
+
+    def progress(self, part: str) -> Progress:
+        return not_none(self.node.components[part].progress)
 
     # Actions.
+
+    def command(self, part: str, body: CommandBody, *, advance: float = 0.0, **fields: Any) -> None:
+        """Write the slot of a component, and let time pass after it was read."""
+        self.carry_out(self.slot(part, body, **fields))
+        self.advance(advance)
 
     def carry_out(
         self, *actions: Action, fault: EffectFault | None = None, wait: float = 0.5

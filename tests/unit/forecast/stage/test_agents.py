@@ -8,6 +8,7 @@ from libs.contracts.commands import Command, Idle, Order, Quiesce, Validate
 from libs.contracts.journal import EntryPhase
 from libs.contracts.reports import Outcome, Refusal, RefusalCode
 from libs.forecast.stage import effects
+from libs.testing.not_none import not_none
 from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
@@ -51,9 +52,8 @@ def test_unacceptable_commands_are_refused_with_a_message(
     changes: dict[str, Any], code: RefusalCode
 ) -> None:
     scenario = StageScenario()
-    scenario.carry_out(scenario.slot("validator", Validate(label=OLD_LABEL), **changes))
-    found = refusal_of(scenario)
-    assert found is not None
+    scenario.command("validator", Validate(label=OLD_LABEL), **changes)
+    found = not_none(refusal_of(scenario))
     assert found.code is code
     assert found.message
     assert started_ops(scenario, "validator") == 0
@@ -62,15 +62,14 @@ def test_unacceptable_commands_are_refused_with_a_message(
 def test_a_command_outside_its_capabilities_is_refused() -> None:
     scenario = StageScenario()
     scenario.machine.agents["validator"].capabilities = frozenset({"idle"})
-    scenario.carry_out(scenario.slot("validator", Validate(label=OLD_LABEL)))
-    found = refusal_of(scenario)
-    assert found is not None
+    scenario.command("validator", Validate(label=OLD_LABEL))
+    found = not_none(refusal_of(scenario))
     assert found.code is RefusalCode.NOT_FOR_ME
 
 
 def test_idle_is_accepted_in_every_boot() -> None:
     scenario = StageScenario()
-    scenario.carry_out(scenario.slot("plugin", Idle(), boot_id="another"))
+    scenario.command("plugin", Idle(), boot_id="another")
     assert scenario.result("plugin").order == Order(2, 1)
 
 
@@ -81,11 +80,10 @@ def put(scenario: StageScenario, command: Command) -> None:
 
 def test_a_newer_epoch_takes_over_a_running_op() -> None:
     scenario = StageScenario(world=SteadyWorld(validation_seconds=30.0))
-    scenario.carry_out(scenario.slot("validator", Validate(label=OLD_LABEL)))
+    scenario.command("validator", Validate(label=OLD_LABEL))
     put(scenario, scenario.slot("validator", Validate(label=OLD_LABEL), epoch=5).command)
     put(scenario, scenario.slot("validator", Validate(label=OLD_LABEL), epoch=4).command)
-    found = refusal_of(scenario)
-    assert found is not None
+    found = not_none(refusal_of(scenario))
     assert found.code is RefusalCode.OLDER_EPOCH
     scenario.advance(40)
     result = scenario.result("validator")

@@ -11,6 +11,7 @@ from libs.contracts.rollout import Brake, RolloutStatus
 from libs.kube.changes import changed_paths
 from libs.rollout.decision import Decision, WriteRollout
 from libs.rollout.views.node import NodeField
+from libs.testing.not_none import not_none
 from libs.testing.stage.recorder import leaves_of_rollout
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, TOKEN, StageScenario
 from tests.unit.rollout.builders import POOL
@@ -106,8 +107,7 @@ def write_rollout(scenario: StageScenario, **changes: Any) -> None:
 
 
 def is_write_pending(scenario: StageScenario) -> bool:
-    current = scenario.stage.pool(POOL).rollout
-    assert current is not None
+    current = not_none(scenario.stage.pool(POOL).rollout)
     return current.write_pending
 
 
@@ -116,8 +116,7 @@ def test_a_rollout_is_created_once_and_updates_are_guarded() -> None:
     write_rollout(scenario, brake=Brake.PAUSE)
     assert scenario.stage.pool(POOL).rollout is None
     scenario.advance(1)
-    created = scenario.stage.pool(POOL).rollout
-    assert created is not None
+    created = not_none(scenario.stage.pool(POOL).rollout)
     assert (created.spec.brake, created.write_pending) == (Brake.PAUSE, False)
     write_rollout(scenario, uid="", revision="")
     scenario.advance(1)
@@ -129,8 +128,7 @@ def test_a_rollout_is_created_once_and_updates_are_guarded() -> None:
         ("create", MANAGER, 201), ("create", MANAGER, 409), ("update", MANAGER, 409),
         ("update", MANAGER, 200),
     ]  # fmt: skip
-    updated = scenario.stage.pool(POOL).rollout
-    assert updated is not None
+    updated = not_none(scenario.stage.pool(POOL).rollout)
     assert updated.status.target == "u"
 
 
@@ -164,8 +162,7 @@ def test_the_paths_of_a_rollout_are_those_that_a_server_writes() -> None:
     scenario = StageScenario()
     write_rollout(scenario)
     scenario.advance(1)
-    stage_rollout = scenario.stage.state.pools[POOL].rollout
-    assert stage_rollout is not None
+    stage_rollout = not_none(scenario.stage.state.pools[POOL].rollout)
     whole = {
         "metadata": {
             "name": POOL,

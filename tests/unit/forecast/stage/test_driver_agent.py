@@ -31,8 +31,7 @@ def move_label(scenario: StageScenario) -> str:
 
 def swap_driver(scenario: StageScenario) -> str:
     old = move_label(scenario)
-    scenario.carry_out(scenario.slot("driver", replace(SWAP, old_pod_uid=old)))
-    scenario.advance(60)
+    scenario.command("driver", replace(SWAP, old_pod_uid=old), advance=60)
     (pod,) = scenario.node.driver_pods
     return pod.uid
 
@@ -84,10 +83,8 @@ def test_rule_1_a_swap_waits_for_an_admitted_pod_even_if_its_object_is_deleted()
     scenario.carry_out(
         scenario.write(driver_label=NEW_LABEL, lease=scenario.lease(), unschedulable=True)
     )
-    scenario.carry_out(scenario.slot("driver", SWAP))
-    scenario.advance(10)
-    progress = scenario.node.components["driver"].progress
-    assert progress is not None
+    scenario.command("driver", SWAP, advance=10)
+    progress = scenario.progress("driver")
     assert progress.phase == "old-driver"
     assert scenario.machine.drivers[old].on_machine
     scenario.advance(60)
@@ -98,8 +95,7 @@ def test_rule_1_a_swap_waits_for_an_admitted_pod_even_if_its_object_is_deleted()
 def test_rule_1_the_uid_in_the_command_is_a_hint_only() -> None:
     scenario = StageScenario()
     move_label(scenario)
-    scenario.carry_out(scenario.slot("driver", replace(SWAP, old_pod_uid="unknown-uid")))
-    scenario.advance(60)
+    scenario.command("driver", replace(SWAP, old_pod_uid="unknown-uid"), advance=60)
     assert scenario.result("driver").outcome is Outcome.DONE
 
 
@@ -107,8 +103,7 @@ def test_rule_2_a_repeated_swap_does_not_unload_again() -> None:
     scenario = StageScenario()
     swap_driver(scenario)
     before = scenario.node.loaded
-    scenario.carry_out(scenario.slot("driver", SWAP, op=2))
-    scenario.advance(5)
+    scenario.command("driver", SWAP, op=2, advance=5)
     assert scenario.result("driver").order == Order(2, 2)
     assert scenario.result("driver").outcome is Outcome.DONE
     assert scenario.node.loaded == before
@@ -120,8 +115,7 @@ def test_rule_2_a_reload_needs_the_end_of_the_pod_that_is_named_as_old() -> None
     uid = swap_driver(scenario)
     scenario.users.delete_driver_pod(NODE)
     scenario.run_until_gone(uid)
-    scenario.carry_out(scenario.slot("driver", replace(SWAP, old_pod_uid=uid), op=2))
-    scenario.advance(60)
+    scenario.command("driver", replace(SWAP, old_pod_uid=uid), op=2, advance=60)
     assert scenario.result("driver").order == Order(2, 2)
     assert steps(scenario).count("unload: ok") == 2
 
@@ -146,7 +140,7 @@ def test_rule_3_a_proven_label_opens_the_gate_without_an_op() -> None:
 )
 def test_rule_3_no_other_label_or_kernel_opens_the_gate(proven: Proven | None) -> None:
     scenario = StageScenario()
-    scenario.carry_out(scenario.slot("driver", Idle(proven=proven)))
+    scenario.command("driver", Idle(proven=proven))
     scenario.users.delete_driver_pod(NODE)
     scenario.advance(100)
     (pod,) = scenario.node.driver_pods
@@ -156,7 +150,7 @@ def test_rule_3_no_other_label_or_kernel_opens_the_gate(proven: Proven | None) -
 def test_rule_3_the_begin_of_a_swap_erases_the_proven_label() -> None:
     scenario = StageScenario(world=SteadyWorld(overrides=(WorldOverride(unload=ProcessEnd(None)),)))
     move_label(scenario)
-    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.command("driver", SWAP)
     assert scenario.machine.agents["driver"].proven is None
 
 
@@ -184,8 +178,7 @@ def test_rule_3_an_agent_without_slot_and_disk_keeps_the_gate_shut() -> None:
 def test_the_gate_stays_shut_during_a_bus_outage() -> None:
     scenario = StageScenario(world=SteadyWorld(unload_seconds=3.0, pull_seconds=20.0))
     move_label(scenario)
-    scenario.carry_out(scenario.slot("driver", SWAP))
-    scenario.advance(4)
+    scenario.command("driver", SWAP, advance=4)
     assert scenario.machine.loaded is None
     scenario.faults.set_bus_up(False)
     scenario.advance(100)
@@ -200,10 +193,8 @@ def test_modules_stay_loaded_while_a_process_holds_the_devices() -> None:
     scenario = StageScenario(host_processes=2)
     before = scenario.node.loaded
     move_label(scenario)
-    scenario.carry_out(scenario.slot("driver", SWAP))
-    scenario.advance(60)
-    progress = scenario.node.components["driver"].progress
-    assert progress is not None
+    scenario.command("driver", SWAP, advance=60)
+    progress = scenario.progress("driver")
     assert (progress.phase, progress.detail) == ("unload", "in use: 2 processes of the host")
     assert scenario.node.loaded == before
     scenario.users.set_host_processes(NODE, 0)
@@ -214,8 +205,7 @@ def test_modules_stay_loaded_while_a_process_holds_the_devices() -> None:
 def test_an_unload_that_is_busy_until_the_deadline_fails_with_the_holders() -> None:
     scenario = StageScenario(tenants=(Tenant(name="train", stop_seconds=None),))
     move_label(scenario)
-    scenario.carry_out(scenario.slot("driver", SWAP))
-    scenario.advance(140)
+    scenario.command("driver", SWAP, advance=140)
     result = scenario.result("driver")
     assert (result.outcome, result.code, result.message) == (
         Outcome.FAILED, "busy", "pod work/train"
@@ -227,10 +217,8 @@ def test_an_unload_that_is_busy_until_the_deadline_fails_with_the_holders() -> N
 def test_our_components_hold_the_devices_until_they_are_quiesced() -> None:
     scenario = StageScenario()
     scenario.run_until_gone(scenario.move_label())
-    scenario.carry_out(scenario.slot("driver", SWAP))
-    scenario.advance(20)
-    progress = scenario.node.components["driver"].progress
-    assert progress is not None
+    scenario.command("driver", SWAP, advance=20)
+    progress = scenario.progress("driver")
     assert progress.detail == "in use: plugin (ours), telemetry (ours), discovery (ours)"
 
 
@@ -241,8 +229,7 @@ def test_a_swap_with_keep_leaves_the_modules_loaded() -> None:
     old = scenario.move_label()
     scenario.run_until_gone(old)
     kept_swap = Swap(label=NEW_LABEL, install_digest="same", old_pod_uid=old, keep=True)
-    scenario.carry_out(scenario.slot("driver", kept_swap))
-    scenario.advance(60)
+    scenario.command("driver", kept_swap, advance=60)
     assert scenario.result("driver").outcome is Outcome.DONE
     assert scenario.node.loaded == before
     assert scenario.stage.violations == ()
@@ -252,8 +239,7 @@ def test_a_swap_without_a_label_removes_the_driver() -> None:
     scenario = StageScenario()
     release_devices(scenario)
     scenario.run_until_gone(scenario.move_label(""))
-    scenario.carry_out(scenario.slot("driver", Swap(label="")))
-    scenario.advance(10)
+    scenario.command("driver", Swap(label=""), advance=10)
     assert scenario.result("driver").outcome is Outcome.DONE
     assert scenario.node.loaded is None
     assert scenario.node.driver_pods == ()
@@ -262,9 +248,8 @@ def test_a_swap_without_a_label_removes_the_driver() -> None:
 def test_an_op_that_is_replaced_ends_as_superseded() -> None:
     scenario = StageScenario(host_processes=1)
     move_label(scenario)
-    scenario.carry_out(scenario.slot("driver", SWAP))
-    scenario.advance(5)
-    scenario.carry_out(scenario.slot("driver", Idle(), op=2))
+    scenario.command("driver", SWAP, advance=5)
+    scenario.command("driver", Idle(), op=2)
     outcomes = [
         (entry.op, entry.result.outcome.value)
         for entry in scenario.stage.journal().entries or ()
@@ -279,9 +264,8 @@ def test_an_op_that_is_replaced_ends_as_superseded() -> None:
 def test_an_unload_in_the_kernel_finishes_after_its_op_was_superseded() -> None:
     scenario = StageScenario(world=SteadyWorld(unload_seconds=10.0))
     move_label(scenario)
-    scenario.carry_out(scenario.slot("driver", SWAP))
-    scenario.carry_out(scenario.slot("driver", Idle(), op=2))
-    scenario.advance(20)
+    scenario.command("driver", SWAP)
+    scenario.command("driver", Idle(), op=2, advance=20)
     assert scenario.node.loaded is None
     (pod,) = scenario.node.driver_pods
     assert scenario.machine.drivers[pod.uid].phase is DriverPodPhase.AT_GATE
@@ -290,7 +274,7 @@ def test_an_unload_in_the_kernel_finishes_after_its_op_was_superseded() -> None:
 def test_a_swap_continues_once_after_a_restart_of_its_agent() -> None:
     scenario = StageScenario(world=SteadyWorld(pull_seconds=30.0))
     move_label(scenario)
-    scenario.carry_out(scenario.slot("driver", SWAP))
+    scenario.command("driver", SWAP)
     scenario.faults.restart_agent(NODE, "driver")
     scenario.advance(60)
     assert scenario.result("driver").outcome is Outcome.DONE
@@ -301,8 +285,7 @@ def test_a_swap_continues_once_after_a_restart_of_its_agent() -> None:
 def test_a_swap_continues_after_the_agent_lost_its_journal() -> None:
     scenario = StageScenario(world=SteadyWorld(load_seconds=30.0))
     move_label(scenario)
-    scenario.carry_out(scenario.slot("driver", SWAP))
-    scenario.advance(10)
+    scenario.command("driver", SWAP, advance=10)
     lost_at = scenario.stage.now
     scenario.faults.restart_agent(NODE, "driver", loses_journal=True)
     scenario.advance(60)
@@ -324,8 +307,7 @@ def host() -> StageScenario:
 
 def test_an_installation_unloads_and_loads(host: StageScenario) -> None:
     before = host.node.loaded
-    host.carry_out(host.slot("driver", Install(label=NEW_LABEL, install_digest=install_of(NEW))))
-    host.advance(60)
+    host.command("driver", Install(label=NEW_LABEL, install_digest=install_of(NEW)), advance=60)
     assert host.result("driver").outcome is Outcome.DONE
     assert host.node.loaded not in (before, None)
     assert host.node.driver_pods == ()
@@ -333,8 +315,7 @@ def test_an_installation_unloads_and_loads(host: StageScenario) -> None:
 
 def test_a_failed_installer_is_reported(host: StageScenario) -> None:
     host.stage.state.world = SteadyWorld(overrides=(WorldOverride(load=ProcessEnd(7.0, 1)),))
-    host.carry_out(host.slot("driver", Install(label=NEW_LABEL, install_digest=install_of(NEW))))
-    host.advance(60)
+    host.command("driver", Install(label=NEW_LABEL, install_digest=install_of(NEW)), advance=60)
     result = host.result("driver")
     assert (result.outcome, result.code) == (Outcome.FAILED, "driver-start")
     assert host.node.loaded is None
@@ -342,6 +323,6 @@ def test_a_failed_installer_is_reported(host: StageScenario) -> None:
 
 def test_an_installed_driver_is_not_installed_again(host: StageScenario) -> None:
     before = host.node.loaded
-    host.carry_out(host.slot("driver", Install(label=OLD_LABEL, install_digest=install_of(OLD))))
+    host.command("driver", Install(label=OLD_LABEL, install_digest=install_of(OLD)))
     assert host.result("driver").outcome is Outcome.DONE
     assert host.node.loaded == before

@@ -15,6 +15,7 @@ from libs.rollout.decision import (
     WriteSlot,
 )
 from libs.rollout.views.machine import PreflightQuery
+from libs.testing.not_none import not_none
 from libs.testing.stage import EffectFault, Tenant
 from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
@@ -85,8 +86,7 @@ def test_a_write_on_an_older_slot_sequence_is_refused() -> None:
     delayed = scenario.slot("plugin", Quiesce())
     scenario.carry_out(delayed, fault=EffectFault(delay=1.0), wait=0.0)
     scenario.carry_out(scenario.slot("plugin", Idle(), op=5), wait=3.0)
-    slot = scenario.node.components["plugin"].slot
-    assert slot is not None
+    slot = not_none(scenario.node.components["plugin"].slot)
     assert slot.op == 5
 
 
@@ -119,9 +119,7 @@ def ask(scenario: StageScenario, check: PreflightCheck = CHECK) -> None:
 
 
 def preflight_of(scenario: StageScenario) -> PreflightQuery:
-    found = scenario.node.preflight
-    assert found is not None
-    return found
+    return not_none(scenario.node.preflight)
 
 
 def test_a_preflight_returns_the_obstacles() -> None:
@@ -130,8 +128,7 @@ def test_a_preflight_returns_the_obstacles() -> None:
     ask(scenario)
     assert preflight_of(scenario).answered_at is None
     scenario.advance(3)
-    answer = preflight_of(scenario).answer
-    assert answer is not None
+    answer = not_none(preflight_of(scenario).answer)
     assert [finding.code for finding in answer.findings] == ["nouveau", "holder", "holder"]
 
 
@@ -140,8 +137,7 @@ def test_pods_to_be_removed_are_no_finding() -> None:
     (uid,) = scenario.machine.tenant_pods
     ask(scenario, PreflightCheck(label=OLD_LABEL, removes_pods=(uid,)))
     scenario.advance(3)
-    answer = preflight_of(scenario).answer
-    assert answer is not None
+    answer = not_none(preflight_of(scenario).answer)
     assert answer.findings == ()
 
 

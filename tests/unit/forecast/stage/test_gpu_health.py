@@ -7,6 +7,7 @@ from libs.contracts.gpus import GpuIdentity
 from libs.contracts.reports import Outcome
 from libs.forecast.stage.objects import GpuCure
 from libs.rollout.views.machine import GpuVerdict
+from libs.testing.not_none import not_none
 from libs.testing.stage.faults import gpu_failure
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 
@@ -49,8 +50,7 @@ def test_another_load_of_the_driver_cures_what_it_can() -> None:
         scenario.carry_out(scenario.slot(part, Quiesce()), wait=2.0)
     old = scenario.move_label()
     swap = Swap(label=NEW_LABEL, install_digest="i", old_pod_uid=old, keep=False)
-    scenario.carry_out(scenario.slot("driver", swap))
-    scenario.advance(60)
+    scenario.command("driver", swap, advance=60)
     assert scenario.node.loaded is not None
     assert failed(scenario) == ["GPU-0", "GPU-1"]  # the agent still has to be resumed
     scenario.carry_out(scenario.slot("telemetry", Idle(), order=Order(2, 2)), wait=5.0)
@@ -63,8 +63,7 @@ def test_a_boot_cures_all_but_broken_gpus() -> None:
     scenario.faults.reboot(NODE)
     scenario.advance(600)
     assert failed(scenario) == ["GPU-2"]
-    assert scenario.node.gpu_verdict is not None
-    assert scenario.node.gpu_verdict.boot_id == scenario.machine.boot_id
+    assert not_none(scenario.node.gpu_verdict).boot_id == scenario.machine.boot_id
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from libs.contracts.commands import Idle, Quiesce, Swap, Validate
 from libs.contracts.node import NodeRecord
 from libs.contracts.reports import Outcome
 from libs.forecast.stage.from_fleet import populate_from_fleet
+from libs.testing.not_none import not_none
 from libs.testing.stage import SimulatedStage, Tenant
 from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, StageScenario
@@ -26,11 +27,11 @@ def run_upgrade(scenario: StageScenario) -> None:
     scenario.carry_out(scenario.write(state="pod-restart-required", driver_label=NEW_LABEL))
     scenario.run_until_gone(old)
     swap = Swap(label=NEW_LABEL, install_digest=install_of(NEW), old_pod_uid=old)
-    scenario.carry_out(scenario.slot("driver", swap))
+    scenario.command("driver", swap)
     while scenario.result("driver").token != 2:
         scenario.stage.advance()
     scenario.carry_out(*(scenario.slot(part, Idle(), op=2) for part in AGENTS))
-    scenario.carry_out(scenario.slot("validator", Validate(label=NEW_LABEL)))
+    scenario.command("validator", Validate(label=NEW_LABEL))
     while scenario.result("validator").token != 2:
         scenario.stage.advance()
     node = scenario.node
@@ -47,8 +48,7 @@ def test_an_upgrade_succeeds_and_its_pods_come_back() -> None:
     run_upgrade(scenario)
     node = scenario.node
     assert (node.state, node.driver_label, node.cordoned) == ("upgrade-done", NEW_LABEL, False)
-    assert node.evidence is not None
-    assert node.evidence.passed
+    assert not_none(node.evidence).passed
     assert [pod.tenant.name for pod in scenario.machine.tenant_pods.values()] == ["cpu"]
     assert scenario.stage.violations == ()
 
@@ -69,13 +69,11 @@ def test_a_copy_is_independent() -> None:
     copy = scenario.stage.copy()
     scenario.users.cordon(NODE)
     scenario.advance(10)
-    node = copy.node(NODE)
-    assert node is not None
+    node = not_none(copy.node(NODE))
     assert not node.cordoned
     assert len(copy.log_lines) < len(scenario.stage.log_lines)
     copy.run_until(scenario.stage.now)
-    node = copy.node(NODE)
-    assert node is not None
+    node = not_none(copy.node(NODE))
     assert (node.cordoned, node.components["plugin"].result) == (False, scenario.result("plugin"))
 
 
@@ -153,7 +151,6 @@ def test_a_snapshot_without_pods_uses_the_reported_ones() -> None:
     restored.carry_out(
         restored.write(state="pod-deletion-required", lease=restored.lease(), unschedulable=True)
     )
-    assert restored.node.pods is not None
-    assert [(pod.gpu, pod.uid) for pod in restored.node.pods] == [
+    assert [(pod.gpu, pod.uid) for pod in not_none(restored.node.pods)] == [
         (True, next(iter(scenario.machine.tenant_pods)))
     ]

@@ -9,6 +9,7 @@ from libs.policy.kinds.upgrade_policy import WaitForCompletion
 from libs.rollout.decision import Decision, EvictPods, PodRef
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.pool import PoolView
+from libs.testing.not_none import not_none
 from libs.testing.stage import Tenant
 from libs.testing.stage.state import PODS
 from tests.unit.forecast.stage.scenario import NODE, StageScenario
@@ -24,8 +25,7 @@ def scenario_with(*tenants: Tenant, pools: tuple[PoolView, ...] | None = None) -
 
 
 def pods(scenario: StageScenario) -> tuple[WorkloadPod, ...]:
-    assert scenario.node.pods is not None
-    return scenario.node.pods
+    return not_none(scenario.node.pods)
 
 
 def evict(scenario: StageScenario, *, by_force: bool = False) -> None:
@@ -161,5 +161,4 @@ def test_operands_end_when_the_node_is_paused() -> None:
 def test_pods_of_a_finished_node_are_not_watched() -> None:
     scenario = StageScenario(tenants=(Tenant(name="web"),))
     assert scenario.node.pods is None
-    assert scenario.node.usage is not None
-    assert [use.gpus for use in scenario.node.usage.pods] == [1]
+    assert [use.gpus for use in not_none(scenario.node.usage).pods] == [1]

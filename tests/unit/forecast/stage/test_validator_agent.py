@@ -6,6 +6,7 @@ from libs.contracts.commands import Idle, Quiesce, Validate
 from libs.contracts.reports import Evidence, Outcome
 from libs.forecast.stage.validator_agent import STEPS
 from libs.forecast.world import VALIDATION_STEPS, ValidationEnd
+from libs.testing.not_none import not_none
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, StageScenario
 
@@ -13,9 +14,7 @@ VALIDATE = Validate(label=OLD_LABEL)
 
 
 def evidence_of(scenario: StageScenario) -> Evidence:
-    found = scenario.node.evidence
-    assert found is not None
-    return found
+    return not_none(scenario.node.evidence)
 
 
 def phases(scenario: StageScenario) -> list[str]:
@@ -30,8 +29,7 @@ def phases(scenario: StageScenario) -> list[str]:
 
 def test_evidence_names_the_validated_driver() -> None:
     scenario = StageScenario()
-    scenario.carry_out(scenario.slot("validator", VALIDATE))
-    scenario.advance(30)
+    scenario.command("validator", VALIDATE, advance=30)
     evidence, node = evidence_of(scenario), scenario.node
     (pod,) = node.driver_pods
     assert scenario.result("validator").outcome is Outcome.DONE
@@ -42,10 +40,9 @@ def test_evidence_names_the_validated_driver() -> None:
         node.kernel,
     )
     assert (evidence.driver_pod_uid, evidence.driver_started) == (pod.uid, pod.started)
-    assert node.loaded is not None
     assert (evidence.driver_digest, evidence.driver_version) == (
         pod.install_digest,
-        node.loaded.version,
+        not_none(node.loaded).version,
     )
     assert tuple(step.name for step in evidence.steps) == STEPS
 
@@ -61,8 +58,7 @@ def test_a_step_that_fails_is_named(step: str) -> None:
     scenario = StageScenario(
         world=SteadyWorld(overrides=(WorldOverride(validation=ValidationEnd(8.0, step)),))
     )
-    scenario.carry_out(scenario.slot("validator", VALIDATE))
-    scenario.advance(30)
+    scenario.command("validator", VALIDATE, advance=30)
     result, evidence = scenario.result("validator"), evidence_of(scenario)
     assert (result.outcome, result.code) == (Outcome.FAILED, step)
     assert not evidence.passed
@@ -71,7 +67,7 @@ def test_a_step_that_fails_is_named(step: str) -> None:
 
 def test_a_missing_driver_fails_at_once() -> None:
     scenario = StageScenario()
-    scenario.carry_out(scenario.slot("validator", Validate(label=NEW_LABEL)))
+    scenario.command("validator", Validate(label=NEW_LABEL))
     result = scenario.result("validator")
     assert (result.outcome, result.code) == (Outcome.FAILED, "driver")
     assert not evidence_of(scenario).passed
@@ -79,7 +75,7 @@ def test_a_missing_driver_fails_at_once() -> None:
 
 def test_a_driver_that_restarts_during_its_validation_is_not_proven() -> None:
     scenario = StageScenario(world=SteadyWorld(validation_seconds=100.0))
-    scenario.carry_out(scenario.slot("validator", VALIDATE))
+    scenario.command("validator", VALIDATE)
     scenario.users.crash_driver(NODE)
     scenario.advance(200)
     assert scenario.node.driver_pods[0].ready
@@ -90,14 +86,11 @@ def test_a_driver_that_restarts_during_its_validation_is_not_proven() -> None:
 def test_the_plugin_step_waits_for_a_quiesced_plugin() -> None:
     scenario = StageScenario()
     scenario.carry_out(scenario.slot("plugin", Quiesce()), wait=2.0)
-    scenario.carry_out(scenario.slot("validator", VALIDATE))
-    scenario.advance(100)
-    progress = scenario.node.components["validator"].progress
-    assert progress is not None
+    scenario.command("validator", VALIDATE, advance=100)
+    progress = scenario.progress("validator")
     assert progress.phase == "plugin"
     assert scenario.node.evidence is None
-    scenario.carry_out(scenario.slot("plugin", Idle(), op=2))
-    scenario.advance(10)
+    scenario.command("plugin", Idle(), op=2, advance=10)
     assert evidence_of(scenario).passed
 
 
@@ -105,19 +98,17 @@ def test_a_hanging_validation_ends_when_it_is_superseded() -> None:
     scenario = StageScenario(
         world=SteadyWorld(overrides=(WorldOverride(validation=ValidationEnd(None)),))
     )
-    scenario.carry_out(scenario.slot("validator", VALIDATE))
-    scenario.advance(1000)
+    scenario.command("validator", VALIDATE, advance=1000)
     assert scenario.node.evidence is None
     assert scenario.machine.agents["validator"].holds_devices
-    scenario.carry_out(scenario.slot("validator", Idle(), op=2))
+    scenario.command("validator", Idle(), op=2)
     assert scenario.result("validator").order == (2, 2)
     assert not scenario.machine.agents["validator"].holds_devices
 
 
 def test_a_restarted_validator_repeats_the_validation_and_ends_it_once() -> None:
     scenario = StageScenario(world=SteadyWorld(validation_seconds=40.0))
-    scenario.carry_out(scenario.slot("validator", VALIDATE))
-    scenario.advance(20)
+    scenario.command("validator", VALIDATE, advance=20)
     scenario.faults.restart_agent(NODE, "validator")
     scenario.advance(100)
     assert evidence_of(scenario).passed
@@ -128,8 +119,7 @@ def test_a_restarted_validator_repeats_the_validation_and_ends_it_once() -> None
 
 def test_evidence_of_an_earlier_boot_is_not_shown() -> None:
     scenario = StageScenario(world=SteadyWorld(boot_seconds=5.0))
-    scenario.carry_out(scenario.slot("validator", VALIDATE))
-    scenario.advance(30)
+    scenario.command("validator", VALIDATE, advance=30)
     assert scenario.node.evidence is not None
     scenario.faults.reboot(NODE)
     scenario.advance(60)

@@ -19,6 +19,7 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView, RolloutView
+from libs.testing.not_none import not_none
 from tests.component.rollout.exploration.harm.oracle import HarmOracle
 from tests.unit.rollout.builders import (
     NOW,
@@ -68,8 +69,7 @@ class ModelState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def view(self) -> RolloutView:
-        assert self.pool.rollout is not None
-        return self.pool.rollout
+        return not_none(self.pool.rollout)
 
     @property
     def status(self) -> RolloutStatus:
@@ -166,8 +166,7 @@ def finish_validated(view: NodeView) -> NodeView:
         return clean(node(view.name, pool=view.pool, uid=view.uid, revision=_next_revision(view)))
     validated = done(view.name, record.target)
     assert isinstance(validated.record, NodeRecord)
-    assert validated.evidence is not None
-    proof = replace(validated.evidence, token=record.token, node_uid=view.uid)
+    proof = replace(not_none(validated.evidence), token=record.token, node_uid=view.uid)
     written = replace(validated.record, token=record.token, evidence=proof, node_uid=view.uid)
     return clean(
         replace(

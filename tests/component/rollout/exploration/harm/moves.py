@@ -16,6 +16,7 @@ from libs.rollout.node_writes import upgrade_lease
 from libs.rollout.pool.contribution import UNBEGUN_SECONDS
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
+from libs.testing.not_none import not_none
 from tests.component.rollout.exploration.harm.model import (
     ModelState,
     PendingWrite,
@@ -84,8 +85,7 @@ def _with_harmless_effects(state: ModelState, node: NodeView, step: Step) -> Mod
     queries = [action for action in step.actions if isinstance(action, AskPreflight)]
     commands = [action for action in step.actions if isinstance(action, WriteSlot)]
     if queries:
-        preflight = checked(node, "A").preflight
-        assert preflight is not None
+        preflight = not_none(checked(node, "A").preflight)
         passed = replace(preflight, label=queries[0].check.label)
         return state.with_node(replace(node, preflight=passed))
     if _writes_node(step):
