@@ -202,78 +202,57 @@ def _end_driver_unseen(context: DisturbanceContext, act: Disturbance) -> None:
 
 NODE_DISTURBANCES: dict[str, tuple[float, Perform]] = {
     # Users.
-    "cordon": (2, lambda context, act: context.users.cordon(act.node)),
-    "uncordon": (2, lambda context, act: context.users.uncordon(act.node)),
-    "set_state": (3, lambda context, act: context.users.set_state(act.node, act.value or None)),
-    "set_driver_label": (
-        2,
-        lambda context, act: context.users.set_driver_label(act.node, act.value or None),
-    ),
-    "set_record": (1, lambda context, act: context.users.set_record(act.node, act.value or None)),
-    "set_lease": (1, lambda context, act: context.users.set_lease(act.node, act.value or None)),
-    "set_request": (2, lambda context, act: context.users.set_request(act.node, act.value)),
-    "set_operator_request": (1, lambda context, act: context.users.set_operator_request(act.node)),
-    "set_safe_load": (1, lambda context, act: context.users.set_safe_load(act.node)),
-    "set_skip": (
-        1,
-        _temporary(lambda context, act, active: context.users.set_skip(act.node, active)),
-    ),
-    "set_keep_cordoned": (0.5, lambda context, act: context.users.set_keep_cordoned(act.node)),
+    "cordon": (2, lambda c, act: c.users.cordon(act.node)),
+    "uncordon": (2, lambda c, act: c.users.uncordon(act.node)),
+    "set_state": (3, lambda c, act: c.users.set_state(act.node, act.value or None)),
+    "set_driver_label": (2, lambda c, act: c.users.set_driver_label(act.node, act.value or None)),
+    "set_record": (1, lambda c, act: c.users.set_record(act.node, act.value or None)),
+    "set_lease": (1, lambda c, act: c.users.set_lease(act.node, act.value or None)),
+    "set_request": (2, lambda c, act: c.users.set_request(act.node, act.value)),
+    "set_operator_request": (1, lambda c, act: c.users.set_operator_request(act.node)),
+    "set_safe_load": (1, lambda c, act: c.users.set_safe_load(act.node)),
+    "set_skip": (1, _temporary(lambda c, act, active: c.users.set_skip(act.node, active))),
+    "set_keep_cordoned": (0.5, lambda c, act: c.users.set_keep_cordoned(act.node)),
     "delete_driver_pod": (
         2,
-        lambda context, act: context.users.delete_driver_pod(act.node, force=act.value == "force"),
+        lambda c, act: c.users.delete_driver_pod(act.node, force=act.value == "force"),
     ),
     "delete_node": (1.5, _delete_node),
     "remove_node": (0.7, _remove_node),
     "move_to_next_pool": (1, _move_to_next_pool),
-    "exclude": (
-        1,
-        _temporary(lambda context, act, active: context.users.exclude(act.node, active)),
-    ),
+    "exclude": (1, _temporary(lambda c, act, active: c.users.exclude(act.node, active))),
     "add_tenant": (1, _add_tenant),
     "add_host_process": (
         1,
-        _temporary(
-            lambda context, act, active: context.users.set_host_processes(act.node, int(active))
-        ),
+        _temporary(lambda c, act, active: c.users.set_host_processes(act.node, int(active))),
     ),
     # Faults.
-    "crash_driver": (3, lambda context, act: context.users.crash_driver(act.node)),
-    "reboot": (3, lambda context, act: context.faults.reboot(act.node, kernel=act.value)),
-    "reboot_as_other_variant": (
-        0.5,
-        lambda context, act: context.faults.reboot(act.node, variant=act.value),
-    ),
+    "crash_driver": (3, lambda c, act: c.users.crash_driver(act.node)),
+    "reboot": (3, lambda c, act: c.faults.reboot(act.node, kernel=act.value)),
+    "reboot_as_other_variant": (0.5, lambda c, act: c.faults.reboot(act.node, variant=act.value)),
     "power_off": (
         1,
         _temporary(
-            lambda context, act, active: (
-                context.faults.power_off if active else context.faults.power_on
-            )(act.node)
+            lambda c, act, active: (c.faults.power_off if active else c.faults.power_on)(act.node)
         ),
     ),
-    "disconnect_kubelet": (
-        2,
-        lambda context, act: context.faults.disconnect_kubelet(act.node, act.seconds),
-    ),
+    "disconnect_kubelet": (2, lambda c, act: c.faults.disconnect_kubelet(act.node, act.seconds)),
     "disconnect_agents": (
         1,
         _temporary(
-            lambda context, act, active: (
-                context.faults.disconnect_agents if active else context.faults.reconnect_agents
+            lambda c, act, active: (
+                c.faults.disconnect_agents if active else c.faults.reconnect_agents
             )(act.node)
         ),
     ),
     "stop_agent": (2, _temporary(_stop_agent)),
     "hang_agent": (1, _temporary(partial(_stop_agent, hung=True))),
-    "restart_agent": (2, lambda context, act: context.faults.restart_agent(act.node, act.value)),
+    "restart_agent": (2, lambda c, act: c.faults.restart_agent(act.node, act.value)),
     "lose_agent_journal": (1.5, _lose_agent_journal),
     "miss_pokes": (
         1,
         _temporary(
-            lambda context, act, active: context.faults.miss_pokes(
-                act.node, *((act.value,) if active else ())
-            )
+            lambda c, act, active: c.faults.miss_pokes(act.node, *((act.value,) if active else ()))
         ),
     ),
 }
@@ -282,44 +261,35 @@ POOL_DISTURBANCES: dict[str, tuple[float, Perform]] = {
     "set_brake": (
         2,
         _temporary(
-            lambda context, act, active: context.users.set_brake(
+            lambda c, act, active: c.users.set_brake(
                 act.pool, Brake(act.value) if active else Brake.NONE
             )
         ),
     ),
-    "release": (
-        2,
-        lambda context, act: context.users.set_release(
-            act.pool, context.state.pools[act.pool].target, 1
-        ),
-    ),
+    "release": (2, lambda c, act: c.users.set_release(act.pool, c.state.pools[act.pool].target, 1)),
     "change_target": (4, _change_target),
     "flap_target": (1, _flap_target),
     "switch_off": (1, _switch_off),
     "edit_policy": (1, _edit_policy),
     "delete_policy": (
         1,
-        _temporary(lambda context, act, active: context.users.edit_policy(act.pool, gone=active)),
+        _temporary(lambda c, act, active: c.users.edit_policy(act.pool, gone=active)),
     ),
-    "delete_rollout": (1, lambda context, act: context.users.delete_rollout(act.pool)),
+    "delete_rollout": (1, lambda c, act: c.users.delete_rollout(act.pool)),
     "join_node": (1, _join_node),
     "elect_leader": (4, _elect_leader),
-    "stop_bus": (2, _temporary(lambda context, _, active: context.faults.set_bus_up(not active))),
+    "stop_bus": (2, _temporary(lambda c, _, active: c.faults.set_bus_up(not active))),
     "freeze_view": (
         2,
         _temporary(
-            lambda context, act, active: (
-                context.faults.freeze if active else context.faults.unfreeze
-            )(act.value)
+            lambda c, act, active: (c.faults.freeze if active else c.faults.unfreeze)(act.value)
         ),
     ),
-    "mute_source": (2, lambda context, act: context.faults.mute_source(act.value)),
+    "mute_source": (2, lambda c, act: c.faults.mute_source(act.value)),
     "foreign_operator": (
         0.7,
         _temporary(
-            lambda context, _, active: context.faults.foreign_operator(
-                "gpu-operator-7c9" if active else ""
-            )
+            lambda c, _, active: c.faults.foreign_operator("gpu-operator-7c9" if active else "")
         ),
     ),
 }
@@ -369,7 +339,7 @@ def _take_lease(context: DisturbanceContext, act: Disturbance) -> None:
 
 LEASES: dict[str, Perform] = {
     "take_lease": _take_lease,
-    "return_lease": lambda context, act: context.users.return_lease(act.node),
+    "return_lease": lambda c, act: c.users.return_lease(act.node),
 }
 """Drawn for their own seeds."""
 
@@ -389,7 +359,7 @@ def random_leases(random: Random, nodes: Sequence[str], number: int) -> list[Dis
 
 MIG_CONFIGS = ("seven", "mixed", "all-disabled", "fails", "reboots", "unknown", "")
 MIG_ACTS: dict[str, Perform] = {
-    "set_mig_config": lambda context, act: context.users.set_mig_config(act.node, act.value)
+    "set_mig_config": lambda c, act: c.users.set_mig_config(act.node, act.value)
 }
 """Drawn for their own seeds."""
 
@@ -420,7 +390,7 @@ def _fail_gpus(context: DisturbanceContext, act: Disturbance) -> None:
 
 GPU_FAULTS: dict[str, Perform] = {
     "fail_gpus": _fail_gpus,
-    "repair_gpus": lambda context, act: context.faults.repair_gpus(act.node),
+    "repair_gpus": lambda c, act: c.faults.repair_gpus(act.node),
 }
 """Drawn for their own seeds."""
 
@@ -438,8 +408,8 @@ def random_gpu_faults(random: Random, nodes: Sequence[str], number: int) -> list
 
 
 TAINT_ACTS: dict[str, Perform] = {
-    "taint": lambda context, act: context.users.taint(act.node, act.value),
-    "untaint": lambda context, act: context.users.untaint(act.node, act.value),
+    "taint": lambda c, act: c.users.taint(act.node, act.value),
+    "untaint": lambda c, act: c.users.untaint(act.node, act.value),
 }
 """Drawn for their own seeds."""
 PERSONS_TAINT = "example.com/maintenance"
