@@ -10,11 +10,12 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.words import first_sentences
 from libs.policy.findings import Acceptance, Finding, PolicyVerdict, Severity
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
-from libs.policy.listing import list_findings, list_first, name_fields
+from libs.policy.listing import list_findings, name_fields
 from libs.policy.pool import Pools
 from libs.policy.readiness import (
     Observation,
@@ -299,4 +300,4 @@ def _accepted(verdict: PolicyVerdict, errors: Sequence[Finding]) -> StatusCondit
 
 
 def _list_problems(problems: Sequence[ReadinessProblem]) -> str:
-    return list_first([str(problem) for problem in problems], 5)
+    return first_sentences(map(str, problems), 5)

@@ -13,12 +13,12 @@ from libs.contracts import node as keys
 from libs.contracts import rollout
 from libs.contracts.message import MalformedMessage, Message, decode
 from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest, ValidationPod, user_of
+from libs.contracts.words import excerpt
 from libs.kube import views
 from libs.kube.authors import Author, brake_author, last_owner, release_author
 from libs.kube.ownership import OwnedFields, owned_fields
 from libs.kube.resources import CustomObject, Resource, custom_resource, custom_resources
 from libs.policy import artefacts
-from libs.policy.findings import printable
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.policy.mig.config import CONFIG_KEY
 from libs.rollout.views.node import MalformedAnnotation, NodeField
@@ -325,7 +325,7 @@ class Policy(CustomObject, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         owner = last_owner(self.metadata.managed_fields, _has_auto_upgrade)
-        author = "" if owner is None else printable(user_of(owner.manager), _MAX_AUTHOR)
+        author = "" if owner is None else excerpt(user_of(owner.manager), _MAX_AUTHOR)
         msgspec.structs.force_setattr(self, "auto_upgrade_set_by", author)
         super().__post_init__()
 

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from libs.contracts.diagnoses import NOTES, Diagnosis, describe
+from libs.contracts.words import first_few
 from libs.policy.pool import Pools
 from libs.policy.status import PolicyStatus, StatusCondition
 
@@ -40,6 +41,5 @@ def with_diagnoses(
 
 
 def some_nodes(nodes: Sequence[str]) -> str:
-    """Return the first few names, and how many more there are."""
-    more = len(nodes) - _NAMED
-    return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    """Return so many names as a message about several problems has room for."""
+    return first_few(nodes, _NAMED)
