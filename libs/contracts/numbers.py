@@ -18,7 +18,7 @@ Integer = Annotated[int, Meta(ge=-LIMIT, le=LIMIT)]
 """An integer that may be negative."""
 
 _DIGITS: Final = re.compile(r"[0-9]{1,15}")
-_VERSION: Final = re.compile(r"v?([0-9]{1,15}(?:\.[0-9]{1,15})*)")
+_VERSION: Final = re.compile(r"v?([0-9]{1,15}(?![0-9])(?:\.[0-9]{1,15}(?![0-9]))*)")
 
 
 def next_number(numbers: Iterable[int]) -> int:

@@ -89,7 +89,8 @@ def test_a_count_in_a_text(text: str, count: int | None) -> None:
         ("v", ()),
         ("sha256:12", ()),
         ("²", ()),
-        ("9" * 5_000, (10**15 - 1,)),
+        ("9" * 5_000, ()),
+        ("580." + "1" * 5_000, (580,)),
     ],
 )
 def test_the_numbers_of_a_version(text: str, numbers: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ SPELT = re.compile(r"sluice\.v1|\$JS\.|\$SRV|_INBOX")
 """Matches the beginning of literal subjects."""
 
 PURE = {"collections.abc", "datetime", "enum", "functools", "hashlib", "json", "re", "typing"}
-"""The standard library modules that contracts may import: `datetime` writes a time that is given."""
+"""The standard library modules that contracts may import: `datetime` writes given times."""
 
 CITED = re.compile(r"docs/(invariants|states|wire)\.md(?:#([\w-]+))?")
 LINKED = re.compile(r"\]\((?:(invariants|states|wire)\.md)?(?:#([\w-]+))?\)")
