@@ -6,7 +6,7 @@ the GPU Operator lacks (operand, node, remedy) follow.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -57,6 +57,11 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """Empty for a kind without `status.state`."""
     conditions: tuple[StatusCondition, ...]
+
+    def with_conditions(self, *more: StatusCondition | None) -> Self:
+        """Return the status with those of the conditions that there are."""
+        found = (each for each in more if each is not None)
+        return msgspec.structs.replace(self, conditions=(*self.conditions, *found))
 
 
 class _Summary(msgspec.Struct, frozen=True, kw_only=True):
