@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
+from libs.contracts import words
 from libs.contracts.rollout import SHORT_TARGET
-from libs.rollout.durations import format_duration
 
-duration: Final = format_duration
+clock_time: Final = words.clock_time
+duration: Final = words.format_duration
+plural: Final = words.plural
+printable: Final = words.printable
 DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
 """That of a target, not one in the name of a DaemonSet or a pod, which people paste."""
 _LONGEST: Final = 200
@@ -20,11 +23,6 @@ _DIGITS: Final = re.compile(r"(\d+)")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", re.ASCII)
 _MOST_SECONDS: Final = 100 * 365 * 86_400.0
 """Nobody means a longer time than this, and a clock may not know it."""
-
-
-def printable(text: str) -> str:
-    """Replace what would control the terminal: parts of the text come from nodes."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def escaped(text: str) -> str:
@@ -52,7 +50,7 @@ def plain(text: str) -> str:
     server checks the owner of a lease.
     """
     unescaped = text.replace("\\", "/").replace('"', "'")
-    return "".join(each if each.isprintable() else " " for each in unescaped)[:_LONGEST].strip()
+    return words.one_line(unescaped, _LONGEST).strip()
 
 
 def parse_duration(text: str) -> float | None:
@@ -70,11 +68,6 @@ def parse_time(text: str) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):  # also of a year that has no timestamp here
         return None
-
-
-def clock_time(at: float) -> str:
-    """Return the time of day in UTC, with its date."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def moment(at: float, now: float) -> str:
@@ -100,12 +93,6 @@ def version_name(target: str, versions: Mapping[str, str]) -> str:
     return versions.get(target, target[:SHORT_TARGET])
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def some(names: Iterable[str], shown: int = 3) -> str:
     """Join the first names, and say how many more there are."""
-    listed = list(names)
-    rest = f" and {len(listed) - shown} more" if len(listed) > shown else ""
-    return ", ".join(listed[:shown]) + rest
+    return words.first_few(names, shown)

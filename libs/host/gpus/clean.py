@@ -14,6 +14,7 @@ import msgspec
 from libs.contracts.facts import Gpu, Mig
 from libs.contracts.gpus import FabricState, GpuProblem, RecoveryAction
 from libs.contracts.numbers import LIMIT
+from libs.contracts.words import printable
 from libs.host.gpus.division import GpuDivision, GpuInstance, InstanceProfile
 from libs.host.gpus.mig import instance_profile_name, profile_name
 from libs.host.gpus.protocol import (
@@ -84,7 +85,7 @@ class Complaints:
         if value is None:
             return ""
         decoded = value.decode(errors="replace")
-        cleaned = "".join(char for char in decoded if char.isprintable())[:MAX_TEXT]
+        cleaned = printable(decoded, "")[:MAX_TEXT]
         if cleaned.encode() != value:
             self.add(name, value)
         return cleaned
