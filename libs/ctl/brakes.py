@@ -11,11 +11,11 @@ from libs.contracts.rollout import (
     RolloutPhase,
     RolloutSpec,
     RolloutStatus,
-    release_command,
 )
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import plain, plural
+from libs.fleet.pools import ending_of_halt
 from libs.kube.authors import Author, brake_author
 from libs.kube.views import Metadata
 
@@ -99,18 +99,6 @@ def _halted(pool: str, status: RolloutStatus) -> str:
     driver, command = status.version, ending_of_halt(pool, status)
     until = f"`{command}`" if command else "it is released"
     return f", but driver {driver} is halted: no node starts on it until {until}"
-
-
-def ending_of_halt(pool: str, status: RolloutStatus) -> str:
-    """Return the command that accepts the failures of a halted driver; empty: it is not halted."""
-    record = status.targets.get(status.target)
-    if status.phase is not RolloutPhase.HALTED or record is None or not status.version:
-        return ""
-    return release_command(pool, status.version, len(record.harmed))
-
-
-def resume_command(pool: str) -> str:
-    return f"sluice upgrade resume {pool}"
 
 
 def release(

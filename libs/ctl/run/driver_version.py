@@ -7,15 +7,16 @@ from typing import Any, Final
 import msgspec
 
 from libs.contracts.rollout import Brake, release_command
-from libs.ctl.brakes import resume_command
 from libs.ctl.cluster import Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.field_owners import Field, owner_of, refuse_to_take
 from libs.ctl.options import Access
 from libs.ctl.run.upgrade import as_confirmed, confirm, halted_targets
-from libs.ctl.text import plural, printable, version_name
+from libs.ctl.text import plural, printable
 from libs.ctl.versions import check_version
+from libs.fleet.names import version_name
+from libs.fleet.pools import resume_command
 from libs.kube import views
 from libs.kube.resources import Resource, custom_resource
 from libs.policy.driver_checks import misnamed_version

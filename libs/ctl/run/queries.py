@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from libs.ctl.answers import EventLine, NodeAnswer, PlanView, PoolPlans, Status
+from libs.ctl.answers import NodeAnswer, PlanView, PoolPlans
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
 from libs.ctl.output import Format, PictureFormat, progress, run_shown, show
+from libs.fleet.status import EventLine, Status
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode, ObservedStatus

@@ -10,11 +10,13 @@ from libs.contracts.rollout import SHORT_TARGET, Brake, TargetRecord
 from libs.ctl import brakes, edits
 from libs.ctl.brakes import Signature
 from libs.ctl.chosen_pools import chosen_pools
-from libs.ctl.cluster import LABELLED_NODES, ROLLOUTS, Cluster, Rollout, open_cluster
+from libs.ctl.cluster import LABELLED_NODES, Cluster, open_cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.text import plural, printable, version_name
+from libs.ctl.text import plural, printable
+from libs.fleet.names import version_name
+from libs.fleet.pools import ROLLOUTS, Rollout
 from libs.kube import views
 
 V = TypeVar("V", bound=views.Object)

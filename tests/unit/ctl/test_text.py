@@ -8,13 +8,12 @@ from libs.ctl.text import (
     cut_words,
     duration,
     moment,
-    name_versions,
     parse_duration,
     parse_time,
     printable,
-    version_name,
 )
 from libs.ctl.versions import DriverDaemonSet, versions_of
+from libs.fleet.names import name_versions, version_name
 
 
 @pytest.mark.parametrize(
