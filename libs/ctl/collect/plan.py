@@ -10,7 +10,7 @@ from libs.ctl.cluster import LABELLED_NODES, open_cluster
 from libs.ctl.collect.versions import known_versions
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.options import Access
-from libs.ctl.text import version_name
+from libs.fleet.names import version_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
