@@ -6,7 +6,6 @@ from libs.contracts.events import EditEvent
 from libs.contracts.node import LEASE_ANNOTATION, LEASE_CLAIM_ANNOTATION, NodeLease
 from libs.policy.findings import printable
 from libs.rollout.durations import format_duration
-from libs.rollout.node_writes import current_lease
 from libs.rollout.persons_lease import has_persons_lease, person
 from libs.rollout.views.node import NodeField, NodeView
 
@@ -48,7 +47,7 @@ class PersonsLeases:
 
 
 def _held(node: NodeView) -> _Held | None:
-    lease = current_lease(node)
+    lease = node.current_lease
     if lease is not None and has_persons_lease(node):
         return LEASE_ANNOTATION, lease
     return (LEASE_CLAIM_ANNOTATION, node.claim) if isinstance(node.claim, NodeLease) else None
