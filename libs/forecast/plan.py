@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from libs.contracts.lengths import JobLengths
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanAnswer, PlannedNode
+from libs.contracts.words import format_duration
 from libs.forecast import aggregate
 from libs.forecast.aggregate import node_results, percentiles_of, upper_median
 from libs.forecast.forecast import Forecast, RequiredLimits
@@ -23,7 +24,6 @@ from libs.forecast.pods import PodEffects
 from libs.forecast.remarks import remarks
 from libs.forecast.stops import stops_of, without_stops
 from libs.forecast.world import WorldModel
-from libs.rollout.durations import format_duration
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.wait_reasons import wait_reason

@@ -11,7 +11,7 @@ from libs.contracts.queries import PlannedNode, PlanStop, PlanStopKind, WaitReas
 from libs.contracts.rollout import Counts, RolloutPhase
 from libs.forecast.forecast import ProofForecast, RequiredLimits
 from libs.forecast.play_result import ProofDelay
-from libs.forecast.remarks import format_count, format_names, remarks
+from libs.forecast.remarks import remarks
 from libs.rollout.plan_time import PlanTime
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
@@ -270,11 +270,3 @@ def test_with_few_plays_the_95_percent_figure_of_a_node_is_the_worst(plays: int,
     (found,) = remarks_of(node(), plays=plays)
     assert found.startswith("Durations (p50-p95")
     assert ("a node's p95 is the worst" in found) == few
-
-
-def test_counts_and_names() -> None:
-    assert format_count(1, "node") == "1 node"
-    assert format_count(0, "node") == "0 nodes"
-    assert format_names(["a", "b", "c"]) == "a, b, c"
-    assert format_names(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
-    assert format_names([]) == ""
