@@ -129,7 +129,12 @@ def _ordinary_case(
     old = machine.drivers.get(machine.admitted)
     if build is None or build.readiness is not Readiness.SETTLED or build.label != record.label:
         return None
-    if old is None or len(machine.drivers) > 1 or old.label == build.label or old.deleting:
+    if (
+        old is None
+        or len(machine.drivers) > 1
+        or old.view.label == build.label
+        or old.view.deleting
+    ):
         return None
     if old.phase is not DriverPodPhase.RUNNING or not old.on_machine:
         return None
@@ -219,7 +224,7 @@ def _driver(case: _Case, label_moves_at: float) -> _Driver | None:
         return None
     if world.run(name, label, CONTAINER, run).after is not None:
         return None
-    stop = world.stop(name, case.old.label, CONTAINER).seconds
+    stop = world.stop(name, case.old.view.label, CONTAINER).seconds
     kubelet_acts = label_moves_at + latencies.daemon_set + latencies.kubelet
     stopped = kubelet_acts + (
         latencies.grace_period if stop is None else min(stop, latencies.grace_period)

@@ -68,7 +68,7 @@ def proven_on_disk(agent: StageAgent) -> Proven | None:
 
 def admits(machine: StageMachine, pod: StageDriverPod, proven: Proven) -> bool:
     """Whether the pod at the gate has the proven driver, on the kernel that runs."""
-    wanted = machine.kernel, pod.install_digest
+    wanted = machine.kernel, pod.view.install_digest
     return wanted == (proven.kernel, proven.install_digest)
 
 
@@ -78,10 +78,10 @@ def admits(machine: StageMachine, pod: StageDriverPod, proven: Proven) -> bool:
 def _swap(state: StageState, machine: StageMachine, agent: StageAgent, body: Swap) -> None:
     admitted = _admitted(machine)
     if admitted is not None:
-        if admitted.label == body.label and admitted.uid != body.old_pod_uid:
+        if admitted.view.label == body.label and admitted.view.uid != body.old_pod_uid:
             _wait_for_driver(state, machine, agent, admitted)
         else:
-            detail = f"{admitted.name} is still on the machine"
+            detail = f"{admitted.view.name} is still on the machine"
             agents.progress(state, machine, agent, "old-driver", detail)
         return
     if machine.is_unloading or _must_unload(machine, body):
@@ -94,7 +94,7 @@ def _swap(state: StageState, machine: StageMachine, agent: StageAgent, body: Swa
     if pod is None:
         agents.progress(state, machine, agent, "gate", "no driver pod waits at the gate")
     elif _is_current(state, machine, agent):
-        agents.step(state, machine, agent, f"gate: {pod.uid}")
+        agents.step(state, machine, agent, f"gate: {pod.view.uid}")
         driver_pods.admit(state, machine, pod)
         agents.progress(state, machine, agent, "driver-start")
 
@@ -198,7 +198,7 @@ def holders(machine: StageMachine) -> tuple[str, ...]:
         f"{agent.component} (ours)" for agent in machine.agents.values() if agent.holds_devices
     ]
     found += [
-        f"driver pod {pod.uid}"
+        f"driver pod {pod.view.uid}"
         for pod in machine.drivers.values()
         if pod.on_machine and pod.phase in {DriverPodPhase.LOADING, DriverPodPhase.RUNNING}
     ]
@@ -259,7 +259,7 @@ def _admitted(machine: StageMachine) -> StageDriverPod | None:
 def _at_gate(machine: StageMachine, label: str, other_than: str = "") -> StageDriverPod | None:
     for pod in machine.drivers.values():
         waits = pod.on_machine and pod.phase is DriverPodPhase.AT_GATE and not pod.ending
-        if waits and pod.label == label and pod.uid not in {other_than, machine.admitted}:
+        if waits and pod.view.label == label and pod.view.uid not in {other_than, machine.admitted}:
             return pod
     return None
 
@@ -284,10 +284,10 @@ def report_facts(state: StageState, machine: StageMachine) -> None:
     facts = DriverFacts(
         loaded=machine.loaded.driver if machine.loaded is not None else None,
         gate=Gate(
-            admitted_pod_uid=admitted.uid if admitted else "",
-            admitted_label=admitted.label if admitted else "",
-            waiting_pod_uid=waiting.uid if waiting else "",
-            waiting_label=waiting.label if waiting else "",
+            admitted_pod_uid=admitted.view.uid if admitted else "",
+            admitted_label=admitted.view.label if admitted else "",
+            waiting_pod_uid=waiting.view.uid if waiting else "",
+            waiting_label=waiting.view.label if waiting else "",
         ),
         usage=Usage(
             pods=tuple(

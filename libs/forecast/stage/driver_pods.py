@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.journal import Verb
@@ -16,6 +16,7 @@ from libs.forecast.stage import api
 from libs.forecast.stage.objects import DriverPodPhase, KernelDriver, StageDriverPod, StageMachine
 from libs.forecast.stage.state import SCHEDULER, ObjectRef, StageState
 from libs.forecast.world import ProcessEnd
+from libs.rollout.views.machine import DriverPod
 
 DAEMON_SET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 KUBELET = "system:node"
@@ -41,30 +42,40 @@ def sync_drivers(state: StageState, name: str) -> None:
     label = node.view.driver_label if node is not None else ""
     pods = [pod for pod in machine.drivers.values() if pod.in_api]
     for pod in pods:
-        if pod.label != label and not pod.deleting and node is not None:
+        if pod.view.label != label and not pod.view.deleting and node is not None:
             delete(state, machine, pod, user=DAEMON_SET_CONTROLLER)
-    if label in state.daemon_sets and not any(pod.label == label for pod in pods):
+    if label in state.daemon_sets and not any(pod.view.label == label for pod in pods):
         _create(state, machine, label)
 
 
 def _create(state: StageState, machine: StageMachine, label: str) -> None:
     uid = state.new_uid("driver-pod")
-    pod = machine.drivers[uid] = StageDriverPod(
-        uid=uid,
-        name=f"driver-{machine.name}-{uid}",
-        label=label,
-        install_digest=state.daemon_sets[label],
-    )
+    pod = machine.drivers[uid] = new_pod(machine, uid, label, state.daemon_sets[label])
     journal(state, pod, (Verb.CREATE, DAEMON_SET_CONTROLLER), 201, pod_leaves(machine, pod))
     state.touch(machine.name)
     call_later(state, state.latencies.kubelet, start_driver_pod, machine, pod)
+
+
+def new_pod(
+    machine: StageMachine, uid: str, label: str, install_digest: str, **status: Any
+) -> StageDriverPod:
+    """Return a pod of a DaemonSet, of which the API server has this status."""
+    view = DriverPod(
+        namespace=NAMESPACE,
+        name=f"driver-{machine.name}-{uid}",
+        uid=uid,
+        label=label,
+        install_digest=install_digest,
+        **status,
+    )
+    return StageDriverPod(view=view)
 
 
 def delete(
     state: StageState, machine: StageMachine, pod: StageDriverPod, *, user: str = SCHEDULER
 ) -> None:
     """Delete with grace: the object stays until the kubelet confirms the end."""
-    pod.deleting = True
+    pod.view = replace(pod.view, deleting=True)
     journal(state, pod, (Verb.DELETE, user), 200, pod_leaves(machine, pod))
     state.touch(machine.name)
     if machine.up:
@@ -78,23 +89,25 @@ def journal(
     code: int,
     after: Mapping[str, Any] | None = None,
 ) -> None:
-    api.journal_pod(state, ObjectRef("Pod", pod.name, pod.uid, NAMESPACE), by, code, after)
+    api.journal_pod(
+        state, ObjectRef("Pod", pod.view.name, pod.view.uid, NAMESPACE), by, code, after
+    )
 
 
 def pod_leaves(machine: StageMachine, pod: StageDriverPod) -> dict[str, Any]:
     """Return the Pod by path, as the API server has it."""
-    status = pod.reported_status
+    view = pod.view
     by_path: dict[str, Any] = {
-        UID: pod.uid,
-        "metadata.name": pod.name,
-        DRIVER: pod.label,
+        UID: view.uid,
+        "metadata.name": view.name,
+        DRIVER: view.label,
         POD_NODE: machine.name,
-        READY: str(status.ready),
+        READY: str(view.ready),
     }
-    if pod.deleting:
+    if view.deleting:
         by_path[GRACE] = 30
-    if status.started is not None:
-        by_path[DRIVER_STARTED] = datetime.fromtimestamp(status.started, UTC).isoformat()
+    if view.started is not None:
+        by_path[DRIVER_STARTED] = datetime.fromtimestamp(view.started, UTC).isoformat()
     return by_path
 
 
@@ -111,7 +124,7 @@ def call_later(
     run: int | None = None,
 ) -> None:
     """Call back in this boot of the machine, and with a run only during that one, if it lasts."""
-    state.call_while(find_pod, (machine.name, machine.boot, pod.uid, run), seconds, callback)
+    state.call_while(find_pod, (machine.name, machine.boot, pod.view.uid, run), seconds, callback)
 
 
 def call_in_run(
@@ -143,39 +156,42 @@ def start_driver_pod(state: StageState, machine: StageMachine, pod: StageDriverP
     """Start a new pod, or one found again after a boot."""
     if pod.on_machine or not machine.kubelet_connected:
         return
-    if pod.deleting:
+    if pod.view.deleting:
         _confirm_end(state, machine, pod)
         return
     pod.on_machine = True
     pod.run += 1
     pod.phase = DriverPodPhase.PULLING
-    is_here = pod.label in machine.images
-    pull = 0.0 if is_here else state.world.pull(machine.name, pod.label, CONTAINER).seconds
+    is_here = pod.view.label in machine.images
+    pull = 0.0 if is_here else state.world.pull(machine.name, pod.view.label, CONTAINER).seconds
     if pull is None:
         pod.phase = DriverPodPhase.STUCK
         trouble = "ImagePullBackOff: the image of the driver does not exist"
         update_status(state, machine, pod, trouble=trouble)
     else:
-        pod.pulled = pull
+        pod.view = replace(pod.view, pulled=pull)
         call_in_run(state, pull, driver_image_pulled, machine, pod)
 
 
 def driver_image_pulled(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     pod.phase = DriverPodPhase.AT_GATE
-    machine.images |= {pod.label}
+    machine.images |= {pod.view.label}
     state.touch(machine.name)
     state.machine_changed(machine)
 
 
 def stop_driver_pod(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     """Stop the containers of a pod that is being deleted."""
-    if pod.ending or not pod.deleting or not machine.kubelet_connected:
+    if pod.ending or not pod.view.deleting or not machine.kubelet_connected:
         return
     if not pod.on_machine:
         _confirm_end(state, machine, pod)
         return
     pod.ending = True
-    stop, grace = state.world.stop(machine.name, pod.label, CONTAINER), state.latencies.grace_period
+    stop, grace = (
+        state.world.stop(machine.name, pod.view.label, CONTAINER),
+        state.latencies.grace_period,
+    )
     seconds = grace if stop.seconds is None else min(stop.seconds, grace)
     call_later(state, seconds, driver_pod_stopped, machine, pod)
 
@@ -200,7 +216,7 @@ def _confirm_end(state: StageState, machine: StageMachine, pod: StageDriverPod) 
 def forget(machine: StageMachine, pod: StageDriverPod) -> None:
     """Drop the pod once it is gone from the API and from the machine."""
     if not pod.in_api and not pod.on_machine:
-        machine.drivers.pop(pod.uid, None)
+        machine.drivers.pop(pod.view.uid, None)
 
 
 def update_status(
@@ -209,8 +225,9 @@ def update_status(
     """Change the status; it is posted if the kubelet is connected."""
     if changes:
         pod.status = replace(pod.status, **changes)
-    if machine.kubelet_connected and pod.reported_status != pod.status:
-        pod.reported_status = pod.status
+    posted = replace(pod.view, **asdict(pod.status))
+    if machine.kubelet_connected and posted != pod.view:
+        pod.view = posted
         if pod.in_api:
             journal(state, pod, (Verb.PATCH, KUBELET), 200, pod_leaves(machine, pod))
         state.touch(machine.name)
@@ -221,9 +238,9 @@ def update_status(
 
 def admit(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     """Let the pod through the gate."""
-    machine.admitted = pod.uid
+    machine.admitted = pod.view.uid
     state.on_gate_opened(machine, pod)
-    state.log(f"{machine.name}: the gate opens to {pod.uid} ({pod.label})")
+    state.log(f"{machine.name}: the gate opens to {pod.view.uid} ({pod.view.label})")
     pod.run += 1
     call_in_run(state, state.latencies.kubelet, start_container, machine, pod)
 
@@ -259,7 +276,7 @@ def _load(
     What lasts longer than it should ends now, and has not failed.
     """
     pod.run += 1
-    end = state.world.load(machine.name, pod.label, machine.attempt(f"load {pod.label}"))
+    end = state.world.load(machine.name, pod.view.label, machine.attempt(f"load {pod.view.label}"))
     if pod.never_loads and end.after is not None:
         end = ProcessEnd(end.after, end.exit_code or 1)
     if end.after is not None and since is not None:
@@ -272,13 +289,13 @@ def _load(
 
 def driver_loaded(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     if machine.loaded is None:
-        machine.loaded = kernel_driver(pod.install_digest, state.now)
+        machine.loaded = kernel_driver(pod.view.install_digest, state.now)
     pod.phase = DriverPodPhase.RUNNING
-    attempt = machine.attempt(f"run {pod.label}")
-    ready = state.world.ready(machine.name, pod.label, CONTAINER, attempt).seconds
+    attempt = machine.attempt(f"run {pod.view.label}")
+    ready = state.world.ready(machine.name, pod.view.label, CONTAINER, attempt).seconds
     if ready is not None:
         call_in_run(state, ready, driver_ready, machine, pod)
-    crash = state.world.run(machine.name, pod.label, CONTAINER, attempt).after
+    crash = state.world.run(machine.name, pod.view.label, CONTAINER, attempt).after
     if crash is not None:
         call_in_run(state, crash, driver_crashed, machine, pod)
     state.machine_changed(machine)
@@ -294,7 +311,7 @@ def driver_crashed(state: StageState, machine: StageMachine, pod: StageDriverPod
     pod.run += 1
     pod.phase = DriverPodPhase.CRASHED
     backoff = state.latencies.restart_backoff * 2 ** min(pod.status.restarts, _MOST_DOUBLINGS)
-    trouble = f"CrashLoopBackOff: the driver of {pod.label} ended"
+    trouble = f"CrashLoopBackOff: the driver of {pod.view.label} ended"
     update_status(state, machine, pod, ready=False, started=None, trouble=trouble)
     wait = min(backoff, state.latencies.restart_backoff_max)
     call_in_run(state, wait, restart_container, machine, pod)

@@ -170,7 +170,7 @@ def _delete_driver_pod(state: StageState, name: str, action: DeleteDriverPod) ->
     if machine is None or pod is None or not pod.in_api:
         ref = ObjectRef("Pod", action.pod.name, action.pod.uid, action.pod.namespace)
         api.journal_pod(state, ref, (Verb.DELETE, SCHEDULER), api.NOT_FOUND)
-    elif pod.deleting:
+    elif pod.view.deleting:
         driver_pods.journal(state, pod, (Verb.DELETE, SCHEDULER), api.OK)
     else:
         driver_pods.delete(state, machine, pod)

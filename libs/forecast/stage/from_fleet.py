@@ -62,6 +62,13 @@ _NOT_PLAYED_OF_POOLS: Final[dict[str, Any]] = {
     "validation_pod": False,
 }
 """On a stage no pod confirms a validation, and nobody reads who did what."""
+_NOT_PLAYED_OF_PODS: Final[dict[str, Any]] = {
+    "container_id": "",
+    "last_exit": "",
+    "latest_exit": "",
+    "pulled": None,
+}
+"""A container of a stage has no id and tells no exit; what an earlier pull took counts no more."""
 _TOLD_OF_ROLLOUTS: Final[dict[str, Any]] = {"brake_set_by": "", "brake_reason": ""}
 
 
@@ -208,7 +215,7 @@ def _digest(machine: StageMachine, view: NodeView) -> str:
     """Return the digest of the loaded driver: the running pod's, or the one of the evidence."""
     pod = machine.drivers.get(machine.admitted)
     if pod is not None:
-        return pod.install_digest
+        return pod.view.install_digest
     record = view.record
     proof = record.evidence if isinstance(record, NodeRecord) else None
     if proof is not None and view.loaded and proof.driver_version == view.loaded.version:
@@ -221,14 +228,7 @@ def _driver(state: StageState, machine: StageMachine, view: NodeView, observed: 
         observed.ready, observed.started, observed.restarts, observed.trouble
     )
     pod = machine.drivers[observed.uid] = StageDriverPod(
-        uid=observed.uid,
-        name=observed.name,
-        label=observed.label,
-        install_digest=observed.install_digest,
-        deleting=observed.deleting,
-        on_machine=True,
-        status=status,
-        reported_status=status,
+        view=replace(observed, **_NOT_PLAYED_OF_PODS), on_machine=True, status=status
     )
     waiting = view.gate.waiting_pod_uid if view.gate is not None else ""
     if observed.ready:

@@ -4,19 +4,19 @@ Stages are set up with such nodes, and a forecast that fast-forwards an upgrade 
 """
 
 import msgspec
+from msgspec.structs import asdict
 
 from libs.contracts.commands import Command, Idle, Order, Proven
 from libs.contracts.identities import Writer
 from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.paths import DRIVER, RECORD, STATE
 from libs.contracts.reports import Evidence, Outcome, Result
-from libs.forecast.stage import agents
+from libs.forecast.stage import agents, driver_pods
 from libs.forecast.stage.driver_pods import kernel_driver, version_of
 from libs.forecast.stage.objects import (
     AgentReports,
     DriverContainerStatus,
     DriverPodPhase,
-    StageDriverPod,
     StageMachine,
     StageNode,
     StageSlot,
@@ -57,20 +57,11 @@ def run_driver_pod(
 ) -> None:
     """Replace the driver pods of the machine by one that runs the build."""
     uid = machine.admitted = state.new_uid("driver-pod")
-    status = DriverContainerStatus(ready=True, started=upgrade.driver_started, restarts=restarts)
-    machine.drivers = {
-        uid: StageDriverPod(
-            uid=uid,
-            name=f"driver-{machine.name}-{uid}",
-            label=upgrade.build.label,
-            install_digest=upgrade.build.install_digest,
-            on_machine=True,
-            phase=DriverPodPhase.RUNNING,
-            status=status,
-            reported_status=status,
-            pulled=upgrade.pulled,
-        )
-    }
+    build, status = upgrade.build, DriverContainerStatus(True, upgrade.driver_started, restarts)
+    posted = {**asdict(status), "pulled": upgrade.pulled}
+    pod = driver_pods.new_pod(machine, uid, build.label, build.install_digest, **posted)
+    pod.on_machine, pod.phase, pod.status = True, DriverPodPhase.RUNNING, status
+    machine.drivers = {uid: pod}
 
 
 def node_fields(

@@ -16,6 +16,7 @@ from libs.forecast.stage.fields import Fields, shown
 from libs.policy.mig.geometry import NO_DIGEST
 from libs.rollout.decision import Wait
 from libs.rollout.views.machine import (
+    DriverPod,
     EvictionExemption,
     FailedGpu,
     GpuVerdict,
@@ -64,7 +65,7 @@ class DriverPodPhase(StrEnum):
 
 
 class DriverContainerStatus(msgspec.Struct, frozen=True):
-    """The status of a driver container, as posted by a kubelet."""
+    """The status of a driver container, by the names of a `DriverPod`."""
 
     ready: bool = False
     started: float | None = None
@@ -73,12 +74,9 @@ class DriverContainerStatus(msgspec.Struct, frozen=True):
 
 
 class StageDriverPod(msgspec.Struct, kw_only=True):
-    uid: str
-    name: str
-    label: str
-    install_digest: str
+    view: DriverPod
+    """The Pod as the API server has it, also after it is gone there."""
     in_api: bool = True
-    deleting: bool = False
     on_machine: bool = False
     """The kubelet runs it, or its containers are not gone yet."""
     ending: bool = False
@@ -87,10 +85,7 @@ class StageDriverPod(msgspec.Struct, kw_only=True):
     run: int = 0
     """The number of the current run of its containers; callbacks of an earlier run are void."""
     status: DriverContainerStatus = DriverContainerStatus()
-    reported_status: DriverContainerStatus = DriverContainerStatus()
-    """The status that the API server has."""
-    pulled: float | None = None
-    """Seconds in which its image was pulled."""
+    """As its kubelet has it, which posts it while it is connected."""
     never_loads: bool = False
     """It fails whenever it loads its modules; another pod may not."""
 

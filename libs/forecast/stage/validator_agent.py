@@ -49,8 +49,8 @@ def driver_instance(machine: StageMachine, label: str) -> str:
         return ""
     pod = _running(machine)
     if pod is not None:
-        same = pod.label == label and pod.status.ready
-        return f"{pod.uid}/{pod.status.started}" if same else ""
+        same = pod.view.label == label and pod.status.ready
+        return f"{pod.view.uid}/{pod.status.started}" if same else ""
     return "" if machine.drivers else f"module/{loaded.driver.loaded_at}"
 
 
@@ -158,7 +158,7 @@ def _evidence(
         node_uid=agent.node_uid,
         boot_id=machine.boot_id,
         kernel=machine.kernel,
-        driver_pod_uid=pod.uid if pod is not None else "",
+        driver_pod_uid=pod.view.uid if pod is not None else "",
         driver_started=started,
         driver_version=loaded.driver.version if loaded is not None else "",
         driver_digest=loaded.install_digest if loaded is not None else "",

@@ -10,11 +10,9 @@ from msgspec.structs import replace
 
 from libs.contracts.paths import LEASE
 from libs.forecast.stage import api, mig
-from libs.forecast.stage.driver_pods import NAMESPACE
 from libs.forecast.stage.images import image_pull
 from libs.forecast.stage.objects import (
     NodeMemory,
-    StageDriverPod,
     StageMachine,
     StageNode,
     TenantPod,
@@ -23,7 +21,6 @@ from libs.forecast.stage.state import StageState
 from libs.rollout.views.fleet import Instant, SourceState, Visibility
 from libs.rollout.views.machine import (
     Component,
-    DriverPod,
     EvictionExemption,
     WorkloadPod,
 )
@@ -76,7 +73,7 @@ def pods_part(state: StageState, name: str) -> Part:
     )
     pool = state.pools.get(node.view.pool)
     return {
-        "driver_pods": tuple(_driver_pod(pod) for pod in machine.drivers.values() if pod.in_api),
+        "driver_pods": tuple(pod.view for pod in machine.drivers.values() if pod.in_api),
         "image_pull": image_pull(machine),
         "pods": tuple(
             _workload_pod(tenant_pod, pool)
@@ -92,23 +89,6 @@ def _asks_for_removal(state: StageState, name: str) -> bool:
     """Whether the last preflight check is about the removal of the driver."""
     memory = state.memory.get(name)
     return memory is not None and memory.preflight is not None and not memory.preflight.label
-
-
-def _driver_pod(pod: StageDriverPod) -> DriverPod:
-    status = pod.reported_status
-    return DriverPod(
-        namespace=NAMESPACE,
-        name=pod.name,
-        uid=pod.uid,
-        label=pod.label,
-        install_digest=pod.install_digest,
-        deleting=pod.deleting,
-        ready=status.ready,
-        started=status.started,
-        restarts=status.restarts,
-        trouble=status.trouble,
-        pulled=pod.pulled,
-    )
 
 
 def _workload_pod(tenant_pod: TenantPod, pool: PoolView | None) -> WorkloadPod:

@@ -234,7 +234,7 @@ def force_delete(
 ) -> None:
     """Delete the object at once, whatever the machine still runs."""
     pod.in_api = False
-    pod.deleting = True
+    pod.view = replace(pod.view, deleting=True)
     driver_pods.journal(state, pod, (Verb.DELETE, user), api.OK, {})
     driver_pods.forget(machine, pod)
     state.touch(machine.name)
@@ -334,7 +334,7 @@ def _resync_driver_pods(state: StageState, machine: StageMachine) -> None:
             restarts = pod.status.restarts + (pod.status.started is not None)
             pod.status = DriverContainerStatus(restarts=restarts)
             call_later(state, soon, driver_pods.start_driver_pod, machine, pod)
-        elif pod.deleting:
+        elif pod.view.deleting:
             call_later(state, soon, driver_pods.stop_driver_pod, machine, pod)
         driver_pods.update_status(state, machine, pod)
 

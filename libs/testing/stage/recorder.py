@@ -122,7 +122,7 @@ class JournalRecorder:
         self._leaves["Node", node.view.uid] = leaves_of_node(node)
 
     def pod_found(self, machine: StageMachine, pod: StageDriverPod) -> None:
-        leaves_by_path = self._leaves["Pod", pod.uid] = driver_pods.pod_leaves(machine, pod)
+        leaves_by_path = self._leaves["Pod", pod.view.uid] = driver_pods.pod_leaves(machine, pod)
         document: dict[str, Any] = {"kind": "Pod"}
         for path, value in leaves_by_path.items():
             set_path(document, path, value)

@@ -153,10 +153,10 @@ class SimulatedState(StageState):
         agent = machine.agents["driver"]
         if agent.has_read_slot:
             return
-        asked = agent.node_uid, machine.kernel, pod.label, pod.install_digest
+        asked = agent.node_uid, machine.kernel, pod.view.label, pod.view.install_digest
         if self.last_proven.get(machine.name) != asked:
             text = f"without a command, while {self.last_proven.get(machine.name)} was last proven"
-            self._violated(machine, f"the gate opened to {pod.uid} {asked} {text}")
+            self._violated(machine, f"the gate opened to {pod.view.uid} {asked} {text}")
 
     def on_node_written(self, name: str, before: str, write: WriteNode, step: Step) -> None:
         if self.recorder is not None and write.applied.state != before:
@@ -175,12 +175,12 @@ class SimulatedState(StageState):
         for other in machine.drivers.values():
             running = other.phase in {DriverPodPhase.LOADING, DriverPodPhase.RUNNING}
             if other is not pod and other.on_machine and running:
-                text = f"while {other.uid} ({other.label}) runs"
-                self._violated(machine, f"driver {pod.uid} ({pod.label}) started {text}")
+                text = f"while {other.view.uid} ({other.view.label}) runs"
+                self._violated(machine, f"driver {pod.view.uid} ({pod.view.label}) started {text}")
         loaded = machine.loaded
-        if loaded is not None and loaded.install_digest != pod.install_digest:
+        if loaded is not None and loaded.install_digest != pod.view.install_digest:
             text = f"started over the modules of {loaded.install_digest}"
-            self._violated(machine, f"driver {pod.uid} ({pod.install_digest}) {text}")
+            self._violated(machine, f"driver {pod.view.uid} ({pod.view.install_digest}) {text}")
 
     def _violated(self, machine: StageMachine, text: str) -> None:
         self.violations.append((self.now, machine.name, text))

@@ -218,17 +218,19 @@ class UserActions:
         """`kubectl delete pod`, optionally with --force."""
         machine = self._state.machines[node]
         for pod in self._driver_pods(node):
-            self._state.log(f"{node}: a person deletes {pod.uid}{' by force' if force else ''}")
+            self._state.log(
+                f"{node}: a person deletes {pod.view.uid}{' by force' if force else ''}"
+            )
             if force:
                 faults.force_delete(self._state, machine, pod, user=PERSON)
-            elif not pod.deleting:
+            elif not pod.view.deleting:
                 driver_pods.delete(self._state, machine, pod, user=PERSON)
 
     def crash_driver(self, node: str) -> None:
         machine = self._state.machines[node]
         for pod in self._driver_pods(node):
             if pod.on_machine and pod.status.started is not None:
-                self._state.log(f"{node}: the container of {pod.uid} ends")
+                self._state.log(f"{node}: the container of {pod.view.uid} ends")
                 if machine.up and not pod.ending:
                     driver_pods.driver_crashed(self._state, machine, pod)
 

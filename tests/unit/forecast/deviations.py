@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from libs.forecast.stage.objects import StageDriverPod, TenantPod
+from msgspec.structs import replace
+
+from libs.forecast.stage import driver_pods
+from libs.forecast.stage.objects import TenantPod
 from libs.policy.kinds.upgrade_policy import PodDeletion
 from libs.testing.stage import Tenant
 from tests.unit.forecast.evicting_node import NEW_LABEL, SIXTEENTH, EvictingNode
@@ -45,6 +48,13 @@ def driver(**values: object) -> Change:
     return set_fields(lambda node_stage: node_stage.driver, **values)
 
 
+def driver_view(**values: object) -> Change:
+    def change(node_stage: EvictingNode) -> None:
+        node_stage.driver.view = replace(node_stage.driver.view, **values)
+
+    return change
+
+
 def tenant(**values: object) -> Change:
     return lambda node_stage: node_stage.set_tenant(**values)
 
@@ -83,9 +93,8 @@ def add_tenant_pod(*, deleting: bool = False, **values: Any) -> Change:
 
 
 def one_more_driver(node_stage: EvictingNode) -> None:
-    node_stage.machine.drivers["uid-more"] = StageDriverPod(
-        uid="uid-more", name="driver-more", label=NEW_LABEL, install_digest="install-more"
-    )
+    more = driver_pods.new_pod(node_stage.machine, "uid-more", NEW_LABEL, "install-more")
+    node_stage.machine.drivers["uid-more"] = more
 
 
 def only_driver_and_validator(node_stage: EvictingNode) -> None:

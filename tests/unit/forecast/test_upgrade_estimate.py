@@ -23,6 +23,7 @@ from tests.unit.forecast.deviations import (
     combine,
     deletion,
     driver,
+    driver_view,
     long_refused,
     machine,
     node_view,
@@ -146,8 +147,8 @@ NOT_ESTIMATED: dict[str, Change] = {
     # Another driver.
     "no driver": machine(admitted=""),
     "two drivers": one_more_driver,
-    "a driver that has the label already": driver(label=NEW_LABEL),
-    "a driver that is deleted": driver(deleting=True),
+    "a driver that has the label already": driver_view(label=NEW_LABEL),
+    "a driver that is deleted": driver_view(deleting=True),
     "a driver that loads": driver(phase=DriverPodPhase.LOADING),
     "a driver that is off the machine": driver(on_machine=False),
     # Pods that need more than an eviction.

@@ -146,6 +146,6 @@ def test_the_next_upgrade_starts_from_a_fast_forwarded_node() -> None:
     while api.value(node_stage.node, LEASE) is not None:
         decide_and_advance(node_stage.stage)
     assert node_stage.record.state == UpgradeState.UPGRADE_DONE
-    assert node_stage.driver.label == OLD_LABEL
+    assert node_stage.driver.view.label == OLD_LABEL
     assert node_stage.stage.violations == ()
     assert node_stage.record.token > token

@@ -100,7 +100,7 @@ def admit(scenario: StageScenario) -> DriverPod:
     )
     driver_pods.admit(scenario.stage.state, scenario.machine, pod)
     scenario.advance(0.5)
-    return pods(scenario)[pod.label]
+    return pods(scenario)[pod.view.label]
 
 
 def test_a_crashing_driver_is_restarted_with_a_growing_back_off() -> None:
