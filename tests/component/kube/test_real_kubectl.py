@@ -15,7 +15,6 @@ from libs.contracts.rollout import (
 )
 from libs.ctl.applied_policy import parse_applied
 from libs.ctl.policy_file import parse_policy_file
-from libs.kube.client import Kube
 from libs.kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -33,7 +32,7 @@ from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.builders import budget, daemon_set
 from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.rollouts import create_rollout, put_status
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 from tests.support import eventually
 
 
@@ -77,7 +76,7 @@ async def test_a_client_side_kubectl_apply_is_a_separate_field_owner(
     assert "configmap/a unchanged" in await kubectl(
         plane, sandbox, "apply", "-f", "-", document=document % 2
     )
-    now = await get_json(kube, CONFIG_MAPS, "a", namespace=sandbox.namespace)
+    now = await get_json(kube, CONFIG_MAPS, "a")
     assert now["data"] == {"k": "2"}
     assert "kubectl.kubernetes.io/last-applied-configuration" in now["metadata"]["annotations"]
 
@@ -163,17 +162,11 @@ async def test_kubectl_drain_moves_pods_to_another_node(
     }
     path = f"/apis/apps/v1/namespaces/{sandbox.namespace}/deployments"
     await send_request(kube, "POST", path, body=deployment)
-    await kube.create(
-        DAEMON_SETS, daemon_set("d", selector={key: "x"}), namespace=sandbox.namespace
-    )
-    await kube.create(
-        POD_DISRUPTION_BUDGETS,
-        budget("b", {"app": "job"}, minAvailable=2),
-        namespace=sandbox.namespace,
-    )
+    await kube.create(DAEMON_SETS, daemon_set("d", selector={key: "x"}))
+    await kube.create(POD_DISRUPTION_BUDGETS, budget("b", {"app": "job"}, minAvailable=2))
 
     async def running(app: str) -> list[str]:
-        page = await kube.list_page(PODS, namespace=sandbox.namespace, labels=f"app={app}")
+        page = await kube.list_page(PODS, labels=f"app={app}")
         return [item.spec.node_name for item in page.items if item.status.phase == "Running"]
 
     async def up() -> bool:
