@@ -21,7 +21,7 @@ from libs.kube.resources import (
 )
 from libs.kube.views import Node, Object, Pod
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
-from tests.component.kube.builders import budget, config_map, daemon_set
+from tests.builders.objects import budget, config_map, daemon_set
 from tests.component.kube.raw_requests import cordon, get_json, label, patch, send_request
 from tests.component.kube.sandbox import ALICE, Sandbox, settled_node
 from tests.component.kube.widgets import WIDGETS, definition, widget
@@ -90,9 +90,7 @@ class ClusterScript:
         }
         await self.alice.create(REPLICA_SETS, wanted)
         await self._wait_until_ready("job", 2)
-        await self.alice.create(
-            POD_DISRUPTION_BUDGETS, budget("job", {"app": "job"}, minAvailable=2)
-        )
+        await self.alice.create(POD_DISRUPTION_BUDGETS, budget("job", "job", minAvailable=2))
         await self._wait_until_allowed(0)
 
     async def _cordon(self, node: str) -> None:

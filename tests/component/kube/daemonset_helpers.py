@@ -5,7 +5,8 @@ from typing import Any
 
 from libs.kube.resources import DAEMON_SETS, PODS
 from libs.kube.views import DaemonSetStatus, Pod
-from tests.component.kube.builders import READY, daemon_set
+from tests.builders.objects import daemon_set
+from tests.component.kube.builders import READY
 from tests.component.kube.raw_requests import patch
 from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually

@@ -22,7 +22,7 @@ from libs.kube.resources import (
 )
 from libs.runtime.clock import SystemClock
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
-from tests.component.kube.builders import condition, kubelet_condition
+from tests.component.kube.builders import SINCE, condition
 from tests.support import eventually
 
 V = TypeVar("V", bound=views.Object)
@@ -183,7 +183,7 @@ class Sandbox:
             "status": {
                 "allocatable": {"pods": "110"},
                 "capacity": {"pods": "110"},
-                "conditions": [kubelet_condition(condition("Ready", "True"))],
+                "conditions": [condition("Ready", "True") | {"lastHeartbeatTime": SINCE}],
                 **status,
             },
         }

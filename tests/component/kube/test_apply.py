@@ -3,7 +3,7 @@
 from typing import Any
 
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS
-from tests.component.kube.builders import config_map, daemon_set
+from tests.builders.objects import config_map, daemon_set
 from tests.component.kube.raw_requests import get_json, managed_fields, managed_fields_entry, patch
 from tests.component.kube.sandbox import Kube, Sandbox
 

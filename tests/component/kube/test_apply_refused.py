@@ -5,7 +5,7 @@ import pytest
 from libs.kube.client import APPLY_PATCH
 from libs.kube.errors import Invalid, Unavailable
 from libs.kube.resources import CONFIG_MAPS
-from tests.component.kube.builders import config_map
+from tests.builders.objects import config_map
 from tests.component.kube.sandbox import Kube, Sandbox
 
 

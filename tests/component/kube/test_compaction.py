@@ -10,7 +10,7 @@ from libs.kube.errors import Gone
 from libs.kube.resources import CONFIG_MAPS
 from libs.kube.views import Object
 from libs.testing.simulation import make_env
-from tests.component.kube.builders import config_map
+from tests.builders.objects import config_map
 from tests.component.kube.raw_requests import patch, raw_watch
 from tests.component.kube.sandbox import Kube, Sandbox
 from tests.support import eventually

@@ -2,7 +2,7 @@
 
 from libs.kube.client import Evicted
 from libs.kube.resources import DAEMON_SETS, NODES, PODS
-from tests.component.kube.builders import daemon_set
+from tests.builders.objects import daemon_set
 from tests.component.kube.daemonset_helpers import (
     HASH,
     bound_pods,

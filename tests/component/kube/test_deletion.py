@@ -4,7 +4,8 @@ import pytest
 
 from libs.kube.errors import Conflict, Invalid, NotFound
 from libs.kube.resources import CONFIG_MAPS, NODES, PODS
-from tests.component.kube.builders import READY, config_map, pod
+from tests.builders.objects import config_map
+from tests.component.kube.builders import READY, pod
 from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.sandbox import Kube, Sandbox
 

@@ -8,7 +8,8 @@ import pytest
 from libs.kube.client import BlockedByBudget, Evicted, PodGone
 from libs.kube.resources import POD_DISRUPTION_BUDGETS, PODS
 from libs.kube.views import Pod
-from tests.component.kube.builders import READY, budget, pod
+from tests.builders.objects import budget
+from tests.component.kube.builders import READY, pod
 from tests.component.kube.raw_requests import JsonObject, get_json, patch
 from tests.component.kube.sandbox import Kube, Sandbox
 from tests.support import eventually
@@ -27,7 +28,7 @@ async def running(sandbox: Sandbox, name: str, node: str, **more: Any) -> Pod:
 async def budgeted(sandbox: Sandbox, *, allowed: int, name: str = "b", **spec: Any) -> JsonObject:
     """Create a budget; wait until it allows this many disruptions."""
     kube = sandbox.kube()
-    await kube.create(POD_DISRUPTION_BUDGETS, budget(name, APP, **spec))
+    await kube.create(POD_DISRUPTION_BUDGETS, budget(name, "job", **spec))
     return await counted(sandbox, allowed=allowed, name=name)
 
 
@@ -151,7 +152,7 @@ async def test_a_budget_of_other_pods_does_not_apply(
     sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
     target = await running(sandbox, "a", node)
-    other = budget("b", {"app": "other"}, minAvailable=1)
+    other = budget("b", "other", minAvailable=1)
     await kube.create(POD_DISRUPTION_BUDGETS, other)
     assert await evict(sandbox, target) == Evicted()
 

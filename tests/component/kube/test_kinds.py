@@ -22,7 +22,8 @@ from libs.kube.resources import (
 )
 from services.driver.cluster.resources import SERVICES
 from services.scheduler.resources import RESOURCE_CLAIMS
-from tests.component.kube.builders import budget, config_map, daemon_set, pod
+from tests.builders.objects import budget, config_map, daemon_set
+from tests.component.kube.builders import pod
 from tests.component.kube.raw_requests import JsonObject, patch
 from tests.component.kube.sandbox import Kube, Sandbox
 
@@ -38,7 +39,7 @@ KINDS: list[tuple[Resource[Any], JsonObject]] = [
     (LEASES, {"spec": {"holderIdentity": "a", "renewTime": NEW}}),
     (DAEMON_SETS, daemon_set("x", selector={"on": "no-node"})),
     (CONTROLLER_REVISIONS, {"revision": 1, "data": {"spec": {}}}),
-    (POD_DISRUPTION_BUDGETS, budget("x", {"app": "x"}, minAvailable=1)),
+    (POD_DISRUPTION_BUDGETS, budget("x", "x", minAvailable=1)),
     (RUNTIME_CLASSES, {"handler": "nvidia"}),
     (RESOURCE_CLAIMS, {"spec": {}}),
     (SERVICES, {"spec": {"selector": {"app": "x"}, "ports": [{"name": "a", "port": 9400}]}}),

@@ -8,7 +8,7 @@ from libs.kube.events import EventRecorder, InvolvedObject
 from libs.kube.lease.election import LeaderElector
 from libs.kube.resources import CONFIG_MAPS, EVENTS, LEASES
 from libs.testing.simulation import make_env
-from tests.component.kube.builders import config_map
+from tests.builders.objects import config_map
 from tests.component.kube.raw_requests import get_json
 from tests.component.kube.sandbox import Kube, Sandbox
 from tests.support import eventually

@@ -6,7 +6,8 @@ from libs.kube.errors import Invalid, Unavailable
 from libs.kube.reads import Page
 from libs.kube.resources import CONFIG_MAPS, NODES, PODS
 from libs.kube.views import Metadata, Object
-from tests.component.kube.builders import config_map, pod
+from tests.builders.objects import config_map
+from tests.component.kube.builders import pod
 from tests.component.kube.raw_requests import JsonObject, patch, send_request
 from tests.component.kube.sandbox import Kube, Sandbox
 

@@ -4,7 +4,8 @@ import pytest
 
 from libs.kube.errors import Invalid
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES
-from tests.component.kube.builders import condition, config_map, daemon_set
+from tests.builders.objects import config_map, daemon_set
+from tests.component.kube.builders import condition
 from tests.component.kube.raw_requests import JSON_PATCH, STRATEGIC_PATCH, patch
 from tests.component.kube.sandbox import Kube, Sandbox
 

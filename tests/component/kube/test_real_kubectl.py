@@ -29,7 +29,7 @@ from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER, NvidiaDriver
 from libs.policy.manifests import parse_object
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.realkube.cluster import RealKube
-from tests.component.kube.builders import budget, daemon_set
+from tests.builders.objects import budget, daemon_set
 from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.rollouts import create_rollout, put_status
 from tests.component.kube.sandbox import Kube, Sandbox
@@ -163,7 +163,7 @@ async def test_kubectl_drain_moves_pods_to_another_node(
     path = f"/apis/apps/v1/namespaces/{sandbox.namespace}/deployments"
     await send_request(kube, "POST", path, body=deployment)
     await kube.create(DAEMON_SETS, daemon_set("d", selector={key: "x"}))
-    await kube.create(POD_DISRUPTION_BUDGETS, budget("b", {"app": "job"}, minAvailable=2))
+    await kube.create(POD_DISRUPTION_BUDGETS, budget("b", "job", minAvailable=2))
 
     async def running(app: str) -> list[str]:
         page = await kube.list_page(PODS, labels=f"app={app}")

@@ -17,7 +17,7 @@ from libs.kube.resources import (
 )
 from libs.runtime.clock import SystemClock
 from libs.testing.realkube.cluster import RealKube
-from tests.component.kube.builders import config_map, daemon_set
+from tests.builders.objects import config_map, daemon_set
 from tests.component.kube.raw_requests import JsonObject, patch, send_request
 from tests.component.kube.sandbox import ADMIN, NOBODY, Kube, Sandbox
 from tests.component.kube.widgets import GROUP, definition

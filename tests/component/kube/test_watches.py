@@ -4,7 +4,8 @@ import pytest
 
 from libs.kube.errors import Unavailable
 from libs.kube.resources import CONFIG_MAPS, PODS
-from tests.component.kube.builders import config_map, pod
+from tests.builders.objects import config_map
+from tests.component.kube.builders import pod
 from tests.component.kube.raw_requests import patch, raw_watch, summarize
 from tests.component.kube.sandbox import Kube, Sandbox
 

@@ -6,7 +6,7 @@ import pytest
 
 from libs.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from libs.kube.resources import CONFIG_MAPS
-from tests.component.kube.builders import config_map
+from tests.builders.objects import config_map
 from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.sandbox import Kube, Sandbox
 
