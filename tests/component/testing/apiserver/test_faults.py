@@ -21,7 +21,6 @@ from libs.testing.apiserver.faults import (
     Fault,
     Hang,
     RefuseRequest,
-    Restart,
     SlowBody,
     Stale,
 )
@@ -215,20 +214,6 @@ def test_a_slow_body_arrives_in_pieces() -> None:
         assert (len(body), world.sim.clock.monotonic()) == (size, 0.5 * -(-size // 100))
         with pytest.raises(TimedOut):
             await world.kube.request("GET", f"{NODES}/n1", within=1.0)
-
-    run_world(main)
-
-
-def test_a_restart_fault_cuts_the_request_and_all_watches() -> None:
-    async def main(world: ApiServerWorld) -> None:
-        world.server.faults.add(Fault(effect=Restart(), verbs=("create",), times=1))
-        query = {"watch": "1", "resourceVersion": str(world.server.revision)}
-        async with world.kube.stream(NODES, query=query) as response:
-            with pytest.raises(Unavailable):
-                await world.kube.create(resources.NODES, {"metadata": {"name": "n1"}})
-            with pytest.raises(Unavailable):
-                await anext(watch_events(response))
-        await world.node("n1")
 
     run_world(main)
 

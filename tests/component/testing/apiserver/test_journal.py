@@ -10,50 +10,11 @@ from tests.component.testing.apiserver.world import (
     APPLY,
     CONFIG,
     MERGE,
-    NODES,
     PODS,
     ApiServerWorld,
     JsonObject,
     run_world,
 )
-
-
-def test_every_write_is_recorded_with_its_user_and_changes() -> None:
-    async def main(world: ApiServerWorld) -> list[Revision]:
-        node = await world.node("n1")
-        path = f"{NODES}/n1"
-        label = {"metadata": {"labels": {"a/b": "c"}}}
-        await world.request("PATCH", path, label, content_type=MERGE, user="ann")
-        await world.request("PUT", path, {"metadata": {"name": "n1", "resourceVersion": "1"}})
-        desired = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": "n1"},
-            "spec": {"unschedulable": True},
-        }
-        await world.request("PATCH", path, desired, content_type=APPLY, fieldManager="m")
-        await world.request("GET", f"{NODES}/nope")
-        await world.request("DELETE", f"{NODES}/nope")
-        await world.request("DELETE", path, user="bob")
-        records = list(world.server.journal.revisions)
-        assert {each.uid for each in records if each.code < 400} == {node["metadata"]["uid"]}
-        return records
-
-    records = run_world(main)
-    assert [(each.verb, each.code, each.user, each.manager) for each in records] == [
-        (Verb.CREATE, 201, "admin", "admin"),
-        (Verb.PATCH, 200, "ann", "ann"),
-        (Verb.UPDATE, 409, "admin", "admin"),
-        (Verb.APPLY, 200, "admin", "m"),
-        (Verb.DELETE, 404, "admin", "admin"),
-        (Verb.DELETE, 200, "bob", "bob"),
-    ]
-    assert records[1].changed == {'metadata.labels["a/b"]': (None, "c")}
-    assert records[2].changed == {}
-    assert records[3].changed == {"spec.unschedulable": (None, True)}
-    assert records[5].changed["metadata.name"] == ("n1", None)
-    first = records[0].revision
-    assert [each.revision for each in records] == [first, first + 1, 0, first + 2, 0, 0]
 
 
 def test_a_record_has_the_revision_of_the_object_in_the_response() -> None:

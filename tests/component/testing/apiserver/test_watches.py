@@ -1,7 +1,5 @@
 """Watches in virtual time: when bookmarks are sent, and how a watch ends."""
 
-import asyncio
-
 import pytest
 
 from libs.kube import resources
@@ -17,34 +15,6 @@ from tests.component.testing.apiserver.world import (
     run_world,
     watch_events,
 )
-
-
-def test_bookmarks_are_sent_each_minute_and_before_the_end_if_something_was_written() -> None:
-    async def main(world: ApiServerWorld) -> list[tuple[float, str]]:
-        query = {
-            "watch": "1",
-            "resourceVersion": str(world.server.revision),
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": "150",
-        }
-        received: list[tuple[float, str]] = []
-
-        async def listen() -> None:
-            async with world.kube.stream(NODES, query=query) as response:
-                received.extend(
-                    [
-                        (world.sim.clock.monotonic(), event["type"])
-                        async for event in watch_events(response)
-                    ]
-                )
-
-        listening = asyncio.create_task(listen())
-        await world.sim.clock.sleep(61)
-        await world.config("elsewhere")
-        await listening
-        return received
-
-    assert run_world(main) == [(120.0, "BOOKMARK"), (148.0, "BOOKMARK")]
 
 
 def test_a_restart_cuts_watches_keeps_objects_and_forgets_history() -> None:

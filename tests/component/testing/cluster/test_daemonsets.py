@@ -1,16 +1,12 @@
 """DaemonSets of the simulated cluster: placement and replacement of pods."""
 
-import itertools
-
-from libs.forecast.world import ProcessEnd
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
 from libs.testing.cluster.daemonset_controller import USER as DAEMON_SETS_USER
-from libs.testing.cluster.views import DAEMON_SETS, REVISIONS
+from libs.testing.cluster.views import DAEMON_SETS
 from libs.testing.simulation import Sim
-from libs.testing.stage.worlds import SteadyWorld, WorldOverride
-from tests.component.testing.cluster.builders import daemon_set
-from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
+from tests.builders.objects import daemon_set
+from tests.component.testing.cluster.world import ClusterWorld, cluster_world, run_world
 
 OLD = {"driver": "old"}
 
@@ -49,29 +45,6 @@ async def _annotate(world: ClusterWorld, number: int) -> None:
     await world.sleep(1)
 
 
-def test_pods_of_a_recreated_daemon_set_are_collected() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 2) as world:
-            await world.create(DAEMON_SETS, daemon_set())
-            await world.ready("d", 2)
-            old = {pod.metadata.uid for pod in await world.pods("d")}
-            await world.cluster.kill("garbage-collector")
-            await world.delete(DAEMON_SETS, "d")
-            second = await world.create(DAEMON_SETS, daemon_set())
-            await world.sleep(20)
-            world.cluster.start("garbage-collector")
-            await world.sleep(20)
-            await world.ready("d", 2)
-            pods = await world.pods("d")
-            assert not old.intersection(pod.metadata.uid for pod in pods)
-            owners = {pod.metadata.owner.uid for pod in pods if pod.metadata.owner}
-            assert owners == {second.metadata.uid}
-            page = await world.kube.list_page(REVISIONS, namespace=NAMESPACE)
-            assert len(page.items) == 1
-
-    run_world(main)
-
-
 def test_orphaned_pods_are_adopted_by_the_next_daemon_set_of_the_name() -> None:
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, 2) as world:
@@ -92,35 +65,3 @@ def test_orphaned_pods_are_adopted_by_the_next_daemon_set_of_the_name() -> None:
             assert owners == {second.metadata.uid} != {first.metadata.uid}
 
     run_world(main)
-
-
-def test_a_pod_is_available_after_min_ready_seconds() -> None:
-    async def main(sim: Sim) -> tuple[int, int]:
-        async with cluster_world(sim) as world:
-            wanted = daemon_set()
-            wanted["spec"]["minReadySeconds"] = 30
-            await world.create(DAEMON_SETS, wanted)
-            await world.ready("d", 1)
-            await world.sleep(20)
-            early = (await world.daemon_set("d")).status
-            await world.sleep(15)
-            late = (await world.daemon_set("d")).status
-            assert early.number_ready == late.number_ready == 1
-            return early.number_available, late.number_available
-
-    assert run_world(main) == (0, 1)
-
-
-def test_a_failed_pod_is_replaced_with_a_growing_delay() -> None:
-    async def main(sim: Sim) -> list[float]:
-        model = SteadyWorld(pull_seconds=0.0, overrides=(WorldOverride(init=ProcessEnd(0.0, 1)),))
-        async with cluster_world(sim, model=model) as world:
-            failing = daemon_set(init=("check",), restartPolicy="Never")
-            await world.create(DAEMON_SETS, failing)
-            await world.sleep(60)
-            deletions = world.journal(user=DAEMON_SETS_USER, kind="Pod", verb="delete")
-            return [deletion.time for deletion in deletions]
-
-    times = run_world(main)
-    pauses = [round(later - earlier) for earlier, later in itertools.pairwise(times)]
-    assert pauses == [1, 2, 4, 8, 16]

@@ -2,10 +2,9 @@
 
 from libs.kube.errors import NotFound
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
-from libs.testing.cluster.node_lifecycle import USER
 from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, REPLICA_SETS, Node
 from libs.testing.simulation import Sim
-from tests.component.testing.cluster.builders import daemon_set, replica_set
+from tests.builders.objects import daemon_set, replica_set
 from tests.component.testing.cluster.world import ClusterWorld, cluster_world, run_world
 
 
@@ -16,29 +15,6 @@ def _taints(node: Node) -> list[str]:
 async def _status(world: ClusterWorld, name: str) -> str:
     condition = (await world.node(name)).condition("Ready")
     return condition.status if condition is not None else ""
-
-
-def test_the_cordon_taint_follows_half_a_second_later() -> None:
-    async def main(sim: Sim) -> tuple[float, float]:
-        async with cluster_world(sim) as world:
-
-            async def tainted() -> bool:
-                return _taints(await world.node("n1")) == ["unschedulable:NoSchedule"]
-
-            async def clean() -> bool:
-                return _taints(await world.node("n1")) == []
-
-            await world.cordon("n1")
-            tainted_after = await world.until(tainted, every=0.01)
-            await world.cordon("n1", on=False)
-            clean_after = await world.until(clean, every=0.01)
-            writes = world.journal(user=USER, kind="Node")[-2:]
-            assert {revision.manager for revision in writes} == {"kube-controller-manager"}
-            return tainted_after, clean_after
-
-    tainted_after, clean_after = run_world(main)
-    assert 0.49 <= tainted_after <= 0.52
-    assert 0.49 <= clean_after <= 0.52
 
 
 def test_a_silent_node_is_unknown_after_its_grace_period_until_it_reports() -> None:
@@ -81,7 +57,7 @@ def test_workloads_leave_an_unreachable_node_after_five_minutes_and_daemons_stay
     async def main(sim: Sim) -> float:
         async with cluster_world(sim, 2) as world:
             await world.create(DAEMON_SETS, daemon_set())
-            await world.create(REPLICA_SETS, replica_set("w", replicas=1))
+            await world.create(REPLICA_SETS, replica_set("w", replicas=1, gpus=1))
             await world.ready("w", 1)
             await world.ready("d", 2)
             old = await world.pod("w")
@@ -110,26 +86,6 @@ def test_workloads_leave_an_unreachable_node_after_five_minutes_and_daemons_stay
 
     took = run_world(main)
     assert 300.0 <= took <= 305.0
-
-
-def test_pods_and_lease_of_a_deleted_node_are_collected() -> None:
-    async def main(sim: Sim) -> float:
-        async with cluster_world(sim) as world:
-            await world.create(DAEMON_SETS, daemon_set())
-            await world.ready("d", 1)
-            world.machine("n1").power_off()
-            await world.kube.request("DELETE", NODES.path(name="n1"))
-
-            async def gone() -> bool:
-                return not await world.pods()
-
-            took = await world.until(gone, within=120, every=0.5)
-            assert (await world.kube.list_page(LEASES, namespace=LEASES_IN)).items == ()
-            deleted = world.journal(kind="Pod", verb="delete")
-            assert deleted[-1].user.endswith("pod-garbage-collector")
-            return took
-
-    assert 40.0 <= run_world(main) <= 80.0
 
 
 def test_a_kubelet_recreates_its_deleted_node_only_at_its_restart() -> None:

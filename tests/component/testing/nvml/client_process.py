@@ -39,18 +39,6 @@ def use(state_file: str) -> None:
     os.environ["STAND_IN_NVML"] = state_file
 
 
-def open_files() -> list[str]:
-    """Return what this process has open."""
-    folder = "/proc/self/fd"
-    files: list[str] = []
-    for number in os.listdir(folder):
-        try:
-            files.append(os.readlink(f"{folder}/{number}"))
-        except OSError:
-            continue
-    return sorted(files)
-
-
 def begin(name: str, *arguments: Any) -> None:
     """Start a call in a thread of its own."""
 
@@ -78,11 +66,6 @@ def raw(function: str, handle: Any, structure: Any) -> None:
     result = getattr(pynvml.nvmlLib, function)(handle, ctypes.byref(structure))
     if result:
         raise pynvml.NVMLError(result)
-
-
-def processes(handle: Any) -> list[Any]:
-    found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    return [(item.pid, item.usedGpuMemory, item.gpuInstanceId) for item in found]
 
 
 def placements(handle: Any, profile: int) -> list[tuple[int, int]]:
@@ -115,13 +98,6 @@ def gpu_instances(handle: Any, profile: int) -> list[Any]:
     return list(found[: count.value])
 
 
-def compute_instances(instance: Any, profile: int) -> list[Any]:
-    count = ctypes.c_uint()
-    found = (pynvml.c_nvmlComputeInstance_t * 8)()
-    pynvml.nvmlGpuInstanceGetComputeInstances(instance, profile, found, ctypes.byref(count))
-    return list(found[: count.value])
-
-
 def measure(first: Any, second: Any, metrics: list[int], version: int = 1) -> list[Any]:
     """Return the result and value of each metric between two samples."""
     request = pynvml.c_nvmlGpmMetricsGet_t(version, len(metrics), first, second)
@@ -137,17 +113,14 @@ OWN = {
     function.__name__: function
     for function in (
         use,
-        open_files,
         begin,
         finish,
         filled,
         raw,
-        processes,
         placements,
         create_at,
         create_all,
         gpu_instances,
-        compute_instances,
         measure,
     )
 }
