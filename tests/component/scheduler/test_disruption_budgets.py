@@ -30,11 +30,10 @@ async def test_a_refused_eviction_is_repeated_with_pauses_until_the_budget_allow
     await world.until_state("a", "pod-deletion-required")
     await world.sleep(200)
     assert await world.state("a") == "pod-deletion-required"
-    why = await world.why("a")
-    assert why.wait is not None
-    assert why.wait.code is WaitCode.PDB
-    assert "default/train-" in why.wait.detail
-    assert "disruption budget" in why.wait.detail
+    wait = await world.wait_of("a")
+    assert wait.code is WaitCode.PDB
+    assert "default/train-" in wait.detail
+    assert "disruption budget" in wait.detail
     refused = evictions(world)
     assert {each.code for each in refused} == {429}
     assert 8 <= len(refused) <= 40
@@ -67,7 +66,6 @@ async def test_a_wait_is_told_in_one_event_whoever_leads(world: World) -> None:
         await leader.kill()
         leader = await world.lead()
         await world.sleep(QUIET)
-        why = await world.why("a")
-        assert why.wait is not None
-        assert why.wait.code is WaitCode.PDB
+        wait = await world.wait_of("a")
+        assert wait.code is WaitCode.PDB
     assert [each["message"] for each in await world.events_of(WAITS_REASON)] == told
