@@ -21,7 +21,7 @@ from libs.kube.resources import (
 )
 from libs.kube.views import Node, Object, Pod
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
-from tests.builders.objects import budget, config_map, daemon_set
+from tests.builders.objects import budget, config_map, daemon_set, replica_set
 from tests.component.kube.raw_requests import cordon, get_json, label, patch, send_request
 from tests.component.kube.sandbox import ALICE, Sandbox, settled_node
 from tests.component.kube.widgets import WIDGETS, definition, widget
@@ -74,20 +74,8 @@ class ClusterScript:
     async def _create_workload(self, node: str) -> None:
         """Create two pods that only this node can run, with a budget that allows no disruption."""
         await label(self.alice, node, {WORK: "yes"})
-        pods = {
-            "nodeSelector": {WORK: "yes"},
-            "containers": [{"name": "main", "image": "none"}],
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": False,
-        }
-        wanted = {
-            "metadata": {"name": "job"},
-            "spec": {
-                "replicas": 2,
-                "selector": {"matchLabels": {"app": "job"}},
-                "template": {"metadata": {"labels": {"app": "job"}}, "spec": pods},
-            },
-        }
+        pods: Any = {"nodeSelector": {WORK: "yes"}, "automountServiceAccountToken": False}
+        wanted = replica_set("job", replicas=2, grace=1, **pods)
         await self.alice.create(REPLICA_SETS, wanted)
         await self._wait_until_ready("job", 2)
         await self.alice.create(POD_DISRUPTION_BUDGETS, budget("job", "job", minAvailable=2))

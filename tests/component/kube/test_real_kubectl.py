@@ -29,7 +29,7 @@ from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER, NvidiaDriver
 from libs.policy.manifests import parse_object
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.realkube.cluster import RealKube
-from tests.builders.objects import budget, daemon_set
+from tests.builders.objects import budget, daemon_set, replica_set
 from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.rollouts import create_rollout, put_status
 from tests.component.kube.sandbox import Kube, Sandbox
@@ -145,21 +145,8 @@ async def test_kubectl_drain_moves_pods_to_another_node(
     key = f"test.example/{sandbox.prefix}drain"
     for node in nodes:
         await patch(kube, NODES, node, {"metadata": {"labels": {key: "x"}}})
-    template = {
-        "metadata": {"labels": {"app": "job"}},
-        "spec": {
-            "nodeSelector": {key: "x"},
-            "containers": [{"name": "main", "image": "none"}],
-        },
-    }
-    deployment = {
-        "metadata": {"name": "w"},
-        "spec": {
-            "replicas": 3,
-            "selector": {"matchLabels": {"app": "job"}},
-            "template": template,
-        },
-    }
+    workload = replica_set("job", replicas=3, nodeSelector={key: "x"})
+    deployment = {**workload, "kind": "Deployment"}
     path = f"/apis/apps/v1/namespaces/{sandbox.namespace}/deployments"
     await send_request(kube, "POST", path, body=deployment)
     await kube.create(DAEMON_SETS, daemon_set("d", selector={key: "x"}))

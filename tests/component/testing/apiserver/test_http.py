@@ -47,6 +47,14 @@ async def create(client: aiohttp.ClientSession, name: str) -> int:
         return response.status
 
 
+async def test_a_request_without_a_valid_token_is_unauthorized(frontend: HttpFrontend) -> None:
+    async with aiohttp.ClientSession(frontend.url) as client:
+        for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic t"}):
+            async with client.get(NODES, headers=headers) as response:
+                assert response.status == 401
+                assert (await response.json())["reason"] == "Unauthorized"
+
+
 async def test_a_kubeconfig_authenticates_its_user_by_the_url(
     server: ApiServer, frontend: HttpFrontend, tmp_path: Path
 ) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from libs.contracts.journal import Revision, Verb
+from libs.contracts.journal import Verb
 from libs.testing.apiserver.journal import RevisionJournal
+from tests.builders import objects
 from tests.component.testing.apiserver.world import (
     APPLY,
     CONFIG,
@@ -13,29 +14,28 @@ from tests.component.testing.apiserver.world import (
     PODS,
     ApiServerWorld,
     JsonObject,
+    in_world,
     run_world,
 )
 
 
-def test_a_record_has_the_revision_of_the_object_in_the_response() -> None:
-    async def main(world: ApiServerWorld) -> list[tuple[JsonObject, Revision]]:
-        path, objects = f"{CONFIG}/a", list[JsonObject]()
+@in_world
+async def test_a_record_has_the_revision_of_the_object_in_the_response(
+    world: ApiServerWorld,
+) -> None:
+    path, objects = f"{CONFIG}/a", list[JsonObject]()
 
-        async def write(
-            method: str, path: str, body: JsonObject | None = None, **options: str
-        ) -> None:
-            objects.append((await world.request(method, path, body, **options))[1])
+    async def write(method: str, path: str, body: JsonObject | None = None, **options: str) -> None:
+        objects.append((await world.request(method, path, body, **options))[1])
 
-        data = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}}
-        await write("POST", CONFIG, {"metadata": {"name": "a", "finalizers": ["x.dev/held"]}})
-        for _ in range(2):
-            await write("PATCH", path, data, content_type=APPLY, fieldManager="m")
-        await write("PATCH", path, data, content_type=MERGE)
-        await write("DELETE", path)
-        await write("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
-        return list(zip(objects, world.server.journal.revisions, strict=True))
-
-    pairs = run_world(main)
+    data = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}}
+    await write("POST", CONFIG, {"metadata": {"name": "a", "finalizers": ["x.dev/held"]}})
+    for _ in range(2):
+        await write("PATCH", path, data, content_type=APPLY, fieldManager="m")
+    await write("PATCH", path, data, content_type=MERGE)
+    await write("DELETE", path)
+    await write("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
+    pairs = list(zip(objects, world.server.journal.revisions, strict=True))
     records = [record for _, record in pairs]
     assert [each.revision for each in records] == [
         int(shown["metadata"]["resourceVersion"]) for shown, _ in pairs
@@ -53,23 +53,21 @@ def test_a_record_has_the_revision_of_the_object_in_the_response() -> None:
     assert released.revision == deleted.revision
 
 
-def test_a_write_whose_response_shows_no_object_has_no_revision() -> None:
-    async def main(world: ApiServerWorld) -> list[Revision]:
-        await world.node("n1")
-        spec = {"containers": [{"name": "c", "image": "x"}]}
-        _, pod = await world.request("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
-        before = len(world.server.journal)
-        named = {"metadata": {"name": "p"}}
-        for _ in range(2):
-            await world.request("POST", f"{PODS}/p/binding", {**named, "target": {"name": "n1"}})
-        await world.request("POST", f"{PODS}/p/eviction", named)
-        await world.config("a")
-        await world.request("DELETE", CONFIG)
-        records = list(world.server.journal.revisions)[before:]
-        assert {each.uid for each in records[:3]} == {pod["metadata"]["uid"]}
-        return records
-
-    records = run_world(main)
+@in_world
+async def test_a_write_whose_response_shows_no_object_has_no_revision(
+    world: ApiServerWorld,
+) -> None:
+    await world.node("n1")
+    _, pod = await world.request("POST", PODS, objects.pod("p"))
+    before = len(world.server.journal)
+    named = {"metadata": {"name": "p"}}
+    for _ in range(2):
+        await world.request("POST", f"{PODS}/p/binding", {**named, "target": {"name": "n1"}})
+    await world.request("POST", f"{PODS}/p/eviction", named)
+    await world.config("a")
+    await world.request("DELETE", CONFIG)
+    records = list(world.server.journal.revisions)[before:]
+    assert {each.uid for each in records[:3]} == {pod["metadata"]["uid"]}
     assert [(each.kind, each.verb, each.code, each.revision > 0) for each in records] == [
         ("Binding", Verb.CREATE, 201, False),
         ("Binding", Verb.CREATE, 409, False),

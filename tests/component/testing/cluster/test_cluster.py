@@ -18,7 +18,7 @@ from libs.testing.cluster.views import DAEMON_SETS, REPLICA_SETS
 from libs.testing.simulation import Sim
 from libs.testing.stage.worlds import SteadyWorld
 from tests.builders.objects import daemon_set, replica_set
-from tests.component.testing.cluster.world import ClusterWorld, cluster_world, run_world
+from tests.component.testing.cluster.world import ClusterWorld, cluster_world, in_cluster, run_world
 
 
 def test_the_number_of_writes_per_node_is_bounded() -> None:
@@ -110,26 +110,25 @@ def test_the_same_journal_comes_from_another_process(hash_seed: str) -> None:
 
 
 @pytest.mark.parametrize("controller", sorted(CONTROLLERS))
-def test_a_killed_controller_catches_up_after_its_restart(controller: str) -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 3) as world:
-            await world.create(DAEMON_SETS, daemon_set())
-            await world.create(REPLICA_SETS, replica_set("w", replicas=3, gpus=1))
-            await world.sleep(0.1)
-            await world.cluster.kill(controller)
-            assert controller not in world.cluster.running
-            await world.cordon("n1")
-            await world.sleep(5)
-            world.cluster.start(controller)
-            await world.ready("d", 3)
-            await world.ready("w", 3)
-            await world.sleep(2)
-            (taint,) = (await world.node("n1")).spec.taints
-            assert taint.key == "node.kubernetes.io/unschedulable"
-            assert (await world.daemon_set("d")).status.number_ready == 3
-            assert sorted(world.cluster.running) == sorted([*CONTROLLERS, INFORMERS, KUBELETS])
-
-    run_world(main)
+@in_cluster(3)
+async def test_a_killed_controller_catches_up_after_its_restart(
+    world: ClusterWorld, controller: str
+) -> None:
+    await world.create(DAEMON_SETS, daemon_set())
+    await world.create(REPLICA_SETS, replica_set("w", replicas=3, gpus=1))
+    await world.sleep(0.1)
+    await world.cluster.kill(controller)
+    assert controller not in world.cluster.running
+    await world.cordon("n1")
+    await world.sleep(5)
+    world.cluster.start(controller)
+    await world.ready("d", 3)
+    await world.ready("w", 3)
+    await world.sleep(2)
+    (taint,) = (await world.node("n1")).spec.taints
+    assert taint.key == "node.kubernetes.io/unschedulable"
+    assert (await world.daemon_set("d")).status.number_ready == 3
+    assert sorted(world.cluster.running) == sorted([*CONTROLLERS, INFORMERS, KUBELETS])
 
 
 def test_a_failing_controller_ends_the_cluster() -> None:

@@ -8,51 +8,53 @@ from libs.testing.cluster.views import JOBS, REPLICA_SETS, JobStatus
 from libs.testing.simulation import Sim
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from tests.builders.objects import Manifest, replica_set, template
-from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
+from tests.component.testing.cluster.world import (
+    NAMESPACE,
+    ClusterWorld,
+    cluster_world,
+    in_cluster,
+    run_world,
+)
 
 
-def test_an_unschedulable_pod_is_pending_with_a_reason_until_there_is_room() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, gpus=1) as world:
-            await world.create(REPLICA_SETS, replica_set("w", replicas=2, gpus=1))
-            await world.sleep(30)
-            pods = await world.pods("w")
-            (waiting,) = [pod for pod in pods if not pod.spec.node_name]
-            condition = waiting.condition("PodScheduled")
-            assert condition is not None
-            assert (condition.status, condition.reason) == ("False", "Unschedulable")
-            assert "1 Insufficient nvidia.com/gpu" in condition.message
-            writes = world.journal(name=waiting.metadata.name, user="system:kube-scheduler")
-            assert len(writes) == 1
+@in_cluster(gpus=1)
+async def test_an_unschedulable_pod_is_pending_with_a_reason_until_there_is_room(
+    world: ClusterWorld,
+) -> None:
+    await world.create(REPLICA_SETS, replica_set("w", replicas=2, gpus=1))
+    await world.sleep(30)
+    pods = await world.pods("w")
+    (waiting,) = [pod for pod in pods if not pod.spec.node_name]
+    condition = waiting.condition("PodScheduled")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "Unschedulable")
+    assert "1 Insufficient nvidia.com/gpu" in condition.message
+    writes = world.journal(name=waiting.metadata.name, user="system:kube-scheduler")
+    assert len(writes) == 1
 
-            world.cluster.fleet.add("n2", Hardware(gpus=1))
-            await world.ready("w", 2, within=10)
-            await world.sleep(1)
-            status = (await world.kube.get(REPLICA_SETS, "w", namespace=NAMESPACE)).status
-            assert (status.replicas, status.ready_replicas) == (2, 2)
-            assert status.observed_generation == 1
-
-    run_world(main)
+    world.cluster.fleet.add("n2", Hardware(gpus=1))
+    await world.ready("w", 2, within=10)
+    await world.sleep(1)
+    status = (await world.kube.get(REPLICA_SETS, "w", namespace=NAMESPACE)).status
+    assert (status.replicas, status.ready_replicas) == (2, 2)
+    assert status.observed_generation == 1
 
 
-def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice() -> None:
-    async def main(sim: Sim) -> int:
-        async with cluster_world(sim, gpus=3) as world:
-            faults = world.server.faults
-            no_reads = Fault(
-                effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=INFORMERS_USER
-            )
-            fault = faults.add(no_reads)
-            faults.drop_watches(kind="Pod", user=INFORMERS_USER)
-            await world.create(REPLICA_SETS, replica_set("w", replicas=5, gpus=1))
-            await world.sleep(20)
-            early = sum(bool(pod.spec.node_name) for pod in await world.pods("w"))
-            faults.remove(fault)
-            await world.sleep(120)
-            assert sum(pod.ready for pod in await world.pods("w")) == 3
-            return early
-
-    assert run_world(main) == 3
+@in_cluster(gpus=3)
+async def test_a_scheduler_with_a_stale_cache_assigns_no_device_twice(world: ClusterWorld) -> None:
+    faults = world.server.faults
+    no_reads = Fault(
+        effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=INFORMERS_USER
+    )
+    fault = faults.add(no_reads)
+    faults.drop_watches(kind="Pod", user=INFORMERS_USER)
+    await world.create(REPLICA_SETS, replica_set("w", replicas=5, gpus=1))
+    await world.sleep(20)
+    early = sum(bool(pod.spec.node_name) for pod in await world.pods("w"))
+    faults.remove(fault)
+    await world.sleep(120)
+    assert sum(pod.ready for pod in await world.pods("w")) == 3
+    assert early == 3
 
 
 def job(name: str, *, completions: int) -> Manifest:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.host import gate
+from libs.host import driver_files, gate
 from libs.host.gate import GateAnswer
 from libs.host.holders import containers, holders
 from libs.host.tree import Tree
@@ -169,6 +169,23 @@ def test_a_driver_over_the_modules_of_another_is_a_violation(tmp_path: Path, dig
         assert scene.world.driver.version == "570.86.15"
         assert incident_kinds(scene.world) == [IncidentKind.OVER_ANOTHER] * 2
         assert "is to replace the modules of d-1" in str(scene.world.incidents[0])
+
+    run_scenario(tmp_path, act)
+
+
+def test_a_stopped_driver_removes_its_ready_file_and_keeps_its_modules(tmp_path: Path) -> None:
+    async def act(scene: DriverPodScenario) -> None:
+        driver = await scene.start_driver(driver_pod("old"))
+        driver.stop()
+        assert not scene.tree.exists(driver_files.READY)
+        assert holders(scene.tree) == ()
+        assert len(containers(scene.tree, uid("old"))) == 1
+        await scene.sleep(1.1)
+        assert driver.exits == [0]
+        assert containers(scene.tree, uid("old")) == ()
+        assert scene.world.driver is not None
+        assert scene.tree.exists(f"{driver_files.ROOT}/usr/bin/nvidia-smi")
+        assert driver_files.installed_digest(scene.tree) == "i-1"
 
     run_scenario(tmp_path, act)
 

@@ -15,6 +15,7 @@ from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import InstalledDriver
 from libs.testing.simulation import Sim, run
+from tests.support import in_virtual_time
 from tests.unit.host.gpus_suite import GpusSuite
 from tests.unit.host.mig_suite import MigSuite, create, with_mig
 from tests.unit.testing.machines.builders import machine
@@ -84,23 +85,21 @@ class TestSimulatedGpus(GpusSuite, MigSuite):
 
 
 @pytest.mark.parametrize("by", ["unload", "reboot"])
-def test_what_is_divided_is_gone_after_an_unload_and_after_a_reboot(
-    tmp_path: Path, by: str
+@in_virtual_time
+async def test_what_is_divided_is_gone_after_an_unload_and_after_a_reboot(
+    sim: Sim, tmp_path: Path, by: str
 ) -> None:
-    async def main(sim: Sim) -> None:
-        world = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
+    world = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
+    bench = SimulatedBench(world, proves=False)
+    uuid = with_mig(bench)
+    create(bench, uuid, "7g.80gb", 0)
+    bench.gpus.close()
+    if by == "unload":
+        bench.unload()
+        bench.load("580.95.05")
+    else:
+        assert await world.reboot()
         bench = SimulatedBench(world, proves=False)
-        uuid = with_mig(bench)
-        create(bench, uuid, "7g.80gb", 0)
-        bench.gpus.close()
-        if by == "unload":
-            bench.unload()
-            bench.load("580.95.05")
-        else:
-            assert await world.reboot()
-            bench = SimulatedBench(world, proves=False)
-        bench.gpus.open()
-        found = bench.gpus.division(uuid)
-        assert (found.mig, found.pending, found.instances) == (False, False, ())
-
-    run(main, seed=1)
+    bench.gpus.open()
+    found = bench.gpus.division(uuid)
+    assert (found.mig, found.pending, found.instances) == (False, False, ())
