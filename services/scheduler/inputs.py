@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from libs.bus.connections import ConnectionMonitor
 from libs.bus.events import EventPublisher
 from libs.bus.heartbeats import HeartbeatMonitor
 from libs.bus.port import Bus, BusRetry
@@ -157,15 +156,12 @@ class Inputs:
         *,
         namespace: str,
         streams: Sequence[Stream],
-        limits_connections: bool,
         env: Env,
     ) -> None:
-        """`limits_connections`: there is no sign-in, which would do it."""
         self.clock = SteadyClock(env.clock)
         """The time of all decisions: limits are not to move with the clock of this machine."""
         env = replace(env, clock=self.clock)
         self.bus = bus
-        self._limits_connections = limits_connections
         self._streams = streams
         self.env = env
         self.namespace = namespace
@@ -206,9 +202,6 @@ class Inputs:
         service.run_forever("events", self.kube_events.run())
         service.run_forever("publisher", self.publisher.run())
         service.run_forever("pods", self.pod_cache.run())
-        if self._limits_connections:
-            monitor = ConnectionMonitor(bus=self.bus, env=self.env)
-            service.run_forever("connections", monitor.run())
         service.run_forever(
             "streams", keep_streams(bus=self.bus, clock=self.env.clock, streams=self._streams)
         )

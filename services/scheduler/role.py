@@ -83,7 +83,6 @@ async def run(
         bus,
         namespace=settings.namespace,
         streams=streams_with(settings.stream_replicas, origin=settings.stream_origin),
-        limits_connections=not settings.nats.credentials.signs_in,
         env=env,
     )
 

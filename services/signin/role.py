@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from libs.bus.connect import connect_bus
+from libs.bus.connect import NatsSettings, connect_bus
 from libs.bus.connections import ConnectionMonitor
 from libs.bus.nats.bus import NatsBus
 from libs.bus.nats.callout import answer_sign_ins, send
@@ -36,7 +36,15 @@ _POLL: Final = 0.1
 _log = logger()
 
 
+class SignInNatsSettings(NatsSettings, frozen=True, kw_only=True):
+    """Sign-in connects with a key: it cannot be admitted by itself."""
+
+    nkey_seed_file: str = ""
+    """Seed of a user whose key is in nats-server's configuration."""
+
+
 class SignInSettings(ClusterSettings, frozen=True, kw_only=True):
+    nats: SignInNatsSettings = SignInNatsSettings()
     namespace: str
     """Namespace of Sluice's ServiceAccounts and pods."""
     tokens: KeySettings = KeySettings()
