@@ -6,7 +6,7 @@ there may be thousands of nodes.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -16,11 +16,8 @@ from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import RECORD_ANNOTATION, VALIDATION_POD_ANNOTATION, ValidationPod
 from libs.kube import views
 from libs.kube.client import Kube
-from libs.kube.informer import Informer, informers
-from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import (
     CONFIG_MAPS,
-    LEASES,
     CustomObject,
     Resource,
     custom_resource,
@@ -39,6 +36,10 @@ from libs.policy.render.rendered import (
     NODE_STATUS,
 )
 from libs.runtime.env import Env
+from services.cluster_role import LeadingInformers
+
+if TYPE_CHECKING:
+    from libs.kube.informer import Informer
 
 MANAGER: Final = "sluice-driver"
 """The field manager of this role's writes."""
@@ -291,31 +292,21 @@ def is_of_gpu_operator(live: views.Object) -> bool:
 MAX_AGE: Final = 10.0
 """Seconds after which an informer must be verified before anything is deleted."""
 
-V = TypeVar("V", bound=views.Object)
 
-
-class Informers:
+class Informers(LeadingInformers):
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
-        def informer(
-            resource: Resource[V], *, namespaced: bool = False, fields: str = ""
-        ) -> Informer[V]:
-            return Informer(
-                kube, resource, env=env, namespace=namespace if namespaced else "", fields=fields
-            )
-
-        self.policies = informers(POLICIES, kube, env=env)
-        self.gpu_clusters = informer(GPU_CLUSTERS)
-        self.rollouts = informer(ROLLOUTS)
-        self.nodes = informer(NODES)
-        self.daemon_sets = informer(DAEMON_SETS, namespaced=True)
-        self.configs = informer(CONFIGS, namespaced=True)
-        self.runtime_classes = informer(RUNTIME_CLASSES)
-        self.device_classes = informer(DEVICE_CLASSES)
-        self.services = informer(SERVICES, namespaced=True)
-        self.service_monitors = informer(SERVICE_MONITORS, namespaced=True)
-        self.leases: Informer[views.Lease] = informer(
-            LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}"
-        )
+        super().__init__(kube, env=env)
+        self.policies = self.add_each(POLICIES)
+        self.gpu_clusters = self.add(GPU_CLUSTERS)
+        self.rollouts = self.add(ROLLOUTS)
+        self.nodes = self.add(NODES)
+        self.daemon_sets = self.add(DAEMON_SETS, namespace=namespace)
+        self.configs = self.add(CONFIGS, namespace=namespace)
+        self.runtime_classes = self.add(RUNTIME_CLASSES)
+        self.device_classes = self.add(DEVICE_CLASSES)
+        self.services = self.add(SERVICES, namespace=namespace)
+        self.service_monitors = self.add(SERVICE_MONITORS, namespace=namespace)
+        self.watch_gpu_operator()
         self.operands: Mapping[str, Informer[Any]] = {
             DAEMON_SETS.kind: self.daemon_sets,
             CONFIGS.kind: self.configs,
@@ -324,20 +315,6 @@ class Informers:
             SERVICES.kind: self.services,
             SERVICE_MONITORS.kind: self.service_monitors,
         }
-
-    def all(self) -> tuple[Informer[Any], ...]:
-        return (
-            *self.policies.values(),
-            self.gpu_clusters,
-            self.rollouts,
-            self.nodes,
-            *self.operands.values(),
-            self.leases,
-        )
-
-    def why_not_synced(self) -> str:
-        """Return why informers have no first list yet; empty when all have one."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
 
     async def why_stale(self) -> str:
         """Verify old caches; return why some may be stale, empty if all are current."""
