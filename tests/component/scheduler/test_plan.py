@@ -1,7 +1,6 @@
 """Plans of the scheduler, and the rollouts that follow."""
 
 import asyncio
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,25 +14,17 @@ from libs.policy.wanted import InstallMethod, WantedDriver
 from libs.rollout.length_buckets import start_of
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from services.scheduler.job_lengths import FIRST
+from tests.builders.objects import owner, pod
 from tests.component.scheduler.world import FAST, NEW, OLD, POOL, World, in_world
 
 NODES = tuple(f"n{number:02}" for number in range(3))
 JOBS = {"podSelector": "kind=job"}
-OWNER = {"apiVersion": "v1", "kind": "Workload", "name": "w", "uid": "w", "controller": True}
 
 
 async def start_job(world: World, node: str) -> None:
     """Start a pod with GPUs that completes, and that the policy waits for."""
-    container = {"name": "c", "image": "i:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    body: dict[str, Any] = {
-        "metadata": {
-            "name": f"job-{node}",
-            "namespace": "default",
-            "labels": {"kind": "job"},
-            "ownerReferences": [OWNER],
-        },
-        "spec": {"nodeName": node, "restartPolicy": "Never", "containers": [container]},
-    }
+    meta = {"labels": {"kind": "job"}, "ownerReferences": [owner("Workload", version="v1")]}
+    body = pod(f"job-{node}", node=node, gpus=1, meta=meta, restartPolicy="Never")
     await world.kube.create(PODS, body, namespace="default")
 
 
