@@ -156,11 +156,9 @@ def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
     else:
         agents.step(state, machine, agent, "unload: ok")
         state.log(f"{name}: the modules are unloaded")
-        machine.loaded = None
-        machine.installed = ""
-        machine.layout = UNDIVIDED
+        machine.loaded = machine.busy_since = None
+        machine.installed, machine.layout = "", UNDIVIDED
         gpu_health.cure(machine, GpuCure.RELOAD)
-        machine.busy_since = None
     state.machine_changed(machine)
 
 
@@ -273,14 +271,12 @@ def report_facts(state: StageState, machine: StageMachine) -> None:
     if not agents.is_live(agent) or not agents.is_connected(state, machine):
         return
     admitted = _admitted(machine)
-    waiting = next(
-        (
-            pod
-            for pod in machine.drivers.values()
-            if pod.on_machine and pod.phase is DriverPodPhase.AT_GATE and pod is not admitted
-        ),
-        None,
+    at_gate = (
+        pod
+        for pod in machine.drivers.values()
+        if pod.on_machine and pod.phase is DriverPodPhase.AT_GATE and pod is not admitted
     )
+    waiting = next(at_gate, None)
     facts = DriverFacts(
         loaded=machine.loaded.driver if machine.loaded is not None else None,
         gate=Gate(
