@@ -134,7 +134,7 @@ def _time_line(time: NodeTime) -> str:
 
 def _left_lines(seen: Observed) -> Iterator[str]:
     """Yield what people did to nodes that is still so."""
-    cordoned = [node for node in seen.nodes.values() if node.cordoned_by]
+    cordoned = [node for node in seen.nodes.values() if node.cordoned]
     if cordoned:
         yield ""
     for node in cordoned:

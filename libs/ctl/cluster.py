@@ -111,7 +111,7 @@ LABELLED_NODES: Final = Resource(
     plural="nodes", kind="Node", namespaced=False, metadata_only=True, view=views.Object
 )
 _NODE_EVENTS: Final = Resource(plural=EVENTS.plural, kind=EVENTS.kind, view=NodeEvent)
-_DRIVERS: Final = Resource(
+DRIVER_SETS: Final = Resource(
     group="apps", plural="daemonsets", kind="DaemonSet", view=DriverDaemonSet
 )
 
@@ -270,7 +270,7 @@ class Cluster:
         """Return the driver versions of targets, also of those that are not wanted any more."""
         try:
             listed = await self._kube.list_all(
-                _DRIVERS, namespace=await self.namespace(), labels=f"app={DRIVER_APP}"
+                DRIVER_SETS, namespace=await self.namespace(), labels=f"app={DRIVER_APP}"
             )
             daemon_sets = listed.items
         except KubeError:

@@ -60,7 +60,7 @@ def versions_of(
     versions = {
         digest: version
         for each in daemon_sets
-        if (version := _version_in_image(each))
+        if (version := version_in_image(each))
         for digest in _digests(each)
     }
     return versions | {target: version for target, version in named if target and version}
@@ -75,7 +75,7 @@ def _digests(daemon_set: DriverDaemonSet) -> Iterator[str]:
     )
 
 
-def _version_in_image(daemon_set: DriverDaemonSet) -> str:
+def version_in_image(daemon_set: DriverDaemonSet) -> str:
     """Return the tag of the driver's image without the operating system at its end."""
     system = daemon_set.metadata.labels.get(_OS_LABEL, "")
     for container in daemon_set.spec.template.spec.containers:

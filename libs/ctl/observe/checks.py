@@ -11,7 +11,7 @@ def operator_checks(status: ObservedStatus, *, now: float) -> list[Check]:
     """Judge the operator, its pools and the traps that hold now."""
     found = [_operator(status, now)]
     for pool in status.pools:
-        done = f"{pool.done} of {pool.budget.managed} nodes are done"
+        done = f"{pool.counts['done']} of {pool.counts['total']} nodes are done"
         if pool.because:
             remedy = "see sluice status"
             found.append(

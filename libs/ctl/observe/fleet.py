@@ -36,9 +36,9 @@ from libs.ctl.observe.objects import (
     PodDeletion,
     UpgradePolicy,
 )
+from libs.fleet.node import VERSION_LABEL, FleetNode
 from libs.kube import views
 
-_VERSION_LABEL: Final = "nvidia.com/cuda.driver-version.full"
 _UNMANAGED: Final = frozenset(
     {UpgradeState.NODE_MAINTENANCE_REQUIRED.value, UpgradeState.POST_MAINTENANCE_REQUIRED.value}
 )
@@ -56,14 +56,10 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     renewed: float | None = None
 
 
-class OperatorNode(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    state: str
-    pool: str
-    driver: str
-    cordoned: bool
-    ready: bool
-    skipped: bool = False
+class OperatorNode(FleetNode, frozen=True, kw_only=True):
+    """A node, with what the operator's rules look at besides."""
+
+    ready: bool = True
     requested: bool = False
     safe_load: bool = False
     initially_cordoned: bool = False
@@ -216,8 +212,9 @@ def _node(
         name=node.metadata.name,
         state=labels.get(STATE_LABEL, ""),
         pool=single or labels.get(OWNER_LABEL, ""),
-        driver=labels.get(_VERSION_LABEL, ""),
+        driver=labels.get(VERSION_LABEL, ""),
         cordoned=node.spec.unschedulable,
+        in_flight=labels.get(STATE_LABEL, "") not in (*DONE, REQUIRED, FAILED),
         ready=ready == "True",
         skipped=labels.get(SKIP_LABEL) == "true",
         requested=annotations.get(REQUESTED_ANNOTATION) == "true",

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Final
 
 from rich.console import Group, RenderableType
 
@@ -13,15 +14,19 @@ from libs.ctl.text import plural, some
 from libs.ctl.views.layout import Column, fact, line, listing
 from libs.fleet.node import DriverState
 
-_COLUMNS = (
-    Column("NODE"),
-    Column("GPU", right=True),
-    Column("PRODUCT"),
-    Column("MEMORY", right=True),
-    Column("HEALTH"),
-    Column("MIG", is_wide=True),
-    Column("DRIVER", is_wide=True),
-    Column("UUID", is_wide=True),
+_COLUMNS: Final[Sequence[Column[Gpu]]] = (
+    Column("NODE", lambda gpu: gpu.node),
+    Column("GPU", lambda gpu: f"{gpu.index}", right=True),
+    Column("PRODUCT", lambda gpu: gpu.product),
+    Column(
+        "MEMORY",
+        lambda gpu: f"{gpu.memory_mib / 1024:.0f} GiB" if gpu.memory_mib else "?",
+        right=True,
+    ),
+    Column("HEALTH", lambda gpu: gpu.health),
+    Column("MIG", lambda gpu: gpu.mig, is_wide=True),
+    Column("DRIVER", lambda gpu: gpu.driver, is_wide=True),
+    Column("UUID", lambda gpu: gpu.uuid, is_wide=True),
 )
 
 
@@ -43,7 +48,7 @@ def gpus_view(
     shown = gpus if every or wide else _to_look_at(gpus)
     sick = [fact(about, text) for about, text in _sick(gpus)]
     lacking = [fact(about, text) for about, text in _without_driver(gpus)]
-    rows = listing(_COLUMNS, map(_row, shown), width=width, wide=wide)
+    rows = listing(_COLUMNS, shown, width=width, wide=wide)
     return Group(line(_summary(gpus)), rows, *sick, *lacking, *bare)
 
 
@@ -98,17 +103,3 @@ def _summary(gpus: Sequence[Gpu]) -> str:
     parts += [f"{number} {state}" for state, number in sorted(states.items())]
     parts += [f"{without} without a driver"] if without else []
     return ", ".join([count, *parts])
-
-
-def _row(gpu: Gpu) -> tuple[str, ...]:
-    memory = f"{gpu.memory_mib / 1024:.0f} GiB" if gpu.memory_mib else "?"
-    return (
-        gpu.node,
-        f"{gpu.index}",
-        gpu.product,
-        memory,
-        gpu.health,
-        gpu.mig,
-        gpu.driver,
-        gpu.uuid,
-    )
