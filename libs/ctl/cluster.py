@@ -5,8 +5,8 @@ import logging
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 from urllib.parse import urlsplit
 
@@ -116,6 +116,17 @@ DRIVER_SETS: Final = Resource(
 )
 
 
+@contextmanager
+def _failures(*, but: type[KubeError] | tuple[()] = ()) -> Generator[None]:
+    """Make errors of the API server failures of the command, `but` those of a kind."""
+    try:
+        yield
+    except but:
+        raise
+    except KubeError as error:
+        raise kube_failure(error) from error
+
+
 class Cluster:
     """One API server, as the user. Errors are failures of the command."""
 
@@ -145,33 +156,27 @@ class Cluster:
 
     async def rollouts(self) -> tuple[Rollout, ...]:
         try:
-            listed = await self._kube.list_all(ROLLOUTS)
+            with _failures(but=UnknownKind):
+                listed = await self._kube.list_all(ROLLOUTS)
         except UnknownKind as error:
             raise Failure(
                 ExitCode.NOT_FOUND,
                 f"Sluice is not installed in {self.address}: {error.message}",
             ) from error
-        except KubeError as error:
-            raise kube_failure(error) from error
         return _readable(listed, ROLLOUTS)
 
     async def server_version(self) -> str:
         """Return the API server's version, such as `v1.34.2`."""
-        try:
+        with _failures():
             answer = await self._kube.request("GET", "/version")
-        except KubeError as error:
-            raise kube_failure(error) from error
         return self._decoded(answer, _VersionAnswer).git_version
 
     async def serves(self, resource: Resource[Any]) -> bool:
         """Report whether the API server knows a kind."""
-        try:
+        with suppress(UnknownKind), _failures(but=UnknownKind):
             await self._kube.list_page(resource, limit=1)
-        except UnknownKind:
-            return False
-        except KubeError as error:
-            raise kube_failure(error) from error
-        return True
+            return True
+        return False
 
     async def user(self) -> str:
         """Return the user's name as the API server knows it, otherwise as this machine does."""
@@ -202,13 +207,10 @@ class Cluster:
 
     async def serves_group(self, group: str) -> bool:
         """Report whether the API server knows a group; whoever is signed in may ask that."""
-        try:
+        with suppress(NotFound), _failures(but=NotFound):
             await self._kube.request("GET", f"/apis/{group}")
-        except NotFound:
-            return False
-        except KubeError as error:
-            raise kube_failure(error) from error
-        return True
+            return True
+        return False
 
     async def may(self, right: Right, namespace: str) -> bool:
         """Report whether the user has a right."""
@@ -219,25 +221,21 @@ class Cluster:
             "subresource": right.subresource,
             "namespace": namespace if right.subresource else "",
         }
-        try:
+        with _failures():
             answer = await self._kube.request(
                 "POST",
                 _ACCESS_REVIEWS,
                 body={**_ACCESS_REVIEW, "spec": {"resourceAttributes": attributes}},
             )
-        except KubeError as error:
-            raise kube_failure(error) from error
         return self._decoded(answer, _ReviewAnswer).status.allowed
 
     async def list(
         self, resource: Resource[V], *, labels: str = "", namespace: str = "", fields: str = ""
     ) -> tuple[V, ...]:
-        try:
+        with _failures():
             listed = await self._kube.list_all(
                 resource, labels=labels, namespace=namespace, fields=fields
             )
-        except KubeError as error:
-            raise kube_failure(error) from error
         return _readable(listed, resource)
 
     async def node(self, name: str) -> views.Node:
@@ -260,10 +258,8 @@ class Cluster:
     async def node_events(self, name: str) -> tuple[NodeEvent, ...]:
         """Return the Events about a Node, the oldest first."""
         fields = f"involvedObject.kind=Node,involvedObject.name={name}"
-        try:
+        with _failures():
             listed = await self._kube.list_all(_NODE_EVENTS, fields=fields)
-        except KubeError as error:
-            raise kube_failure(error) from error
         return tuple(sorted(listed.items, key=lambda each: each.last_timestamp or ""))
 
     async def versions(self, rollouts: tuple[Rollout, ...]) -> Mapping[str, str]:

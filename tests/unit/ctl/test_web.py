@@ -22,7 +22,8 @@ from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.ctl.answers import NodeFact
 from libs.ctl.cluster import Cluster
 from libs.ctl.failures import ExitCode, Failure
-from libs.ctl.follow.kubernetes import make_env
+from libs.ctl.follow.kubernetes import is_shown, make_env
+from libs.ctl.follow.objects import FollowedObject
 from libs.ctl.options import Access
 from libs.ctl.web import history, model
 from libs.ctl.web.board import MOST_EVENTS, Board, Encoder
@@ -68,6 +69,15 @@ def test_texts_of_nodes_lose_what_is_not_printable() -> None:
     event = EventLine(at=T0, writer="driver", node="n1\x07", kind="facts", message="\u2028")
     assert model.clean_event(event).node == "n1\ufffd"
     assert model.clean_event(event).message == "\ufffd"
+
+
+def test_only_nodes_with_gpus_or_a_state_are_on_the_map() -> None:
+    def shown(**labels: str) -> bool:
+        return is_shown(FollowedObject(metadata=views.Metadata(name="n", labels=labels)))
+
+    assert shown(**{"nvidia.com/gpu.present": "true"})
+    assert shown(**{"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
+    assert not shown(**{"nvidia.com/gpu.present": "false"})
 
 
 def step(after: str, *, token: int = 1, target: str = NEW) -> StepEvent:
