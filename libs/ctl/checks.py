@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from libs.contracts.numbers import parse_version
 from libs.contracts.queries import StatusAnswer
 from libs.contracts.rollout import Brake, RolloutSpec, RolloutStatus
 from libs.ctl.failures import ExitCode, Failure, UnreadableFile
@@ -164,7 +165,7 @@ def worst(checks: Iterable[Check]) -> Verdict:
 def server_check(address: str, version: str) -> Check:
     """Judge the API server's version, such as `v1.34.2`."""
     found = f"{version} at {address}"
-    if (number := _version(version)) is None or number >= OLDEST:
+    if len(number := parse_version(version)) < 2 or number >= OLDEST:
         return ok("Kubernetes", found)
     oldest = ".".join(map(str, OLDEST))
     return fault("Kubernetes", found, f"Sluice needs Kubernetes {oldest} or later: upgrade it")
@@ -272,8 +273,8 @@ def _condition(node: CheckedNode, kind: str) -> str:
 
 def _has_cdi(node: CheckedNode) -> bool:
     runtime, _, text = node.status.node_info.container_runtime_version.partition("://")
-    number = _version(text)
-    return runtime != "containerd" or number is None or number >= OLDEST_CONTAINERD
+    number = parse_version(text)
+    return runtime != "containerd" or len(number) < 2 or number >= OLDEST_CONTAINERD
 
 
 def upgrade_of(rollouts: Iterable[tuple[RolloutSpec, RolloutStatus]]) -> Upgrade:
@@ -326,10 +327,3 @@ def scheduler_checks(answer: StatusAnswer, *, now: float) -> list[Check]:
     else:
         checks.append(ok("clocks", "this machine's and the scheduler's agree"))
     return checks
-
-
-def _version(text: str) -> tuple[int, int] | None:
-    """Return major and minor version; None if the text is no version."""
-    major, _, rest = text.removeprefix("v").partition(".")
-    minor = rest.partition(".")[0].rstrip("+")
-    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None

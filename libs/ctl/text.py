@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
-from libs.rollout.durations import format_duration
+from libs.contracts import words
 
-duration: Final = format_duration
+clock_time: Final = words.clock_time
+duration: Final = words.format_duration
+plural: Final = words.plural
+printable: Final = words.printable
 _LONGEST: Final = 200
 """Characters of a name or a reason that are written."""
 _LONG_WORD: Final = re.compile(rf"\S{{{_LONGEST + 1},}}")
@@ -16,11 +19,6 @@ _PLAIN: Final = re.compile(r"[\n -~]*")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", re.ASCII)
 _MOST_SECONDS: Final = 100 * 365 * 86_400.0
 """Nobody means a longer time than this, and a clock may not know it."""
-
-
-def printable(text: str) -> str:
-    """Replace what would control the terminal: parts of the text come from nodes."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def escaped(text: str) -> str:
@@ -48,7 +46,7 @@ def plain(text: str) -> str:
     server checks the owner of a lease.
     """
     unescaped = text.replace("\\", "/").replace('"', "'")
-    return "".join(each if each.isprintable() else " " for each in unescaped)[:_LONGEST].strip()
+    return words.one_line(unescaped, _LONGEST).strip()
 
 
 def parse_duration(text: str) -> float | None:
@@ -68,23 +66,12 @@ def parse_time(text: str) -> float | None:
         return None
 
 
-def clock_time(at: float) -> str:
-    """Return the time of day in UTC, with its date."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def moment(at: float, now: float) -> str:
     """Return a time in UTC, without its date if that is today's: `15:36:15Z`."""
     date, _, clock = clock_time(at).partition(" ")
     return f"{clock}Z" if clock_time(now).startswith(date) else f"{date} {clock}Z"
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def some(names: Iterable[str], shown: int = 3) -> str:
     """Join the first names, and say how many more there are."""
-    listed = list(names)
-    rest = f" and {len(listed) - shown} more" if len(listed) > shown else ""
-    return ", ".join(listed[:shown]) + rest
+    return words.first_few(names, shown)

@@ -7,7 +7,7 @@ from typing import Final
 from libs.contracts.rollout import SHORT_TARGET
 
 DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
-"""That of a target, not one in the name of a DaemonSet or a pod, which people paste."""
+"""Match the digest of a target, but not one inside the name of an object, which people paste."""
 _DIGITS: Final = re.compile(r"(\d+)")
 
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.contracts.node import UpgradeState
+from libs.contracts.words import first_few, format_duration
 from libs.forecast.job_lengths import LearnedJobs
 from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits
-from libs.rollout.durations import format_duration
 from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.plan_time import ASSUMED_JOB, PlanTime
 from libs.rollout.views.fleet import Fleet, Instant
@@ -67,8 +67,7 @@ def _awaited_jobs(view: NodeView) -> list[WorkloadPod]:
 def _job_line(
     view: NodeView, pods: list[WorkloadPod], pool: PoolView, now: Instant, learned: LearnedJobs
 ) -> str:
-    names = ", ".join(pod.display_name for pod in pods[:_MOST])
-    more = f" and {len(pods) - _MOST} more" if len(pods) > _MOST else ""
+    names = first_few((pod.display_name for pod in pods), _MOST)
     age, kind = min((_age(pod, now), pod.job_kind) for pod in pods)
     left = PlanTime(learned.left(kind, age, 0.5), learned.left(kind, age, 0.95))
     basis = "likely to go on for" if learned.jobs else ASSUMED_JOB
@@ -76,7 +75,7 @@ def _job_line(
     waits = "waits" if _state(view) else "will wait"
     limit = _job_limit(view, pool, now)
     return (
-        f"{view.name} {waits} for the {word} {names}{more}, {basis} {left}:"
+        f"{view.name} {waits} for the {word} {names}, {basis} {left}:"
         f" {owner} can end that, {limit}."
     )
 

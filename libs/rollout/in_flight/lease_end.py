@@ -20,6 +20,7 @@ from libs.contracts.node import (
     WaitCode,
 )
 from libs.contracts.reports import Evidence
+from libs.contracts.words import first_few
 from libs.rollout import limits, slots
 from libs.rollout.decision import (
     Action,
@@ -50,7 +51,7 @@ from libs.rollout.node_writes import (
     write_step,
 )
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.wait_reasons import DRIVER_AGENT_LATE, first_few
+from libs.rollout.wait_reasons import DRIVER_AGENT_LATE
 
 AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"

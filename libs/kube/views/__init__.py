@@ -5,7 +5,7 @@ writes are plain objects with the owned fields only.
 """
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -17,6 +17,12 @@ else:
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """A part of an object."""
+
+
+def settle(view: View, **fields: Any) -> None:
+    """Set fields of a view whose `__post_init__` runs; later on it is frozen."""
+    for name, value in fields.items():
+        msgspec.structs.force_setattr(view, name, value)
 
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -41,7 +47,7 @@ class ManagedFields(View, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         # The decoded slice would keep the whole response in memory.
-        msgspec.structs.force_setattr(self, "fields_v1", self.fields_v1.copy())
+        settle(self, fields_v1=self.fields_v1.copy())
 
 
 class Metadata(View, frozen=True, kw_only=True):
@@ -91,7 +97,7 @@ class Condition(View, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.last_transition_time:
-            msgspec.structs.force_setattr(self, "last_transition_time", "")
+            settle(self, last_transition_time="")
 
 
 if TYPE_CHECKING:
@@ -141,7 +147,7 @@ class Running(View, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.started_at:
-            msgspec.structs.force_setattr(self, "started_at", "")
+            settle(self, started_at="")
         else:
             parse_time(self.started_at)
 
@@ -154,10 +160,7 @@ class Terminated(View, frozen=True, kw_only=True):
     finished_at: Time = ""
 
     def __post_init__(self) -> None:
-        if not self.started_at:
-            msgspec.structs.force_setattr(self, "started_at", "")
-        if not self.finished_at:
-            msgspec.structs.force_setattr(self, "finished_at", "")
+        settle(self, started_at=self.started_at or "", finished_at=self.finished_at or "")
 
 
 class ContainerStatus(View, frozen=True, kw_only=True):
@@ -245,7 +248,7 @@ class CustomResourceDefinitionStatus(View, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.conditions:
-            msgspec.structs.force_setattr(self, "conditions", ())
+            settle(self, conditions=())
 
 
 class CustomResourceDefinition(Object, frozen=True, kw_only=True):
