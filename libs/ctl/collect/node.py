@@ -18,6 +18,7 @@ from libs.ctl.options import Access
 from libs.fleet.names import name_versions
 from libs.fleet.pools import Rollout
 from libs.fleet.status import Source
+from libs.kube import views
 
 if TYPE_CHECKING:
     from libs.ctl.observe.answers import ObservedNode
@@ -51,13 +52,24 @@ async def node_of(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     """Return what is known of the node of this name; fail if there is none."""
     told = asyncio.create_task(sources.ask(access, WhyQuery(node=name), QueryVerb.WHY, WhyAnswer))
     try:
-        node = await cluster.node(name)
-        events, lacking = await _or_source(cluster, "Events", cluster.node_events(name))
+        return await answer_about(cluster, await cluster.node(name), told)
     finally:
         await asyncio.wait({told})
-    answer = told.result()
+
+
+async def answer_about(
+    cluster: Cluster,
+    node: views.Node,
+    told: Awaitable[WhyAnswer | Failure],
+    *,
+    most_events: int = _LAST_EVENTS,
+) -> NodeAnswer:
+    """Return what is known of a node, with what the scheduler is being asked about it."""
+    name = node.metadata.name
+    events, lacking = await _or_source(cluster, "Events", cluster.node_events(name))
+    answer = await told
     why = answer if isinstance(answer, WhyAnswer) else None
-    facts = [event_fact(each) for each in events[-_LAST_EVENTS:]]
+    facts = [event_fact(each) for each in events[-most_events:]]
     ended_by, rollout = "", None
     by_rollout = why is not None and why.wait is not None and why.wait.code in _OF_ROLLOUT
     if by_rollout or (why and node_answers.has_digest(why)) or any(map(_names_digest, facts)):

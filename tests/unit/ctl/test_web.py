@@ -21,9 +21,9 @@ from libs.contracts.reports import Evidence, ValidationStep
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.ctl.answers import NodeFact
 from libs.ctl.cluster import Cluster
-from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.follow.kubernetes import is_shown, make_env
 from libs.ctl.follow.objects import FollowedObject
+from libs.ctl.node_answers import node_answer
 from libs.ctl.options import Access
 from libs.ctl.web import history, model
 from libs.ctl.web.board import MOST_EVENTS, Board, Encoder
@@ -282,11 +282,9 @@ def node(*, boot: str = "b1", evidence: Evidence | None = None) -> views.Node:
     return views.Node(metadata=metadata, status=views.NodeStatus(node_info=info))
 
 
-def story(node: views.Node, told: WhyAnswer | Failure, *events: NodeFact) -> dict[str, Any]:
-    found = story_of(
-        node, told, events, (), now=T0, address="https://api", versions=VERSIONS, happened=()
-    )
-    return msgspec.json.decode(encode_story(found))
+def story(node: views.Node, why: WhyAnswer, *events: NodeFact) -> dict[str, Any]:
+    answer = node_answer(node, events, why=why, sources=())
+    return msgspec.json.decode(encode_story(story_of(node, answer, (), now=T0, happened=())))
 
 
 EVIDENCE = Evidence(
@@ -307,11 +305,8 @@ EVIDENCE = Evidence(
 )
 
 
-def test_a_story_has_the_wait_in_versions_the_proof_and_named_diagnoses() -> None:
-    wait = WaitReason(code=WaitCode.HALTED, detail=f"{NEW} is halted", since=T0, who="a person")
-    why = WhyAnswer(node="n1", wait=wait, diagnoses=(Diagnosis.IOMMU,))
-    told = story(node(evidence=EVIDENCE), why)
-    assert told["node"]["why"]["wait"]["detail"] == "580.95.05 is halted"
+def test_a_story_has_the_proof_and_named_diagnoses() -> None:
+    told = story(node(evidence=EVIDENCE), WhyAnswer(node="n1", diagnoses=(Diagnosis.IOMMU,)))
     assert told["proof"]["of_this_boot"] is True
     assert told["proof"]["checks"][1]["text"].startswith("Xid 79: the open driver nouveau")
     assert told["diagnoses"][0]["is_note"] is True
@@ -322,17 +317,10 @@ def test_a_proof_of_an_earlier_boot_is_said_to_be_one() -> None:
     assert told["proof"]["of_this_boot"] is False
 
 
-def test_without_the_scheduler_a_story_says_so_and_has_the_rest() -> None:
-    away = Failure(ExitCode.NOT_REACHABLE, "NATS: away")
-    told = story(node(), away, NodeFact(name="Reason\x1b", text="a\x00b"))
-    assert told["node"]["why"] is None
-    assert [each["problem"] for each in told["node"]["sources"]] == ["", "NATS: away"]
-    assert told["node"]["events"][0] == {
-        "name": "Reason\ufffd",
-        "text": "a\ufffdb",
-        "at": "",
-        "is_over": False,
-    }
+def test_a_story_loses_what_is_not_printable() -> None:
+    told = story(node(), WhyAnswer(node="n1"), NodeFact(name="Reason\x1b", text="a\x00b"))
+    (event,) = told["node"]["events"]
+    assert (event["name"], event["text"]) == ("Reason\ufffd", "a\ufffdb")
 
 
 def test_a_story_says_which_failure_and_which_wait_are_earlier_ones() -> None:
