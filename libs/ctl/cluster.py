@@ -54,13 +54,25 @@ class Device(views.Object, frozen=True, kw_only=True):
     status: device.DeviceStatus = device.DeviceStatus()
 
 
+class InvolvedObject(views.View, frozen=True, kw_only=True):
+    kind: str = ""
+    name: str = ""
+
+
 class NodeEvent(views.Object, frozen=True, kw_only=True):
+    """An Event about a Node."""
+
+    involved_object: InvolvedObject = InvolvedObject()
     reason: str = ""
     message: str = ""
     type: str = ""
     count: int | None = None
     last_timestamp: str | None = None
     event_time: str | None = None
+
+    @property
+    def at(self) -> str:
+        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp or ""
 
 
 class _TokenStatus(msgspec.Struct):
@@ -110,7 +122,7 @@ DEVICES: Final = Resource(
 LABELLED_NODES: Final = Resource(
     plural="nodes", kind="Node", namespaced=False, metadata_only=True, view=views.Object
 )
-_NODE_EVENTS: Final = Resource(plural=EVENTS.plural, kind=EVENTS.kind, view=NodeEvent)
+NODE_EVENTS: Final = Resource(plural=EVENTS.plural, kind=EVENTS.kind, view=NodeEvent)
 DRIVER_SETS: Final = Resource(
     group="apps", plural="daemonsets", kind="DaemonSet", view=DriverDaemonSet
 )
@@ -259,7 +271,7 @@ class Cluster:
         """Return the Events about a Node, the oldest first."""
         fields = f"involvedObject.kind=Node,involvedObject.name={name}"
         with _failures():
-            listed = await self._kube.list_all(_NODE_EVENTS, fields=fields)
+            listed = await self._kube.list_all(NODE_EVENTS, fields=fields)
         return tuple(sorted(listed.items, key=lambda each: each.last_timestamp or ""))
 
     async def versions(self, rollouts: tuple[Rollout, ...]) -> Mapping[str, str]:

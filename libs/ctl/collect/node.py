@@ -123,5 +123,4 @@ def _with_versions(fact: NodeFact, versions: Mapping[str, str]) -> NodeFact:
 
 
 def event_fact(event: NodeEvent) -> NodeFact:
-    at = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
-    return NodeFact(name=event.reason, text=event.message, at=at)
+    return NodeFact(name=event.reason, text=event.message, at=event.at)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from libs.contracts.queries import PlanQuery
-from libs.ctl.answers import NodeFact
 from libs.ctl.cluster import Cluster
+from libs.ctl.collect.node import event_fact
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.observe.answers import (
     ObservedNode,
@@ -84,10 +84,7 @@ async def _node(
         node,
         evicted=evicted,
         jobs=jobs,
-        events=tuple(
-            NodeFact(name=each.reason, text=each.message, at=each.last_timestamp or "")
-            for each in events[-_LAST_EVENTS:]
-        ),
+        events=tuple(map(event_fact, events[-_LAST_EVENTS:])),
         sources=observer.sources,
         now=time.time(),
     )

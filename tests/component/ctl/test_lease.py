@@ -10,7 +10,6 @@ from libs.contracts.node import (
     LEASE_ANNOTATION,
     LEASE_CLAIM_ANNOTATION,
     MANAGER,
-    RECORD_ANNOTATION,
     LeaseOwner,
     NodeLease,
     NodeRecord,
@@ -18,6 +17,7 @@ from libs.contracts.node import (
 from libs.ctl.failures import ExitCode
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import NODES, PODS
+from tests.builders.fleet import written
 from tests.component.ctl.world import POOL, World, make_world, rollout_status
 
 
@@ -94,10 +94,7 @@ async def test_a_node_of_a_frozen_pool_is_not_promised_soon(world: World) -> Non
     uid = await world.add_node("node-9", state="pod-restart-required")
     lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
     record = NodeRecord(node_uid=uid, epoch=1, token=1, pool=POOL)
-    await world.annotate(
-        "node-9",
-        **{LEASE_ANNOTATION: encode(lease).decode(), RECORD_ANNOTATION: encode(record).decode()},
-    )
+    await world.annotate("node-9", **written(record, lease))
     assert (await world.run("upgrade", "freeze", POOL)).code == ExitCode.DONE
     taken = await world.run("lease", "take", "node-9", "--reason", "move racks")
     assert f"but {POOL} is frozen: the operation ends only after" in taken.out

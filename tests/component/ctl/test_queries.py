@@ -42,6 +42,7 @@ from libs.contracts.queries import (
 )
 from libs.ctl.failures import ExitCode, bus_failure
 from libs.policy.validation import PRESENT_LABEL
+from tests.builders.fleet import written
 from tests.component.ctl.world import (
     NEW,
     NEW_VERSION,
@@ -420,7 +421,7 @@ async def test_the_gpus_of_a_node_whose_driver_was_unloaded_are_not_healthy(worl
         started=True,
         cause="driver-start: the driver container restarted 3 times",
     )
-    await world.annotate("node-5", **{RECORD_ANNOTATION: encode(record).decode()})
+    await world.annotate("node-5", **written(record))
     await world.label("node-5", PRESENT_LABEL, "true")
     ended = await world.run("gpus")
     assert ended.out.startswith("1 GPU on 1 node, 0 healthy, 1 without a driver\n")

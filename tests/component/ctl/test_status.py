@@ -7,11 +7,8 @@ import msgspec
 import pytest
 
 from demo.admin import path_of
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
     MIG_STATE_LABEL,
-    RECORD_ANNOTATION,
     STATE_LABEL,
     LeaseOwner,
     NodeLease,
@@ -38,6 +35,7 @@ from libs.policy.validation import PRESENT_LABEL
 from libs.rollout.wait_reasons import FAILED_AND_RELEASED, RESOLVED_BY
 from libs.runtime.clock import SystemClock
 from libs.testing.apiserver.faults import Fault, RefuseRequest
+from tests.builders.fleet import written
 from tests.component.ctl.world import (
     NEW,
     NEW_VERSION,
@@ -58,7 +56,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         await made.add_node("node-1", state="upgrade-done")
         uid = await made.add_node("node-2", state="validation-required")
         record = NodeRecord(node_uid=uid, epoch=1, token=1, pool=POOL, attempt=2, since=1.0)
-        await made.annotate("node-2", **{RECORD_ANNOTATION: encode(record).decode()})
+        await made.annotate("node-2", **written(record))
         yield made
 
 
@@ -106,7 +104,7 @@ async def test_status_and_doctor_tell_of_a_driver_that_crashes_before_its_node_f
 ) -> None:
     uid = (await world.kube.get(NODES, "node-2")).metadata.uid
     lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
-    await world.annotate("node-2", **{LEASE_ANNOTATION: encode(lease).decode()})
+    await world.annotate("node-2", **written(lease=lease))
     await world.label("node-2", STATE_LABEL, "pod-restart-required")
     await world.label("node-2", PRESENT_LABEL, "true")
     await world.kube.create(NAMESPACES, {"metadata": {"name": "sluice"}})
@@ -140,7 +138,7 @@ async def test_status_shows_a_node_that_a_person_has_and_that_is_done_with_an_ea
             await world.add_node(name, state="upgrade-done")
         uid = (await world.kube.get(NODES, name)).metadata.uid
         record = NodeRecord(node_uid=uid, epoch=1, token=1, pool=POOL, target=target)
-        await world.annotate(name, **{RECORD_ANNOTATION: encode(record).decode()})
+        await world.annotate(name, **written(record))
     assert (await world.run("lease", "take", "node-9", "--reason", "a riser")).code == 0
     out = (await world.run("status")).out
     (row,) = (line for line in out.splitlines() if line.startswith("node-9"))

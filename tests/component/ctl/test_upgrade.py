@@ -9,10 +9,7 @@ from socket import gethostname
 import pytest
 
 from demo.admin import path_of
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
@@ -26,6 +23,7 @@ from libs.kube.client import MERGE_PATCH
 from libs.kube.errors import Conflict
 from libs.kube.resources import NODES
 from libs.testing.apiserver.faults import Delay, Fault, RefuseRequest
+from tests.builders.fleet import written
 from tests.component.ctl.terminal import in_terminal
 from tests.component.ctl.world import (
     NEW,
@@ -394,11 +392,7 @@ async def test_a_node_in_flight_is_neither_retried_nor_forgotten(world: World) -
     uid = await world.add_node("node-1", state="pod-restart-required")
     lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
     record = NodeRecord(node_uid=uid, epoch=1, token=1)
-    annotations = {
-        LEASE_ANNOTATION: encode(lease).decode(),
-        RECORD_ANNOTATION: encode(record).decode(),
-    }
-    await world.annotate("node-1", **annotations)
+    await world.annotate("node-1", **written(record, lease))
     before = await world.kube.get(NODES, "node-1")
     for verb, why in (
         ("retry", "its state is pod-restart-required"),

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.events import StepEvent, WaitEvent
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    RECORD_ANNOTATION,
     STATE_LABEL,
     NodeRecord,
     WaitCode,
@@ -23,6 +21,7 @@ from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import EVENTS, NODES
 from libs.runtime.clock import SystemClock
 from libs.testing.apiserver.faults import Fault, RefuseRequest
+from tests.builders.fleet import written
 from tests.component.ctl.terminal import Session, in_terminal
 from tests.component.ctl.world import (
     NEW,
@@ -61,7 +60,7 @@ async def add_node(world: World, name: str, state: str) -> None:
         since=now - 90,
         deadline=now + 900,
     )
-    await world.annotate(name, **{RECORD_ANNOTATION: encode(record).decode()})
+    await world.annotate(name, **written(record))
 
 
 def watch(

@@ -12,10 +12,7 @@ import msgspec
 from libs.contracts.device import DeviceHealth
 from libs.contracts.events import Event, EventBody, StepEvent, WaitEvent
 from libs.contracts.identities import Writer
-from libs.contracts.message import encode
 from libs.contracts.node import (
-    LEASE_ANNOTATION,
-    RECORD_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
     LeaseOwner,
@@ -41,6 +38,7 @@ from libs.ctl.web.run import serve_page
 from libs.fleet.node import GPU_LABEL
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import NODES
+from tests.builders.fleet import written
 from tests.component.ctl.world import NEW, POOL, World
 
 REQUIRED, EVICTING = "upgrade-required", "pod-deletion-required"
@@ -68,11 +66,8 @@ async def add_gpu_node(
     held = NodeRecord(
         node_uid=uid, epoch=1, token=1, pool=POOL, state=state, since=since, target=target, **record
     )
-    annotations = {RECORD_ANNOTATION: encode(held).decode()}
-    if moving:
-        lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=since)
-        annotations[LEASE_ANNOTATION] = encode(lease).decode()
-    await world.annotate(name, **annotations)
+    lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=since)
+    await world.annotate(name, **written(held, lease if moving else None))
     await set_ready(world, name, ready=ready)
     return uid
 

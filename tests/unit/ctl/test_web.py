@@ -7,8 +7,7 @@ import msgspec
 from libs.contracts.diagnoses import Diagnosis
 from libs.contracts.events import Event, StepEvent, WaitEvent
 from libs.contracts.identities import Writer
-from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
+from libs.contracts.node import NodeRecord, WaitCode
 from libs.contracts.queries import (
     PlanAnswer,
     PlannedNode,
@@ -35,6 +34,7 @@ from libs.fleet.status import EventLine
 from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.http import HttpTransport, StaticToken
+from tests.builders.fleet import written
 
 T0 = 1_800_000_000.0
 OLD, NEW = "1" * 32, "2" * 32
@@ -275,9 +275,7 @@ def test_a_change_calls_readers_until_they_leave() -> None:
 
 def node(*, boot: str = "b1", evidence: Evidence | None = None) -> views.Node:
     held = record(state="upgrade-done", since=T0, evidence=evidence)
-    metadata = views.Metadata(
-        name="n1", uid="u1", annotations={RECORD_ANNOTATION: encode(held).decode()}
-    )
+    metadata = views.Metadata(name="n1", uid="u1", annotations=written(held))
     info = views.NodeInfo(boot_id=boot)
     return views.Node(metadata=metadata, status=views.NodeStatus(node_info=info))
 
@@ -325,9 +323,7 @@ def test_a_story_loses_what_is_not_printable() -> None:
 
 def test_a_story_says_which_failure_and_which_wait_are_earlier_ones() -> None:
     held = record(state="upgrade-required", since=T0, cause="driver-start: it did not load")
-    metadata = views.Metadata(
-        name="n1", uid="u1", annotations={RECORD_ANNOTATION: encode(held).decode()}
-    )
+    metadata = views.Metadata(name="n1", uid="u1", annotations=written(held))
     event = NodeFact(name="GPUDriverUpgradeWaits", text="jobs: waiting for jobs")
     told = story(views.Node(metadata=metadata), WhyAnswer(node="n1"), event)
     assert told["node"]["node"]["cause"] == "earlier attempt: driver-start: it did not load"
