@@ -167,6 +167,7 @@ class Cluster:
         return self._namespace
 
     async def rollouts(self) -> tuple[Rollout, ...]:
+        """Return all Rollouts; fail with one clear line where Sluice is not installed."""
         try:
             with _failures(but=UnknownKind):
                 listed = await self._kube.list_all(ROLLOUTS)
@@ -377,6 +378,7 @@ async def open_cluster(access: Access) -> AsyncGenerator[Cluster]:
 
 
 async def _open(access: Access) -> HttpTransport:
+    """Connect; without the library, which is slow to import, where no plugin is needed."""
     path = kubeconfig_path(access.kubeconfig, os.environ)
     plain = read_plain(path) if path is not None else None
     if plain is None:

@@ -148,6 +148,11 @@ class DeviceCounts:
         return sorted(each.metadata.name for each in self.informer.cache.by_index("node", node))
 
     def _device_changed(self, old: FollowedDevice | None, new: FollowedDevice | None) -> None:
+        """Count a GPU where it is now, and no longer where it was.
+
+        Counts are kept by difference: to count all anew at each change would cost more the larger
+        the fleet is.
+        """
         for device, change in ((old, -1), (new, 1)):
             if device is None:
                 continue

@@ -62,6 +62,11 @@ class _DeviceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", g
 
 
 class FollowedDevice(views.Object, frozen=True, kw_only=True, gc=False):
+    """A GPU: of a healthy one, only where it is and what it is.
+
+    Names of nodes and products are shared between its thousands, and so is the verdict `ok`.
+    """
+
     spec: DeviceSpec
     status: _DeviceStatus = _DeviceStatus()
 

@@ -62,6 +62,10 @@ def status_of(
 
 
 def _pool(pool: OperatorPool) -> Pool:
+    """Return a pool as `status` shows any: its nodes in numbers, and why none of them starts.
+
+    The operator counts a failed node as in progress; here it is counted as failed alone.
+    """
     budget, nodes = budget_of(pool), pool.managed
     failed = sum(node.state == FAILED for node in nodes)
     counts = Counts(

@@ -29,6 +29,7 @@ def operator_checks(status: ObservedStatus, *, now: float) -> list[Check]:
 
 
 def _operator(status: ObservedStatus, now: float) -> Check:
+    """Judge whether an operator works: a Lease that is not renewed is all that shows its end."""
     operator, about = status.operator, "GPU Operator"
     where = f"in namespace {operator.namespace}"
     if operator.is_live:

@@ -98,6 +98,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorPool(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that one upgrade policy moves, and its limits."""
+
     name: str
     version: str
     limits: Limits
@@ -115,6 +117,8 @@ class OperatorPool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorFleet(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the operator looks after, and the nodes with GPUs that it does not see."""
+
     operator: Operator
     pools: tuple[OperatorPool, ...]
     outside: tuple[OperatorNode, ...] = ()
@@ -206,6 +210,7 @@ def _limits(policy: UpgradePolicy | None, *, default: bool) -> Limits:
 def _node(
     node: views.Node, single: str, pod: DriverPod | None, validators: Sequence[bool]
 ) -> OperatorNode:
+    """Return a node by its labels and annotations; one without the condition Ready counts as so."""
     labels, annotations = node.metadata.labels, node.metadata.annotations
     ready = {each.type: each.status for each in node.status.conditions}.get("Ready", "True")
     return OperatorNode(

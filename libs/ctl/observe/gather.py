@@ -69,6 +69,7 @@ async def observe_why(cluster: Cluster, name: str) -> ObservedNode | None:
 async def _node(
     cluster: Cluster, observer: Observer, fleet: OperatorFleet, name: str
 ) -> ObservedNode:
+    """Return all that is known of one node. Its Events are left out where they cannot be read."""
     (node,) = (each for each in fleet.nodes if each.name == name)
     pool = pool_with(fleet, node)
     evicted: tuple[Evicted, ...] = ()
@@ -138,6 +139,7 @@ async def observe_plan(
 
 
 def _only_pool(fleet: OperatorFleet, name: str) -> OperatorPool:
+    """Return the pool of this name, or the only one; fail with their names if that is not clear."""
     pools = {pool.name: pool for pool in fleet.pools}
     known = ", ".join(sorted(pools)) or "none"
     if name and name not in pools:

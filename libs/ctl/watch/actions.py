@@ -66,6 +66,11 @@ def _brake(action: Action, by: Signature) -> Callable[[Rollout], Edit]:
 
 
 def _release(rollout: Rollout, state: FleetState, by: Signature) -> Callable[[Rollout], Edit]:
+    """Return what accepts the failures of the halted driver.
+
+    Of several that are halted, it is the wanted one; where that is not clear, a key cannot say
+    which is meant.
+    """
     halted = halted_targets([rollout], state.versions)
     wanted = [each for each in halted if each.target == rollout.status.target] or halted
     pool = rollout.metadata.name
@@ -91,6 +96,7 @@ async def carry_out(cluster: Cluster, write: Write) -> str:
 
 
 async def ask_why(access: Access, node: str) -> NodeAnswer:
+    """Return the answer of `sluice why`; fail for a node that Sluice does not look after."""
     from libs.ctl.collect.node import gather_why
 
     answer = await gather_why(access, node)

@@ -58,6 +58,7 @@ class ListedEvents:
         await cache.run()
 
     def _event_changed(self, _old: NodeEvent | None, new: NodeEvent | None) -> None:
+        """List an Event of Kubernetes when it comes; a deleted one has happened all the same."""
         if new is None:
             return
         self.add(

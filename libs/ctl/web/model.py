@@ -128,6 +128,7 @@ def gpus_of(products: Mapping[str, Mapping[str, int]], sick: Collection[Followed
 
 
 def _sick_gpu(device: FollowedDevice) -> SickGpu:
+    """Return a GPU to look at, in texts that are printable: agents report them."""
     spec, health = device.spec, device.status.health
     return SickGpu(
         node=printable(spec.node),

@@ -129,6 +129,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def _proof(node: views.Node) -> Proof | None:
+    """Return the last validation that the node's record holds; None: there was none."""
     record = record_of(node.metadata)
     evidence = record.evidence if record else None
     if evidence is None:
