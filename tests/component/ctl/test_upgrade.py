@@ -13,9 +13,6 @@ from libs.contracts.node import (
     REQUEST_ANNOTATION,
     SKIP_LABEL,
     STATE_LABEL,
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
 )
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.versions import check_version
@@ -23,7 +20,6 @@ from libs.kube.client import MERGE_PATCH
 from libs.kube.errors import Conflict
 from libs.kube.resources import NODES
 from libs.testing.apiserver.faults import Delay, Fault, RefuseRequest
-from tests.builders.fleet import written
 from tests.component.ctl.terminal import in_terminal
 from tests.component.ctl.world import (
     NEW,
@@ -389,10 +385,8 @@ async def test_people_label_and_annotate_nodes(world: World) -> None:
 
 
 async def test_a_node_in_flight_is_neither_retried_nor_forgotten(world: World) -> None:
-    uid = await world.add_node("node-1", state="pod-restart-required")
-    lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=1.0)
-    record = NodeRecord(node_uid=uid, epoch=1, token=1)
-    await world.annotate("node-1", **written(record, lease))
+    await world.add_node("node-1", state="pod-restart-required")
+    await world.record("node-1", in_flight=True)
     before = await world.kube.get(NODES, "node-1")
     for verb, why in (
         ("retry", "its state is pod-restart-required"),

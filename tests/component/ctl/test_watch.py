@@ -12,7 +12,6 @@ import pytest
 from libs.contracts.events import StepEvent, WaitEvent
 from libs.contracts.node import (
     STATE_LABEL,
-    NodeRecord,
     WaitCode,
 )
 from libs.contracts.queries import QueryVerb, WaitReason, WhyAnswer, WhyQuery
@@ -21,7 +20,6 @@ from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import EVENTS, NODES
 from libs.runtime.clock import SystemClock
 from libs.testing.apiserver.faults import Fault, RefuseRequest
-from tests.builders.fleet import written
 from tests.component.ctl.terminal import Session, in_terminal
 from tests.component.ctl.world import (
     NEW,
@@ -49,18 +47,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def add_node(world: World, name: str, state: str) -> None:
     labels = {"nvidia.com/gpu.present": "true", STATE_LABEL: state}
-    made = await world.kube.create(NODES, {"metadata": {"name": name, "labels": labels}})
+    await world.kube.create(NODES, {"metadata": {"name": name, "labels": labels}})
     now = SystemClock().now()
-    record = NodeRecord(
-        node_uid=made.metadata.uid,
-        epoch=1,
-        token=1,
-        pool=POOL,
-        state=state,
-        since=now - 90,
-        deadline=now + 900,
-    )
-    await world.annotate(name, **written(record))
+    await world.record(name, state=state, since=now - 90, deadline=now + 900)
 
 
 def watch(

@@ -15,9 +15,6 @@ from libs.contracts.identities import Writer
 from libs.contracts.node import (
     SKIP_LABEL,
     STATE_LABEL,
-    LeaseOwner,
-    NodeLease,
-    NodeRecord,
     WaitCode,
 )
 from libs.contracts.queries import (
@@ -38,7 +35,6 @@ from libs.ctl.web.run import serve_page
 from libs.fleet.node import GPU_LABEL
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import NODES
-from tests.builders.fleet import written
 from tests.component.ctl.world import NEW, POOL, World
 
 REQUIRED, EVICTING = "upgrade-required", "pod-deletion-required"
@@ -61,13 +57,9 @@ async def add_gpu_node(
     labels = {GPU_LABEL: "true", STATE_LABEL: state, "nvidia.com/cuda.driver-version.full": "570.1"}
     if skipped:
         labels[SKIP_LABEL] = "true"
-    created = await world.kube.create(NODES, {"metadata": {"name": name, "labels": labels}})
-    uid = created.metadata.uid
-    held = NodeRecord(
-        node_uid=uid, epoch=1, token=1, pool=POOL, state=state, since=since, target=target, **record
-    )
-    lease = NodeLease(node_uid=uid, owner=LeaseOwner.UPGRADE, token=1, since=since)
-    await world.annotate(name, **written(held, lease if moving else None))
+    await world.kube.create(NODES, {"metadata": {"name": name, "labels": labels}})
+    known = {"state": state, "since": since, "target": target, **record}
+    uid = await world.record(name, in_flight=moving, **known)
     await set_ready(world, name, ready=ready)
     return uid
 
