@@ -8,13 +8,14 @@ import msgspec
 
 from libs.contracts.diagnoses import NOTES, describe
 from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
-from libs.ctl.answers import Gpu, NodeAnswer
+from libs.ctl.answers import NodeAnswer
 from libs.ctl.bus import Scheduler
 from libs.ctl.cluster import DEVICES, Cluster, Device
 from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.collect.node import answer_about
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.text import printable
+from libs.fleet.gpus import FleetGpu
 from libs.fleet.node import cause_text, driver_text
 from libs.fleet.records import record_of
 from libs.fleet.status import EventLine
@@ -58,7 +59,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeAnswer
     proof: Proof | None
     diagnoses: tuple[Diagnosed, ...]
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[FleetGpu, ...]
     happened: tuple[EventLine, ...]
     """Its last events on the bus."""
 

@@ -19,7 +19,7 @@ from libs.contracts.node import (
 )
 from libs.contracts.queries import NodeWait, PoolStatus, StatusAnswer, WaitReason, WhyAnswer
 from libs.contracts.rollout import Counts, RolloutStatus
-from libs.ctl.answers import Audit, AuditedInvariant, Gpu, NodeAnswer, NodeFact
+from libs.ctl.answers import Audit, AuditedInvariant, NodeAnswer, NodeFact
 from libs.ctl.cluster import Device
 from libs.ctl.collect.gpus import gpu_of
 from libs.ctl.node_answers import node_answer
@@ -29,6 +29,7 @@ from libs.ctl.views.events import ChangedLines, FollowedEvents, event_line
 from libs.ctl.views.gpus import gpus_view
 from libs.ctl.views.node import node_view
 from libs.ctl.views.status import node_note, status_view
+from libs.fleet.gpus import FleetGpu
 from libs.fleet.node import VERSION_LABEL, DriverState, FleetNode
 from libs.fleet.pools import Pool
 from libs.fleet.status import EventLine, Source, Status, with_reasons
@@ -542,8 +543,8 @@ def test_the_reason_stays_on_the_screen_whatever_has_happened() -> None:
     assert "…" not in wide
 
 
-def gpu(index: int, health: str, because: str = "", remedy: str = "") -> Gpu:
-    return Gpu(
+def gpu(index: int, health: str, because: str = "", remedy: str = "") -> FleetGpu:
+    return FleetGpu(
         node="node-1",
         index=index,
         product="NVIDIA H100",
@@ -640,7 +641,7 @@ node-1    1  NVIDIA H100  80 GiB  failed
 
 
 def test_nodes_whose_gpus_no_driver_has_shown_yet_are_named() -> None:
-    def shown(*gpus: Gpu, without: tuple[str, ...]) -> list[str]:
+    def shown(*gpus: FleetGpu, without: tuple[str, ...]) -> list[str]:
         return text(gpus_view(gpus, without=without, width=80), 80).splitlines()
 
     assert shown(gpu(0, "ok"), without=("node-3", "node-4")) == [
