@@ -17,8 +17,8 @@ from demo.paths import NAMESPACE
 from libs.contracts.events import Event
 from libs.contracts.node import DRIVER_LABEL, WaitCode
 from libs.contracts.rollout import RolloutSpec, RolloutStatus
-from libs.ctl.cluster import DRIVER_SETS
 from libs.ctl.cordons import SLUICE, cordoned_by
+from libs.ctl.observe.objects import DAEMON_SETS
 from libs.ctl.versions import version_in_image, versions_of
 from libs.fleet.node import FollowedNode
 from libs.fleet.pools import ROLLOUTS
@@ -110,7 +110,7 @@ class FleetObserver:
         self._workloads = Cache(kube, PODS, env=env, namespace=WORKLOADS)
         self._driver_pods = Cache(kube, PODS, env=env, namespace=NAMESPACE, labels=DRIVER_LABEL)
         self._daemon_sets = Cache(
-            kube, DRIVER_SETS, env=env, namespace=NAMESPACE, labels=DRIVER_LABEL
+            kube, DAEMON_SETS, env=env, namespace=NAMESPACE, labels=DRIVER_LABEL
         )
 
     @asynccontextmanager

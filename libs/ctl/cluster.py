@@ -18,8 +18,9 @@ from libs.ctl.checks import DRIVER_APP, Right
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure, kube_failure
 from libs.ctl.kubeconfig import kubeconfig_path, read_plain
+from libs.ctl.observe.objects import DAEMON_SETS
 from libs.ctl.options import Access
-from libs.ctl.versions import DriverDaemonSet, versions_of
+from libs.ctl.versions import versions_of
 from libs.fleet.pools import ROLLOUTS, Rollout
 from libs.kube import views
 from libs.kube.client import Kube
@@ -123,9 +124,6 @@ LABELLED_NODES: Final = Resource(
     plural="nodes", kind="Node", namespaced=False, metadata_only=True, view=views.Object
 )
 NODE_EVENTS: Final = Resource(plural=EVENTS.plural, kind=EVENTS.kind, view=NodeEvent)
-DRIVER_SETS: Final = Resource(
-    group="apps", plural="daemonsets", kind="DaemonSet", view=DriverDaemonSet
-)
 
 
 @contextmanager
@@ -279,7 +277,7 @@ class Cluster:
         """Return the driver versions of targets, also of those that are not wanted any more."""
         try:
             listed = await self._kube.list_all(
-                DRIVER_SETS, namespace=await self.namespace(), labels=f"app={DRIVER_APP}"
+                DAEMON_SETS, namespace=await self.namespace(), labels=f"app={DRIVER_APP}"
             )
             daemon_sets = listed.items
         except KubeError:
