@@ -40,7 +40,7 @@ async def gather_why(access: Access, name: str) -> "NodeAnswer | ObservedNode":
     Without an answer and without a trace of Sluice on the node, a GPU Operator's may be told.
     """
     async with open_cluster(access) as cluster:
-        answer = await node_of(access, cluster, name)
+        answer = await answer_of(access, cluster, name)
         if answer.why is not None or DRIVER_LABEL in answer.labels or answer.node.attempt:
             return answer
         from libs.ctl.observe.gather import observe_why
@@ -48,7 +48,7 @@ async def gather_why(access: Access, name: str) -> "NodeAnswer | ObservedNode":
         return await observe_why(cluster, name) or answer
 
 
-async def node_of(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
+async def answer_of(access: Access, cluster: Cluster, name: str) -> NodeAnswer:
     """Return what is known of the node of this name; fail if there is none."""
     told = asyncio.create_task(sources.ask(access, WhyQuery(node=name), QueryVerb.WHY, WhyAnswer))
     try:

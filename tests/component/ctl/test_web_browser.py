@@ -79,11 +79,6 @@ class GivenPage:
             "pool": "gpus",
             "state": f"upgrade-{doing}",
             "since": T0 - 60,
-            "driver": "",
-            "attempt": 0,
-            "in_flight": False,
-            "skipped": False,
-            "cause": "",
             **changes,
         }
         self.board.put_node(name, row_of(FollowedNode(name=name, doing=doing, **fields)))

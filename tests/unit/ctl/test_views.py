@@ -1,5 +1,7 @@
 """Views as text, at 80 and 40 columns."""
 
+from typing import Any
+
 import msgspec
 from msgspec.structs import asdict, replace
 from rich.console import RenderableType
@@ -45,19 +47,10 @@ def text(view: RenderableType, width: int) -> str:
     return "\n".join(view_lines(view, width=width))
 
 
-def node(name: str, **changes: object) -> FleetNode:
-    fields: dict[str, object] = {
-        "name": name,
-        "pool": "gpus",
-        "state": "validation-required",
-        "driver": "580.95.05",
-        "since": NOW - 90,
-        "attempt": 2,
-        "in_flight": True,
-        "skipped": False,
-        "cause": "",
-    }
-    return FleetNode(**{**fields, **changes})  # pyright: ignore[reportArgumentType]
+def node(name: str, **changes: Any) -> FleetNode:
+    moving = {"state": "validation-required", "since": NOW - 90, "attempt": 2, "in_flight": True}
+    known: dict[str, Any] = {"driver": "580.95.05", **moving, **changes}
+    return FleetNode(name=name, pool="gpus", **known)
 
 
 STATUS = Status(

@@ -43,19 +43,8 @@ POOL = "gpus"
 
 
 def row(name: str = "n1", **changes: Any) -> FollowedNode:
-    fields: dict[str, Any] = {
-        "name": name,
-        "pool": POOL,
-        "state": "upgrade-done",
-        "driver": "570.86.15",
-        "since": T0,
-        "attempt": 1,
-        "in_flight": False,
-        "skipped": False,
-        "cause": "",
-        "doing": Doing.DONE,
-    }
-    return model.row_of(FollowedNode(**{**fields, **changes}))
+    known: dict[str, Any] = {"state": "upgrade-done", "since": T0, **changes}
+    return model.row_of(FollowedNode(name=name, pool=POOL, doing=Doing.DONE, **known))
 
 
 def test_texts_of_nodes_lose_what_is_not_printable() -> None:
