@@ -1,7 +1,5 @@
 """What the step of one node is decided on: the node, its pool, and the moment."""
 
-from typing import Self
-
 import msgspec
 
 from libs.contracts.node import NodeRecord
@@ -18,7 +16,3 @@ class NodeCase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     now: Instant
     record: NodeRecord | None
     """Where the node stands; None: it has no record, or only that of an earlier Node."""
-
-    @classmethod
-    def of(cls, node: NodeView, pool: PoolView, now: Instant) -> Self:
-        return cls(node=node, pool=pool, now=now, record=node.current_record)

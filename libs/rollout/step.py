@@ -52,7 +52,7 @@ def step_in_pool(
     node: NodeView, pool: PoolView, evaluation: PoolEvaluation, now: Instant
 ) -> StepInPool:
     """Step the node as far as its pool allows now."""
-    case = NodeCase.of(node, pool, now)
+    case = NodeCase(node=node, pool=pool, now=now, record=node.current_record)
     outcome = step(case)
     leased = node.lease is not None and node.upgrade_lease is not None
     phase = phase_of(case, outcome, leased=leased)

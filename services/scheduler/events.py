@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from libs.contracts.events import (
     NOT_WAITING,
@@ -208,16 +208,8 @@ class UpgradeEvents:
         event = WaitEvent(
             pool=self._pools.get(name, ""),
             told=self._wait_events.told(name, uid, self._clock.now()),
+            **({} if wait is None else asdict(wait)),
         )
-        if wait is not None:
-            event = replace(
-                event,
-                code=wait.code,
-                detail=wait.detail,
-                since=wait.since,
-                until=wait.until,
-                who=wait.who,
-            )
         self._publish(name, event, message, id=self._next_id("wait"))
 
     # Effects.

@@ -11,7 +11,7 @@ from libs.contracts.commands import TASKS
 from libs.contracts.events import NO_CHANGE, CommandEvent, Event, EventKind, WaitEvent
 from libs.contracts.journal import EntryPhase
 from libs.contracts.message import MalformedMessage
-from libs.contracts.node import WAITS_OF_POOLS, UpgradeState, WaitCode
+from libs.contracts.node import UpgradeState, WaitCode
 from libs.ctl import answers, node_rows
 from libs.ctl.answers import EventLine, Pool, Source
 from libs.ctl.cluster import Rollout
@@ -19,6 +19,7 @@ from libs.ctl.edits import record_of
 from libs.ctl.node_rows import DriverState, NodeRow
 from libs.ctl.text import name_versions, natural_order
 from libs.kube.views import Metadata
+from libs.rollout.wait_reasons import WAITS_OF_POOLS
 
 KEPT_EVENTS: Final = 64
 _UNLOADED: Final = (DriverState.CHANGING, DriverState.NONE)
