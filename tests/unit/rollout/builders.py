@@ -573,19 +573,25 @@ def node_case(
     return NodeCase(node=node, pool=view, now=at, record=node.current_record)
 
 
-def step(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+def step(node: NodeView, pool: PoolView | None = None, now: Instant | None = None) -> NodeOutcome:
     return steps.step(node_case(node, pool, now))
 
 
-def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
+def handle_edits(
+    node: NodeView, pool: PoolView | None = None, now: Instant | None = None
+) -> Step | Wait | None:
     return edits.handle_edits(node_case(node, pool, now))
 
 
-def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+def step_at_rest(
+    node: NodeView, pool: PoolView | None = None, now: Instant | None = None
+) -> NodeOutcome:
     return at_rest.step_at_rest(node_case(node, pool, now))
 
 
-def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+def step_in_flight(
+    node: NodeView, pool: PoolView | None = None, now: Instant | None = None
+) -> NodeOutcome:
     return in_flight.step_in_flight(node_case(node, pool, now))
 
 
