@@ -71,7 +71,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     )
     proven = slots.proven_by(evidence)
     before = [
-        slots.idle_command(f.node, name, f.now, token=f.record.token, proven=proven)
+        f.idle(name, proven)
         for name in (slots.DRIVER, slots.VALIDATOR)
         if name in f.node.components and _slot_body(f.node, name) != Idle(proven=proven)
     ]
@@ -150,14 +150,9 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
     quiesced = [
         name
         for name in slots.QUIESCED
-        if slots.held_command(f.node, name, f.record.token) is not None
-        or slots.may_be_quiesced(f.node, name, f.record.token)
+        if f.held_command(name) is not None or f.may_be_quiesced(name)
     ]
-    commands = [
-        slots.idle_command(f.node, name, f.now, token=f.record.token)
-        for name in quiesced
-        if slots.live_command(f.node, name, f.record.token, f.now, CommandKind.IDLE) is None
-    ]
+    commands = [f.idle(name) for name in quiesced if f.live_command(name, CommandKind.IDLE) is None]
     if f.bus_is_down and commands:
         return bus_wait(f)
     if commands:
@@ -187,10 +182,7 @@ def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
 
 def is_releasing(f: InFlightNode) -> bool:
     """Whether a release has begun: before step 6 only a release sends these components `idle`."""
-    return any(
-        slots.held_command(f.node, name, f.record.token, CommandKind.IDLE)
-        for name in slots.QUIESCED
-    )
+    return any(f.held_command(name, CommandKind.IDLE) for name in slots.QUIESCED)
 
 
 def _released(f: InFlightNode, reason: str, *, back_off: bool, **changes: str) -> Step:
@@ -231,7 +223,7 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
     if f.bus_is_down:
         return bus_wait(f)
     if not is_failing(f):
-        idle = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.record.token)
+        idle = f.idle(slots.DRIVER)
         because = f"the upgrade fails: {cause}"
         if f.record.cause == cause:
             return Step(actions=(idle,), because=because)
@@ -268,7 +260,7 @@ def _never_began(f: InFlightNode) -> bool:
 
 def is_failing(f: InFlightNode) -> bool:
     """Whether a failure has begun: its cause is in the record, and nothing is proven."""
-    command = slots.live_command(f.node, slots.DRIVER, f.record.token, f.now, CommandKind.IDLE)
+    command = f.live_command(slots.DRIVER, CommandKind.IDLE)
     return command is not None and command.open() == Idle()
 
 
@@ -312,7 +304,7 @@ def _slot_body(node: NodeView, name: str) -> object:
 def _idle_commands(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
     """Return the `idle` commands for slots that hold another command."""
     return [
-        slots.idle_command(f.node, name, f.now, token=f.record.token)
+        f.idle(name)
         for name in names
         if name in f.node.components
         and f.node.components[name].slot is not None

@@ -47,14 +47,14 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Readiness
 
 _HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE, Operation.MIG})
+"""Operations that start no node on a target: a halt of the target does not hold them up."""
 _NAMES = {
     Operation.SAME_LABEL: "another start of the same driver",
     Operation.VALIDATE: "validation",
     Operation.REMOVE: "removal of the driver",
     Operation.MIG: "division of the GPUs",
 }
-"""For people, where the operation's own name is none."""
-"""Operations that start no node on a target."""
+"""What people read, where the name of the operation says too little."""
 
 
 def begin(case: NodeCase, candidate: Candidate, entry: InFlight) -> Step | Wait:
