@@ -20,10 +20,10 @@ from libs.contracts.node import (
 )
 from libs.rollout.at_rest import is_unwanted
 from libs.rollout.decision import Step, Wait
+from libs.rollout.idle_slots import withdraw_commands
 from libs.rollout.node_case import NodeCase
 from libs.rollout.node_writes import RESTING_STATES, NodeChange, overwritten_keys, write_step
 from libs.rollout.notices import edit_notice, field_writer, request_notice
-from libs.rollout.slots import withdraw_commands
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.wait_reasons import wait
 

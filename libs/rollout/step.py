@@ -11,7 +11,7 @@ from libs.contracts.node import Operation, UpgradeState, WaitCode
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.edits import handle_edits
-from libs.rollout.in_flight.start import begin
+from libs.rollout.in_flight.begin import begin
 from libs.rollout.in_flight.step import step_in_flight
 from libs.rollout.limits import stale_source
 from libs.rollout.node_case import NodeCase

@@ -15,6 +15,7 @@ from libs.contracts.reports import RefusalCode, Result
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.decision import NodeOutcome, Step
+from libs.rollout.in_flight.failure import fail
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
@@ -22,7 +23,6 @@ from libs.rollout.in_flight.in_flight_node import (
     state_wait,
     write_under_lease,
 )
-from libs.rollout.in_flight.lease_end import fail
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.node_driver import passed_evidence, waits_at_gate
 from libs.rollout.node_writes import NodeChange

@@ -19,6 +19,7 @@ from libs.rollout.in_flight.division import (
 )
 from libs.rollout.in_flight.driver_trouble import driver_failure, start_wait, trouble_text
 from libs.rollout.in_flight.eviction import evict_pods
+from libs.rollout.in_flight.failure import fail
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
@@ -29,7 +30,7 @@ from libs.rollout.in_flight.in_flight_node import (
     with_missing_daemon_set,
     write_under_lease,
 )
-from libs.rollout.in_flight.lease_end import fail, finish_removal
+from libs.rollout.in_flight.lease_end import finish_removal
 from libs.rollout.in_flight.quiesce import quiesce
 from libs.rollout.in_flight.start import safe_load_to_clear
 from libs.rollout.node_driver import waits_at_gate

@@ -14,12 +14,11 @@ from libs.rollout import limits, slots, wait_reasons
 from libs.rollout.decision import NodeOutcome, Step
 from libs.rollout.in_flight.driver_restart import booted_label, pod_restart, restart_again
 from libs.rollout.in_flight.eviction import drain, pod_deletion, wait_for_jobs
+from libs.rollout.in_flight.failure import fail, is_failing
 from libs.rollout.in_flight.in_flight_node import InFlightNode, in_flight_node, write_under_lease
 from libs.rollout.in_flight.lease_end import (
     AGENT_SILENT_REASON,
     NOT_READY_REASON,
-    fail,
-    is_failing,
     is_releasing,
     release,
 )

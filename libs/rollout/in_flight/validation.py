@@ -22,6 +22,7 @@ from libs.rollout.in_flight.driver_trouble import (
     start_wait,
     trouble_text,
 )
+from libs.rollout.in_flight.failure import fail
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
     bus_wait,
@@ -29,7 +30,7 @@ from libs.rollout.in_flight.in_flight_node import (
     state_wait,
     write_under_lease,
 )
-from libs.rollout.in_flight.lease_end import fail, finish_upgrade
+from libs.rollout.in_flight.lease_end import finish_upgrade
 from libs.rollout.in_flight.validation_inputs import (
     ValidationInputs,
     all_answered,

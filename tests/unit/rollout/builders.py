@@ -42,7 +42,7 @@ from libs.rollout.decision import (
     WriteNode,
     WriteSlot,
 )
-from libs.rollout.in_flight import start
+from libs.rollout.in_flight import begin as first_write
 from libs.rollout.in_flight import step as in_flight
 from libs.rollout.node_case import NodeCase
 from libs.rollout.views.fleet import Fleet, Instant, SourceState, Visibility
@@ -598,4 +598,4 @@ def step_in_flight(
 def begin(
     node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
 ) -> Step | Wait:
-    return start.begin(node_case(node, pool, now), candidate, entry)
+    return first_write.begin(node_case(node, pool, now), candidate, entry)
