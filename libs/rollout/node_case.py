@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.contracts.node import NodeRecord
+from libs.contracts.node import NodeLease, NodeRecord
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -16,3 +16,5 @@ class NodeCase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     now: Instant
     record: NodeRecord | None
     """Where the node stands; None: it has no record, or only that of an earlier Node."""
+    lease: NodeLease | None
+    """The lease of an operation in progress; None: the node is at rest, or a person has it."""

@@ -39,7 +39,7 @@ STATES: Final[Mapping[str, Callable[[InFlightNode], NodeOutcome]]] = {
 
 def step_in_flight(case: NodeCase) -> NodeOutcome:
     """Return what to do now about a node under an upgrade lease, or what it waits for."""
-    record, lease = case.record, case.node.upgrade_lease
+    record, lease = case.record, case.lease
     if record is None or lease is None or record.state not in STATES:
         detail = "the node has an upgrade lease, but no record of what is in progress"
         return wait_reasons.wait(WaitCode.RECORD_LOST, detail, case.now)

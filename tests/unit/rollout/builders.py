@@ -570,7 +570,8 @@ def node_case(
     node: NodeView, pool_view: PoolView | None = None, now: Instant | None = None
 ) -> NodeCase:
     view, at = pool_view or pool(), now or instant()
-    return NodeCase(node=node, pool=view, now=at, record=node.current_record)
+    record, lease = node.current_record, node.upgrade_lease
+    return NodeCase(node=node, pool=view, now=at, record=record, lease=lease)
 
 
 def step(node: NodeView, pool: PoolView | None = None, now: Instant | None = None) -> NodeOutcome:
