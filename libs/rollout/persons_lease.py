@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.contracts.node import LeaseOwner, NodeLease
-from libs.policy.findings import printable
+from libs.contracts.words import excerpt
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 
 _MAX_TEXT: Final = 200
@@ -27,7 +27,7 @@ def claimed_by(node: NodeView) -> str:
 
 def person(lease: NodeLease) -> str:
     """Return who took a lease, or that a person did."""
-    return printable(lease.who, _MAX_TEXT) or "a person"
+    return excerpt(lease.who, _MAX_TEXT) or "a person"
 
 
 def left_out_reason(node: NodeView) -> str:
@@ -47,7 +47,7 @@ def describe_lease(node: NodeView) -> str:
     lease = node.current_lease
     if lease is None or lease.owner is not LeaseOwner.HUMAN:
         return f"the node is leased by {lease.owner.value if lease is not None else 'nobody'}"
-    reason = printable(lease.reason, _MAX_TEXT)
+    reason = excerpt(lease.reason, _MAX_TEXT)
     told = f"{person(lease)} has the node{_since(lease.since)}"
     return f"{told}: {reason}" if reason else told
 

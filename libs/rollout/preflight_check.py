@@ -5,12 +5,13 @@ A GPU pod that may not be evicted is known without a check.
 
 from libs.contracts.commands import PreflightCheck
 from libs.contracts.node import NodeRequest, Operation, WaitCode
+from libs.contracts.words import first_few
 from libs.rollout.decision import Wait
 from libs.rollout.node_case import NodeCase
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView
-from libs.rollout.wait_reasons import first_few, wait
+from libs.rollout.wait_reasons import wait
 
 _STOPPED = frozenset({EvictionExemption.SLUICE, EvictionExemption.OPERAND})
 """These release the devices on a command, or leave by a pause."""

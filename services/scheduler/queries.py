@@ -27,10 +27,10 @@ from libs.contracts.queries import (
     WhyQuery,
 )
 from libs.contracts.reports import named_diagnoses
+from libs.contracts.words import excerpt
 from libs.kube.errors import KubeError
 from libs.policy.digest import target_digest
 from libs.policy.driver_checks import misnamed_version
-from libs.policy.findings import printable
 from libs.policy.next_kernel import next_kernel_problem
 from libs.policy.variants import labels_of_key
 from libs.policy.wanted import InstallMethod, WantedDriver, with_version
@@ -321,9 +321,9 @@ def held_node(node: NodeView) -> HeldNode | None:
         return None
     return HeldNode(
         node=node.name,
-        who=printable(lease.who, _MAX_TEXT),
+        who=excerpt(lease.who, _MAX_TEXT),
         since=lease.since,
-        reason=printable(lease.reason, _MAX_TEXT),
+        reason=excerpt(lease.reason, _MAX_TEXT),
         waits=lease is node.claim,
     )
 

@@ -19,6 +19,7 @@ from libs.contracts.node import (
     WaitCode,
 )
 from libs.contracts.reports import Evidence
+from libs.contracts.words import first_few
 from libs.rollout import limits, slots
 from libs.rollout.cordons import cordon_at_release, is_only_our_cordon
 from libs.rollout.decision import (
@@ -40,7 +41,6 @@ from libs.rollout.in_flight.in_flight_node import (
 from libs.rollout.mig_at_rest import mig_state_at_rest
 from libs.rollout.node_writes import NodeChange, taints_without, updated_record, write_step
 from libs.rollout.views.node import NodeField, NodeView
-from libs.rollout.wait_reasons import first_few
 
 AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"

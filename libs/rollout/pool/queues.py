@@ -6,11 +6,10 @@ returned thus changes the heads of a few queues, never every node.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from libs.contracts.node import Operation, WaitCode
-from libs.contracts.numbers import parse_count
+from libs.contracts.numbers import parse_version
 from libs.rollout.cordons import NON_DISRUPTIVE
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.pool.contribution import NodeContribution
@@ -49,14 +48,9 @@ def rank(node: NodeView, candidate: Candidate) -> Rank:
         not candidate.outside,
         usage is None or pods > 0 or usage.host_processes > 0,
         pods,
-        () if loaded is None else _version(loaded.version),
+        () if loaded is None else parse_version(loaded.version),
         node.name,
     )
-
-
-@lru_cache(maxsize=256)
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(parse_count(part) or 0 for part in text.split("."))
 
 
 _T = TypeVar("_T", Rank, tuple[float, str])
