@@ -52,7 +52,11 @@ _RECORD = NodeField.RECORD
 
 
 def handle_edits(case: NodeCase) -> Step | Wait | None:
-    """Return what follows from edits of the node; None: nothing was edited."""
+    """Return what follows from edits of the node; None: nothing was edited.
+
+    A lost record comes first, because the other answers rest on the record; a request for an
+    upgrade before the driver label, because the upgrade sets the label anyway.
+    """
     record = case.node.record
     if (
         type(record) is NodeRecord

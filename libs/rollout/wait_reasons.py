@@ -11,7 +11,8 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import Component
 
 _IF_IT_LASTS: Final = f"{ITSELF}; if it lasts, "
-"""What precedes the people who can end a wait that usually ends by itself."""
+"""Precedes the people who can end a wait that usually ends by itself: before it has lasted, nobody
+has to look at it."""
 AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the agent that the details name"
 DRIVER_AGENT_LATE: Final = f"{_IF_IT_LASTS}an administrator of the driver agent"
 DRIVER_SERVICE_LATE: Final = f"{_IF_IT_LASTS}an administrator of the driver service"
@@ -25,7 +26,7 @@ FAILED_AND_RELEASED: Final = (
 FAILED_AND_HALTED: Final = (
     f"an administrator, {BY_RELEASE} and then {BY_RETRY}; {_BY_ANOTHER_DRIVER}"
 )
-"""The same without a retry left."""
+"""Who ends the wait of a node that failed on a target which is halted, with no retry left."""
 DRIVER_ADMINISTRATOR: Final = "the administrator of the machine or of the driver image"
 
 

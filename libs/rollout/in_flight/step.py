@@ -55,7 +55,10 @@ def step_in_flight(case: NodeCase) -> NodeOutcome:
 
 
 def _renew_epochs(f: InFlightNode) -> Step | None:
-    """Write our epoch into the slots before any other effect (docs/states.md#leading)."""
+    """Write our epoch into the slots before any other effect (docs/states.md#leading).
+
+    Otherwise a command of the leader before could still be carried out after ours.
+    """
     actions = () if f.bus_is_down else slots.renewed_epochs(f.node, f.now)
     if not actions:
         return None
@@ -65,7 +68,11 @@ def _renew_epochs(f: InFlightNode) -> Step | None:
 
 
 def handle_interruption(f: InFlightNode) -> NodeOutcome:
-    """Release or retarget a node that has not started; None: its upgrade continues."""
+    """Release or retarget a node that has not started; None: its upgrade continues.
+
+    Whoever takes the node, or no longer wants the change, comes before the limits: a release for
+    their sake needs no back-off.
+    """
     reason = _unwanted_reason(f)
     if reason:
         return release(f, reason, back_off=False)
