@@ -42,6 +42,9 @@ def agent_role(
 
     `make_linux` returns the kernel for an agent that may change it, `make_cuda` what an agent
     computes with, `make_runtime` the container runtime for an agent that configures it.
+
+    What is entered last is closed first. So the threads of the machine end last: whatever closes
+    before may still call on them.
     """
 
     async def start(process: Process[S], service: Service) -> None:
