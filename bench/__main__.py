@@ -23,7 +23,6 @@ BENCHES = (
     "prediction",
     "second_upgrade",
     "prefetch",
-    "upgrade",
     "incumbent",
     "starts",
     "signin",
