@@ -22,7 +22,6 @@ from libs.kube.controller import (
 from libs.kube.errors import Forbidden, Invalid, NotFound, UnknownKind
 from libs.kube.events import EventRecorder, InvolvedObject
 from libs.kube.lease.record import GpuOperatorDetector
-from libs.kube.queue import WorkQueue
 from libs.kube.views import Lease
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
@@ -85,16 +84,15 @@ class LabelController:
         """None: no Node may be written now."""
         self._hold_reason = ""
         self._hold = hold
-        self._queue = WorkQueue[str](clock=env.clock)
         self._controller = Controller(
             name=NAME,
             reconcile=self._reconcile,
-            queue=self._queue,
             concurrency=_CONCURRENCY,
             timeout=30.0,
             env=env,
             metrics=controller_metrics,
         )
+        self._queue = self._controller.queue
 
     async def run(self) -> None:
         informers = self._informers

@@ -6,10 +6,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from libs.bus.agent import Agent, AgentSettings
+from libs.bus.agent import AgentSettings
 from libs.bus.commands.executor import Op, OpDone, OpFailed
-from libs.bus.journal import Journal
-from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
 from libs.contracts.commands import CommandKind
 from libs.contracts.events import FactsEvent
@@ -22,9 +20,8 @@ from libs.host.machine import Machine
 from libs.host.next_kernel import next_kernel
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
-from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from libs.runtime.service import Service
+from services.agent_frame import Given
 from services.discovery.node.mig_boards import MigBoards
 
 MAX_MISSED: Final = 3
@@ -193,17 +190,10 @@ class MachineReporter:
             return None, hold.unavailable_reason, hold.problem
 
 
-async def run(
-    settings: DiscoverySettings,
-    *,
-    bus: Bus,
-    host: Machine,
-    journal: Journal,
-    env: Env,
-    service: Service,
-) -> None:
+async def run(settings: DiscoverySettings, given: Given) -> None:
     """Start the agent for one boot of the machine."""
-    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
+    host, env, service = given.host, given.env, given.service
+    boot = await given.boot(settings)
     hold = GpuHandle(host.gpus)
 
     def publish_change(sections: tuple[str, ...]) -> None:
@@ -225,15 +215,7 @@ async def run(
         await reporter.report()
         return OpDone()
 
-    agent = Agent(
-        bus=bus,
-        env=env,
-        journal=journal,
-        node_uid=settings.resolve_node_uid(),
-        boot_id=boot_id,
-        handlers={CommandKind.QUIESCE: quiesce, CommandKind.IDLE: idle},
-        checks={},
-    )
+    agent = boot.agent({CommandKind.QUIESCE: quiesce, CommandKind.IDLE: idle})
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
     reporter = MachineReporter(
         machine=host,

@@ -6,12 +6,8 @@ unhealthy: the kubelet gives them to no pod.
 
 from collections.abc import Callable
 
-from libs.bus.agent import Agent
-from libs.bus.journal import Journal
-from libs.bus.port import Bus
 from libs.contracts.admission import BegunOp
 from libs.contracts.commands import CommandKind
-from libs.host import system
 from libs.host.deviceplugin.host import PluginHost
 from libs.host.deviceplugin.port import Offers
 from libs.host.gpus.port import GpuHandle
@@ -19,8 +15,8 @@ from libs.host.machine import Machine
 from libs.host.podresources.assignments import DeviceList
 from libs.host.podresources.client import PodResources
 from libs.runtime.clock import Clock
-from libs.runtime.env import Env
 from libs.runtime.service import Service
+from services.agent_frame import Given
 from services.driver.plugin.answers import Answers
 from services.driver.plugin.claimed import ClaimedGpus
 from services.driver.plugin.current_config import READ_INTERVAL, CurrentConfig
@@ -41,12 +37,8 @@ class NoKubelet:
 
 async def run(
     settings: PluginSettings,
+    given: Given,
     *,
-    bus: Bus,
-    host: Machine,
-    journal: Journal,
-    env: Env,
-    service: Service,
     kubelet: Kubelet | None = None,
     answers: Answers | None = None,
     list_uses: Callable[[], DeviceList] | None = None,
@@ -56,10 +48,11 @@ async def run(
     `kubelet` is where GPUs are offered, and `list_uses` tells which devices pods have; None: where
     the settings say. `answers` answers the kubelet.
     """
-    boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
+    host, env, service = given.host, given.env, given.service
+    boot = await given.boot(settings)
     hold, config = GpuHandle(host.gpus), CurrentConfig(settings, host.offload)
     xids = switches(settings.dp_disable_healthchecks, settings.dp_enable_healthchecks)
-    health = known_health(host, settings.state_dir, boot_id=boot_id, xids=xids)
+    health = known_health(host, settings.state_dir, boot_id=boot.boot_id, xids=xids)
     await host.offload.run(lambda: health.open(moment(env.clock)))
     answers = answers or Answers()
     if kubelet is None:
@@ -75,15 +68,7 @@ async def run(
         clock=env.clock,
         is_told=lambda: agent.commands.has_read_slot,
     )
-    agent = Agent(
-        bus=bus,
-        env=env,
-        journal=journal,
-        node_uid=settings.resolve_node_uid(),
-        boot_id=boot_id,
-        handlers={CommandKind.QUIESCE: offering.quiesce, CommandKind.IDLE: offering.idle},
-        checks={},
-    )
+    agent = boot.agent({CommandKind.QUIESCE: offering.quiesce, CommandKind.IDLE: offering.idle})
     hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
     await config.choose(_last_chosen(agent.commands.seen.begun))
     agent.start(service)

@@ -17,7 +17,7 @@ from libs.bus.telemetry import MOST_BATCHES, TelemetryCollector
 from libs.contracts.telemetry import Batch
 from libs.kube.requests import Transport
 from libs.runtime.env import Env
-from libs.runtime.http import HttpServer, HttpSettings, Page
+from libs.runtime.http import HttpSettings, Page, serve_pages
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.fleet_role import FleetSettings, FollowedFleet
@@ -93,6 +93,4 @@ async def run_and_export(
 ) -> None:
     """Start the role, and serve its pages over HTTP."""
     pages = await run(settings, service=service, **ports)
-    exporter = await service.enter("exporter", HttpServer(settings.exporter, pages))
-    host, port = exporter.address
-    _log.info("exporter started", host=host, port=port)
+    await serve_pages(service, "exporter", settings.exporter, pages)

@@ -15,6 +15,7 @@ from libs.kube.resources import NAMESPACES, Resource
 from libs.kube.views import Object
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.simulation import Sim
+from services.agent_frame import Given
 from services.driver.dra import agent
 from services.driver.dra.resources import DRIVER, claims
 from services.driver.dra.settings import DraSettings
@@ -78,12 +79,12 @@ class World(AgentWorld):
         """Whether the policy gives GPUs by claims no more."""
         self.put_specs("GPU-0", "GPU-1")
 
-    async def run_agent(self, **ports: Any) -> None:
+    async def run_agent(self, given: Given) -> None:
         await agent.run(
             DraSettings(node=NODE, node_uid=UID, state_dir=self.root / "state", ends=self.ends),
+            given,
             kube=self.api.transport(user="dra"),
             connect_kubelet=self.kubelet.connect,
-            **ports,
         )
 
     def put_specs(self, *names: str) -> None:

@@ -10,6 +10,7 @@ from libs.host.deviceplugin.port import Offers
 from libs.host.podresources.assignments import DeviceList
 from libs.host.podresources.client import KubeletUnavailable
 from libs.testing.simulation import Sim
+from services.agent_frame import Given
 from services.driver.plugin import agent
 from services.driver.plugin.answers import Answers
 from services.driver.plugin.settings import PluginSettings
@@ -60,14 +61,14 @@ class World(AgentWorld):
         """How often the kubelet was asked for that."""
         self.put_specs("GPU-0", "GPU-1")
 
-    async def run_agent(self, **ports: Any) -> None:
+    async def run_agent(self, given: Given) -> None:
         self.answers = Answers()
         await agent.run(
             PluginSettings(node=NODE, node_uid=UID, state_dir=self.root / "state", **self.settings),
+            given,
             kubelet=self.kubelet,
             answers=self.answers,
             list_uses=self.list_uses,
-            **ports,
         )
 
     def list_uses(self) -> DeviceList:
