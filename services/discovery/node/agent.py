@@ -26,6 +26,7 @@ from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.discovery.node.mig_boards import MigBoards
+from services.gpu_holders import let_go
 
 MAX_MISSED: Final = 3
 """Consecutive scans without a device after which it is gone."""
@@ -214,11 +215,7 @@ async def run(
         )
 
     async def quiesce(_op: Op) -> OpDone | OpFailed:
-        try:
-            await host.offload.run(hold.release)
-        except GpusUnavailable as error:
-            return OpFailed("devices-open", str(error))
-        return OpDone()
+        return await let_go(host.offload.run(hold.release))
 
     async def idle(_op: Op) -> OpDone:
         hold.resume()
