@@ -10,7 +10,7 @@ from libs.testing.nvml.layout_mig import MigProfile
 from libs.testing.nvml.products import MIB, MigKind, Product
 from libs.testing.nvml.profiles import Profile
 
-_CUDA = {"535": 12020, "550": 12040, "560": 12060, "570": 12080, "575": 12090, "580": 13000}
+CUDA = {"535": 12020, "550": 12040, "560": 12060, "570": 12080, "575": 12090, "580": 13000}
 """The newest CUDA version that a branch supports."""
 
 _GPU_IDLE = 1
@@ -46,7 +46,7 @@ def fill_machine(machine: Machine, profile: Profile, *, seed: int) -> None:
 def set_driver(machine: Machine, version: str) -> None:
     """Set the version of the kernel module and of the library, and the CUDA version."""
     machine.driver_version = machine.library_version = version.encode()
-    machine.cuda_version = _CUDA.get(version.partition(".")[0], _CUDA["580"])
+    machine.cuda_version = CUDA.get(version.partition(".")[0], CUDA["580"])
 
 
 def _random(seed: int, name: str, index: int) -> bytes:
@@ -143,17 +143,16 @@ def _fill_mig(gpu: Gpu, product: Product) -> None:
 
 
 def _fill_mig_profile(place: MigProfile, kind: MigKind) -> None:
-    place.constant = kind.constant
-    place.id = kind.id
+    for name in _AS_IN_THE_KIND:
+        setattr(place, name, getattr(kind, name))
     place.name = kind.name.encode()
-    place.slices = kind.slices
-    place.instances = kind.instances
-    place.memory_mib = kind.memory_mib
-    place.multiprocessors = kind.multiprocessors
-    place.copy_engines = kind.copy_engines
-    place.decoders = kind.decoders
-    place.jpeg_engines = kind.jpeg_engines
-    place.ofa_engines = kind.ofa_engines
-    place.size = kind.size
+    place.instances = kind.most
     place.start_count = len(kind.starts)
     place.starts[: len(kind.starts)] = kind.starts
+
+
+_AS_IN_THE_KIND = tuple(
+    name
+    for name, *_ in MigProfile._fields_
+    if name in MigKind.__struct_fields__ and name not in ("name", "starts")
+)
