@@ -24,7 +24,6 @@ BENCHES = (
     "prediction",
     "second_upgrade",
     "prefetch",
-    "upgrade",
     "incumbent",
     "starts",
     "signin",

@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from libs.contracts.numbers import LIMIT
+from libs.contracts.words import printable
 
 UUID: Final = re.compile(r"GPU-[0-9A-Za-z-]{1,80}")
 LABEL_UUID: Final = re.compile(r"GPU-[0-9A-Za-z-]{1,58}[0-9A-Za-z]")
@@ -57,7 +58,7 @@ class Complaints:
         if value is None:
             return ""
         decoded = value.decode(errors="replace")
-        cleaned = "".join(char for char in decoded if char.isprintable())[:MAX_NAME]
+        cleaned = printable(decoded, "")[:MAX_NAME]
         if cleaned.encode() != value:
             self.add(name, value)
         return cleaned

@@ -7,6 +7,7 @@ from math import ceil, inf
 from msgspec.structs import replace
 
 from libs.contracts.lengths import JobLengths
+from libs.contracts.words import format_duration
 from libs.forecast import aggregate
 from libs.forecast.held_nodes import deletes_by_force, held_remarks
 from libs.forecast.history import NOTHING, History
@@ -26,7 +27,6 @@ from libs.forecast.rollout_plan import (
 )
 from libs.forecast.stops import stops_of, without_stops
 from libs.forecast.world import WorldModel
-from libs.rollout.durations import format_duration
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView

@@ -1,11 +1,11 @@
 """Describe what a plan's figures do not show, in sentences that a person can act on."""
 
-from collections.abc import Sequence
 from math import inf
 
 from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanStopKind
 from libs.contracts.rollout import RolloutPhase, RolloutStatus
+from libs.contracts.words import first_few, format_duration, plural
 from libs.forecast.crashes import crash_remarks
 from libs.forecast.history import NOTHING, History
 from libs.forecast.job_lengths import NO_JOBS, LearnedJobs
@@ -15,7 +15,6 @@ from libs.forecast.pods import PodEffects
 from libs.forecast.rollout_plan import RolloutPlan
 from libs.forecast.seeded_world import FleetProfile, Lognormal
 from libs.rollout.decision import Wait
-from libs.rollout.durations import format_duration
 from libs.rollout.limits import stale_source
 from libs.rollout.persons_lease import left_out_reason
 from libs.rollout.plan_time import PlanTime
@@ -70,8 +69,8 @@ def remarks(
 def _starts(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     names = [f"{name} ({why})" for name, why in _without_forecast(plan, fleet).items()]
     if names:
-        many, verb = format_count(len(names), "node"), _is(len(names))
-        return [f"{many} {verb} left out: {format_names(names)}."]
+        many, verb = plural(len(names), "node"), _is(len(names))
+        return [f"{many} {verb} left out: {first_few(names, 3)}."]
     if plan.nodes or fleet.pools[plan.pool].gone:
         return []
     if not any(node.pool == plan.pool for node in fleet.nodes.values()):
@@ -116,7 +115,7 @@ def _under_way(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     word = _OPEN.get(status.phase)
     if word is None or not plan.nodes or status.target in ("", plan.target):
         return []
-    done = f"{status.counts.done} of {format_count(status.counts.total, 'node')} done"
+    done = f"{status.counts.done} of {plural(status.counts.total, 'node')} done"
     rollout_of = f"The rollout of {status.version or status.short_target} {word} ({done})."
     assumed = "nodes whose driver is being replaced finish that first, the others skip it"
     return [f"{rollout_of} This plan takes over from it now: {assumed}."]
@@ -129,7 +128,7 @@ def _unknown_ends(plan: RolloutPlan) -> list[str]:
         if node.start.p50 is not None and node.end.p50 is None and node.wait is not None
         if node.wait.code not in (WaitCode.FAILED, WaitCode.HALTED)
     ]
-    more = format_count(len(lines) - 3, "more node")
+    more = plural(len(lines) - 3, "more node")
     return lines[:3] + ([f"The end of {more} is unknown too."] if len(lines) > 3 else [])
 
 
@@ -150,7 +149,7 @@ def _proof(plan: RolloutPlan) -> list[str]:
     starts = [node.start.p50 for node in plan.nodes if node.start.p50 is not None]
     is_awaited = after.p50 is not None and any(start >= after.p50 for start in starts)
     if is_awaited and len(starts) > proof.threshold:
-        nodes = format_count(proof.threshold, "node")
+        nodes = plural(proof.threshold, "node")
         have = "has" if proof.threshold == 1 else "have"
         lines.append(f"Others start once {nodes} {have} proven the driver: {after}.")
     if proof.delay is not None:
@@ -170,11 +169,11 @@ def _failures(plan: RolloutPlan) -> list[str]:
         lines.append(f"{halted}; {few if _are_few(plan) else many}.")
     if failing := plan.failing:
         lines.append(
-            f"{format_count(len(failing), 'node')} will probably fail and stay cordoned:"
-            f" {format_names(failing)}."
+            f"{plural(len(failing), 'node')} will probably fail and stay cordoned:"
+            f" {first_few(failing, 3)}."
         )
     if by_chance := plan.failing_by_chance:
-        lines.append(f"About {format_count(by_chance, 'node')} will fail by chance.")
+        lines.append(f"About {plural(by_chance, 'node')} will fail by chance.")
     return lines
 
 
@@ -192,7 +191,7 @@ def _unavailable(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     is_said = any(node.wait is not None and ALREADY in node.wait.detail for node in plan.nodes)
     if is_said or not already:
         return []
-    told = (f"{format_names(names)} ({why})" for why, names in already.items())
+    told = (f"{first_few(names, 3)} ({why})" for why, names in already.items())
     return [f"Not usable already: {', '.join(told)}."]
 
 
@@ -201,7 +200,7 @@ def _unseen_pods(fleet: Fleet) -> list[str]:
     if not unseen:
         return []
     known = "only those with GPUs are known, by uid, without their jobs and disruption budgets"
-    return [f"The pods of {format_count(unseen, 'node')} could not be listed: {known}."]
+    return [f"The pods of {plural(unseen, 'node')} could not be listed: {known}."]
 
 
 def _required_limits(plan: RolloutPlan) -> list[str]:
@@ -215,10 +214,10 @@ def _basis(plan: RolloutPlan, history: History, jobs: LearnedJobs) -> str:
     text = f"Durations (p50-p95, {_runs(plan)}{few})"
     if seen := _seen(history):
         took = "took to come up" if history.brought_up else "took last"
-        text += f" as {format_count(history.nodes, 'node')} {took}: {seen};"
+        text += f" as {plural(history.nodes, 'node')} {took}: {seen};"
     if jobs.jobs:
         span = _span(jobs.left("", 0.0, _MEDIAN), jobs.left("", 0.0, _LATE))
-        text += f" as {format_count(jobs.jobs, 'job')} of the pool took: {span};"
+        text += f" as {plural(jobs.jobs, 'job')} of the pool took: {span};"
     assumed = ", ".join(
         f"{label} {_span(span.quantile(_MEDIAN), span.p95)}"
         for label, span, is_seen in _labelled(FleetProfile(), history, jobs)
@@ -228,7 +227,7 @@ def _basis(plan: RolloutPlan, history: History, jobs: LearnedJobs) -> str:
 
 
 def _runs(plan: RolloutPlan) -> str:
-    return format_count(plan.plays, "simulated run")
+    return plural(plan.plays, "simulated run")
 
 
 def _seen(history: History) -> str:
@@ -284,15 +283,3 @@ def _span(median: float, late: float) -> str:
 def _rough(seconds: float) -> float:
     """Round a duration of a minute and more to minutes."""
     return seconds if seconds < 60.0 else round(seconds / 60.0) * 60.0
-
-
-def format_count(number: int, what: str) -> str:
-    """Format a count: `1 node`, `2 nodes`."""
-    return f"{number} {what if number == 1 else what + 's'}"
-
-
-def format_names(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and the number of the others."""
-    shown = ", ".join(names[:most])
-    more = len(names) - most
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -138,3 +138,8 @@ def missing_definitions(followed: Iterable[Informer[Any]]) -> str:
         return ""
     remedy = "apply the definitions of this release (deploy/chart/crds)"
     return f"CustomResourceDefinition not installed: {names}; {remedy}"
+
+
+def why_not_synced(informers: Iterable[Informer[Any]]) -> str:
+    """Return why some of a role's informers have no first list yet; empty when all have one."""
+    return "; ".join(why for informer in informers if (why := informer.why_not_synced))

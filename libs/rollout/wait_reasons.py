@@ -1,6 +1,6 @@
 """Builders of waits: code, detail, and the people who can end the wait (docs/states.md#waits)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from libs.contracts.node import BY_RETRY, ITSELF, WAITS_OF_POOLS, WaitCode, ends_by_itself
@@ -126,12 +126,6 @@ def unheard_wait(name: str, component: Component | None, now: Instant) -> Wait:
         return wait(WaitCode.AGENT_SILENT, detail, now)
     detail = f"the {name} agent has not reported from this node yet"
     return wait(WaitCode.AGENT_SILENT, detail, now, who=AGENT_LATE)
-
-
-def first_few(names: Iterable[str], limit: int = 5) -> str:
-    items = list(names)
-    rest = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return ", ".join(items[:limit]) + rest
 
 
 class BlockReason(NamedTuple):

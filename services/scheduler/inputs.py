@@ -22,7 +22,7 @@ from libs.contracts.node import DRIVER_LABEL
 from libs.contracts.subjects import Stream
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
-from libs.kube.informer import Informer, informers, missing_definitions
+from libs.kube.informer import Informer, informers, missing_definitions, why_not_synced
 from libs.kube.lease.record import GPU_OPERATOR_LEASE, GpuOperatorDetector
 from libs.kube.resources import LEASES
 from libs.policy.render.agents import AGENTS
@@ -89,8 +89,7 @@ class Informers:
         return (*sources, self.other_pods, self.config_maps, self.leases)
 
     def why_not_synced(self) -> str:
-        """Return why informers have no first list yet; empty when all have one."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
+        return why_not_synced(self.all())
 
     def why_no_rollouts(self) -> str:
         """Return why Rollouts can be neither read nor written; empty if they can."""

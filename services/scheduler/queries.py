@@ -28,15 +28,14 @@ from libs.contracts.queries import (
     WhyQuery,
 )
 from libs.contracts.reports import named_diagnoses
+from libs.contracts.words import excerpt
 from libs.kube.errors import KubeError
 from libs.policy.digest import target_digest
 from libs.policy.driver_checks import misnamed_version
-from libs.policy.findings import printable
 from libs.policy.next_kernel import next_kernel_problem
 from libs.policy.variants import labels_of_key
 from libs.policy.wanted import InstallMethod, WantedDriver, with_version
 from libs.rollout.decision import Wait
-from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
@@ -153,7 +152,7 @@ class SchedulerQueries:
             if problem := self._tracker.why_unreadable(query.node):
                 message = f"Node {query.node!r} cannot be read, and is left as it is: {problem}"
             return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
-        wait, record = self._waits().get(query.node, node.last_wait), current_record(node)
+        wait, record = self._waits().get(query.node, node.last_wait), node.current_record
         pool, history = self._tracker.pools.get(node.pool), self._history.get(node.name, ())
         return WhyAnswer(
             node=node.name,
@@ -323,9 +322,9 @@ def held_node(node: NodeView) -> HeldNode | None:
         return None
     return HeldNode(
         node=node.name,
-        who=printable(lease.who, _MAX_TEXT),
+        who=excerpt(lease.who, _MAX_TEXT),
         since=lease.since,
-        reason=printable(lease.reason, _MAX_TEXT),
+        reason=excerpt(lease.reason, _MAX_TEXT),
         waits=lease is node.claim,
     )
 

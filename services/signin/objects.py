@@ -4,12 +4,11 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Final
 
-import msgspec
-
-from libs.kube import views
+from libs.kube import resources, views
 from libs.kube.client import Kube
-from libs.kube.informer import Informer
+from libs.kube.informer import Informer, why_not_synced
 from libs.kube.resources import Resource
+from libs.kube.views.lean import keep_identity
 from libs.runtime.env import Env
 from services.signin.claims import Cause, Holder, Refused
 
@@ -26,29 +25,17 @@ class Pod(views.Object, frozen=True, kw_only=True):
     spec: PodSpec = PodSpec()
 
     def __post_init__(self) -> None:
-        _keep_identity(self)
+        keep_identity(self)
 
 
 class Named(views.Object, frozen=True, kw_only=True):
     """An object of which only name and uid matter."""
 
     def __post_init__(self) -> None:
-        _keep_identity(self)
+        keep_identity(self)
 
 
-def _keep_identity(view: views.Object) -> None:
-    """Drop labels, annotations and managed fields: a cluster may have 50,000 of our pods."""
-    full = view.metadata
-    lean = views.Metadata(
-        name=full.name,
-        namespace=full.namespace,
-        uid=full.uid,
-        resource_version=full.resource_version,
-    )
-    msgspec.structs.force_setattr(view, "metadata", lean)
-
-
-PODS: Final = Resource(plural="pods", kind="Pod", view=Pod)
+PODS: Final = resources.PODS.viewed_as(Pod)
 ACCOUNTS: Final = Resource(
     plural="serviceaccounts", kind="ServiceAccount", metadata_only=True, view=Named
 )
@@ -176,7 +163,7 @@ class ClusterObjects:
         return (self.pods, self.accounts, self.nodes)
 
     def why_not_synced(self) -> str:
-        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
+        return why_not_synced(self.all())
 
     def on_departure(self, handler: Callable[[views.Object], None]) -> None:
         """Call `handler` with each object that was deleted or replaced."""

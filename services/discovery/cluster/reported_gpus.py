@@ -24,6 +24,7 @@ from libs.contracts.device import (
 from libs.contracts.facts import Facts, Gpu, Mig
 from libs.contracts.gpu_forms import Complaints
 from libs.contracts.health import GpuHealth, Health, HealthFinding, HealthRule, HealthState
+from libs.contracts.words import one_line, shorten
 from libs.host.pci import is_gpu
 from services.discovery.cluster.label_values import product
 
@@ -255,16 +256,14 @@ def _health(state: HealthState, finding: HealthFinding | None) -> DeviceHealth:
     return DeviceHealth(
         state=state.value,
         reason=reason,
-        message=one_line(finding.message),
-        remedy=one_line(finding.remedy),
+        message=health_text(finding.message),
+        remedy=health_text(finding.remedy),
     )
 
 
-def one_line(text: str) -> str:
+def health_text(text: str) -> str:
     """Return a text that can be printed on one line."""
-    clean = "".join(each if each.isprintable() else " " for each in text[: 2 * MAX_TEXT])
-    short = " ".join(clean.split())
-    return short if len(short) <= MAX_TEXT else f"{short[: MAX_TEXT - 1]}…"
+    return shorten(" ".join(one_line(text, 2 * MAX_TEXT).split()), MAX_TEXT)
 
 
 def _credible(since: float, now: float) -> float | None:

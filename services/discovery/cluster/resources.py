@@ -8,16 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from sys import intern
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from libs.contracts.node import RECORD_ANNOTATION
-from libs.kube import views
+from libs.kube import resources, views
 from libs.kube.client import Kube
-from libs.kube.informer import Informer, informers
+from libs.kube.informer import Informer, informers, why_not_synced
 from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.ownership import owned_fields
 from libs.kube.resources import (
-    CONFIG_MAPS,
     LEASES,
     CustomObject,
     Resource,
@@ -25,6 +22,7 @@ from libs.kube.resources import (
     custom_resources,
 )
 from libs.kube.views import Object
+from libs.kube.views.lean import keep_metadata
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.runtime.env import Env
 from services.discovery.cluster.device_health import GPU_HEALTHY
@@ -57,20 +55,10 @@ class Node(views.Object, frozen=True, kw_only=True):
         if metadata.managed_fields:
             ours, others = _owned(metadata.managed_fields)
         claimed = _claimed(metadata.annotations) or self.claimed
-        record = metadata.annotations.get(RECORD_ANNOTATION)
-        lean = msgspec.structs.replace(
-            metadata,
-            labels={intern(key): value for key, value in metadata.labels.items()},
-            annotations={} if record is None else {RECORD_ANNOTATION: record},
-            managed_fields=(),
-        )
         ours_alone = tuple(each for each in self.status.conditions if each.type == GPU_HEALTHY)
         status = views.NodeStatus(node_info=self.status.node_info, conditions=ours_alone)
-        msgspec.structs.force_setattr(self, "metadata", lean)
-        msgspec.structs.force_setattr(self, "status", status)
-        msgspec.structs.force_setattr(self, "ours", ours)
-        msgspec.structs.force_setattr(self, "others", others)
-        msgspec.structs.force_setattr(self, "claimed", claimed)
+        keep_metadata(self, annotations=(RECORD_ANNOTATION,))
+        views.settle(self, status=status, ours=ours, others=others, claimed=claimed)
 
     @property
     def record(self) -> str:
@@ -96,8 +84,8 @@ class Node(views.Object, frozen=True, kw_only=True):
         return self.metadata.uid, self.status.node_info.boot_id, self.gpu_health
 
 
-NODES: Final = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=Node)
-CONFIGS: Final = Resource(plural=CONFIG_MAPS.plural, kind=CONFIG_MAPS.kind, view=ConfigMap)
+NODES: Final = resources.NODES.viewed_as(Node)
+CONFIGS: Final = resources.CONFIG_MAPS.viewed_as(ConfigMap)
 GPU_CLUSTERS: Final = custom_resource(GPU_CLUSTER, views.Object, optional=True)
 POLICIES: Final = custom_resources(POLICY_KINDS, CustomObject)
 """By kind."""
@@ -165,5 +153,4 @@ class Informers:
         )
 
     def why_not_synced(self) -> str:
-        """Return why informers have no first list yet; empty when all have one."""
-        return "; ".join(why for informer in self.all() if (why := informer.why_not_synced))
+        return why_not_synced(self.all())

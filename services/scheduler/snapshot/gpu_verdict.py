@@ -5,7 +5,7 @@ from typing import Final
 from libs.contracts.gpu_forms import PCI, UUID
 from libs.contracts.gpus import GpuIdentity
 from libs.contracts.health import GpuHealth, Health, HealthState
-from libs.policy.findings import printable
+from libs.contracts.words import excerpt
 from libs.rollout.views.machine import FailedGpu, GpuVerdict
 
 MAX_GPUS: Final = 64
@@ -25,6 +25,4 @@ def _failed_gpu(gpu: GpuHealth) -> FailedGpu:
     worst = next((finding for finding in gpu.findings if finding.state is HealthState.FAILED), None)
     if worst is None:
         return FailedGpu(identity)
-    return FailedGpu(
-        identity, ": ".join(map(printable, filter(None, (worst.message, worst.remedy))))
-    )
+    return FailedGpu(identity, ": ".join(map(excerpt, filter(None, (worst.message, worst.remedy)))))

@@ -15,7 +15,7 @@ from libs.contracts.facts import Facts, Gpu
 from libs.contracts.gpu_forms import UUID
 from libs.contracts.node import MIG_CONFIG_LABEL
 from libs.contracts.reports import Report
-from libs.policy.findings import printable
+from libs.contracts.words import excerpt
 from libs.policy.mig.config import CONFIG_KEY, DEFAULT_CONFIG, MigConfigFile
 from libs.policy.mig.defaults import default_config, may_exist
 from libs.policy.mig.geometry import expected_geometry, is_applied, mig_digest, remarks
@@ -88,7 +88,7 @@ class ConfigFiles:
         key = f"{self._namespace}/{name}"
         where = f"ConfigMap {key}"
         if reason := self._why_unreadable(key):
-            return f"{where} cannot be read: {printable(reason)}"
+            return f"{where} cannot be read: {excerpt(reason)}"
         config_map = self._get(key)
         if config_map is None:
             self._parsed.pop(name, None)

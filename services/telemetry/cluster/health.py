@@ -21,6 +21,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
 from libs.contracts.reports import Report, StateKind
 from libs.contracts.subjects import State
+from libs.contracts.words import printable
 from libs.health.node import MAX_GPUS
 from libs.health.record import MAX_FINDINGS
 from libs.kube.cache import Cache
@@ -161,7 +162,7 @@ def _changes(
 
 
 def _clean(text: str) -> str:
-    return "".join(char for char in text[:MAX_TEXT] if char.isprintable())
+    return printable(text, "")[:MAX_TEXT]
 
 
 class HealthCollector(Collector):

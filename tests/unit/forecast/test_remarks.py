@@ -10,7 +10,7 @@ from libs.contracts.node import WaitCode
 from libs.contracts.queries import PlanStop, PlanStopKind
 from libs.contracts.rollout import Counts, RolloutPhase
 from libs.forecast.play_result import CapacityLoss, ProofDelay
-from libs.forecast.remarks import format_count, format_names, remarks
+from libs.forecast.remarks import remarks
 from libs.forecast.rollout_plan import (
     NodeForecast,
     Percentiles,
@@ -273,11 +273,3 @@ def test_with_few_plays_the_95_percent_figure_of_a_node_is_the_worst(plays: int,
     (found,) = remarks_of(node(), plays=plays)
     assert found.startswith("Durations (p50-p95")
     assert ("a node's p95 is the worst" in found) == few
-
-
-def test_counts_and_names() -> None:
-    assert format_count(1, "node") == "1 node"
-    assert format_count(0, "node") == "0 nodes"
-    assert format_names(["a", "b", "c"]) == "a, b, c"
-    assert format_names(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
-    assert format_names([]) == ""
