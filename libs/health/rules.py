@@ -143,6 +143,7 @@ def _unusable(reading: Reading) -> Breach | bool | None:
 
 
 def _ecc(reading: Reading) -> Breach | bool | None:
+    """Check for errors that lost data: each ended an application, and the memory may be worn."""
     errors = count(reading.sample and reading.sample.ecc_volatile_uncorrected)
     if errors is None:
         return None
@@ -180,6 +181,7 @@ def _fabric(reading: Reading) -> Breach | bool | None:
 
 
 def _links(reading: Reading) -> Breach | bool | None:
+    """Check the NVLinks: one that was never active is not built in, and says nothing."""
     gpu = reading.gpu
     if gpu is None or not reading.is_usable or not gpu.nvlinks:
         return None
@@ -192,6 +194,8 @@ def _links(reading: Reading) -> Breach | bool | None:
 
 
 def _reasons(mask: int, message: str, remedy: str) -> Callable[[Reading], Breach | bool | None]:
+    """Return a check of the reasons for which clocks are reduced, by NVML's bits."""
+
     def check(reading: Reading) -> Breach | bool | None:
         reasons = count(reading.sample and reading.sample.clock_reasons)
         if reasons is None:

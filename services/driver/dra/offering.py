@@ -24,6 +24,8 @@ _ALL_PARTS: Final = PluginConfig(mig_strategy=MigStrategy.MIXED)
 
 
 class ClaimOffering:
+    """Decides what claims can have of a node, publishes it, and tells those who prepare claims."""
+
     def __init__(
         self,
         *,

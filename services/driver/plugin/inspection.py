@@ -21,6 +21,8 @@ _CAPABILITIES = "/proc/driver/nvidia-caps/mig-minors"
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine says of its GPUs at one time."""
+
     gpus: tuple[Gpu, ...] | None = None
     """None if they cannot be read."""
     samples: tuple[GpuSample, ...] = ()

@@ -48,6 +48,8 @@ class Kubelet(Protocol):
 
 
 class Offering:
+    """Decides what the kubelet may give to pods, and tells it; runs as long as the agent."""
+
     def __init__(
         self,
         *,
@@ -182,6 +184,7 @@ class Offering:
         )
 
     def _decide(self, config: PluginConfig) -> Offered:
+        """Return what is offered by what is known now; a reason withholds, and removes nothing."""
         found = self._watch.found
         problem = found.problem or self._claimed.problem or self._imex_problem
         withheld = self._watch.withheld(problem)

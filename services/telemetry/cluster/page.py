@@ -42,6 +42,7 @@ class ProperSamples(msgspec.Struct, frozen=True, gc=False):
 
 
 def proper_samples(batch: Batch) -> ProperSamples:
+    """Return what of a batch may be on the page: a lie about one GPU costs that GPU alone."""
     found: dict[str, GpuSample] = {}
     refused = 0
     for sample in batch.gpus:
@@ -57,11 +58,13 @@ def proper_samples(batch: Batch) -> ProperSamples:
 
 
 def fleet_page(nodes: Iterable[NodeSamples], *, hostname_label: HostnameLabel) -> bytes:
+    """Return the page of these nodes, without pods: only their own agents ask the kubelet."""
     found = rows(nodes, ALL_FIELDS, hostname_label=hostname_label, pods={})
     return render(ALL_FIELDS.metrics, list(found))
 
 
 def _is_proper(sample: GpuSample) -> bool:
+    """Whether what names a sample can be true; numbers are left out one by one when rendered."""
     return bool(
         UUID.fullmatch(sample.uuid)
         and has_form(sample.pci, PCI)

@@ -73,6 +73,7 @@ async def run(
             collector.forget(batch.node)
 
     def forget_deleted(before: Node | None, after: Node | None) -> None:
+        """Forget a node that is gone, or has come back as another of the same name."""
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             fleet.forget(before.metadata.name)
             health.forget(before.metadata.name)

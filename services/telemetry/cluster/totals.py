@@ -17,6 +17,8 @@ MIB: Final = 1024 * 1024
 
 
 class GpuTotals(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Sums over GPUs; those of a pool are the sums of its nodes'."""
+
     gpus: int = 0
     mute: int = 0
     """GPUs that exist and of which nothing could be read."""
@@ -34,6 +36,7 @@ class GpuTotals(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def utilization(self) -> float | None:
+        """The mean of the known utilizations; None where none is known, which is no idle GPU."""
         return self.busy / self.busy_of if self.busy_of else None
 
 
@@ -71,5 +74,6 @@ def _gpu_totals(sample: GpuSample) -> GpuTotals:
 
 
 def _sum(values: Iterable[N | None]) -> N | None:
+    """Return the sum of what is known; None of nothing, because 0 would look measured."""
     known = [value for value in values if value is not None]
     return sum(known[1:], start=known[0]) if known else None

@@ -72,6 +72,7 @@ async def run(
     hold, metrics = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
 
     async def judge(sweep: Sweep | None, xids: Mapping[str, tuple[int, ...]]) -> None:
+        """Let a sweep be judged; one that read nothing says why."""
         if sweep is None:
             await health.add(None, (), hold.problem, xids)
         else:
@@ -143,6 +144,7 @@ async def _follow_pods(
 def _render(
     sweep: Sweep, settings: TelemetrySettings, listed: MetricList, pods: PodsByGpu
 ) -> bytes:
+    """Return the page of one sweep, with the containers that have its GPUs now."""
     samples = NodeSamples(
         node=settings.node,
         driver_version=sweep.driver_version,

@@ -60,10 +60,12 @@ class SweepPublisher:
 
     @property
     def _interval(self) -> float:
+        """Seconds between sweeps: longer while none measures, as each may start NVML's process."""
         is_measured = self._sampler.current is not None
         return self._sample_interval if is_measured else max(self._sample_interval, RETRY_INTERVAL)
 
     def _is_due(self) -> bool:
+        """Whether to send: the interval is over, or something changed that is waited for."""
         if self._sent_at is None:
             return True
         # The nearest sweep, not the next one.
