@@ -21,8 +21,8 @@ from services.telemetry.xids import xid_name
 
 HostnameLabel: TypeAlias = Literal["Hostname", "hostname"]
 HOSTNAME_LABEL: Final[HostnameLabel] = "hostname"
-"""As dcgm-exporter writes it since 4.6; before that it wrote the other."""
-"""The label for the node; dcgm-exporter changed its spelling after 4.5.3-4.8.2."""
+"""The label for the node, as dcgm-exporter writes it since 4.6; 4.5.3-4.8.2 and those before it
+wrote the other."""
 
 LATE: Final = "sluice_gpu_sample_late_seconds"
 

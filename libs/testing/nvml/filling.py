@@ -1,5 +1,6 @@
 """Fill the state of a new machine from its profile: healthy, idle GPUs."""
 
+import ctypes
 import hashlib
 import uuid
 
@@ -55,17 +56,11 @@ def _random(seed: int, name: str, index: int) -> bytes:
 
 def _fill_identity(gpu: Gpu, product: Product, random: bytes) -> None:
     identity = gpu.identity
-    identity.name = product.name.encode()
+    _copy(identity, product)
     identity.uuid = f"GPU-{uuid.UUID(bytes=random[:16], version=4)}".encode()
     identity.serial = f"{1320000000000 + int.from_bytes(random[16:20])}".encode()
-    identity.board_part = product.board_part.encode()
-    identity.vbios = product.vbios.encode()
-    identity.pci_device_id = product.pci_device_id
-    identity.pci_subsystem_id = product.pci_subsystem_id
-    identity.architecture = product.architecture
     identity.brand = _NVIDIA
     identity.compute_major, identity.compute_minor = product.compute_capability
-    identity.cores = product.cores
     identity.memory_total = product.memory_mib * MIB
     identity.memory_reserved = product.reserved_mib * MIB
 
@@ -87,12 +82,9 @@ def _fill_limits(gpu: Gpu, product: Product) -> None:
 def _fill_features(gpu: Gpu, profile: Profile) -> None:
     product = profile.product
     features = gpu.features
+    _copy(features, product)
     features.ecc = 1
     features.row_remapping = not product.page_retirement
-    features.page_retirement = product.page_retirement
-    features.memory_temperature = product.memory_temperature
-    features.profiling = product.profiling
-    features.fabric = product.fabric
     features.mig = bool(product.mig)
     gpu.health.ecc_mode = gpu.health.ecc_mode_pending = 1
     if product.fabric:
@@ -143,16 +135,15 @@ def _fill_mig(gpu: Gpu, product: Product) -> None:
 
 
 def _fill_mig_profile(place: MigProfile, kind: MigKind) -> None:
-    for name in _AS_IN_THE_KIND:
-        setattr(place, name, getattr(kind, name))
-    place.name = kind.name.encode()
+    _copy(place, kind)
     place.instances = kind.most
     place.start_count = len(kind.starts)
     place.starts[: len(kind.starts)] = kind.starts
 
 
-_AS_IN_THE_KIND = tuple(
-    name
-    for name, *_ in MigProfile._fields_
-    if name in MigKind.__struct_fields__ and name not in ("name", "starts")
-)
+def _copy(place: ctypes.Structure, source: object) -> None:
+    """Set each number and text that the description has under the same name."""
+    for name, *_ in place._fields_:
+        value = getattr(source, name, None)
+        if isinstance(value, int | str):
+            setattr(place, name, value.encode() if isinstance(value, str) else value)
