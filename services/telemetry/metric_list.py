@@ -5,7 +5,7 @@ the reason: the others count.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -52,10 +52,14 @@ class ParsedList(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[LineProblem, ...] = ()
 
 
+def as_described(fields: Iterable[Field]) -> tuple[Metric, ...]:
+    """Return the fields that have samples, with their own types and helps."""
+    numbers = (field for field in fields if isinstance(field, NumberField))
+    return tuple(Metric(field=field, type=field.type, help=field.help) for field in numbers)
+
+
 DEFAULT_LIST: Final = MetricList(
-    metrics=tuple(
-        Metric(field=field, type=field.type, help=field.help) for field in DEFAULT_FIELDS
-    ),
+    metrics=as_described(DEFAULT_FIELDS),
     labels=tuple(text for text in TEXTS if text.name == DRIVER_VERSION),
 )
 

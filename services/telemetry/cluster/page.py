@@ -14,16 +14,11 @@ from libs.contracts.gpu_forms import MAX_NAME, PCI, UUID, VERSION, has_form
 from libs.contracts.telemetry import Batch, GpuSample, InstanceSample
 from libs.health.node import MAX_GPUS
 from services.telemetry.exposition import HostnameLabel, NodeSamples, render, rows
-from services.telemetry.field import NumberField
 from services.telemetry.fields import FIELDS
-from services.telemetry.metric_list import DEFAULT_LIST, Metric, MetricList
+from services.telemetry.metric_list import DEFAULT_LIST, MetricList, as_described
 
 ALL_FIELDS: Final = MetricList(
-    metrics=tuple(
-        Metric(field=field, type=field.type, help=field.help)
-        for field in FIELDS.values()
-        if isinstance(field, NumberField)
-    ),
+    metrics=as_described(FIELDS.values()),
     labels=DEFAULT_LIST.labels,
 )
 MAX_INSTANCES: Final = 32

@@ -4,10 +4,7 @@ It writes nothing but events, whose ids are the same in all replicas, so any num
 each exports the whole fleet.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any
-
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.bus.events import EventPublisher
 from libs.bus.port import Bus, BusRetry
@@ -23,17 +20,15 @@ from libs.kube.resources import CustomObject, custom_resources
 from libs.policy.kinds import NODE_SELECTING_KINDS
 from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.env import Env
-from libs.runtime.http import HttpServer, HttpSettings, Page
-from libs.runtime.logs import logger
+from libs.runtime.http import HttpSettings, Page
 from libs.runtime.service import Service
 from services.cluster_role import ClusterSettings
 from services.telemetry.cluster.fleet import NODES, SELECTOR, FleetTelemetry, Node
 from services.telemetry.cluster.health import FleetHealth, HealthCollector
 from services.telemetry.cluster.metrics import FleetCollector
 from services.telemetry.cluster.page import fleet_page
+from services.telemetry.exporter import Pages, export, metrics
 from services.telemetry.exposition import HOSTNAME_LABEL, HostnameLabel
-
-_log = logger()
 
 
 class TelemetryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
@@ -55,7 +50,7 @@ async def run(
     bus: Bus,
     env: Env,
     service: Service,
-) -> Mapping[str, Callable[[], Page]]:
+) -> Pages:
     """Start the role; return the pages for dashboards."""
     client = Kube(kube, manager=MANAGER, clock=env.clock)
     nodes = Cache(client, NODES, env=env, labels=SELECTOR)
@@ -103,7 +98,7 @@ async def run(
 
     def metrics_page() -> Page:
         page = fleet_page(fleet.samples(), hostname_label=settings.hostname_label)
-        return Page(page, content_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return metrics(page)
 
     return {"/metrics": metrics_page}
 
@@ -112,7 +107,4 @@ async def run_and_export(
     settings: TelemetryClusterSettings, /, *, service: Service, **ports: Any
 ) -> None:
     """Start the role, and serve its pages over HTTP."""
-    pages = await run(settings, service=service, **ports)
-    exporter = await service.enter("exporter", HttpServer(settings.exporter, pages))
-    host, port = exporter.address
-    _log.info("exporter started", host=host, port=port)
+    await export(await run(settings, service=service, **ports), settings.exporter, service)

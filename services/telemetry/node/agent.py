@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.bus.agent import Agent, AgentSettings
 from libs.bus.journal import Journal
@@ -21,10 +20,10 @@ from libs.host.machine import Machine
 from libs.host.podresources.assignments import PodsByGpu
 from libs.runtime.clock import Clock
 from libs.runtime.env import Env
-from libs.runtime.http import HttpServer, HttpSettings, Page
-from libs.runtime.logs import logger
+from libs.runtime.http import HttpSettings, Page
 from libs.runtime.service import Service
 from services.health_file import HealthFile
+from services.telemetry.exporter import Pages, export, metrics
 from services.telemetry.exposition import HOSTNAME_LABEL, HostnameLabel, NodeSamples, render, rows
 from services.telemetry.metric_list import MetricList
 from services.telemetry.node.health import HealthReporter
@@ -32,8 +31,6 @@ from services.telemetry.node.metric_file import MetricFile
 from services.telemetry.node.pods import PodFollower, connected_kubelet
 from services.telemetry.node.publisher import SweepPublisher
 from services.telemetry.node.sampler import Sampler, Sweep, TelemetryMetrics
-
-_log = logger()
 
 
 class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
@@ -54,8 +51,6 @@ class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
 
 _INDEX: Final = b'<html><body><a href="/metrics">Metrics of this node\'s GPUs</a></body></html>\n'
 
-Pages = Mapping[str, Callable[[], Page]]
-
 
 async def run(
     settings: TelemetrySettings,
@@ -69,7 +64,7 @@ async def run(
     """Start the agent for one boot of the machine; return the pages for dashboards."""
     boot_id = await host.offload.run(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
-    hold, metrics = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
+    hold, own_metrics = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
 
     async def judge(sweep: Sweep | None, xids: Mapping[str, tuple[int, ...]]) -> None:
         """Let a sweep be judged; one that read nothing says why."""
@@ -78,13 +73,13 @@ async def run(
         else:
             await health.add(sweep.gpus, sweep.samples, None, xids)
 
-    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=metrics, on_sweep=judge)
+    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=own_metrics, on_sweep=judge)
     sender = TelemetrySender(bus=bus, env=env, node_uid=node_uid, boot_id=boot_id)
     publisher = SweepPublisher(
         sampler=sampler,
         sender=sender,
         clock=env.clock,
-        metrics=metrics,
+        metrics=own_metrics,
         sample_interval=settings.sample_interval,
         report_interval=settings.report_interval,
     )
@@ -119,7 +114,7 @@ async def run(
     def metrics_page() -> Page:
         sweep = sampler.current
         text = sweep and _render(sweep, settings, listed.current, pods(sweep.gpus))
-        return Page(text or b"", content_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return metrics(text or b"")
 
     return {
         "/": lambda: Page(_INDEX, content_type="text/html; charset=utf-8"),
@@ -163,7 +158,4 @@ def _render(
 
 async def run_and_export(settings: TelemetrySettings, /, *, service: Service, **ports: Any) -> None:
     """Start the agent, and serve its pages over HTTP."""
-    pages = await run(settings, service=service, **ports)
-    exporter = await service.enter("exporter", HttpServer(settings.exporter, pages))
-    host, port = exporter.address
-    _log.info("exporter started", host=host, port=port)
+    await export(await run(settings, service=service, **ports), settings.exporter, service)
