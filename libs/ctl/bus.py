@@ -52,7 +52,6 @@ SECONDS: Final = {
 }
 """A plan is played many times before it is answered; agents are asked for journals."""
 _FILES: Final = {
-    "nkey_seed_file": "nkey seed file",
     "token_file": "token file",
     "ca_file": "CA file",
 }
@@ -175,6 +174,7 @@ async def when_ready(ask: Callable[[], Awaitable[A]], *, tell: Callable[[str], N
 
 
 def _decoded(data: bytes, answer: type[A]) -> A:
+    """Return an answer, or fail with the problem and the remedy that the scheduler sent instead."""
     try:
         return decode(answer, data)
     except MalformedMessage as error:
@@ -196,6 +196,7 @@ async def open_scheduler(access: Access) -> AsyncGenerator[Scheduler]:
 
 @asynccontextmanager
 async def open_bus(access: Access) -> AsyncGenerator[NatsBus]:
+    """Connect to NATS as a person; fail with the remedy if there is no address or no connection."""
     if not access.nats:
         raise Failure(ExitCode.NOT_REACHABLE, _NO_ADDRESS)
     _check_files(access)
@@ -268,7 +269,6 @@ async def _credentials(access: Access, folder: Path) -> tuple[Credentials, str]:
         Credentials(
             token_file=token_file,
             token_name=token_name,
-            nkey_seed_file=access.nkey_seed_file,
             ca_file=access.ca_file,
         ),
         without,
@@ -296,6 +296,7 @@ async def _request_token(access: Access) -> tuple[str, str]:
 
 
 def _connect_failure(error: Exception, without: str) -> Failure:
+    """Return why NATS was not reached; a refusal names the token that could not be had."""
     failure = (
         bus_failure(error)
         if isinstance(error, BusError)

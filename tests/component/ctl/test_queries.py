@@ -26,8 +26,7 @@ from libs.contracts.events import (
     StepEvent,
     WaitEvent,
 )
-from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord, WaitCode
+from libs.contracts.node import WaitCode
 from libs.contracts.queries import (
     PlanAnswer,
     PlanLimits,
@@ -188,9 +187,8 @@ async def test_that_there_is_nothing_to_show_is_said_to_people(world: World) -> 
 
 
 async def test_events_are_those_of_a_pool_or_of_a_kind(world: World) -> None:
-    record = NodeRecord(node_uid=await world.add_node("node-1", state="x"), epoch=1, token=1)
-    text = encode(msgspec.structs.replace(record, pool=POOL)).decode()
-    await world.annotate("node-1", **{RECORD_ANNOTATION: text})
+    await world.add_node("node-1", state="x")
+    await world.record("node-1")
     await world.add_node("node-2", state="x")
     cordon = EditEvent(field="spec.unschedulable", manager="kubectl")
     halt = RolloutEvent(pool=POOL, target=NEW, before="Advancing", after="Halted")
@@ -350,26 +348,33 @@ async def test_without_a_leader_the_scheduler_is_said_to_be_away(world: World) -
     assert "no scheduler leads" in ended.err
 
 
-async def test_nats_refuses_a_person_without_a_key(world: World) -> None:
-    ended = await world.run("events", SLUICE_NATS_NKEY_SEED_FILE="")
+async def test_nats_refuses_a_person_without_a_token(world: World) -> None:
+    ended = await world.run("events", SLUICE_NATS_TOKEN_FILE="")
     assert ended.code == ExitCode.NOT_ALLOWED, ended.err
     assert "no token could be requested for sluice-ctl in sluice" in ended.err
 
 
-async def test_a_key_that_is_not_there_is_not_reachable_for_each_verb(world: World) -> None:
+async def test_a_key_of_a_person_is_gone(world: World) -> None:
+    ended = await world.run("status", SLUICE_NATS_NKEY_SEED_FILE="/old/seed")
+    assert (ended.code, ended.out) == (ExitCode.WRONG_ARGUMENTS, "")
+    assert "--nkey-seed-file or SLUICE_NATS_NKEY_SEED_FILE is gone: " in ended.err
+    assert "--token-file" in ended.err
+
+
+async def test_a_token_that_is_not_there_is_not_reachable_for_each_verb(world: World) -> None:
     told = (
-        "NATS: cannot read the nkey seed file /gone/seed: no such file or directory; name one that"
-        " is there and that you may read, with --nkey-seed-file or SLUICE_NATS_NKEY_SEED_FILE\n"
+        "NATS: cannot read the token file /gone/token: no such file or directory; name one that"
+        " is there and that you may read, with --token-file or SLUICE_NATS_TOKEN_FILE\n"
     )
     for verb in ("plan", "events", "audit"):
-        ended = await world.run(verb, SLUICE_NATS_NKEY_SEED_FILE="/gone/seed")
+        ended = await world.run(verb, SLUICE_NATS_TOKEN_FILE="/gone/token")
         assert (ended.code, ended.out) == (ExitCode.NOT_REACHABLE, ""), verb
         assert ended.err.endswith(told), verb
-    status = await world.run("status", SLUICE_NATS_NKEY_SEED_FILE="/gone/seed", COLUMNS="400")
+    status = await world.run("status", SLUICE_NATS_TOKEN_FILE="/gone/token", COLUMNS="400")
     assert (status.code, status.err) == (ExitCode.DONE, "")
     assert f"waits: not from the scheduler: {told}" in status.out
-    doctor = await world.run("doctor", SLUICE_NATS_NKEY_SEED_FILE="/gone/seed", COLUMNS="400")
-    assert "cannot read the nkey seed file /gone/seed: no such file" in doctor.out
+    doctor = await world.run("doctor", SLUICE_NATS_TOKEN_FILE="/gone/token", COLUMNS="400")
+    assert "cannot read the token file /gone/token: no such file" in doctor.out
     assert "its pods run" not in doctor.out
 
 
@@ -411,16 +416,9 @@ async def add_gpu(world: World, name: str, node: str, index: int, **health: Any)
 
 async def test_the_gpus_of_a_node_whose_driver_was_unloaded_are_not_healthy(world: World) -> None:
     await add_gpu(world, "gpu-a", "node-5", 0, state="ok")
-    uid = await world.add_node("node-5", state="upgrade-failed")
-    record = NodeRecord(
-        node_uid=uid,
-        epoch=1,
-        token=1,
-        state="upgrade-failed",
-        started=True,
-        cause="driver-start: the driver container restarted 3 times",
-    )
-    await world.annotate("node-5", **{RECORD_ANNOTATION: encode(record).decode()})
+    await world.add_node("node-5", state="upgrade-failed")
+    cause = "driver-start: the driver container restarted 3 times"
+    await world.record("node-5", state="upgrade-failed", started=True, cause=cause)
     await world.label("node-5", PRESENT_LABEL, "true")
     ended = await world.run("gpus")
     assert ended.out.startswith("1 GPU on 1 node, 0 healthy, 1 without a driver\n")
