@@ -18,6 +18,7 @@ from libs.host.linux import InUse, Loaded, LoadResult, NotLoaded, Refused, Unloa
 from libs.host.machine import InlineOffload, Machine
 from libs.host.tree import Tree
 from libs.testing.module_files import module_fields
+from tests.builders import gpus
 from tests.unit.host.builders import link, put
 
 if TYPE_CHECKING:
@@ -69,14 +70,8 @@ class FakeDriver:
 
 
 def gpu(index: int) -> Gpu:
-    return Gpu(
-        uuid=f"GPU-{index}",
-        index=index,
-        minor=index + 4,
-        pci=f"00000000:0{index}:00.0",
-        name="NVIDIA H100 80GB HBM3",
-        memory_mib=81559,
-    )
+    """Return a GPU whose device file has another number than the GPU."""
+    return gpus.gpu(index, minor=index + 4)
 
 
 class FakeMachine:

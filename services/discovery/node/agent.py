@@ -23,6 +23,7 @@ from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
 from services.agent_frame import Given
 from services.discovery.node.mig_boards import MigBoards
+from services.gpu_holders import let_go
 
 MAX_MISSED: Final = 3
 """Consecutive scans without a device after which it is gone."""
@@ -38,6 +39,8 @@ _log = logger()
 
 
 class KnownFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of one boot, over scans of which each may lack something."""
+
     facts: Facts = Facts()
     missed: Mapping[str, int] = {}
     """By address of a known device: the number of latest scans without it."""
@@ -62,16 +65,10 @@ def _merge_devices(
 ) -> tuple[tuple[PciDevice, ...] | None, Mapping[str, int]]:
     if scanned is None:
         return known.facts.pci, known.missed
-    devices = {device.address: device for device in scanned}
-    missed: dict[str, int] = {}
-    for device in known.facts.pci or ():
-        if device.address in devices:
-            continue
-        count = known.missed.get(device.address, 0) + 1
-        if count < MAX_MISSED:
-            missed[device.address] = count
-            devices[device.address] = device
-    return tuple(devices[address] for address in sorted(devices)), missed
+    before = {device.address: device for device in known.facts.pci or ()}
+    found = {device.address: device for device in scanned}
+    devices, missed = _with_missed(before, found, known.missed)
+    return tuple(devices.values()), missed
 
 
 def _merge_features(
@@ -80,13 +77,22 @@ def _merge_features(
     before = known.facts.features
     if scanned is None or before is None:
         return scanned or before, known.missed_labels
-    labels, missed = dict(scanned.labels), dict[str, int]()
-    for key in before.labels.keys() - labels.keys():
-        count = known.missed_labels.get(key, 0) + 1
-        if count < MAX_MISSED:
-            missed[key] = count
-            labels[key] = before.labels[key]
-    return msgspec.structs.replace(scanned, labels=dict(sorted(labels.items()))), missed
+    labels, missed = _with_missed(before.labels, scanned.labels, known.missed_labels)
+    return msgspec.structs.replace(scanned, labels=labels), missed
+
+
+def _with_missed(
+    before: Mapping[str, T], scanned: Mapping[str, T], missed: Mapping[str, int]
+) -> tuple[dict[str, T], dict[str, int]]:
+    """Return what a scan found, with what it missed for the first times, and how often.
+
+    A bus that is being rescanned, and a file that is being written, lack a part for a moment: if
+    that were believed, the node would lose its labels, and its pods their places.
+    """
+    counts = {key: missed.get(key, 0) + 1 for key in before.keys() - scanned.keys()}
+    counts = {key: count for key, count in counts.items() if count < MAX_MISSED}
+    kept = {**scanned, **{key: before[key] for key in counts}}
+    return dict(sorted(kept.items())), counts
 
 
 INTERVAL: Final = 60.0
@@ -143,6 +149,7 @@ class MachineReporter:
             self._add(await self._machine.offload.run(self._scan_gpus))
 
     def _add(self, scan: Facts) -> None:
+        """Take a scan, report what it changes, and tell which sections changed."""
         self._known = self._known.after(scan)
         before, facts = self._reported, self._known.facts
         if facts == before:
@@ -204,11 +211,7 @@ async def run(settings: DiscoverySettings, given: Given) -> None:
         )
 
     async def quiesce(_op: Op) -> OpDone | OpFailed:
-        try:
-            await host.offload.run(hold.release)
-        except GpusUnavailable as error:
-            return OpFailed("devices-open", str(error))
-        return OpDone()
+        return await let_go(host.offload.run(hold.release))
 
     async def idle(_op: Op) -> OpDone:
         hold.resume()

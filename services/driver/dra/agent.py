@@ -33,8 +33,10 @@ from services.driver.dra.offering import ClaimOffering
 from services.driver.dra.publication import Publication
 from services.driver.dra.resources import DRIVER, Node
 from services.driver.dra.settings import DraSettings
-from services.driver.plugin.known_health import known_health, moment
+from services.driver.plugin.known_health import known_health
 from services.driver.plugin.sickness import XidSwitches
+from services.driver.plugin.watch import GpuWatch
+from services.health_file import moment
 
 MANAGER = "sluice-dra"
 
@@ -90,14 +92,11 @@ async def run(
     health = known_health(host, settings.state_dir, boot_id=boot.boot_id, xids=XidSwitches())
     await host.offload.run(lambda: health.open(moment(env.clock)))
     offering = ClaimOffering(
-        machine=host,
-        hold=hold,
+        watch=GpuWatch(machine=host, hold=hold, health=health, clock=env.clock),
         list_uses=kubelet.list_uses,
         claims=claims,
         publication=publication,
-        health=health,
         is_registered=lambda: kubelet.is_registered,
-        clock=env.clock,
     )
     agent = boot.agent(
         {CommandKind.QUIESCE: _hold_nothing, CommandKind.IDLE: _hold_nothing}

@@ -20,10 +20,12 @@ from services.agent_frame import Given
 from services.driver.plugin.answers import Answers
 from services.driver.plugin.claimed import ClaimedGpus
 from services.driver.plugin.current_config import READ_INTERVAL, CurrentConfig
-from services.driver.plugin.known_health import known_health, moment
+from services.driver.plugin.known_health import known_health
 from services.driver.plugin.offering import Kubelet, Offering
 from services.driver.plugin.settings import PluginSettings
 from services.driver.plugin.sickness import switches
+from services.driver.plugin.watch import GpuWatch
+from services.health_file import moment
 
 
 class NoKubelet:
@@ -58,14 +60,11 @@ async def run(
     if kubelet is None:
         kubelet = await _connect(settings, answers, host=host, clock=env.clock, service=service)
     offering = Offering(
-        machine=host,
-        hold=hold,
+        watch=GpuWatch(machine=host, hold=hold, health=health, clock=env.clock),
         config=config,
-        health=health,
         kubelet=kubelet,
         answers=answers,
         claimed=ClaimedGpus(list_uses or _uses(settings, host)),
-        clock=env.clock,
         is_told=lambda: agent.commands.has_read_slot,
     )
     agent = boot.agent({CommandKind.QUIESCE: offering.quiesce, CommandKind.IDLE: offering.idle})

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.bus.agent import AgentSettings
 from libs.bus.telemetry import TelemetrySender
@@ -18,10 +17,10 @@ from libs.host.machine import Machine
 from libs.host.podresources.assignments import PodsByGpu
 from libs.runtime.clock import Clock
 from libs.runtime.http import HttpSettings, Page, serve_pages
-from libs.runtime.logs import logger
 from libs.runtime.service import Service
 from services.agent_frame import Given
 from services.health_file import HealthFile
+from services.telemetry.exporter import Pages, metrics
 from services.telemetry.exposition import HOSTNAME_LABEL, HostnameLabel, NodeSamples, render, rows
 from services.telemetry.metric_list import MetricList
 from services.telemetry.node.health import HealthReporter
@@ -29,8 +28,6 @@ from services.telemetry.node.metric_file import MetricFile
 from services.telemetry.node.pods import PodFollower, connected_kubelet
 from services.telemetry.node.publisher import SweepPublisher
 from services.telemetry.node.sampler import Sampler, Sweep, TelemetryMetrics
-
-_log = logger()
 
 
 class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
@@ -51,28 +48,27 @@ class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
 
 _INDEX: Final = b'<html><body><a href="/metrics">Metrics of this node\'s GPUs</a></body></html>\n'
 
-Pages = Mapping[str, Callable[[], Page]]
-
 
 async def run(settings: TelemetrySettings, given: Given) -> Pages:
     """Start the agent for one boot of the machine; return the pages for dashboards."""
     host, env, service = given.host, given.env, given.service
     boot = await given.boot(settings)
-    hold, metrics = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
+    hold, own_metrics = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
 
     async def judge(sweep: Sweep | None, xids: Mapping[str, tuple[int, ...]]) -> None:
+        """Let a sweep be judged; one that read nothing says why."""
         if sweep is None:
             await health.add(None, (), hold.problem, xids)
         else:
             await health.add(sweep.gpus, sweep.samples, None, xids)
 
-    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=metrics, on_sweep=judge)
+    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=own_metrics, on_sweep=judge)
     sender = TelemetrySender(bus=given.bus, env=env, node_uid=boot.node_uid, boot_id=boot.boot_id)
     publisher = SweepPublisher(
         sampler=sampler,
         sender=sender,
         clock=env.clock,
-        metrics=metrics,
+        metrics=own_metrics,
         sample_interval=settings.sample_interval,
         report_interval=settings.report_interval,
     )
@@ -99,7 +95,7 @@ async def run(settings: TelemetrySettings, given: Given) -> Pages:
     def metrics_page() -> Page:
         sweep = sampler.current
         text = sweep and _render(sweep, settings, listed.current, pods(sweep.gpus))
-        return Page(text or b"", content_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return metrics(text or b"")
 
     return {
         "/": lambda: Page(_INDEX, content_type="text/html; charset=utf-8"),
@@ -124,6 +120,7 @@ async def _follow_pods(
 def _render(
     sweep: Sweep, settings: TelemetrySettings, listed: MetricList, pods: PodsByGpu
 ) -> bytes:
+    """Return the page of one sweep, with the containers that have its GPUs now."""
     samples = NodeSamples(
         node=settings.node,
         driver_version=sweep.driver_version,
