@@ -49,13 +49,13 @@ class Tree:
     def __init__(self, root: "str | os.PathLike[str]") -> None:
         self.root = os.fspath(root)
 
-    def text(self, path: str) -> str | None:
+    def read_text(self, path: str) -> str | None:
         data = self.data(path)
         return None if data is None else data.decode(errors="replace")
 
     def word(self, path: str) -> str | None:
         """Return the stripped content of a file that holds one value."""
-        text = self.text(path)
+        text = self.read_text(path)
         return None if text is None else text.strip()
 
     def data(self, path: str) -> bytes | None:

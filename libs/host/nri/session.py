@@ -17,7 +17,7 @@ from libs.host.nri import frames
 from libs.host.nri import ttrpc_pb2 as ttrpc
 from libs.host.nri.frames import Malformed
 from libs.host.nri.messages import Kind, Message, MessageReader, encode
-from libs.host.nri.port import Injector, NewContainer, NriUnavailable, Refused
+from libs.host.nri.port import InjectionRefused, Injector, NewContainer, NriUnavailable
 from libs.runtime.fatal import describe_error
 from libs.runtime.logs import logger
 
@@ -156,7 +156,7 @@ class Session:
         )
         try:
             names = self._injector.devices(container)
-        except Refused as error:
+        except InjectionRefused as error:
             raise _Failed(_PERMISSION_DENIED, str(error)) from None
         if not names:
             return api.CreateContainerResponse()

@@ -1,8 +1,9 @@
-"""The DaemonSets of Sluice's agents, one each for the whole cluster.
+"""The DaemonSets of Sluice's agents, one for each kind of agent, on all nodes of the cluster.
 
-Agents have no Kubernetes credentials, but the plugin for claims: the others' token is valid for the
-bus only. They start on every
-selected node, with or without driver, RuntimeClass or bus.
+The token of an agent is valid for the bus only, so that a node that is taken over can change no
+object; only the plugin for claims has one for the API server, to read claims. Agents start on
+every selected node, with or without driver, RuntimeClass or bus, because they report what is
+missing there.
 """
 
 from collections.abc import Callable, Iterator

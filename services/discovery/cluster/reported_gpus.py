@@ -99,7 +99,7 @@ def read_gpus(
     is_silent: bool | None = False,
 ) -> ReportedGpus:
     """Clean what the agents of a node reported about its present boot."""
-    refused = _Refused()
+    refused = _LeftOut()
     return ReportedGpus(
         is_silent=is_silent,
         gpus=_gpus(facts, refused),
@@ -109,7 +109,7 @@ def read_gpus(
     )
 
 
-class _Refused:
+class _LeftOut:
     """Counts the values that are left out."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ def label_value(name: str) -> str:
     return product(name[:1024])[:63].strip("-_.")
 
 
-def _gpus(facts: Facts | None, refused: _Refused) -> tuple[ReportedGpu, ...] | None:
+def _gpus(facts: Facts | None, refused: _LeftOut) -> tuple[ReportedGpu, ...] | None:
     if facts is None:
         return None
     if facts.pci is not None and not any(map(is_gpu, facts.pci)):
@@ -157,7 +157,7 @@ def _gpus(facts: Facts | None, refused: _Refused) -> tuple[ReportedGpu, ...] | N
     return tuple(by_index[index] for index in sorted(by_index))
 
 
-def _gpu(gpu: Gpu, uuid: str, refused: _Refused) -> ReportedGpu:
+def _gpu(gpu: Gpu, uuid: str, refused: _LeftOut) -> ReportedGpu:
     status = DeviceStatus(
         uuid=uuid,
         pci=refused.word(gpu.pci, _PCI),
@@ -176,7 +176,7 @@ def _gpu(gpu: Gpu, uuid: str, refused: _Refused) -> ReportedGpu:
     )
 
 
-def _capability(pair: tuple[int, int], refused: _Refused) -> str:
+def _capability(pair: tuple[int, int], refused: _LeftOut) -> str:
     if not pair[0]:
         return ""
     if max(pair) > 999:
@@ -185,7 +185,7 @@ def _capability(pair: tuple[int, int], refused: _Refused) -> str:
     return f"{pair[0]}.{pair[1]}"
 
 
-def _mig(gpu: Gpu, refused: _Refused) -> DeviceMig | None:
+def _mig(gpu: Gpu, refused: _LeftOut) -> DeviceMig | None:
     if not gpu.mig_capable:
         return DeviceMig()
     if len(gpu.migs) > _MAX_MIGS:
@@ -203,7 +203,7 @@ def _mode(is_enabled: bool) -> str:
     return "Enabled" if is_enabled else "Disabled"
 
 
-def _mig_devices(migs: Sequence[Mig], refused: _Refused) -> tuple[MigDevice, ...]:
+def _mig_devices(migs: Sequence[Mig], refused: _LeftOut) -> tuple[MigDevice, ...]:
     devices = (
         MigDevice(
             uuid=refused.word(mig.uuid, _MIG_UUID),
@@ -218,7 +218,7 @@ def _mig_devices(migs: Sequence[Mig], refused: _Refused) -> tuple[MigDevice, ...
     return tuple(by_uuid[uuid] for uuid in sorted(by_uuid))
 
 
-def _nvlink(gpu: Gpu, refused: _Refused) -> DeviceNvlink | None:
+def _nvlink(gpu: Gpu, refused: _LeftOut) -> DeviceNvlink | None:
     links = refused.number(gpu.nvlinks, high=_MAX_LINKS)
     if not links:
         return None
@@ -226,14 +226,14 @@ def _nvlink(gpu: Gpu, refused: _Refused) -> DeviceNvlink | None:
     return DeviceNvlink(links=links, down=down)
 
 
-def _fabric(gpu: Gpu, refused: _Refused) -> DeviceFabric | None:
+def _fabric(gpu: Gpu, refused: _LeftOut) -> DeviceFabric | None:
     state, clique = gpu.fabric_state, refused.word(gpu.fabric, _CLIQUE)
     known = state.value if state is not None and state.is_known else ""
     return DeviceFabric(state=known, clique=clique) if known or clique else None
 
 
 def _verdicts(
-    judged: Sequence[GpuHealth], refused: _Refused, *, now: float
+    judged: Sequence[GpuHealth], refused: _LeftOut, *, now: float
 ) -> tuple[Verdict, ...] | None:
     if len(judged) > MAX_GPUS:
         refused.count += len(judged)

@@ -175,7 +175,9 @@ def keep_reason(
     if any(node.metadata.uid in commanded.get(label, ()) for node in nodes):
         return "a command names it"
     for rollout in rollouts:
-        if label in rollout.text or (rollout.metadata.name == pool and target in rollout.text):
+        if label in rollout.status_text or (
+            rollout.metadata.name == pool and target in rollout.status_text
+        ):
             return f"Rollout {rollout.metadata.name} names it"
     # Searching the text also covers records of versions that cannot be decoded.
     for node in nodes:

@@ -147,6 +147,6 @@ class ImagePuller:
 def _last_good(rollout: Rollout) -> str:
     """Return the last-good target of a Rollout; empty while there is none."""
     try:
-        return decode(RolloutStatus, rollout.status).last_good if rollout.text else ""
+        return decode(RolloutStatus, rollout.status).last_good if rollout.status_text else ""
     except MalformedMessage:
         return ""

@@ -166,7 +166,7 @@ class Rollout(views.Object, frozen=True, kw_only=True):
         views.settle(self, status=self.status.copy())
 
     @property
-    def text(self) -> str:
+    def status_text(self) -> str:
         return bytes(self.status).decode()
 
 

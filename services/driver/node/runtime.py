@@ -66,14 +66,18 @@ class RuntimeKeeper:
         self._lock = asyncio.Lock()
         self._pauses = 0
         self._asked: tuple[object, RuntimeStatus] | None = None
-        """What the runtime said, with its instance."""
+        """The last answer of the runtime, behind the process that gave it.
+
+        That process is not asked again: it reads its files only when it starts.
+        """
         self._lacks: str | None = None
-        """What is noted on the machine of what the runtime lacks; None: not known."""
+        """The text of the file RUNTIME_LACKS, written when it changes; None: not written yet."""
         self._busy = ""
-        """Which pods computed on GPUs when they were last searched."""
+        """The pods that computed on GPUs at the last search, for which a restart waits."""
         self._search_at = 0.0
+        """When the next search may begin: it goes through all processes of the machine."""
         self.facts: ContainerRuntime | None = None
-        """What the runtime knows; None before it was asked."""
+        """The handlers and the support of CDI that are reported; None before the first answer."""
         self.asked = asyncio.Event()
         if machine.runtime is None:
             self.asked.set()
@@ -122,7 +126,7 @@ class RuntimeKeeper:
         return isinstance(step, Restarting)
 
     def _ask(self, runtime: Runtime) -> RuntimeStatus | str:
-        """Return what the runtime knows, or why it does not say."""
+        """Return the runtime's answer about its handlers, or why it gave none."""
         instance = runtime.instance()
         if self._asked is not None and instance is not None and self._asked[0] == instance:
             return self._asked[1]

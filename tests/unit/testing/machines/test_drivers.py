@@ -144,7 +144,7 @@ def test_a_driver_loads_its_modules_and_writes_its_files(tmp_path: Path) -> None
         assert not scene.tree.exists(driver_files.READY)
         await scene.sleep(1)
         assert driver.readiness == [True]
-        assert scene.tree.text(driver_files.READY) == (
+        assert scene.tree.read_text(driver_files.READY) == (
             "GDRCOPY_ENABLED: false\nGDS_ENABLED: false\nGPU_DIRECT_RDMA_ENABLED: true\n"
         )
         assert driver_files.installed_digest(scene.tree) == "i-1"

@@ -25,7 +25,7 @@ def test_a_reboot_changes_the_boot_id_after_the_time_of_the_world_model(tmp_path
         assert await world.reboot(kernel="6.8.0-48-generic")
         assert sim.clock.monotonic() == 90.0
         assert system.boot_id(tree) == world.boot_id != before
-        assert (tree.names("/run"), tree.text("/var/lib/journal")) == ((), "kept")
+        assert (tree.names("/run"), tree.read_text("/var/lib/journal")) == ((), "kept")
         kernel = system.kernel(tree)
         assert kernel is not None
         assert kernel.release == "6.8.0-48-generic"
