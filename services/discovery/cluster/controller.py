@@ -25,6 +25,7 @@ from libs.kube.queue import WorkQueue
 from libs.kube.views import Lease
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
+from libs.runtime.subscriptions import subscribed
 from services.discovery.cluster.decide import (
     ABSENCE_CONFIRMED,
     LabelPolicy,
@@ -101,7 +102,7 @@ class LabelController:
 
     async def run(self) -> None:
         informers = self._informers
-        subscriptions = [
+        with subscribed(
             informers.nodes.cache.on_change(self._on_node),
             self._reports.on_change(self._on_report),
             informers.gpu_clusters.cache.on_change(self._on_policy),
@@ -111,13 +112,9 @@ class LabelController:
                 policies.cache.on_change(self._on_policy)
                 for policies in informers.policies.values()
             ),
-        ]
-        try:
+        ):
             self._queue.add(_ALL_NODES)
             await self._controller.run()
-        finally:
-            for unsubscribe in subscriptions:
-                unsubscribe()
 
     def _on_node(self, before: Node | None, after: Node | None) -> None:
         if after is None:

@@ -24,6 +24,7 @@ from libs.kube.views import Lease, Object
 from libs.policy.render.rendered import RenderedObject
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
+from libs.runtime.subscriptions import subscribed
 from services.driver.cluster import resources
 from services.driver.cluster.decide import (
     ApplyOperand,
@@ -116,16 +117,12 @@ class OperandController:
         """By DaemonSet that lacks pods."""
 
     async def run(self) -> None:
-        unsubscribe = (
+        with subscribed(
             self._informers.on_change(self._on_change),
             self._handlers.on_change(self._resync_soon),
-        )
-        try:
+        ):
             self._queue.add(_RESYNC)
             await self._controller.run()
-        finally:
-            for each in unsubscribe:
-                each()
 
     def _on_change(self, before: Object | None, after: Object | None) -> None:
         nodes = [each for each in (before, after) if isinstance(each, resources.Node)]

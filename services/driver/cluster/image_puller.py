@@ -15,6 +15,7 @@ from libs.kube.views import Object, Pod
 from libs.policy.render.rendered import IMAGE_LABEL
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
+from libs.runtime.subscriptions import subscribed
 from libs.runtime.tasks import wait_up_to
 from services.driver.cluster.decide import is_driver_daemon_set
 from services.driver.cluster.image_pods import PullPlan, plan_pods
@@ -58,18 +59,17 @@ class ImagePuller:
     async def run(self) -> None:
         """Follow the pods, and create and delete them."""
         self._requests.on_change = self._changed.set
-        unsubscribe = (
+        subscriptions = (
             self._informers.on_change(self._on_change),
             self._pods.cache.on_change(lambda _before, _after: self._changed.set()),
         )
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pods.run(), name="follow image pods")
-                tasks.create_task(self._keep_planned(), name="image pods")
-        finally:
-            self._requests.on_change = lambda: None
-            for each in unsubscribe:
-                each()
+        with subscribed(*subscriptions):
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._pods.run(), name="follow image pods")
+                    tasks.create_task(self._keep_planned(), name="image pods")
+            finally:
+                self._requests.on_change = lambda: None
 
     def _on_change(self, before: Object | None, after: Object | None) -> None:
         """Wake up, unless a Node changed of which nothing is read."""

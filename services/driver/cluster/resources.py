@@ -42,6 +42,7 @@ from libs.policy.render.rendered import (
     NODE_STATUS,
 )
 from libs.runtime.env import Env
+from libs.runtime.subscriptions import join_subscriptions
 
 MANAGER: Final = "sluice-driver"
 """The field manager of this role's writes."""
@@ -316,10 +317,4 @@ class Informers:
         self, handler: Callable[[views.Object | None, views.Object | None], None]
     ) -> Callable[[], None]:
         """Call `handler` for each change, until the returned function is called."""
-        subscriptions = [informer.cache.on_change(handler) for informer in self.all()]
-
-        def unsubscribe() -> None:
-            for end_subscription in subscriptions:
-                end_subscription()
-
-        return unsubscribe
+        return join_subscriptions(*(each.cache.on_change(handler) for each in self.all()))

@@ -29,6 +29,7 @@ from libs.host.runtimes.port import (
 from libs.host.tree import Tree, Unreadable
 from libs.runtime.clock import Clock
 from libs.runtime.logs import logger
+from libs.runtime.pauses import Pauses
 from services.driver.node import runtime_attempt as attempts
 from services.driver.node.inspection import describe_holders
 from services.driver.node.runtime_steps import (
@@ -64,7 +65,7 @@ class RuntimeKeeper:
         self._clock = clock
         self._settings = settings
         self._lock = asyncio.Lock()
-        self._pauses = 0
+        self._pauses = Pauses()
         self._asked: tuple[object, RuntimeStatus] | None = None
         """The last answer of the runtime, behind the process that gave it.
 
@@ -96,13 +97,10 @@ class RuntimeKeeper:
     @asynccontextmanager
     async def paused(self) -> AsyncGenerator[None]:
         """Leave the runtime as it is until the end."""
-        self._pauses += 1
-        try:
+        with self._pauses.hold():
             async with self._lock:
                 pass
             yield
-        finally:
-            self._pauses -= 1
 
     async def look(self, *, before_restart: BeforeRestart | None = None) -> None:
         """Configure the runtime; restart it if it must be and may be, and wait until it is back."""
