@@ -17,7 +17,7 @@ from libs.contracts.events import (
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import WHOLE_LOG
 from libs.contracts.words import printable
-from libs.ctl.text import DIGEST, name_versions
+from libs.fleet.names import DIGEST, name_versions
 
 WAIT_SHOWN_AFTER = 2.0
 """Seconds after which a wait is printed, with the same waits of other nodes."""

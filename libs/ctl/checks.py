@@ -90,7 +90,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     """How far the rollouts of all pools are."""
 
     in_flight: int = 0
-    to_follow: int = 0
+    waiting: int = 0
     failed: int = 0
     skipped: int = 0
     """Nodes that people keep from the driver that their policy wants."""
@@ -99,7 +99,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_under_way(self) -> bool:
-        return self.in_flight + self.to_follow > 0
+        return self.in_flight + self.waiting > 0
 
     @property
     def has_trouble(self) -> bool:
@@ -108,7 +108,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.failed or self.is_held or is_left)
 
     def __str__(self) -> str:
-        return f"an upgrade is under way: {self.in_flight} in flight, {self.to_follow} to follow"
+        return f"an upgrade is under way: {self.in_flight} in flight, {self.waiting} waiting"
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,20 +279,20 @@ def _has_cdi(node: CheckedNode) -> bool:
 
 def upgrade_of(rollouts: Iterable[tuple[RolloutSpec, RolloutStatus]]) -> Upgrade:
     """Return how far the rollouts of all pools are, together."""
-    listed = [(spec, status, _to_follow(status)) for spec, status in rollouts]
+    listed = [(spec, status, _waiting(status)) for spec, status in rollouts]
     return Upgrade(
         in_flight=sum(len(status.in_flight) for _, status, _ in listed),
-        to_follow=sum(to_follow for _, _, to_follow in listed),
+        waiting=sum(waiting for _, _, waiting in listed),
         failed=sum(status.counts.failed for _, status, _ in listed),
         skipped=sum(status.counts.skipped for _, status, _ in listed),
         is_held=any(
-            (to_follow or status.in_flight) and (status.because or spec.brake is not Brake.NONE)
-            for spec, status, to_follow in listed
+            (waiting or status.in_flight) and (status.because or spec.brake is not Brake.NONE)
+            for spec, status, waiting in listed
         ),
     )
 
 
-def _to_follow(status: RolloutStatus) -> int:
+def _waiting(status: RolloutStatus) -> int:
     """Return how many nodes wait for their start. `waiting` is as old as the last write."""
     counts = status.counts
     settled = counts.done + counts.failed + counts.skipped + counts.excluded

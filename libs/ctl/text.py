@@ -1,25 +1,21 @@
-"""Words for people: times, versions in place of digests, and text that harms no terminal. Pure."""
+"""Words for people: times, counts, and text that harms no terminal. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
 from libs.contracts import words
-from libs.contracts.rollout import SHORT_TARGET
 
 clock_time: Final = words.clock_time
 duration: Final = words.format_duration
 plural: Final = words.plural
 printable: Final = words.printable
-DIGEST: Final = re.compile(r"(?<![\w-])[0-9a-f]{32}(?![\w-])")
-"""That of a target, not one in the name of a DaemonSet or a pod, which people paste."""
 _LONGEST: Final = 200
 """Characters of a name or a reason that are written."""
 _LONG_WORD: Final = re.compile(rf"\S{{{_LONGEST + 1},}}")
 _SUFFIXES: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _PLAIN: Final = re.compile(r"[\n -~]*")
-_DIGITS: Final = re.compile(r"(\d+)")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)", re.ASCII)
 _MOST_SECONDS: Final = 100 * 365 * 86_400.0
 """Nobody means a longer time than this, and a clock may not know it."""
@@ -74,23 +70,6 @@ def moment(at: float, now: float) -> str:
     """Return a time in UTC, without its date if that is today's: `15:36:15Z`."""
     date, _, clock = clock_time(at).partition(" ")
     return f"{clock}Z" if clock_time(now).startswith(date) else f"{date} {clock}Z"
-
-
-def natural_order(name: str) -> list[int | str]:
-    """Return a sort key by which node-2 is before node-10."""
-    parts: list[int | str] = [*_DIGITS.split(name)]
-    parts[1::2] = map(int, parts[1::2])
-    return parts
-
-
-def name_versions(text: str, versions: Mapping[str, str]) -> str:
-    """Replace the digests of targets by versions, and shorten unknown ones."""
-    return DIGEST.sub(lambda found: versions.get(found[0], found[0][:SHORT_TARGET]), text)
-
-
-def version_name(target: str, versions: Mapping[str, str]) -> str:
-    """Return the version that a target stands for, or the first digits of an unknown one."""
-    return versions.get(target, target[:SHORT_TARGET])
 
 
 def some(names: Iterable[str], shown: int = 3) -> str:

@@ -10,7 +10,6 @@ from libs.forecast.job_lengths import LearnedJobs
 from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits
-from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.plan_time import ASSUMED_JOB, PlanTime
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.machine import WorkloadPod
@@ -52,8 +51,8 @@ def _first(lines: list[str], of: str) -> Iterator[str]:
 
 def _state(view: NodeView) -> str:
     """Return the state of a node in flight; empty: it is at rest."""
-    record = current_record(view)
-    return "" if record is None or upgrade_lease(view) is None else record.state
+    record = view.current_record
+    return "" if record is None or view.upgrade_lease is None else record.state
 
 
 # Jobs.
@@ -139,7 +138,7 @@ def _after_refusal(view: NodeView, pool: PoolView) -> str:
 
 def _attempt(view: NodeView, pool: PoolView) -> int:
     """Return which attempt to reach the target is under way, or is the next one."""
-    record = current_record(view)
+    record = view.current_record
     if record is not None and _state(view):
         return record.attempt
     return 1 + (record.attempt if record is not None and record.target == pool.target else 0)
@@ -152,6 +151,6 @@ def deletes_by_force(pool: PoolView) -> bool:
 
 def _left(view: NodeView, pool: PoolView, now: Instant) -> float | None:
     """Return the seconds until the state of a node in flight times out; None: never."""
-    record = current_record(view)
+    record = view.current_record
     deadline = None if record is None else limits.effective_deadline(record, pool, now)
     return None if deadline is None else max(0.0, deadline - now.at)

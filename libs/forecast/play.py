@@ -15,7 +15,6 @@ from libs.forecast.stage.stage import Stage, ViewUpdate
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import WorldModel
 from libs.rollout.decide import Decider
-from libs.rollout.node_writes import current_record
 from libs.rollout.pool.conditions import spec_of
 from libs.rollout.pool.harm import accepted
 from libs.rollout.views.fleet import Fleet, Instant
@@ -153,7 +152,7 @@ def keep_obstacles(state: StageState, fleet: Fleet) -> None:
 
 def _is_broken(node: NodeView, fleet: Fleet) -> bool:
     """Return whether the node has failed, and nobody has accepted that its driver does."""
-    record = current_record(node)
+    record = node.current_record
     if record is None or record.state != UpgradeState.UPGRADE_FAILED:
         return False
     pool = fleet.pools.get(record.pool)

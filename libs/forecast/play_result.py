@@ -9,7 +9,6 @@ import msgspec
 from libs.contracts.node import UpgradeState, WaitCode
 from libs.contracts.rollout import RolloutStatus, TargetRecord
 from libs.rollout.decision import Wait
-from libs.rollout.node_writes import current_record, upgrade_lease
 from libs.rollout.pool import contribution
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -103,7 +102,7 @@ def unavailable_reason(node: NodeView) -> tuple[str, bool]:
     Empty: it is available. A node that waits for its first driver has no capacity to lose, but none
     to give either.
     """
-    if reason := contribution.unavailable_reason(node, current_record(node)):
+    if reason := contribution.unavailable_reason(node, node.current_record):
         return reason, True
     if node.loaded is not None or node.excluded or not node.pool:
         return "", False
@@ -112,7 +111,7 @@ def unavailable_reason(node: NodeView) -> tuple[str, bool]:
 
 def is_away_by_upgrade(node: NodeView) -> bool:
     """Return whether an upgrade of ours keeps the node unavailable, or did and has failed."""
-    return upgrade_lease(node) is not None or node.state == UpgradeState.UPGRADE_FAILED
+    return node.upgrade_lease is not None or node.state == UpgradeState.UPGRADE_FAILED
 
 
 class CapacityTracker:

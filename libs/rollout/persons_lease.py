@@ -9,7 +9,6 @@ from typing import Final
 
 from libs.contracts.node import LeaseOwner, NodeLease
 from libs.contracts.words import excerpt
-from libs.rollout.node_writes import current_lease
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 
 _MAX_TEXT: Final = 200
@@ -17,7 +16,7 @@ _MAX_TEXT: Final = 200
 
 
 def has_persons_lease(node: NodeView) -> bool:
-    lease = current_lease(node)
+    lease = node.current_lease
     return lease is not None and lease.owner is LeaseOwner.HUMAN
 
 
@@ -35,7 +34,7 @@ def left_out_reason(node: NodeView) -> str:
     """Return how people keep the node out of rollouts, in a few words; empty: they do not."""
     if node.excluded:
         return "excluded"
-    lease = node.claim if isinstance(node.claim, NodeLease) else current_lease(node)
+    lease = node.claim if isinstance(node.claim, NodeLease) else node.current_lease
     if lease is not None and lease.owner is LeaseOwner.HUMAN:
         return f"{person(lease)} has it"
     return "skipped" if node.skip else ""
@@ -45,7 +44,7 @@ def describe_lease(node: NodeView) -> str:
     """Return who has the node, and why."""
     if isinstance(node.lease, MalformedAnnotation):
         return "the node is leased by an unknown owner (the annotation cannot be read)"
-    lease = current_lease(node)
+    lease = node.current_lease
     if lease is None or lease.owner is not LeaseOwner.HUMAN:
         return f"the node is leased by {lease.owner.value if lease is not None else 'nobody'}"
     reason = excerpt(lease.reason, _MAX_TEXT)
@@ -62,7 +61,7 @@ def _since(at: float) -> str:
 
 def lease_ended_by(node: NodeView) -> str:
     """Return who can end the lease of another owner, and how."""
-    lease = current_lease(node)
+    lease = node.current_lease
     if lease is None or lease.owner is not LeaseOwner.HUMAN:
         return "the owner of the lease, or an administrator, by removing the lease"
     return f"{person(lease)} or an administrator, by `sluice lease return {node.name}`"

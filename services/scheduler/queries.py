@@ -36,7 +36,6 @@ from libs.policy.next_kernel import next_kernel_problem
 from libs.policy.variants import labels_of_key
 from libs.policy.wanted import InstallMethod, WantedDriver, with_version
 from libs.rollout.decision import Wait
-from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
@@ -153,7 +152,7 @@ class SchedulerQueries:
             if problem := self._tracker.why_unreadable(query.node):
                 message = f"Node {query.node!r} cannot be read, and is left as it is: {problem}"
             return QueryError(code=QueryErrorCode.NOT_FOUND, message=message)
-        wait, record = self._waits().get(query.node, node.last_wait), current_record(node)
+        wait, record = self._waits().get(query.node, node.last_wait), node.current_record
         pool, history = self._tracker.pools.get(node.pool), self._history.get(node.name, ())
         return WhyAnswer(
             node=node.name,

@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from libs.contracts.node import Operation, WaitCode
 from libs.contracts.numbers import parse_version
+from libs.rollout.cordons import NON_DISRUPTIVE
 from libs.rollout.decision import Candidate, Wait
-from libs.rollout.node_writes import NON_DISRUPTIVE, current_record
 from libs.rollout.pool.contribution import NodeContribution
 from libs.rollout.pool.tally import PoolTally
 from libs.rollout.preflight import PreflightPhase, PreflightStatus, preflight_status
@@ -40,7 +40,7 @@ class Rank(NamedTuple):
 
 
 def rank(node: NodeView, candidate: Candidate) -> Rank:
-    record, usage, loaded = current_record(node), node.usage, node.loaded
+    record, usage, loaded = node.current_record, node.usage, node.loaded
     pods = 0 if usage is None else len(usage.pods)
     return Rank(
         node.upgrade_last,

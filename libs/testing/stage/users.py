@@ -31,7 +31,6 @@ from libs.forecast.stage.state import ObjectRef, Requester, StageState
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.decision import NodeTaint
-from libs.rollout.node_writes import current_record
 from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import Build, Readiness
@@ -109,7 +108,7 @@ class UserActions:
         view = self._state.node_view(node)
         if current is None or view is None or view.claim is not None:
             return
-        record = current_record(view)
+        record = view.current_record
         if has_persons_lease(view):
             return
         taken = NodeLease(

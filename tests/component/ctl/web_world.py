@@ -37,8 +37,8 @@ from libs.contracts.queries import (
 )
 from libs.contracts.rollout import Counts
 from libs.ctl.options import Access
-from libs.ctl.web.model import GPU_LABEL
 from libs.ctl.web.run import serve_page
+from libs.fleet.node import GPU_LABEL
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import NODES
 from tests.component.ctl.world import NEW, POOL, World

@@ -6,12 +6,11 @@ import pytest
 from libs.ctl.text import (
     cut_words,
     moment,
-    name_versions,
     parse_duration,
     parse_time,
-    version_name,
 )
 from libs.ctl.versions import DriverDaemonSet, versions_of
+from libs.fleet.names import name_versions, version_name
 
 
 @pytest.mark.parametrize(

@@ -173,8 +173,9 @@ def _join_node(context: DisturbanceContext, act: Disturbance) -> None:
 
 
 def _elect_leader(context: DisturbanceContext, act: Disturbance) -> None:
-    """Elect a leader, whose clock may differ as far as no leader corrects it."""
-    context.state.leader_ahead = Random(f"{act.at}").choice((0.0, *CLOCKS_AHEAD))
+    """Elect a leader, whose clock differs by `value`, or by what no leader corrects."""
+    drawn = Random(f"{act.at}").choice((0.0, *CLOCKS_AHEAD))
+    context.state.leader_ahead = float(act.value) if act.value else drawn
     elect(context.state)
 
 

@@ -8,8 +8,6 @@ import importlib
 import os
 import pickle
 import sys
-import threading
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,22 +49,6 @@ def open_files() -> list[str]:
     return sorted(files)
 
 
-def begin(name: str, *arguments: Any) -> None:
-    """Start a call in a thread of its own."""
-
-    def run() -> None:
-        RESULTS.append(answer(name, arguments))
-
-    threading.Thread(target=run, daemon=True).start()
-
-
-def finish() -> Any:
-    """Wait for the result of the call that `begin` started."""
-    while not RESULTS:
-        time.sleep(0.001)
-    return RESULTS.pop()
-
-
 def filled(function: str, handle: Any, structure: Any) -> Any:
     """Call a function that fills a structure, and return the structure."""
     getattr(pynvml, function)(handle, ctypes.byref(structure))
@@ -78,19 +60,6 @@ def raw(function: str, handle: Any, structure: Any) -> None:
     result = getattr(pynvml.nvmlLib, function)(handle, ctypes.byref(structure))
     if result:
         raise pynvml.NVMLError(result)
-
-
-def processes(handle: Any) -> list[Any]:
-    found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    return [(item.pid, item.usedGpuMemory, item.gpuInstanceId) for item in found]
-
-
-def placements(handle: Any, profile: int) -> list[tuple[int, int]]:
-    count = ctypes.c_uint()
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile, None, ctypes.byref(count))
-    found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile, found, ctypes.byref(count))
-    return [(item.start, item.size) for item in found]
 
 
 def create_at(handle: Any, profile: int, start: int, size: int) -> Any:
@@ -108,20 +77,6 @@ def create_all(handle: Any, profile: int) -> int:
     return 99
 
 
-def gpu_instances(handle: Any, profile: int) -> list[Any]:
-    count = ctypes.c_uint()
-    found = (pynvml.c_nvmlGpuInstance_t * 8)()
-    pynvml.nvmlDeviceGetGpuInstances(handle, profile, found, ctypes.byref(count))
-    return list(found[: count.value])
-
-
-def compute_instances(instance: Any, profile: int) -> list[Any]:
-    count = ctypes.c_uint()
-    found = (pynvml.c_nvmlComputeInstance_t * 8)()
-    pynvml.nvmlGpuInstanceGetComputeInstances(instance, profile, found, ctypes.byref(count))
-    return list(found[: count.value])
-
-
 def measure(first: Any, second: Any, metrics: list[int], version: int = 1) -> list[Any]:
     """Return the result and value of each metric between two samples."""
     request = pynvml.c_nvmlGpmMetricsGet_t(version, len(metrics), first, second)
@@ -131,23 +86,15 @@ def measure(first: Any, second: Any, metrics: list[int], version: int = 1) -> li
     return [(item.nvmlReturn, item.value) for item in request.metrics[: len(metrics)]]
 
 
-RESULTS: list[Any] = []
-
 OWN = {
     function.__name__: function
     for function in (
         use,
         open_files,
-        begin,
-        finish,
         filled,
         raw,
-        processes,
-        placements,
         create_at,
         create_all,
-        gpu_instances,
-        compute_instances,
         measure,
     )
 }

@@ -59,10 +59,3 @@ def h100(machine: Callable[[Profile], StandIn], client: Client) -> StandIn:
     stand_in = machine(profiles.H100_80GB)
     client.open(stand_in)
     return stand_in
-
-
-@pytest.fixture
-def a100(machine: Callable[[Profile], StandIn], client: Client) -> StandIn:
-    stand_in = machine(profiles.A100_40GB)
-    client.open(stand_in)
-    return stand_in

@@ -1,21 +1,18 @@
-"""`sluice upgrade start`: write another driver version to a pool's policy."""
+"""The driver version that a pool's policy wants, and writing another one there."""
 
-import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from libs.contracts.rollout import Brake, release_command
-from libs.ctl.brakes import resume_command
-from libs.ctl.cluster import Cluster, open_cluster
+from libs.ctl.brakes import halted_targets
+from libs.ctl.cluster import Cluster
 from libs.ctl.edits import Edit
 from libs.ctl.failures import ExitCode, Failure
 from libs.ctl.field_owners import Field, owner_of, refuse_to_take
-from libs.ctl.options import Access
-from libs.ctl.run.upgrade import as_confirmed, confirm, halted_targets
-from libs.ctl.text import plural, printable, version_name
-from libs.ctl.versions import check_version
+from libs.ctl.text import plural
+from libs.fleet.pools import resume_command
 from libs.kube import views
 from libs.kube.resources import Resource, custom_resource
 from libs.policy.driver_checks import misnamed_version
@@ -31,7 +28,7 @@ class DriverPolicy(views.Object, frozen=True, kw_only=True):
     spec: dict[str, Any] = {}
 
 
-class _Owner(msgspec.Struct, frozen=True):
+class VersionOwner(msgspec.Struct, frozen=True):
     """A kind of policy, and where it names the version."""
 
     kind: Kind
@@ -45,8 +42,8 @@ class _Owner(msgspec.Struct, frozen=True):
 _VALUE: Final = "driver.version"
 """In the values of the charts of Sluice and NVIDIA, for both kinds."""
 _OWNERS: Final = (
-    _Owner(CLUSTER_POLICY, Field(path=("spec", "driver", "version"), value=_VALUE)),
-    _Owner(NVIDIA_DRIVER, Field(path=("spec", "version"), value=_VALUE)),
+    VersionOwner(CLUSTER_POLICY, Field(path=("spec", "driver", "version"), value=_VALUE)),
+    VersionOwner(NVIDIA_DRIVER, Field(path=("spec", "version"), value=_VALUE)),
 )
 
 
@@ -56,34 +53,7 @@ _BRAKED: Final = {
 }
 
 
-def start(access: Access, version: str, *, pool: str, force: bool, yes: bool) -> None:
-    """Write the version to the pool's policy, after confirmation.
-
-    `force`: also where a chart or a pipeline writes it, from which it is taken.
-    """
-    check_version(version)
-
-    async def run() -> None:
-        async with open_cluster(access) as cluster:
-            owner, found = await _policy(cluster, pool)
-            key = pool_key(owner.kind.name, found.metadata.name)
-            stops = await _stops(cluster, key, version)
-
-            def decide(seen: DriverPolicy) -> Edit:
-                return wanted_version(
-                    *(seen, owner.field, version), kind=owner.kind.name, force=force, stops=stops
-                )
-
-            planned = decide(found)
-            confirm([planned.risk], yes=yes)
-            decided = as_confirmed(decide, planned, yes=yes)
-            done = await cluster.write(owner.resource, found.metadata.name, decided)
-            print(printable(done.done))
-
-    asyncio.run(run())
-
-
-async def _stops(cluster: Cluster, pool: str, version: str) -> str:
+async def stops_of(cluster: Cluster, pool: str, version: str) -> str:
     """Return what keeps nodes from a version, with what ends it, to follow a sentence.
 
     Nothing where the Rollout of the pool is not there or cannot be read. A version that failed
@@ -95,11 +65,7 @@ async def _stops(cluster: Cluster, pool: str, version: str) -> str:
         of_pool = [each for each in rollouts if each.metadata.name == pool]
         brakes = {each.spec.brake for each in of_pool} & _BRAKED.keys()
         stops = [f"{_BRAKED[brake]} until `{resume_command(pool)}`" for brake in brakes]
-        halted = [
-            each
-            for each in halted_targets(of_pool, lambda target: version_name(target, versions))
-            if each.version == version
-        ]
+        halted = [each for each in halted_targets(of_pool, versions) if each.version == version]
         for each in halted[:1]:
             harmed = len(each.record.harmed)
             command = release_command(pool, version, harmed)
@@ -111,7 +77,7 @@ async def _stops(cluster: Cluster, pool: str, version: str) -> str:
     return ""
 
 
-async def _policy(cluster: Cluster, pool: str) -> tuple[_Owner, DriverPolicy]:
+async def policy_of(cluster: Cluster, pool: str) -> tuple[VersionOwner, DriverPolicy]:
     """Return the policy of a pool, or the only one; fail with the pools if that is not clear."""
     found = {
         pool_key(owner.kind.name, each.metadata.name): (owner, each)

@@ -1,7 +1,9 @@
-"""A node as a row: what its labels and its record say, and that in words. Pure."""
+"""A node of the fleet: what its labels, its record and the scheduler say, in words. Pure."""
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -19,21 +21,44 @@ from libs.contracts.node import (
     NodeRecord,
     Operation,
     UpgradeState,
+    WaitCode,
     without_details,
 )
-from libs.contracts.queries import HeldNode
+from libs.contracts.queries import HeldNode, WaitReason
 from libs.contracts.rollout import RolloutStatus
-from libs.ctl.edits import is_in_flight, record_of
-from libs.ctl.leases import held_of
+from libs.fleet.records import held_of, is_in_flight, record_of
 from libs.kube import views
 
-VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
+GPU_LABEL: Final = "nvidia.com/gpu.present"
+"""Discovery writes it, as `true`, on each node that has a GPU."""
+VERSION_LABEL: Final = "nvidia.com/cuda.driver-version.full"
 _STARTED_BY = (REQUESTED_BY, ADOPTED, LABEL_EDITED_BY)
 _NOT_STARTED = "driver-start: the driver container restarted "
 """Begins the cause of a failure after the old driver was unloaded."""
 _LOADED = ("validation: ", "mig: ")
 """Begin the causes of failures after the new driver was loaded."""
 _LOGS_COMMAND = re.compile(f"; ({WHOLE_LOG}|{ITS_LOG}): `kubectl logs [^`]*`")
+
+
+_AT_REST: Final = (
+    UpgradeState.UNKNOWN,
+    UpgradeState.UPGRADE_REQUIRED,
+    UpgradeState.UPGRADE_DONE,
+)
+
+
+class Doing(StrEnum):
+    """What a node does, in the words that people read everywhere."""
+
+    FAILED = "failed"
+    IN_FLIGHT = "in flight"
+    WAITING = "waiting"
+    SKIPPED = "skipped"
+    """People keep it out of upgrades."""
+    UNMANAGED = "not managed"
+    CORDONED = "cordoned"
+    """It is done, and people keep it cordoned."""
+    DONE = "done"
 
 
 class DriverState(StrEnum):
@@ -48,7 +73,7 @@ class DriverState(StrEnum):
     """The operation failed after it began to unload it."""
 
 
-class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+class FleetNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node, by its labels and its record."""
 
     name: str
@@ -88,10 +113,61 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.mig in ("", MigState.SUCCESS)
 
 
-def node_row(metadata: views.Metadata, *, cordoned: bool = False) -> NodeRow:
+class GpuUse(msgspec.Struct, frozen=True):
+    """The GPUs of a node, as telemetry measures them."""
+
+    busy: int
+    total: int
+    hottest: float | None = None
+    """In degrees Celsius."""
+
+
+class LastCommand(msgspec.Struct, frozen=True):
+    """What an agent was told last, and what became of it."""
+
+    text: str
+    agent: str
+    at: float
+
+
+class FollowedNode(FleetNode, frozen=True, kw_only=True, omit_defaults=True):
+    """A node that is followed change by change, with what is not on its Node."""
+
+    doing: Doing
+    deadline: float | None = None
+    """When the state times out."""
+    wait: WaitReason | None = None
+    command: LastCommand | None = None
+    unready: bool = False
+    """The Node says that it is not Ready."""
+    health: Mapping[str, int] = {}
+    """The number of its GPUs by health."""
+    use: GpuUse | None = None
+
+
+def doing_of(node: FleetNode, wait: WaitReason | None = None) -> Doing:
+    """Return what a node does.
+
+    A person's skip comes before the wait that follows from it, and a wait before `done`: a node
+    that is done with an earlier driver still waits for the next one.
+    """
+    if node.state == UpgradeState.UPGRADE_FAILED:
+        return Doing.FAILED
+    if node.in_flight or node.state not in _AT_REST:
+        return Doing.IN_FLIGHT
+    if node.skipped or (wait is not None and wait.code is WaitCode.SKIPPED):
+        return Doing.SKIPPED
+    if wait is not None:
+        return Doing.WAITING
+    if node.state == UpgradeState.UPGRADE_DONE:
+        return Doing.CORDONED if node.cordoned else Doing.DONE
+    return Doing.WAITING if node.state else Doing.UNMANAGED
+
+
+def fleet_node(metadata: views.Metadata, *, cordoned: bool = False) -> FleetNode:
     """Return a node by its labels and its record."""
     record, labels = record_of(metadata), metadata.labels
-    return NodeRow(
+    return FleetNode(
         name=metadata.name,
         pool=record.pool if record else "",
         state=labels.get(STATE_LABEL, ""),
@@ -123,7 +199,7 @@ def driver_state(record: NodeRecord) -> DriverState:
     return DriverState.NONE if record.cause.startswith(_NOT_STARTED) else DriverState.UNKNOWN
 
 
-def driver_text(node: NodeRow) -> str:
+def driver_text(node: FleetNode) -> str:
     """Return the driver of a node in words; the first word alone tells whether there is one."""
     if node.driver_state is DriverState.CHANGING:
         return node.driver_state.value
@@ -133,7 +209,7 @@ def driver_text(node: NodeRow) -> str:
     return node.driver
 
 
-def cause_text(node: NodeRow) -> str:
+def cause_text(node: FleetNode) -> str:
     """Return the cause of a node in words, as far as a row has room: `why` and events have all of
     it. That of an attempt that is over is an earlier one.
     """
@@ -149,7 +225,7 @@ def without_logs_command(text: str) -> str:
     return _LOGS_COMMAND.sub("", text)
 
 
-def with_wanted(node: NodeRow, status: RolloutStatus) -> NodeRow:
+def with_wanted(node: FleetNode, status: RolloutStatus) -> FleetNode:
     """Add the version that its pool wants to a node that is done with an earlier one."""
     is_done = node.state == UpgradeState.UPGRADE_DONE
     if not is_done or not status.target or is_done_for(node, status.target):
@@ -157,12 +233,12 @@ def with_wanted(node: NodeRow, status: RolloutStatus) -> NodeRow:
     return msgspec.structs.replace(node, wanted=status.version)
 
 
-def is_done_for(node: NodeRow, target: str) -> bool:
+def is_done_for(node: FleetNode, target: str) -> bool:
     """Whether the node is done with this target of its pool, and not with an earlier one."""
     return node.state == UpgradeState.UPGRADE_DONE and node.target == target
 
 
-def is_settled(node: NodeRow) -> bool:
+def is_settled(node: FleetNode) -> bool:
     """Whether there is nothing to tell about a node in the overview."""
     at_rest = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UNKNOWN)
     is_kept = node.cordoned or node.skipped

@@ -1,5 +1,9 @@
-"""Verbs by which people steer upgrades and take nodes, written to Kubernetes with their rights."""
+"""`sluice upgrade`: people steer upgrades, through Kubernetes alone, and so without NATS.
 
+Each verb imports what it needs when it runs.
+"""
+
+import asyncio
 from typing import Annotated
 
 import typer
@@ -20,7 +24,7 @@ Nodes = Annotated[list[str], typer.Argument(metavar="NODE…", help="Full names 
 
 
 def register(app: typer.Typer) -> None:
-    """Add `sluice upgrade` and `sluice lease` to the command."""
+    """Add `sluice upgrade` to the command."""
     upgrade = typer.Typer(
         help="Start, pause, resume, release and repair upgrades, through Kubernetes alone.",
         no_args_is_help=True,
@@ -37,14 +41,6 @@ def register(app: typer.Typer) -> None:
     verb(upgrade, "adopt")(adopt)
     verb(upgrade, "forget")(forget)
     app.add_typer(upgrade, name="upgrade")
-    lease = typer.Typer(
-        help="Take a node for work on its machine, and return it; through Kubernetes alone.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    verb(lease, "take")(take)
-    verb(lease, "return")(give_back)
-    app.add_typer(lease, name="lease")
 
 
 def start(
@@ -63,10 +59,29 @@ def start(
     \b
     sluice upgrade start 580.95.05
     """
-    from libs.ctl.run import driver_version
+    from libs.ctl.cluster import open_cluster
+    from libs.ctl.driver_version import DriverPolicy, policy_of, stops_of, wanted_version
+    from libs.ctl.edits import Edit
+    from libs.ctl.versions import check_version
+    from libs.ctl.writes import write_all
+    from libs.policy.pool import pool_key
 
-    chosen = one_pool(pool, pool_option)
-    driver_version.start(access, version, pool=chosen, force=force, yes=yes)
+    check_version(version)
+
+    async def run() -> None:
+        async with open_cluster(access) as cluster:
+            owner, found = await policy_of(cluster, one_pool(pool, pool_option))
+            kind = owner.kind.name
+            stops = await stops_of(cluster, pool_key(kind, found.metadata.name), version)
+
+            def decide(seen: DriverPolicy) -> Edit:
+                return wanted_version(
+                    seen, owner.field, version, kind=kind, force=force, stops=stops
+                )
+
+            await write_all(cluster, owner.resource, [found], decide, yes=yes)
+
+    asyncio.run(run())
 
 
 def pause(
@@ -82,11 +97,8 @@ def pause(
     \b
     sluice upgrade pause --reason "GPUs fall off the bus"
     """
-    from libs.contracts.rollout import Brake
-    from libs.ctl.run.upgrade import set_brake
-
     pool = one_pool(pool, pool_option)
-    set_brake(access, pool, Brake.PAUSE, reason=reason, every=every, yes=True)
+    _set_brake(access, "pause", pool, reason=reason, every=every, yes=True)
 
 
 def resume(
@@ -103,11 +115,8 @@ def resume(
     \b
     sluice upgrade resume --yes
     """
-    from libs.contracts.rollout import Brake
-    from libs.ctl.run.upgrade import set_brake
-
     pool = one_pool(pool, pool_option)
-    set_brake(access, pool, Brake.NONE, reason=reason, every=every, yes=yes)
+    _set_brake(access, "resume", pool, reason=reason, every=every, yes=yes)
 
 
 def freeze(
@@ -123,11 +132,8 @@ def freeze(
     \b
     sluice upgrade freeze --reason "the storage is down"
     """
-    from libs.contracts.rollout import Brake
-    from libs.ctl.run.upgrade import set_brake
-
     pool = one_pool(pool, pool_option)
-    set_brake(access, pool, Brake.FREEZE, reason=reason, every=every, yes=True)
+    _set_brake(access, "freeze", pool, reason=reason, every=every, yes=True)
 
 
 def release(
@@ -157,17 +163,34 @@ def release(
     \b
     sluice upgrade release 580.95.05 --failures 2
     """
-    from libs.ctl.run import upgrade
+    from libs.ctl import brakes
+    from libs.ctl.cluster import open_cluster
+    from libs.ctl.edits import Edit
+    from libs.ctl.writes import write_all
+    from libs.fleet.pools import ROLLOUTS, Rollout
 
-    upgrade.release(
-        access,
-        version,
-        failures=failures,
-        pool=one_pool(pool, pool_option),
-        target=target,
-        reason=reason,
-        yes=yes,
-    )
+    async def run() -> None:
+        async with open_cluster(access) as cluster:
+            rollouts = await cluster.rollouts()
+            versions = await cluster.versions(rollouts)
+            halted = brakes.choose_halted(
+                brakes.halted_targets(rollouts, versions),
+                version,
+                pool=one_pool(pool, pool_option),
+                target=target,
+            )
+            accepted = len(halted.record.harmed) if failures is None else failures
+            by = brakes.Signature(user=await cluster.user(), reason=reason)
+
+            def decide(seen: Rollout) -> Edit:
+                return brakes.release(
+                    halted.pool, seen.status, halted.target, halted.version, accepted, by=by
+                )
+
+            seen = [each for each in rollouts if each.metadata.name == halted.pool]
+            await write_all(cluster, ROLLOUTS, seen, decide, yes=yes)
+
+    asyncio.run(run())
 
 
 def retry(access: Access, nodes: Nodes, yes: Yes = False) -> None:
@@ -215,35 +238,57 @@ def forget(access: Access, nodes: Nodes, yes: Yes = False) -> None:
     _edit(access, "forget", nodes, yes=yes)
 
 
-def take(
-    access: Access,
-    nodes: Nodes,
-    reason: Annotated[str, typer.Option(help="What you do on the nodes, for others to read.")],
+def _set_brake(
+    access: Access, verb: str, pool: str, *, reason: str, every: bool, yes: bool
 ) -> None:
-    """Keep nodes free of operations while you work on them; one in flight ends first.
+    """Set the brake of a pool, of the only one, or of all."""
+    from libs.contracts.rollout import Brake
+    from libs.ctl import brakes
+    from libs.ctl.chosen_pools import chosen_pools
+    from libs.ctl.cluster import open_cluster
+    from libs.ctl.edits import Edit
+    from libs.ctl.writes import write_all
+    from libs.fleet.pools import ROLLOUTS, Rollout
 
-    Until they are returned, they count as unavailable. Pods stay on them.
+    brake = {"pause": Brake.PAUSE, "freeze": Brake.FREEZE, "resume": Brake.NONE}[verb]
 
-    \b
-    sluice lease take node-9 --reason "swap a riser"
-    """
-    from libs.ctl.run import lease
+    async def run() -> None:
+        async with open_cluster(access) as cluster:
+            rollouts = await cluster.rollouts()
+            names = chosen_pools(rollouts, pool, every=every, verb=verb)
+            by_name = {each.metadata.name: each for each in rollouts}
+            by = brakes.Signature(user=await cluster.user(), reason=reason)
 
-    lease.take(access, nodes, reason=reason)
+            def decide(seen: Rollout) -> Edit:
+                return brakes.set_brake(seen.metadata, seen.spec, seen.status, brake, by=by)
 
+            await write_all(cluster, ROLLOUTS, [by_name[name] for name in names], decide, yes=yes)
 
-def give_back(access: Access, nodes: Nodes, yes: Yes = False) -> None:
-    """Let operations start again on nodes that a person took.
-
-    \b
-    sluice lease return node-9 --yes
-    """
-    from libs.ctl.run import lease
-
-    lease.give_back(access, nodes, yes=yes)
+    asyncio.run(run())
 
 
 def _edit(access: Access, action: str, nodes: list[str], *, yes: bool) -> None:
-    from libs.ctl.run.upgrade import edit_nodes
+    """Label or annotate nodes, as a person does with kubectl."""
+    from libs.ctl import edits
+    from libs.ctl.cluster import open_cluster
+    from libs.ctl.writes import write_nodes
+    from libs.kube import views
 
-    edit_nodes(access, action, nodes, yes=yes)
+    edits_by_name = {
+        "retry": edits.retry,
+        "skip": edits.skip,
+        "unskip": edits.unskip,
+        "adopt": edits.adopt,
+        "forget": edits.forget,
+    }
+
+    def decide(seen: views.Object) -> edits.Edit:
+        return edits_by_name[action](seen.metadata)
+
+    async def run() -> None:
+        async with open_cluster(access) as cluster:
+            if action in ("adopt", "forget"):  # the others a GPU Operator carries out, too
+                await cluster.check_installed()
+            await write_nodes(cluster, nodes, decide, yes=yes)
+
+    asyncio.run(run())
