@@ -33,6 +33,7 @@ EVENTS: Final = 1 << (api.CREATE_CONTAINER - 1)
 _REGISTRATION: Final = 1
 """The number of the one request to the runtime."""
 _MAX_TEXT: Final = 200
+"""Characters of the runtime's texts in logs and messages."""
 
 _INVALID_ARGUMENT: Final = 3
 _PERMISSION_DENIED: Final = 7

@@ -52,6 +52,7 @@ STATE_DIR: Final = "/var/lib/sluice"
 """The host directory of an agent's journal, which survives the pod and reboots."""
 
 TOKEN_SECONDS: Final = 3600
+"""How long a token lives, which the kubelet renews: a stolen one is of use for no longer."""
 _CA_FILE: Final = "ca.crt"
 _POD: Final = {
     "SLUICE_NODE": "spec.nodeName",

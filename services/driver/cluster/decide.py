@@ -134,6 +134,7 @@ def delete_operand(live: Object, *, because: str) -> DeleteOperand:
 
 
 HOUR: Final = 3600.0
+"""Seconds without a reference after which a driver's DaemonSet is deleted."""
 SYSTEM_LABEL: Final = "nvidia.com/node.os-version"
 """On a driver's DaemonSet: the operating system of its nodes."""
 

@@ -25,7 +25,9 @@ from services.driver.cluster.resources import Informers, Node, Rollout
 _INTERVAL: Final = 15.0
 """Seconds until the next plan if nothing changes."""
 _DEBOUNCE: Final = 0.2
+"""Seconds in which changes are gathered: a change of a pool is one of each of its nodes."""
 _TIMEOUT: Final = 3.0
+"""Seconds for a write; the next plan repeats what failed."""
 _REMEMBERED: Final = 3600.0
 """Seconds for which it is remembered that the pod of a name was created."""
 

@@ -41,6 +41,7 @@ RESYNC: Final = 300.0
 MAX_LEASE_AGE: Final = 30.0
 """Seconds after which a cached Lease must be verified before it is used."""
 RETRY_UNVERIFIED: Final = 5.0
+"""Seconds until the next plan while it is unknown whether a GPU Operator is active: all waits."""
 CLAIMS_EVERY: Final = 2.0
 """Seconds until the next plan while the plugin for claims stays until they end."""
 RETRY_DEFINITION: Final = 30.0
