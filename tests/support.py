@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from libs.testing.simulation import run
+
 W = TypeVar("W")
 Story = Callable[[W], Coroutine[Any, Any, None]]
 
@@ -44,3 +46,7 @@ def played_by(
         return decorated
 
     return decorate
+
+
+in_virtual_time = played_by(lambda story: run(story, seed=1))
+"""Turns an async function of a `Sim` into a test."""

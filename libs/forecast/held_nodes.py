@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.contracts.node import UpgradeState
+from libs.contracts.queries import PlanAnswer, PlannedNode
 from libs.contracts.words import first_few, format_duration
 from libs.forecast.job_lengths import LearnedJobs
-from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
 from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
 from libs.rollout import limits
 from libs.rollout.plan_time import ASSUMED_JOB, PlanTime
@@ -22,23 +22,23 @@ _JOBS: Final = UpgradeState.WAIT_FOR_JOBS_REQUIRED
 _EVICTING: Final = (UpgradeState.POD_DELETION_REQUIRED, UpgradeState.DRAIN_REQUIRED)
 
 
-def held_remarks(plan: RolloutPlan, fleet: Fleet, now: Instant, learned: LearnedJobs) -> list[str]:
+def held_remarks(plan: PlanAnswer, fleet: Fleet, now: Instant, learned: LearnedJobs) -> list[str]:
     """Return a line for each node that a job or a disruption budget holds up."""
     pool = fleet.pools[plan.pool]
     views = [
         (node, view)
         for node in plan.nodes
-        if node.start.p50 is not None and (view := fleet.nodes.get(node.node)) is not None
+        if node.start_p50 is not None and (view := fleet.nodes.get(node.node)) is not None
     ]
     jobs = [
         _job_line(view, pods, pool, now, learned)
         for node, view in views
-        if node.end.p50 is not None and (pods := _awaited_jobs(view))
+        if node.end_p50 is not None and (pods := _awaited_jobs(view))
     ]
     budgets = [
         _budget_line(view, pool, now, has_stops=bool(plan.stops))
         for node, view in views
-        if (node.end.p50 is None or deletes_by_force(pool)) and _is_refused(node, view)
+        if (node.end_p50 is None or deletes_by_force(pool)) and _is_refused(node, view)
     ]
     return [*_first(jobs, "jobs"), *_first(budgets, "disruption budgets")]
 
@@ -102,7 +102,7 @@ def _job_limit(view: NodeView, pool: PoolView, now: Instant) -> str:
 # Disruption budgets.
 
 
-def _is_refused(node: NodeForecast, view: NodeView) -> bool:
+def _is_refused(node: PlannedNode, view: NodeView) -> bool:
     return bool(node.blocked_by) and _state(view) in ("", _JOBS, *_EVICTING)
 
 

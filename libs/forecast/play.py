@@ -9,7 +9,6 @@ from libs.forecast.crashes import crashes_of
 from libs.forecast.fast_forward import FastForward
 from libs.forecast.play_recorder import PlayRecorder
 from libs.forecast.play_result import PlayResult
-from libs.forecast.stage import api
 from libs.forecast.stage.objects import DriverPodPhase
 from libs.forecast.stage.stage import Stage, ViewUpdate
 from libs.forecast.stage.state import StageState
@@ -114,7 +113,7 @@ class _Play:
         before, nodes = self._decider.nodes, self._stage.state.nodes
         return all(
             name in nodes
-            and api.state_of(nodes[name]) == UpgradeState.UPGRADE_FAILED
+            and nodes[name].view.state == UpgradeState.UPGRADE_FAILED
             and only_crash_changed(before.get(name), self._stage.node(name))
             for name in changed_nodes
         )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from libs.contracts.node import UpgradeState, WaitCode
+from libs.contracts.queries import CapacityPoint
 from libs.contracts.rollout import RolloutStatus, TargetRecord
 from libs.rollout.decision import Wait
 from libs.rollout.pool import contribution
@@ -57,19 +58,12 @@ class ProofResult(msgspec.Struct, frozen=True, kw_only=True):
     delay: ProofDelay | None
 
 
-class CapacityLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest number of unavailable nodes at one time, and since when."""
-
-    nodes: int
-    gpus: int
-    at: float
-
-
 class PlayResult(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, NodeResult]
     """The nodes that were not up to date at the beginning, by name."""
-    loss: CapacityLoss
-    losses: tuple[CapacityLoss, ...] = ()
+    loss: CapacityPoint
+    """The most nodes that were unavailable at one time; of several such times the first."""
+    losses: tuple[CapacityPoint, ...] = ()
     """Each change of the unavailable nodes, in order."""
     gpu_seconds: float
     """Lost until the last node was done, by nodes that an upgrade makes or made unavailable."""
@@ -118,9 +112,9 @@ class CapacityTracker:
     """Unavailable nodes of one pool. Times are seconds since the beginning."""
 
     def __init__(self) -> None:
-        self.loss = CapacityLoss(nodes=0, gpus=0, at=0.0)
+        self.loss = CapacityPoint(nodes=0, gpus=0, at=0.0)
         """The largest loss so far; the earliest of several."""
-        self.losses: list[CapacityLoss] = []
+        self.losses: list[CapacityPoint] = []
         """Each change so far."""
         self._unavailable: dict[str, _Outage] = {}
         self._gpus = 0
@@ -171,7 +165,7 @@ class CapacityTracker:
 
     def update(self, at: float) -> None:
         """Update the losses once all changes of this moment are observed."""
-        current = CapacityLoss(nodes=len(self._unavailable), gpus=self._gpus, at=at)
+        current = CapacityPoint(nodes=len(self._unavailable), gpus=self._gpus, at=at)
         last = self.losses[-1] if self.losses else None
         if last is None or (last.nodes, last.gpus) != (current.nodes, current.gpus):
             self.losses.append(current)

@@ -17,10 +17,10 @@ _MINUTE: Final = 60.0
 
 
 class PlanTime(NamedTuple):
-    """Seconds from the first start on; None: unknown."""
+    """Seconds within which half of all plays are through, and 95 % of them; None: unknown."""
 
-    p50: float | None
-    p95: float | None
+    p50: float | None = None
+    p95: float | None = None
 
     def __str__(self) -> str:
         late = "not known" if self.p95 is None else brief(self.p95)

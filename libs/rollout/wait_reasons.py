@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from libs.contracts.node import BY_RETRY, ITSELF, WAITS_OF_POOLS, WaitCode, ends_by_itself
+from libs.contracts.queries import WaitReason
 from libs.contracts.reports import BEAT_PERIOD
 from libs.contracts.rollout import BY_BRAKE, BY_BRAKE_OR_POLICY, BY_RELEASE
 from libs.rollout.decision import Wait
@@ -135,3 +138,8 @@ class BlockReason(NamedTuple):
     detail: str
     who: str = ""
     """Empty: the entry of its code."""
+
+
+def wait_reason(wait: Wait | None) -> WaitReason | None:
+    """Return the wait as answers tell it; None: there is none."""
+    return None if wait is None else WaitReason(**msgspec.structs.asdict(wait))

@@ -23,7 +23,6 @@ from libs.contracts.queries import (
     QueryVerb,
     StatusAnswer,
     StatusQuery,
-    WaitReason,
     WhyAnswer,
     WhyQuery,
 )
@@ -40,6 +39,7 @@ from libs.rollout.persons_lease import has_persons_lease
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, Readiness
+from libs.rollout.wait_reasons import wait_reason
 from libs.runtime.logs import logger
 from services.scheduler.events import PastStep
 from services.scheduler.plan_pods import TooManyPods
@@ -161,7 +161,7 @@ class SchedulerQueries:
             state=node.state,
             target=record.target if record is not None else pool.target if pool else "",
             in_place=wait is None and is_free(node) and not node.write_pending,
-            wait=None if wait is None else _wait_reason(wait),
+            wait=wait_reason(wait),
             history=tuple(step.text for step in history),
             history_at=tuple(step.at for step in history),
             no_gpus=node.no_gpus,
@@ -352,10 +352,4 @@ def _has_daemon_set(pool: PoolView, label: str) -> bool:
         build.label == label and build.readiness is not Readiness.MISSING
         for by_variant in pool.builds.values()
         for build in by_variant.values()
-    )
-
-
-def _wait_reason(wait: Wait) -> WaitReason:
-    return WaitReason(
-        code=wait.code, detail=wait.detail, since=wait.since, until=wait.until, who=wait.who
     )

@@ -13,7 +13,6 @@ from libs.bus.permissions import permissions
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import PlanAnswer
 from libs.forecast.plan import plan
-from libs.forecast.rollout_plan import plan_response
 from libs.host.machine import InlineOffload
 from libs.kube.errors import Unavailable
 from libs.kube.requests import Request, Response, Transport
@@ -180,7 +179,7 @@ class Backends:
     async def run_plan(self, request: PlanRequest) -> PlanAnswer:
         """Compute a plan inline, for there are no processes in virtual time, and with few plays."""
         self.plans.append(request)
-        forecast = plan(
+        return plan(
             request.fleet,
             request.now,
             pool=request.pool,
@@ -188,8 +187,7 @@ class Backends:
             plays=PLAYS,
             finish_by=request.finish_by,
             seed=request.seed,
-        )
-        return plan_response(forecast)
+        ).answer
 
 
 RunAgent = Callable[..., Coroutine[Any, Any, object]]

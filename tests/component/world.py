@@ -34,6 +34,7 @@ from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim
 from libs.testing.simulation import run as simulate
 from libs.testing.stage.worlds import MachineModel, SteadyWorld
+from tests.builders.objects import pod
 from tests.component.policy.strict_writes import object_path, send
 from tests.component.processes import (
     AGENT_APPS,
@@ -175,11 +176,9 @@ class World(Backends):
         """Start an agent in a pod on a machine whose Node exists."""
         machine, uid = self.machines[node], self.cluster.fleet[node].node_uid
         number = len(self.agents) + 1
-        pod = {
-            "metadata": {"name": f"{writer}-{number}", "labels": {"app": AGENT_APPS[writer]}},
-            "spec": {"nodeName": node, "containers": [{"name": "agent", "image": "agent:1"}]},
-        }
-        pod_uid = (await self.kube.create(PODS, pod, namespace=NAMESPACE)).metadata.uid
+        meta = {"labels": {"app": AGENT_APPS[writer]}}
+        agent_pod = pod(f"{writer}-{number}", node=node, meta=meta)
+        pod_uid = (await self.kube.create(PODS, agent_pod, namespace=NAMESPACE)).metadata.uid
         pause = partial(self.write_journal, node, writer)
         journal = MemoryJournal(self.journals[node, writer], pause=pause)
         run = run_agent(machine, writer, node_uid=uid, pod_uid=pod_uid, journal=journal)

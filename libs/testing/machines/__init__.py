@@ -10,7 +10,6 @@ machine.kill(host)                           the agent dies: its open devices an
 await machine.reboot(kernel=...)             kills all agents of the machine
 assert machine.incidents == ()               incidents must never happen
 
-Pod processes come from `process_factory(machines)`. Agents pass `InlineOffload` on the virtual loop
-and a threaded one in a process. The time of kernel calls passes inside `host.offload.do`; the
-world's model gives it. A root in memory (/dev/shm) is several times as fast as one on a disk.
+Agents pass `InlineOffload` on the virtual loop and a threaded one in a process. The time of kernel
+calls passes inside `host.offload.do`; the world's model gives it. A root in memory (/dev/shm) is several times as fast as one on a disk.
 """

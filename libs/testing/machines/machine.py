@@ -11,7 +11,7 @@ from libs.host.gate import GateAnswer, GateRequest
 from libs.host.machine import Machine as HostMachine
 from libs.host.machine import Offload
 from libs.runtime.env import Env
-from libs.testing.cluster.kubelet.container import ContainerProcess, ProcessFactory, no_process
+from libs.testing.cluster.kubelet.container import ContainerProcess
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet, new_boot_id
@@ -278,19 +278,3 @@ class SimulatedMachine:
         state.set_boot(boot_id)
         if self.system.driver:
             state.install(InstalledDriver(version=self.system.driver))
-
-
-def process_factory(
-    machines: Mapping[str, SimulatedMachine], otherwise: ProcessFactory = no_process
-) -> ProcessFactory:
-    """Return a factory that tries the machine of the pod's node first, then `otherwise`.
-
-    Machines may be added to the mapping at any time.
-    """
-
-    def find_process(pod: Pod, container: str) -> ContainerProcess | None:
-        machine = machines.get(pod.spec.node_name)
-        found = machine.process_for(pod, container) if machine is not None else None
-        return found if found is not None else otherwise(pod, container)
-
-    return find_process

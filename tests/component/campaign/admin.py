@@ -14,6 +14,7 @@ from libs.policy.crds import crd_manifests
 from libs.policy.installation import installation_objects, service_account_of
 from libs.testing.cluster.views import REPLICA_SETS
 from services.scheduler import resources
+from tests.builders.objects import replica_set
 from tests.component.campaign.roles import NAMESPACE
 from tests.component.policy.strict_writes import object_path, send
 from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
@@ -87,20 +88,9 @@ class CampaignAdmin:
 
     async def create_service(self, name: str, node: str, *, gpus: int = 2) -> None:
         """Create a ReplicaSet that uses GPUs on this node."""
-        resources_needed = {"limits": {"nvidia.com/gpu": str(gpus)}}
-        container = {"name": "main", "image": "train:1", "resources": resources_needed}
-        spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
-        replica_set = {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": {"app": name}},
-                "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
-            },
-        }
-        await self.kube.create(REPLICA_SETS, replica_set, namespace="default")
+        there = {"kubernetes.io/hostname": node}
+        service = replica_set(name, image="train:1", gpus=gpus, nodeSelector=there)
+        await self.kube.create(REPLICA_SETS, service, namespace="default")
 
     async def rollout(self) -> resources.Rollout | None:
         try:

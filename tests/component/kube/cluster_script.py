@@ -21,7 +21,7 @@ from libs.kube.resources import (
 )
 from libs.kube.views import Node, Object, Pod
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
-from tests.component.kube.builders import budget, config_map, daemon_set
+from tests.builders.objects import budget, config_map, daemon_set, replica_set
 from tests.component.kube.raw_requests import cordon, get_json, label, patch, send_request
 from tests.component.kube.sandbox import ALICE, Sandbox, settled_node
 from tests.component.kube.widgets import WIDGETS, definition, widget
@@ -68,33 +68,17 @@ class ClusterScript:
         for name in ("old", "new"):
             wanted = daemon_set(name, selector={KEY: name}, grace=1)
             wanted["spec"]["template"]["spec"]["automountServiceAccountToken"] = False
-            await self.driver.apply(DAEMON_SETS, wanted, force=False, namespace=self._namespace)
+            await self.driver.apply(DAEMON_SETS, wanted, force=False)
         await self._wait_until_ready("old", 3)
 
     async def _create_workload(self, node: str) -> None:
         """Create two pods that only this node can run, with a budget that allows no disruption."""
         await label(self.alice, node, {WORK: "yes"})
-        pods = {
-            "nodeSelector": {WORK: "yes"},
-            "containers": [{"name": "main", "image": "none"}],
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": False,
-        }
-        wanted = {
-            "metadata": {"name": "job"},
-            "spec": {
-                "replicas": 2,
-                "selector": {"matchLabels": {"app": "job"}},
-                "template": {"metadata": {"labels": {"app": "job"}}, "spec": pods},
-            },
-        }
-        await self.alice.create(REPLICA_SETS, wanted, namespace=self._namespace)
+        pods: Any = {"nodeSelector": {WORK: "yes"}, "automountServiceAccountToken": False}
+        wanted = replica_set("job", replicas=2, grace=1, **pods)
+        await self.alice.create(REPLICA_SETS, wanted)
         await self._wait_until_ready("job", 2)
-        await self.alice.create(
-            POD_DISRUPTION_BUDGETS,
-            budget("job", {"app": "job"}, minAvailable=2),
-            namespace=self._namespace,
-        )
+        await self.alice.create(POD_DISRUPTION_BUDGETS, budget("job", "job", minAvailable=2))
         await self._wait_until_allowed(0)
 
     async def _cordon(self, node: str) -> None:
@@ -109,13 +93,7 @@ class ClusterScript:
         """Evict both pods: first the budget blocks it, then they move to the target one by one."""
         first, second = await self._wait_until_ready("job", 2)
         assert isinstance(await self._evict_pod(first), BlockedByBudget)
-        await patch(
-            self.alice,
-            POD_DISRUPTION_BUDGETS,
-            "job",
-            {"spec": {"minAvailable": 1}},
-            namespace=self._namespace,
-        )
+        await patch(self.alice, POD_DISRUPTION_BUDGETS, "job", {"spec": {"minAvailable": 1}})
         await label(self.alice, target, {WORK: "yes"})
         for pod in (first, second):
             await self._wait_until_allowed(1)
@@ -173,11 +151,11 @@ class ClusterScript:
     async def _replace_status(self, phase: str) -> None:
         """Replace the status; a second replacement of the old revision is refused."""
         try:
-            read = await get_json(self.ours, WIDGETS, "pool", namespace=self._namespace)
+            read = await get_json(self.ours, WIDGETS, "pool")
         except NotFound:
             await self._sandbox.install(definition())
-            await self.ours.create(WIDGETS, widget("pool", mode="Pause"), namespace=self._namespace)
-            read = await get_json(self.ours, WIDGETS, "pool", namespace=self._namespace)
+            await self.ours.create(WIDGETS, widget("pool", mode="Pause"))
+            read = await get_json(self.ours, WIDGETS, "pool")
         wanted = read | {"status": {"phase": phase, "whole": {phase: {"token": 1}}}}
         await self._put_status(wanted)
         await self._assert_refused(self._put_status(wanted | {"status": {"phase": "Lost"}}))
@@ -185,9 +163,7 @@ class ClusterScript:
     async def _pass_lease_and_delete(self) -> None:
         """Pass a lease on, write an event, and delete an object with a finalizer."""
         lease = await self.ours.create(
-            LEASES,
-            {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "one"}},
-            namespace=self._namespace,
+            LEASES, {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "one"}}
         )
         await self.ours.replace(
             LEASES,
@@ -198,26 +174,15 @@ class ClusterScript:
                 },
                 "spec": {"holderIdentity": "two", "leaseTransitions": 1},
             },
-            namespace=self._namespace,
         )
         about = {"kind": "ConfigMap", "name": "held", "namespace": self._namespace}
         await self.ours.create(
-            EVENTS,
-            {"metadata": {"name": "held.1"}, "involvedObject": about, "reason": "Held"},
-            namespace=self._namespace,
+            EVENTS, {"metadata": {"name": "held.1"}, "involvedObject": about, "reason": "Held"}
         )
         held = config_map("held", {"k": "1"}, finalizers=["sluice.dev/held"])
-        created = await self.ours.create(CONFIG_MAPS, held, namespace=self._namespace)
-        await self.alice.delete(
-            CONFIG_MAPS, "held", uid=created.metadata.uid, namespace=self._namespace
-        )
-        await patch(
-            self.ours,
-            CONFIG_MAPS,
-            "held",
-            {"metadata": {"finalizers": None}},
-            namespace=self._namespace,
-        )
+        created = await self.ours.create(CONFIG_MAPS, held)
+        await self.alice.delete(CONFIG_MAPS, "held", uid=created.metadata.uid)
+        await patch(self.ours, CONFIG_MAPS, "held", {"metadata": {"finalizers": None}})
         await self._wait_until_gone(CONFIG_MAPS, "held")
         await send_request(
             self.alice,
@@ -246,9 +211,7 @@ class ClusterScript:
         return await self.ours.apply(NODES, wanted, force=force, preconditions=fence)
 
     async def _put_status(self, wanted: dict[str, Any]) -> object:
-        return await self.ours.replace(
-            WIDGETS, wanted, namespace=self._namespace, subresource="status"
-        )
+        return await self.ours.replace(WIDGETS, wanted, subresource="status")
 
     async def _assert_refused(self, write: Any) -> None:
         try:
@@ -260,9 +223,7 @@ class ClusterScript:
         raise AssertionError("the write succeeded; expected a refusal")
 
     async def _evict_pod(self, pod: Pod) -> object:
-        return await self.ours.evict(
-            pod.metadata.name, namespace=self._namespace, uid=pod.metadata.uid
-        )
+        return await self.ours.evict(pod.metadata.name, uid=pod.metadata.uid)
 
     async def _wait_until_ready(self, app: str, count: int) -> list[Pod]:
         """Wait until the app has exactly this many pods, all ready; return them sorted by name."""
@@ -270,7 +231,7 @@ class ClusterScript:
 
         async def all_ready() -> bool:
             nonlocal found
-            page = await self.ours.list_page(PODS, namespace=self._namespace, labels=f"app={app}")
+            page = await self.ours.list_page(PODS, labels=f"app={app}")
             found = list(page.items)
             return len(found) == count and all(
                 not pod.metadata.deletion_timestamp
@@ -283,9 +244,7 @@ class ClusterScript:
 
     async def _wait_until_allowed(self, count: int) -> None:
         async def agrees() -> bool:
-            now = await get_json(
-                self.ours, POD_DISRUPTION_BUDGETS, "job", namespace=self._namespace
-            )
+            now = await get_json(self.ours, POD_DISRUPTION_BUDGETS, "job")
             status = now.get("status", {})
             return (
                 status.get("observedGeneration") == now["metadata"]["generation"]
@@ -298,7 +257,7 @@ class ClusterScript:
     async def _wait_until_gone(self, resource: Resource[Any], name: str) -> None:
         async def gone() -> bool:
             try:
-                await self.ours.get(resource, name, namespace=self._namespace)
+                await self.ours.get(resource, name)
             except NotFound:
                 return True
             return False

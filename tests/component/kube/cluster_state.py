@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from libs.contracts.journal import Revision
-from libs.kube.client import Kube
 from libs.kube.resources import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
@@ -19,7 +18,7 @@ from libs.kube.resources import (
 )
 from tests.component.kube.cluster_script import REPLICA_SETS
 from tests.component.kube.raw_requests import managed_fields, send_request
-from tests.component.kube.sandbox import ADMIN, ALICE, Sandbox
+from tests.component.kube.sandbox import ADMIN, ALICE, Kube, Sandbox
 from tests.component.kube.widgets import WIDGETS
 
 Written = dict[str, list[tuple[Any, ...]]]

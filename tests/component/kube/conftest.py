@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from libs.kube.client import Kube
-from tests.component.kube.sandbox import ALICE, Sandbox, ServerUnderTest
+from tests.component.kube.sandbox import ALICE, Kube, Sandbox, ServerUnderTest
 from tests.component.kube.widgets import WIDGETS, definition
 
 

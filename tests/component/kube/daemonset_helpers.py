@@ -5,7 +5,8 @@ from typing import Any
 
 from libs.kube.resources import DAEMON_SETS, PODS
 from libs.kube.views import DaemonSetStatus, Pod
-from tests.component.kube.builders import READY, daemon_set
+from tests.builders.objects import daemon_set
+from tests.component.kube.builders import READY
 from tests.component.kube.raw_requests import patch
 from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
@@ -14,7 +15,7 @@ HASH = "controller-revision-hash"
 
 
 async def pods_of(sandbox: Sandbox, name: str) -> list[Pod]:
-    page = await sandbox.kube().list_page(PODS, namespace=sandbox.namespace, labels=f"app={name}")
+    page = await sandbox.kube().list_page(PODS, labels=f"app={name}")
     return list(page.items)
 
 
@@ -48,20 +49,13 @@ async def mark_ready(sandbox: Sandbox, pods: Sequence[Pod]) -> None:
     """Report the pods ready, as a kubelet does."""
     kubelet = sandbox.kube(manager="kubelet")
     for pod in pods:
-        await patch(
-            kubelet,
-            PODS,
-            pod.metadata.name,
-            {"status": READY},
-            namespace=sandbox.namespace,
-            subresource="status",
-        )
+        await patch(kubelet, PODS, pod.metadata.name, {"status": READY}, subresource="status")
 
 
 async def finish_pod(sandbox: Sandbox, pod: Pod) -> None:
     """Delete the pod, as a kubelet does when all containers have ended."""
     await sandbox.kube(manager="kubelet").delete(
-        PODS, pod.metadata.name, uid=pod.metadata.uid, namespace=sandbox.namespace, grace=0
+        PODS, pod.metadata.name, uid=pod.metadata.uid, grace=0
     )
 
 
@@ -71,7 +65,7 @@ async def daemonset_status(sandbox: Sandbox, name: str, **numbers: int) -> Daemo
 
     async def matches() -> bool:
         nonlocal status
-        status = (await sandbox.kube().get(DAEMON_SETS, name, namespace=sandbox.namespace)).status
+        status = (await sandbox.kube().get(DAEMON_SETS, name)).status
         return all(getattr(status, field) == value for field, value in numbers.items())
 
     await eventually(matches)
@@ -81,12 +75,10 @@ async def daemonset_status(sandbox: Sandbox, name: str, **numbers: int) -> Daemo
 async def create_daemonset(
     sandbox: Sandbox, name: str, selector: dict[str, str], **more: Any
 ) -> None:
-    await sandbox.kube().create(
-        DAEMON_SETS, daemon_set(name, selector=selector, **more), namespace=sandbox.namespace
-    )
+    await sandbox.kube().create(DAEMON_SETS, daemon_set(name, selector=selector, **more))
 
 
 async def set_image(sandbox: Sandbox, name: str, image: str) -> None:
     template = {"spec": {"containers": [{"name": "main", "image": image}]}}
     change = {"spec": {"template": template}}
-    await patch(sandbox.kube(), DAEMON_SETS, name, change, namespace=sandbox.namespace)
+    await patch(sandbox.kube(), DAEMON_SETS, name, change)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from libs.kube.client import Kube, Preconditions
+from libs.kube.client import Preconditions
 from libs.kube.resources import NODES
 from libs.kube.views import Node
-from tests.component.kube.sandbox import settled_node
+from tests.component.kube.sandbox import Kube, settled_node
 
 LABEL = "sluice.dev/driver"
 REQUEST = "sluice.dev/request"

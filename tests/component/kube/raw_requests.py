@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import msgspec
 
-from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.client import MERGE_PATCH
 from libs.kube.requests import JSON
 from libs.kube.resources import NODES, Resource
+from tests.component.kube.sandbox import Kube
 
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -32,11 +33,9 @@ async def send_request(
     return cast(JsonObject, msgspec.json.decode(answer))
 
 
-async def get_json(
-    kube: Kube, resource: Resource[Any], name: str, *, namespace: str = ""
-) -> JsonObject:
+async def get_json(kube: Kube, resource: Resource[Any], name: str) -> JsonObject:
     """Return an object with all its fields."""
-    return await send_request(kube, "GET", resource.path(namespace=namespace, name=name))
+    return await send_request(kube, "GET", kube.path(resource, name))
 
 
 async def patch(
@@ -45,12 +44,11 @@ async def patch(
     name: str,
     change: object,
     *,
-    namespace: str = "",
     subresource: str = "",
     kind: str = MERGE_PATCH,
 ) -> JsonObject:
     """Patch without preconditions, as kubectl does."""
-    path = resource.path(namespace=namespace, name=name, subresource=subresource)
+    path = kube.path(resource, name, subresource=subresource)
     return await send_request(
         kube, "PATCH", path, body=change, content_type=kind, fieldManager=kube.manager
     )
@@ -92,12 +90,10 @@ def managed_fields_entry(
     }
 
 
-async def field_owners(
-    kube: Kube, resource: Resource[Any], name: str, path: str, *, namespace: str = ""
-) -> list[str]:
+async def field_owners(kube: Kube, resource: Resource[Any], name: str, path: str) -> list[str]:
     """Return the sorted managers that own a field, e.g. `f:spec.f:unschedulable`."""
     found: list[str] = []
-    for entry in managed_fields(await get_json(kube, resource, name, namespace=namespace)):
+    for entry in managed_fields(await get_json(kube, resource, name)):
         fields = entry["fieldsV1"]
         for part in re.split(r"\.(?=f:|k:)", path):
             fields = fields.get(part)

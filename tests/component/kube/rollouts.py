@@ -3,10 +3,9 @@
 import msgspec
 
 from libs.contracts.rollout import RolloutStatus
-from libs.kube.client import Kube
 from libs.policy.crds import crd_manifests
 from services.scheduler.resources import ROLLOUTS
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 
 TYPED = {"apiVersion": ROLLOUTS.api_version, "kind": ROLLOUTS.kind}
 

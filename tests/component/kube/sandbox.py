@@ -1,28 +1,31 @@
 """The part of a server that one test uses; the server is simulated or real."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from libs.contracts.journal import Revision
-from libs.kube import views
-from libs.kube.client import Kube
+from libs.kube import client, views
 from libs.kube.errors import AlreadyExists, NotFound, TooManyRequests
+from libs.kube.reads import Page
 from libs.kube.requests import JSON, Request, Transport
 from libs.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
     NODES,
+    PODS,
     SERVICE_ACCOUNTS,
     Resource,
 )
 from libs.runtime.clock import SystemClock
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
-from tests.component.kube.builders import condition, kubelet_condition
+from tests.component.kube.builders import SINCE, condition
 from tests.support import eventually
+
+V = TypeVar("V", bound=views.Object)
 
 ADMIN = "admin"
 ALICE = "alice"
@@ -59,14 +62,55 @@ class ServerUnderTest(Protocol):
     def machines(self) -> AbstractAsyncContextManager[KubeletFleet]: ...
 
 
+class Kube(client.Kube):
+    """The client, in the namespace of a test: there is what a call names without a namespace."""
+
+    def __init__(self, wire: Transport, *, manager: str, namespace: str) -> None:
+        super().__init__(wire, manager=manager, clock=SystemClock())
+        self.namespace = namespace
+
+    def path(self, resource: Resource[Any], name: str, *, subresource: str = "") -> str:
+        here = self.namespace if resource.namespaced else ""
+        return resource.path(namespace=here, name=name, subresource=subresource)
+
+    def _here(self, resource: Resource[Any], options: dict[str, Any]) -> dict[str, Any]:
+        return {"namespace": self.namespace, **options} if resource.namespaced else options
+
+    async def get(self, resource: Resource[V], name: str, **options: Any) -> V:
+        return await super().get(resource, name, **self._here(resource, options))
+
+    async def list_page(self, resource: Resource[V], **options: Any) -> Page[V]:
+        return await super().list_page(resource, **self._here(resource, options))
+
+    async def create(self, resource: Resource[V], wanted: Mapping[str, Any], **options: Any) -> V:
+        return await super().create(resource, wanted, **self._here(resource, options))
+
+    async def replace(self, resource: Resource[V], wanted: Mapping[str, Any], **options: Any) -> V:
+        return await super().replace(resource, wanted, **self._here(resource, options))
+
+    async def merge(
+        self, resource: Resource[V], name: str, change: Mapping[str, Any], **options: Any
+    ) -> V:
+        return await super().merge(resource, name, change, **self._here(resource, options))
+
+    async def apply(self, resource: Resource[V], wanted: Mapping[str, Any], **options: Any) -> V:
+        return await super().apply(resource, wanted, **self._here(resource, options))
+
+    async def delete(self, resource: Resource[V], name: str, **options: Any) -> V | None:
+        return await super().delete(resource, name, **self._here(resource, options))
+
+    async def evict(self, name: str, **options: Any) -> client.EvictionResult:
+        return await super().evict(name, **self._here(PODS, options))
+
+
 class Sandbox:
     """One test's part of a server: a namespace and a prefix of node names of its own."""
 
     def __init__(self, server: ServerUnderTest, *, token: str) -> None:
         self._server = server
-        self._set_up = self.kube(manager="test-set-up")
         self.name = server.name
         self.namespace = f"t-{token}"
+        self._set_up = self.kube(manager="test-set-up")
         self.prefix = f"{token}-"
         self._cluster_scoped: list[tuple[Resource[Any], str]] = []
 
@@ -76,7 +120,7 @@ class Sandbox:
         # A pod needs the default account, and its controller takes a while.
         account = {"metadata": {"name": "default"}}
         with contextlib.suppress(AlreadyExists):
-            await self._set_up.create(SERVICE_ACCOUNTS, account, namespace=self.namespace)
+            await self._set_up.create(SERVICE_ACCOUNTS, account)
 
     async def close(self) -> None:
         """Delete the cluster-scoped objects of the test.
@@ -86,9 +130,12 @@ class Sandbox:
         for resource, name in reversed(self._cluster_scoped):
             await self._remove(resource, name)
 
-    def kube(self, *, user: str = ADMIN, manager: str = DEFAULT_MANAGER) -> Kube:
+    def kube(
+        self, *, user: str = ADMIN, manager: str = DEFAULT_MANAGER, namespace: str = ""
+    ) -> Kube:
         """Return a client; its connection is closed at the end of the test."""
-        return Kube(self._server.wire(user), manager=manager, clock=SystemClock())
+        wire, namespace = self._server.wire(user), namespace or self.namespace
+        return Kube(wire, manager=manager, namespace=namespace)
 
     async def install(self, definition: dict[str, Any]) -> None:
         """Install a custom kind, shared by the tests; return when it is served."""
@@ -136,7 +183,7 @@ class Sandbox:
             "status": {
                 "allocatable": {"pods": "110"},
                 "capacity": {"pods": "110"},
-                "conditions": [kubelet_condition(condition("Ready", "True"))],
+                "conditions": [condition("Ready", "True") | {"lastHeartbeatTime": SINCE}],
                 **status,
             },
         }

@@ -3,13 +3,13 @@
 import pytest
 
 from libs.contracts.node import MANAGER
-from libs.kube.client import APPLY_PATCH, Kube, Preconditions
+from libs.kube.client import APPLY_PATCH, Preconditions
 from libs.kube.errors import Conflict, FieldConflict, NotFound
 from libs.kube.resources import NODES
 from libs.kube.views import Node
 from tests.component.kube.node_writes import LABEL, REQUEST, apply_node, desired_node, preconditions
 from tests.component.kube.raw_requests import field_owners, label, patch, send_request
-from tests.component.kube.sandbox import Sandbox, settled_node
+from tests.component.kube.sandbox import Kube, Sandbox, settled_node
 
 # Force, and the two conflicts
 

@@ -2,17 +2,17 @@
 
 import pytest
 
-from libs.kube.client import APPLY_PATCH, Kube
+from libs.kube.client import APPLY_PATCH
 from libs.kube.errors import Invalid, Unavailable
 from libs.kube.resources import CONFIG_MAPS
-from tests.component.kube.builders import config_map
-from tests.component.kube.sandbox import Sandbox
+from tests.builders.objects import config_map
+from tests.component.kube.sandbox import Kube, Sandbox
 
 
 async def test_an_apply_may_not_set_managed_fields(sandbox: Sandbox, kube: Kube) -> None:
     wanted = config_map("a", managedFields=[{"manager": "x", "operation": "Apply"}])
     with pytest.raises(Invalid) as refused:
-        await kube.apply(CONFIG_MAPS, wanted, force=False, namespace=sandbox.namespace)
+        await kube.apply(CONFIG_MAPS, wanted, force=False)
     assert refused.value.message == "metadata.managedFields must be nil"
 
 
@@ -45,7 +45,7 @@ async def test_an_apply_must_match_the_object_of_its_path(sandbox: Sandbox, kube
 
 
 async def test_force_is_refused_for_other_patches(sandbox: Sandbox, kube: Kube) -> None:
-    await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+    await kube.create(CONFIG_MAPS, config_map("a"))
     with pytest.raises(Invalid) as refused:
         await kube.request(
             "PATCH",
@@ -60,6 +60,6 @@ async def test_force_is_refused_for_other_patches(sandbox: Sandbox, kube: Kube) 
 async def test_an_apply_of_an_unknown_field_is_refused(sandbox: Sandbox, kube: Kube) -> None:
     wanted = {"metadata": {"name": "a"}, "nonsense": {"k": "1"}}
     with pytest.raises(Unavailable) as refused:
-        await kube.apply(CONFIG_MAPS, wanted, force=False, namespace=sandbox.namespace)
+        await kube.apply(CONFIG_MAPS, wanted, force=False)
     assert refused.value.code == 500
     assert refused.value.message.endswith(".nonsense: field not declared in schema")

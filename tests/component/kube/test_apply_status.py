@@ -2,12 +2,12 @@
 
 import pytest
 
-from libs.kube.client import Kube, Preconditions
+from libs.kube.client import Preconditions
 from libs.kube.errors import Conflict, FieldConflict, NotFound
 from libs.kube.resources import DAEMON_SETS, NODES
 from tests.component.kube.builders import condition
 from tests.component.kube.raw_requests import get_json, managed_fields, managed_fields_entry
-from tests.component.kube.sandbox import Sandbox, settled_node
+from tests.component.kube.sandbox import Kube, Sandbox, settled_node
 
 
 async def test_the_status_has_owners_of_its_own(sandbox: Sandbox, kube: Kube) -> None:
@@ -130,6 +130,4 @@ async def test_an_apply_to_the_status_owns_only_the_status(sandbox: Sandbox, kub
 async def test_an_apply_to_the_status_creates_no_object(sandbox: Sandbox, kube: Kube) -> None:
     wanted = {"metadata": {"name": "d"}, "status": {"observedGeneration": 1}}
     with pytest.raises(NotFound):
-        await kube.apply(
-            DAEMON_SETS, wanted, force=True, namespace=sandbox.namespace, subresource="status"
-        )
+        await kube.apply(DAEMON_SETS, wanted, force=True, subresource="status")

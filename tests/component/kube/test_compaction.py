@@ -6,14 +6,13 @@ from contextlib import suppress
 import pytest
 
 from libs.kube.cache import Cache
-from libs.kube.client import Kube
 from libs.kube.errors import Gone
 from libs.kube.resources import CONFIG_MAPS
 from libs.kube.views import Object
 from libs.testing.simulation import make_env
-from tests.component.kube.builders import config_map
+from tests.builders.objects import config_map
 from tests.component.kube.raw_requests import patch, raw_watch
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 from tests.support import eventually
 
 
@@ -21,11 +20,11 @@ async def test_revisions_before_a_compaction_are_gone(sandbox: Sandbox, kube: Ku
     """Try a watch, the next page of a list, and an exact list."""
     path = CONFIG_MAPS.path(namespace=sandbox.namespace)
     for name in ("a", "b", "c"):
-        await kube.create(CONFIG_MAPS, config_map(name), namespace=sandbox.namespace)
-    page = await kube.list_page(CONFIG_MAPS, namespace=sandbox.namespace, limit=1)
+        await kube.create(CONFIG_MAPS, config_map(name))
+    page = await kube.list_page(CONFIG_MAPS, limit=1)
     old = page.resource_version
     for n in range(3):
-        await patch(kube, CONFIG_MAPS, "a", {"data": {"n": str(n)}}, namespace=sandbox.namespace)
+        await patch(kube, CONFIG_MAPS, "a", {"data": {"n": str(n)}})
 
     await sandbox.compact()
 
@@ -37,20 +36,16 @@ async def test_revisions_before_a_compaction_are_gone(sandbox: Sandbox, kube: Ku
     assert event["object"]["message"].startswith(f"too old resource version: {old} (")
 
     with pytest.raises(Gone) as gone:
-        await kube.list_page(
-            CONFIG_MAPS, namespace=sandbox.namespace, limit=1, continue_token=page.continue_token
-        )
+        await kube.list_page(CONFIG_MAPS, limit=1, continue_token=page.continue_token)
     assert (gone.value.code, gone.value.reason) == (410, "Expired")
     with pytest.raises(Gone) as gone:
         await kube.request("GET", path, query={"resourceVersion": old, "limit": "9"})
     assert (gone.value.code, gone.value.reason) == (410, "Expired")
 
-    current = await kube.list_page(
-        CONFIG_MAPS, namespace=sandbox.namespace, fields="metadata.name!=none"
-    )
+    current = await kube.list_page(CONFIG_MAPS, fields="metadata.name!=none")
     assert {"a", "b", "c"} <= {item.metadata.name for item in current.items}
     async with raw_watch(kube, path, resourceVersion=current.resource_version) as watched:
-        created = await kube.create(CONFIG_MAPS, config_map("d"), namespace=sandbox.namespace)
+        created = await kube.create(CONFIG_MAPS, config_map("d"))
         assert await watched.take(1) == [("ADDED", "d", created.metadata.resource_version)]
 
 
@@ -64,7 +59,7 @@ def cache_of(sandbox: Sandbox, kube: Kube) -> Cache[Object]:
 
 
 async def same(sandbox: Sandbox, cache: Cache[Object]) -> bool:
-    page = await sandbox.kube(manager="other").list_page(CONFIG_MAPS, namespace=sandbox.namespace)
+    page = await sandbox.kube(manager="other").list_page(CONFIG_MAPS)
     return {item.metadata.key: item for item in page.items} == {
         item.metadata.key: item for item in cache
     }
@@ -79,14 +74,14 @@ async def test_a_cache_recovers_from_a_restart_and_a_compaction(
     following = asyncio.create_task(cache.run())
     try:
         await cache.wait_synced()
-        changed = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
-        deleted = await kube.create(CONFIG_MAPS, config_map("b"), namespace=sandbox.namespace)
+        changed = await kube.create(CONFIG_MAPS, config_map("a"))
+        deleted = await kube.create(CONFIG_MAPS, config_map("b"))
         await eventually(lambda: same(sandbox, cache))
 
         await getattr(sandbox, interruption)()
-        await patch(kube, CONFIG_MAPS, "a", {"data": {"new": "1"}}, namespace=sandbox.namespace)
-        await kube.delete(CONFIG_MAPS, "b", uid=deleted.metadata.uid, namespace=sandbox.namespace)
-        await kube.create(CONFIG_MAPS, config_map("c"), namespace=sandbox.namespace)
+        await patch(kube, CONFIG_MAPS, "a", {"data": {"new": "1"}})
+        await kube.delete(CONFIG_MAPS, "b", uid=deleted.metadata.uid)
+        await kube.create(CONFIG_MAPS, config_map("c"))
 
         await eventually(lambda: same(sandbox, cache))
         cached = cache.get(f"{sandbox.namespace}/a")
@@ -107,7 +102,7 @@ async def test_a_cache_has_our_own_write_before_its_watch_event(
     following = asyncio.create_task(cache.run())
     try:
         await cache.wait_synced()
-        created = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+        created = await kube.create(CONFIG_MAPS, config_map("a"))
         cache.record_write(created)
         assert cache.get(f"{sandbox.namespace}/a") == created
         await eventually(lambda: same(sandbox, cache))
@@ -128,10 +123,10 @@ async def test_a_cache_equals_the_server_after_many_concurrent_writes(
         async def churn(n: int) -> None:
             name = f"c{n % 5}"
             with suppress(Exception):
-                await kube.create(CONFIG_MAPS, config_map(name), namespace=sandbox.namespace)
+                await kube.create(CONFIG_MAPS, config_map(name))
             with suppress(Exception):
                 change = {"data": {"n": str(n)}}
-                await patch(kube, CONFIG_MAPS, name, change, namespace=sandbox.namespace)
+                await patch(kube, CONFIG_MAPS, name, change)
             if n % 3 == 0:
                 path = CONFIG_MAPS.path(namespace=sandbox.namespace, name=name)
                 with suppress(Exception):

@@ -2,12 +2,11 @@
 
 import pytest
 
-from libs.kube.client import Kube
 from libs.kube.errors import Conflict
 from libs.kube.resources import NODES
 from tests.component.kube.node_writes import LABEL, apply_node, desired_node, preconditions
 from tests.component.kube.raw_requests import cordon, field_owners, get_json, patch
-from tests.component.kube.sandbox import Sandbox, settled_node
+from tests.component.kube.sandbox import Kube, Sandbox, settled_node
 
 # Cordons
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.kube.client import Kube, Preconditions
+from libs.kube.client import Preconditions
 from libs.kube.errors import Conflict, FieldConflict
 from tests.component.kube.raw_requests import (
     JsonObject,
@@ -14,7 +14,7 @@ from tests.component.kube.raw_requests import (
     patch,
     send_request,
 )
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 from tests.component.kube.widgets import WIDGETS, widget
 
 # Status
@@ -40,32 +40,26 @@ async def test_the_status_is_written_only_through_its_subresource(
     )
     assert after["status"] == {"phase": "Old"}
     assert after["metadata"]["resourceVersion"] == now["metadata"]["resourceVersion"]
-    resized = await patch(kube, WIDGETS, "a", {"spec": {"size": 3}}, namespace=sandbox.namespace)
+    resized = await patch(kube, WIDGETS, "a", {"spec": {"size": 3}})
     assert resized["metadata"]["generation"] == 2
 
 
 async def test_a_status_write_from_a_stale_revision_is_a_conflict(
     sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
-    read = await get_json(kube, WIDGETS, "a", namespace=sandbox.namespace)
+    await kube.create(WIDGETS, widget("a"))
+    read = await get_json(kube, WIDGETS, "a")
     first = read | {"status": {"phase": "First"}}
-    await kube.replace(WIDGETS, first, namespace=sandbox.namespace, subresource="status")
+    await kube.replace(WIDGETS, first, subresource="status")
 
     with pytest.raises(Conflict):
-        await kube.replace(
-            WIDGETS,
-            read | {"status": {"phase": "Second"}},
-            namespace=sandbox.namespace,
-            subresource="status",
-        )
+        await kube.replace(WIDGETS, read | {"status": {"phase": "Second"}}, subresource="status")
     with pytest.raises(Conflict):
         await kube.merge(
             WIDGETS,
             "a",
             {"status": {"phase": "Second"}},
             resource_version=read["metadata"]["resourceVersion"],
-            namespace=sandbox.namespace,
             subresource="status",
         )
 
@@ -76,11 +70,9 @@ async def test_a_status_write_from_a_stale_revision_is_a_conflict(
 async def sized(sandbox: Sandbox, field: str, value: Any) -> tuple[Any, int]:
     """Write a status with this one field; return its owned fields and their size in bytes."""
     kube = sandbox.kube()
-    now = await get_json(kube, WIDGETS, "a", namespace=sandbox.namespace)
-    await kube.replace(
-        WIDGETS, now | {"status": {field: value}}, namespace=sandbox.namespace, subresource="status"
-    )
-    read = await get_json(kube, WIDGETS, "a", namespace=sandbox.namespace)
+    now = await get_json(kube, WIDGETS, "a")
+    await kube.replace(WIDGETS, now | {"status": {field: value}}, subresource="status")
+    read = await get_json(kube, WIDGETS, "a")
     recorded = next(item for item in managed_fields(read) if item.get("subresource") == "status")
     fields = recorded["fieldsV1"]["f:status"][f"f:{field}"]
     return fields, len(msgspec.json.encode(recorded))
@@ -89,7 +81,7 @@ async def sized(sandbox: Sandbox, field: str, value: Any) -> tuple[Any, int]:
 async def test_an_atomic_map_has_one_owned_field_and_another_map_one_for_each_key(
     sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
+    await kube.create(WIDGETS, widget("a"))
     tokens = {f"{number:032x}": {"token": number} for number in range(500)}
 
     fields, small = await sized(sandbox, "whole", tokens)
@@ -103,22 +95,15 @@ async def test_an_atomic_map_has_one_owned_field_and_another_map_one_for_each_ke
 async def test_an_atomic_map_has_one_owner_and_another_map_merges(
     sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
+    await kube.create(WIDGETS, widget("a"))
     other = sandbox.kube(manager="other")
 
     async def claim(client: Kube, field: str, key: str) -> JsonObject:
-        now = await client.get(WIDGETS, "a", namespace=sandbox.namespace)
+        now = await client.get(WIDGETS, "a")
         wanted = {"metadata": {"name": "a"}, "status": {field: {key: {"token": 1}}}}
         fence = Preconditions(uid=now.metadata.uid, resource_version=now.metadata.resource_version)
-        await client.apply(
-            WIDGETS,
-            wanted,
-            force=False,
-            preconditions=fence,
-            namespace=sandbox.namespace,
-            subresource="status",
-        )
-        return await get_json(client, WIDGETS, "a", namespace=sandbox.namespace)
+        await client.apply(WIDGETS, wanted, force=False, preconditions=fence, subresource="status")
+        return await get_json(client, WIDGETS, "a")
 
     await claim(kube, "each", "x")
     joined = await claim(other, "each", "y")

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from libs.kube.client import Kube
 from libs.kube.errors import Invalid, NotFound, StatusCause
 from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from tests.component.kube.raw_requests import (
@@ -15,7 +14,7 @@ from tests.component.kube.raw_requests import (
     raw_watch,
     send_request,
 )
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 from tests.component.kube.widgets import GROUP, WIDGETS, Widget, definition, widget
 from tests.support import eventually
 
@@ -26,7 +25,7 @@ UNCHECKED = ("FieldValueInvalid", "<nil>")
 async def refused(sandbox: Sandbox, wanted: JsonObject) -> list[tuple[str, str]]:
     """Create a widget that must be refused; return reasons and fields of the causes."""
     with pytest.raises(Invalid) as refused:
-        await sandbox.kube().create(WIDGETS, wanted, namespace=sandbox.namespace)
+        await sandbox.kube().create(WIDGETS, wanted)
     assert (refused.value.code, refused.value.reason) == (422, "Invalid")
     return sorted((cause.reason, cause.field) for cause in refused.value.causes)
 
@@ -36,7 +35,7 @@ async def test_an_unknown_kind_is_not_found(sandbox: Sandbox, kube: Kube) -> Non
         group=f"none.{GROUP}", version="v1alpha1", plural="gadgets", kind="Gadget", view=Widget
     )
     with pytest.raises(NotFound) as missing:
-        await kube.list_page(gadgets, namespace=sandbox.namespace)
+        await kube.list_page(gadgets)
     assert missing.value.code == 404
     assert missing.value.reason == ""  # a missing object has the reason NotFound
 
@@ -65,7 +64,7 @@ async def test_a_kind_is_served_once_it_is_established_and_gone_with_objects_and
 
     await eventually(established)
     assert (await conditions())["NamesAccepted"] == "True"
-    assert (await kube.list_page(own, namespace=sandbox.namespace)).items == ()
+    assert (await kube.list_page(own)).items == ()
     listed = await send_request(kube, "GET", f"/apis/{GROUP}/v1alpha1")
     served = {item["name"]: item for item in listed["resources"]}
     assert served[plural]["kind"] == kind
@@ -79,7 +78,7 @@ async def test_a_kind_is_served_once_it_is_established_and_gone_with_objects_and
 
     async def gone() -> bool:
         try:
-            await kube.list_page(own, namespace=sandbox.namespace)
+            await kube.list_page(own)
         except NotFound:
             return True
         return False
@@ -122,7 +121,7 @@ async def test_a_default_comes_back_when_its_field_is_removed(
     sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
     await send_request(kube, "POST", widgets, body=widget("a", size=7, optional={}))
-    now = await patch(kube, WIDGETS, "a", {"spec": {"size": None}}, namespace=sandbox.namespace)
+    now = await patch(kube, WIDGETS, "a", {"spec": {"size": None}})
     assert now["spec"]["size"] == 1
     assert now["spec"]["optional"] == {"inner": "there"}
 
@@ -194,7 +193,7 @@ async def test_an_invalid_object_is_refused_with_all_causes(
 
 async def test_a_refusal_has_message_and_causes(sandbox: Sandbox, kube: Kube, widgets: str) -> None:
     with pytest.raises(Invalid) as refused:
-        await kube.create(WIDGETS, widget("a", mode="Never"), namespace=sandbox.namespace)
+        await kube.create(WIDGETS, widget("a", mode="Never"))
     unsupported = 'Unsupported value: "Never": supported values: "None", "Pause", "Freeze"'
     unchecked = (
         "Invalid value: null: some validation rules were not checked because the object was "
@@ -210,19 +209,19 @@ async def test_a_refusal_has_message_and_causes(sandbox: Sandbox, kube: Kube, wi
 
 
 async def test_a_patch_is_validated_too(sandbox: Sandbox, kube: Kube, widgets: str) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
+    await kube.create(WIDGETS, widget("a"))
     with pytest.raises(Invalid) as refused:
-        await patch(kube, WIDGETS, "a", {"spec": {"size": 11}}, namespace=sandbox.namespace)
+        await patch(kube, WIDGETS, "a", {"spec": {"size": 11}})
     assert [cause.field for cause in refused.value.causes] == ["spec.size"]
 
 
 async def test_a_rule_can_make_a_field_immutable(
     sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
+    await kube.create(WIDGETS, widget("a"))
 
     with pytest.raises(Invalid) as refused:
-        await patch(kube, WIDGETS, "a", {"spec": {"pool": "q"}}, namespace=sandbox.namespace)
+        await patch(kube, WIDGETS, "a", {"spec": {"pool": "q"}})
 
     assert refused.value.causes == (
         StatusCause(
@@ -231,7 +230,7 @@ async def test_a_rule_can_make_a_field_immutable(
             field="spec",
         ),
     )
-    now = await patch(kube, WIDGETS, "a", {"spec": {"size": 2}}, namespace=sandbox.namespace)
+    now = await patch(kube, WIDGETS, "a", {"spec": {"size": 2}})
     assert now["spec"]["size"] == 2
 
 
@@ -241,7 +240,7 @@ async def test_a_rule_can_make_a_field_immutable(
 async def test_a_table_has_the_columns_of_the_definition(
     sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
-    await kube.create(WIDGETS, widget("a"), namespace=sandbox.namespace)
+    await kube.create(WIDGETS, widget("a"))
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
     code, table = await sandbox.raw_response("GET", widgets, accept=accept)
@@ -266,9 +265,9 @@ async def test_defaults_of_an_applied_object_have_no_owner(
     sandbox: Sandbox, kube: Kube, widgets: str
 ) -> None:
     wanted = {"metadata": {"name": "a"}, "spec": {"pool": "p", "steps": [{"name": "x"}]}}
-    await kube.apply(WIDGETS, wanted, force=False, namespace=sandbox.namespace)
+    await kube.apply(WIDGETS, wanted, force=False)
 
-    read = await get_json(kube, WIDGETS, "a", namespace=sandbox.namespace)
+    read = await get_json(kube, WIDGETS, "a")
 
     assert read["spec"]["size"] == 1
     (recorded,) = managed_fields(read)

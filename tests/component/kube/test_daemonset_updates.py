@@ -1,6 +1,5 @@
 """Template changes of a DaemonSet: its revisions, and the replacement of its pods."""
 
-from libs.kube.client import Kube
 from libs.kube.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
 from tests.component.kube.daemonset_helpers import (
     HASH,
@@ -14,7 +13,7 @@ from tests.component.kube.daemonset_helpers import (
     terminating_pods,
 )
 from tests.component.kube.raw_requests import JsonObject, get_json, patch
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 
 # Revisions
 
@@ -22,13 +21,8 @@ from tests.component.kube.sandbox import Sandbox
 async def revisions(sandbox: Sandbox, name: str) -> list[JsonObject]:
     """Return the ControllerRevisions of a DaemonSet, oldest first."""
     kube = sandbox.kube()
-    page = await kube.list_page(
-        CONTROLLER_REVISIONS, namespace=sandbox.namespace, labels=f"app={name}"
-    )
-    found = [
-        await get_json(kube, CONTROLLER_REVISIONS, item.metadata.name, namespace=sandbox.namespace)
-        for item in page.items
-    ]
+    page = await kube.list_page(CONTROLLER_REVISIONS, labels=f"app={name}")
+    found = [await get_json(kube, CONTROLLER_REVISIONS, item.metadata.name) for item in page.items]
     return sorted(found, key=lambda item: item["revision"])
 
 
@@ -41,7 +35,7 @@ async def test_each_template_has_a_revision_with_its_own_hash(
 
     (first,) = await revisions(sandbox, "d")
 
-    owner = await kube.get(DAEMON_SETS, "d", namespace=sandbox.namespace)
+    owner = await kube.get(DAEMON_SETS, "d")
     value = first["metadata"]["labels"][HASH]
     assert first["revision"] == 1
     assert first["metadata"]["name"] == f"d-{value}"
@@ -86,7 +80,7 @@ async def test_a_change_outside_the_template_creates_no_revision(
     await daemonset_status(sandbox, "d", observed_generation=1)
 
     change = {"spec": {"updateStrategy": {"type": "OnDelete"}, "minReadySeconds": 1}}
-    await patch(kube, DAEMON_SETS, "d", change, namespace=sandbox.namespace)
+    await patch(kube, DAEMON_SETS, "d", change)
     await daemonset_status(sandbox, "d", observed_generation=2)
 
     assert [item["revision"] for item in await revisions(sandbox, "d")] == [1]
@@ -108,9 +102,7 @@ async def test_on_delete_keeps_old_pods_until_they_are_deleted(
     (still,) = await bound_pods(sandbox, "d")
     assert still.metadata.uid == old.metadata.uid
 
-    await kube.delete(
-        PODS, old.metadata.name, uid=old.metadata.uid, namespace=sandbox.namespace, grace=0
-    )
+    await kube.delete(PODS, old.metadata.name, uid=old.metadata.uid, grace=0)
     (new,) = await bound_pods(sandbox, "d")
     assert new.metadata.uid != old.metadata.uid
     assert new.spec.containers[0].image == "none:2"
@@ -126,11 +118,9 @@ async def test_a_terminating_pod_is_not_replaced_yet(
     (old,) = await bound_pods(sandbox, "d")
     await mark_ready(sandbox, [old])
 
-    await kube.delete(PODS, old.metadata.name, uid=old.metadata.uid, namespace=sandbox.namespace)
+    await kube.delete(PODS, old.metadata.name, uid=old.metadata.uid)
     # The change makes the controller reconcile; it still creates no pod.
-    await patch(
-        kube, DAEMON_SETS, "d", {"spec": {"minReadySeconds": 1}}, namespace=sandbox.namespace
-    )
+    await patch(kube, DAEMON_SETS, "d", {"spec": {"minReadySeconds": 1}})
     await daemonset_status(sandbox, "d", observed_generation=2)
     assert [pod.metadata.uid for pod in await pods_of(sandbox, "d")] == [old.metadata.uid]
 

@@ -1,8 +1,8 @@
 """DaemonSets: placement of their pods, their metadata, and the status."""
 
-from libs.kube.client import Evicted, Kube
+from libs.kube.client import Evicted
 from libs.kube.resources import DAEMON_SETS, NODES, PODS
-from tests.component.kube.builders import daemon_set
+from tests.builders.objects import daemon_set
 from tests.component.kube.daemonset_helpers import (
     HASH,
     bound_pods,
@@ -15,7 +15,7 @@ from tests.component.kube.daemonset_helpers import (
     terminating_pods,
 )
 from tests.component.kube.raw_requests import get_json, label, patch
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 from tests.support import eventually
 
 # Placement
@@ -45,7 +45,7 @@ async def test_daemon_pods_have_owner_labels_and_affinity(
 
     (pod,) = await bound_pods(sandbox, "d")
 
-    owner = await kube.get(DAEMON_SETS, "d", namespace=sandbox.namespace)
+    owner = await kube.get(DAEMON_SETS, "d")
     (reference,) = pod.metadata.owner_references
     assert (reference.kind, reference.name, reference.uid, reference.controller) == (
         "DaemonSet",
@@ -56,7 +56,7 @@ async def test_daemon_pods_have_owner_labels_and_affinity(
     assert pod.metadata.name.startswith("d-")
     assert set(pod.metadata.labels) == {"app", HASH, "pod-template-generation"}
     assert pod.metadata.labels["pod-template-generation"] == "1"
-    full = await get_json(kube, PODS, pod.metadata.name, namespace=sandbox.namespace)
+    full = await get_json(kube, PODS, pod.metadata.name)
     required = full["spec"]["affinity"]["nodeAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]
@@ -85,7 +85,7 @@ async def test_node_affinity_selects_nodes(sandbox: Sandbox, kube: Kube, key: st
     wanted["spec"]["template"]["spec"]["affinity"] = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     }
-    await kube.create(DAEMON_SETS, wanted, namespace=sandbox.namespace)
+    await kube.create(DAEMON_SETS, wanted)
 
     (pod,) = await bound_pods(sandbox, "d")
 
@@ -170,14 +170,7 @@ async def test_a_failed_daemon_pod_is_replaced(sandbox: Sandbox, kube: Kube, key
     (first,) = await bound_pods(sandbox, "d")
 
     failed = {"status": {"phase": "Failed"}}
-    await patch(
-        kube,
-        PODS,
-        first.metadata.name,
-        failed,
-        namespace=sandbox.namespace,
-        subresource="status",
-    )
+    await patch(kube, PODS, first.metadata.name, failed, subresource="status")
 
     async def replaced() -> bool:
         uids = [pod.metadata.uid for pod in await pods_of(sandbox, "d")]
@@ -206,7 +199,7 @@ async def test_the_status_counts_scheduled_and_ready_pods(
     await daemonset_status(sandbox, "d", number_ready=2, number_available=2)
     unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
     name = pods[0].metadata.name
-    await patch(kube, PODS, name, unready, namespace=sandbox.namespace, subresource="status")
+    await patch(kube, PODS, name, unready, subresource="status")
     await daemonset_status(sandbox, "d", number_ready=1, number_available=1)
 
 
@@ -219,7 +212,7 @@ async def test_an_evicted_daemon_pod_is_recreated_from_the_current_template(
     await mark_ready(sandbox, [old])
     await set_image(sandbox, "d", "none:2")
 
-    answer = await kube.evict(old.metadata.name, namespace=sandbox.namespace, uid=old.metadata.uid)
+    answer = await kube.evict(old.metadata.name, uid=old.metadata.uid)
     assert answer == Evicted()
     await finish_pod(sandbox, old)
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from libs.kube.client import BlockedByBudget, Evicted, Kube, PodGone
+from libs.kube.client import BlockedByBudget, Evicted, PodGone
 from libs.kube.resources import POD_DISRUPTION_BUDGETS, PODS
 from libs.kube.views import Pod
-from tests.component.kube.builders import READY, budget, pod
+from tests.builders.objects import budget
+from tests.component.kube.builders import READY, pod
 from tests.component.kube.raw_requests import JsonObject, get_json, patch
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 from tests.support import eventually
 
 APP = {"app": "job"}
@@ -19,19 +20,15 @@ APP = {"app": "job"}
 async def running(sandbox: Sandbox, name: str, node: str, **more: Any) -> Pod:
     """Create a ready pod of the app."""
     kube = sandbox.kube(manager="kubelet")
-    await kube.create(PODS, pod(name, node=node, labels=APP, **more), namespace=sandbox.namespace)
-    await patch(
-        kube, PODS, name, {"status": READY}, namespace=sandbox.namespace, subresource="status"
-    )
-    return await kube.get(PODS, name, namespace=sandbox.namespace)
+    await kube.create(PODS, pod(name, node=node, labels=APP, **more))
+    await patch(kube, PODS, name, {"status": READY}, subresource="status")
+    return await kube.get(PODS, name)
 
 
 async def budgeted(sandbox: Sandbox, *, allowed: int, name: str = "b", **spec: Any) -> JsonObject:
     """Create a budget; wait until it allows this many disruptions."""
     kube = sandbox.kube()
-    await kube.create(
-        POD_DISRUPTION_BUDGETS, budget(name, APP, **spec), namespace=sandbox.namespace
-    )
+    await kube.create(POD_DISRUPTION_BUDGETS, budget(name, "job", **spec))
     return await counted(sandbox, allowed=allowed, name=name)
 
 
@@ -40,9 +37,7 @@ async def counted(sandbox: Sandbox, *, allowed: int, name: str = "b") -> JsonObj
 
     async def agrees() -> bool:
         nonlocal found
-        found = await get_json(
-            sandbox.kube(), POD_DISRUPTION_BUDGETS, name, namespace=sandbox.namespace
-        )
+        found = await get_json(sandbox.kube(), POD_DISRUPTION_BUDGETS, name)
         status = found.get("status", {})
         current = status.get("observedGeneration") == found["metadata"]["generation"]
         return current and status["disruptionsAllowed"] == allowed
@@ -52,9 +47,7 @@ async def counted(sandbox: Sandbox, *, allowed: int, name: str = "b") -> JsonObj
 
 
 async def evict(sandbox: Sandbox, target: Pod, **more: Any) -> Evicted | PodGone | BlockedByBudget:
-    return await sandbox.kube().evict(
-        target.metadata.name, namespace=sandbox.namespace, uid=target.metadata.uid, **more
-    )
+    return await sandbox.kube().evict(target.metadata.name, uid=target.metadata.uid, **more)
 
 
 def eviction(name: str) -> JsonObject:
@@ -69,7 +62,7 @@ async def test_an_evicted_pod_has_its_grace_period_and_a_condition(
 
     assert await evict(sandbox, target) == Evicted()
 
-    dying = await get_json(kube, PODS, "a", namespace=sandbox.namespace)
+    dying = await get_json(kube, PODS, "a")
     assert dying["metadata"]["deletionGracePeriodSeconds"] == 20
     reasons = {
         item["type"]: (item["status"], item.get("reason")) for item in dying["status"]["conditions"]
@@ -134,7 +127,7 @@ async def test_concurrent_evictions_do_not_exceed_the_budget(
 
     granted = [isinstance(answer, Evicted) for answer in answers]
     assert 1 <= sum(granted) <= 2  # a conflict on the budget's revision is a response 429 too
-    page = await kube.list_page(PODS, namespace=sandbox.namespace)
+    page = await kube.list_page(PODS)
     doomed = [bool(item.metadata.deletion_timestamp) for item in page.items]
     assert doomed == granted
 
@@ -147,7 +140,7 @@ async def test_a_budget_allows_an_eviction_again_after_a_replacement_is_ready(
     assert await evict(sandbox, first) == Evicted()
     await counted(sandbox, allowed=0)
 
-    await kube.delete(PODS, "a", namespace=sandbox.namespace, uid=first.metadata.uid, grace=0)
+    await kube.delete(PODS, "a", uid=first.metadata.uid, grace=0)
     assert isinstance(await evict(sandbox, second), BlockedByBudget)
     await running(sandbox, "c", node)
     await counted(sandbox, allowed=1)
@@ -159,8 +152,8 @@ async def test_a_budget_of_other_pods_does_not_apply(
     sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
     target = await running(sandbox, "a", node)
-    other = budget("b", {"app": "other"}, minAvailable=1)
-    await kube.create(POD_DISRUPTION_BUDGETS, other, namespace=sandbox.namespace)
+    other = budget("b", "other", minAvailable=1)
+    await kube.create(POD_DISRUPTION_BUDGETS, other)
     assert await evict(sandbox, target) == Evicted()
 
 
@@ -171,9 +164,9 @@ async def test_a_pod_that_is_not_running_is_evicted_without_budget(
     await running(sandbox, "a", node)
     await budgeted(sandbox, allowed=0, minAvailable=1)
     wanted = pod("idle", node=node, labels=APP)
-    target = await kube.create(PODS, wanted, namespace=sandbox.namespace)
+    target = await kube.create(PODS, wanted)
     status = {"status": {"phase": phase}}
-    await patch(kube, PODS, "idle", status, namespace=sandbox.namespace, subresource="status")
+    await patch(kube, PODS, "idle", status, subresource="status")
 
     assert await evict(sandbox, target) == Evicted()
 
@@ -186,7 +179,7 @@ async def test_an_unready_pod_is_evicted_as_the_budget_policy_says(
 ) -> None:
     target = await running(sandbox, "a", node)
     unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-    await patch(kube, PODS, "a", unready, namespace=sandbox.namespace, subresource="status")
+    await patch(kube, PODS, "a", unready, subresource="status")
     await budgeted(sandbox, allowed=0, minAvailable=1, unhealthyPodEvictionPolicy=policy)
 
     assert isinstance(await evict(sandbox, target), answer)
@@ -198,7 +191,7 @@ async def test_an_unready_pod_is_evicted_while_the_budget_is_met(
     await running(sandbox, "well", node)
     target = await running(sandbox, "a", node)
     unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-    await patch(kube, PODS, "a", unready, namespace=sandbox.namespace, subresource="status")
+    await patch(kube, PODS, "a", unready, subresource="status")
     await budgeted(sandbox, allowed=0, minAvailable=1)
 
     assert await evict(sandbox, target) == Evicted()
@@ -209,7 +202,7 @@ async def test_a_terminating_pod_can_be_evicted_again(
 ) -> None:
     target = await running(sandbox, "a", node)
     await budgeted(sandbox, allowed=0, minAvailable=1)
-    await kube.delete(PODS, "a", namespace=sandbox.namespace, uid=target.metadata.uid)
+    await kube.delete(PODS, "a", uid=target.metadata.uid)
 
     assert await evict(sandbox, target) == Evicted()
 
@@ -218,7 +211,7 @@ async def test_an_eviction_of_a_deleted_pod_reports_pod_gone(
     sandbox: Sandbox, kube: Kube, node: str
 ) -> None:
     target = await running(sandbox, "a", node)
-    await kube.delete(PODS, "a", namespace=sandbox.namespace, uid=target.metadata.uid, grace=0)
+    await kube.delete(PODS, "a", uid=target.metadata.uid, grace=0)
 
     assert await evict(sandbox, target) == PodGone()
 
@@ -229,10 +222,10 @@ async def test_an_eviction_under_a_budget_checks_the_uid_too(
     """The refused eviction does not use up the budget."""
     await running(sandbox, "other", node)
     target = await running(sandbox, "a", node)
-    await kube.delete(PODS, "a", namespace=sandbox.namespace, uid=target.metadata.uid, grace=0)
+    await kube.delete(PODS, "a", uid=target.metadata.uid, grace=0)
     replacement = await running(sandbox, "a", node)
     await budgeted(sandbox, allowed=1, minAvailable=1)
 
     assert await evict(sandbox, target) == PodGone()
 
-    assert await kube.get(PODS, "a", namespace=sandbox.namespace) == replacement
+    assert await kube.get(PODS, "a") == replacement

@@ -2,14 +2,14 @@
 
 import pytest
 
-from libs.kube.client import Kube
 from libs.kube.errors import Invalid, Unavailable
 from libs.kube.reads import Page
 from libs.kube.resources import CONFIG_MAPS, NODES, PODS
 from libs.kube.views import Metadata, Object
-from tests.component.kube.builders import config_map, pod
+from tests.builders.objects import config_map
+from tests.component.kube.builders import pod
 from tests.component.kube.raw_requests import JsonObject, patch, send_request
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 
 ALL = {"suite": "lists"}
 MINE = "suite=lists"
@@ -19,11 +19,7 @@ MINE = "suite=lists"
 async def fill(sandbox: Sandbox, *names: str) -> list[Metadata]:
     kube = sandbox.kube()
     return [
-        (
-            await kube.create(
-                CONFIG_MAPS, config_map(name, labels=ALL | {"n": name}), namespace=sandbox.namespace
-            )
-        ).metadata
+        (await kube.create(CONFIG_MAPS, config_map(name, labels=ALL | {"n": name}))).metadata
         for name in names
     ]
 
@@ -33,9 +29,7 @@ def names(page: Page[Object]) -> list[str]:
 
 
 async def selected(sandbox: Sandbox, selector: str) -> list[str]:
-    return names(
-        await sandbox.kube().list_page(CONFIG_MAPS, namespace=sandbox.namespace, labels=selector)
-    )
+    return names(await sandbox.kube().list_page(CONFIG_MAPS, labels=selector))
 
 
 async def test_a_list_over_all_namespaces_is_sorted_by_namespace_and_name(
@@ -82,12 +76,12 @@ async def test_fields_select_pods_by_node_and_phase(sandbox: Sandbox, kube: Kube
     node = await sandbox.node("n")
     other = await sandbox.node("m")
     for name, where in (("a", node), ("b", node), ("c", other), ("d", "")):
-        await kube.create(PODS, pod(name, node=where), namespace=sandbox.namespace)
+        await kube.create(PODS, pod(name, node=where))
     done = {"status": {"phase": "Succeeded"}}
-    await patch(kube, PODS, "b", done, namespace=sandbox.namespace, subresource="status")
+    await patch(kube, PODS, "b", done, subresource="status")
 
     async def of(fields: str) -> list[str]:
-        page = await kube.list_page(PODS, namespace=sandbox.namespace, fields=fields)
+        page = await kube.list_page(PODS, fields=fields)
         return [item.metadata.name for item in page.items]
 
     assert await of(f"spec.nodeName={node}") == ["a", "b"]
@@ -140,22 +134,14 @@ async def test_an_unsupported_field_selector_is_refused(
 async def test_pages_are_of_one_revision(sandbox: Sandbox, kube: Kube) -> None:
     """Later writes are on none of the pages."""
     await fill(sandbox, "a", "b", "c", "d", "e")
-    first = await kube.list_page(CONFIG_MAPS, namespace=sandbox.namespace, labels=MINE, limit=2)
+    first = await kube.list_page(CONFIG_MAPS, labels=MINE, limit=2)
     await fill(sandbox, "bb", "f")
     await send_request(kube, "DELETE", CONFIG_MAPS.path(namespace=sandbox.namespace, name="e"))
 
     pages = [first]
     while pages[-1].continue_token:
         resume = pages[-1].continue_token
-        pages.append(
-            await kube.list_page(
-                CONFIG_MAPS,
-                namespace=sandbox.namespace,
-                labels=MINE,
-                limit=2,
-                continue_token=resume,
-            )
-        )
+        pages.append(await kube.list_page(CONFIG_MAPS, labels=MINE, limit=2, continue_token=resume))
 
     assert [names(page) for page in pages] == [["a", "b"], ["c", "d"], ["e"]]
     assert {page.resource_version for page in pages} == {first.resource_version}
@@ -166,7 +152,7 @@ async def test_a_page_counts_the_remaining_items_without_a_selector(
 ) -> None:
     node = await sandbox.node("n")
     for name in ("a", "b", "c"):
-        await kube.create(PODS, pod(name, node=node), namespace=sandbox.namespace)
+        await kube.create(PODS, pod(name, node=node))
     path = PODS.path(namespace=sandbox.namespace)
 
     page = await send_request(kube, "GET", path, limit="1")
@@ -181,18 +167,17 @@ async def test_a_page_counts_the_remaining_items_without_a_selector(
 
 async def test_an_invalid_continue_token_is_refused(sandbox: Sandbox, kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
-        await kube.list_page(CONFIG_MAPS, namespace=sandbox.namespace, continue_token="garbage")
+        await kube.list_page(CONFIG_MAPS, continue_token="garbage")
     assert refused.value.code == 400
     assert refused.value.message.startswith("invalid continue token: continue key is not valid")
 
 
 async def test_a_continued_list_may_not_name_a_revision(sandbox: Sandbox, kube: Kube) -> None:
     await fill(sandbox, "a", "b")
-    first = await kube.list_page(CONFIG_MAPS, namespace=sandbox.namespace, limit=1)
+    first = await kube.list_page(CONFIG_MAPS, limit=1)
     with pytest.raises(Invalid) as refused:
         await kube.list_page(
             CONFIG_MAPS,
-            namespace=sandbox.namespace,
             continue_token=first.continue_token,
             resource_version=first.resource_version,
         )
@@ -229,11 +214,9 @@ async def test_a_limited_list_of_a_past_revision_is_exact(sandbox: Sandbox, kube
 async def test_a_list_at_revision_0_ignores_the_limit(sandbox: Sandbox, kube: Kube) -> None:
     """In one page, whatever the limit."""
     await fill(sandbox, "a", "b", "c")
-    await kube.list_page(CONFIG_MAPS, namespace=sandbox.namespace)
+    await kube.list_page(CONFIG_MAPS)
 
-    page = await kube.list_page(
-        CONFIG_MAPS, namespace=sandbox.namespace, labels=MINE, limit=1, resource_version="0"
-    )
+    page = await kube.list_page(CONFIG_MAPS, labels=MINE, limit=1, resource_version="0")
 
     assert names(page) == ["a", "b", "c"]
     assert page.continue_token == ""
@@ -244,7 +227,7 @@ async def test_a_list_of_a_future_revision_times_out(sandbox: Sandbox, kube: Kub
     future = str(int(made.resource_version) + 1_000_000)
 
     with pytest.raises(Unavailable) as refused:
-        await kube.list_page(CONFIG_MAPS, namespace=sandbox.namespace, resource_version=future)
+        await kube.list_page(CONFIG_MAPS, resource_version=future)
 
     assert (refused.value.code, refused.value.reason) == (504, "Timeout")
     assert refused.value.message.startswith(

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from libs.kube.cache import Cache
-from libs.kube.client import Kube
 from libs.kube.requests import METADATA, METADATA_LIST
 from libs.kube.resources import NODES, Resource
 from libs.kube.views import Object
 from libs.testing.simulation import make_env
 from tests.component.kube.raw_requests import label
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 from tests.support import eventually
 
 NODE_METADATA: Resource[Object] = Resource(

@@ -2,26 +2,26 @@
 
 import pytest
 
-from libs.kube.client import Kube
 from libs.kube.errors import Invalid
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES
-from tests.component.kube.builders import condition, config_map, daemon_set
+from tests.builders.objects import config_map, daemon_set
+from tests.component.kube.builders import condition
 from tests.component.kube.raw_requests import JSON_PATCH, STRATEGIC_PATCH, patch
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 
 
 async def test_a_json_patch_tests_before_it_writes(sandbox: Sandbox, kube: Kube) -> None:
-    await kube.create(CONFIG_MAPS, config_map("a", {"k": "1"}), namespace=sandbox.namespace)
+    await kube.create(CONFIG_MAPS, config_map("a", {"k": "1"}))
     change = [
         {"op": "test", "path": "/data/k", "value": "1"},
         {"op": "replace", "path": "/data/k", "value": "2"},
         {"op": "add", "path": "/data/new", "value": "1"},
     ]
 
-    now = await patch(kube, CONFIG_MAPS, "a", change, namespace=sandbox.namespace, kind=JSON_PATCH)
+    now = await patch(kube, CONFIG_MAPS, "a", change, kind=JSON_PATCH)
     assert now["data"] == {"k": "2", "new": "1"}
     with pytest.raises(Invalid) as refused:
-        await patch(kube, CONFIG_MAPS, "a", change, namespace=sandbox.namespace, kind=JSON_PATCH)
+        await patch(kube, CONFIG_MAPS, "a", change, kind=JSON_PATCH)
     assert refused.value.code == 422
 
 
@@ -76,11 +76,9 @@ async def test_a_strategic_merge_adds_finalizers_and_replaces_taints(
 
 
 async def test_a_patch_of_an_unknown_content_type_is_refused(sandbox: Sandbox, kube: Kube) -> None:
-    await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+    await kube.create(CONFIG_MAPS, config_map("a"))
     with pytest.raises(Invalid) as refused:
-        await patch(
-            kube, CONFIG_MAPS, "a", {}, namespace=sandbox.namespace, kind="application/json"
-        )
+        await patch(kube, CONFIG_MAPS, "a", {}, kind="application/json")
     assert refused.value.code == 415
     assert refused.value.reason == "UnsupportedMediaType"
 
@@ -102,23 +100,13 @@ async def test_a_status_write_leaves_the_spec(sandbox: Sandbox, kube: Kube) -> N
 
 async def test_the_generation_counts_only_changes_of_the_spec(sandbox: Sandbox, kube: Kube) -> None:
     wanted = daemon_set("d", selector={"on": "no-node"})
-    made = await kube.create(DAEMON_SETS, wanted, namespace=sandbox.namespace)
+    made = await kube.create(DAEMON_SETS, wanted)
     assert made.metadata.generation == 1
 
-    labelled = await patch(
-        kube,
-        DAEMON_SETS,
-        "d",
-        {"metadata": {"labels": {"new": "1"}}},
-        namespace=sandbox.namespace,
-    )
+    labelled = await patch(kube, DAEMON_SETS, "d", {"metadata": {"labels": {"new": "1"}}})
     assert labelled["metadata"]["generation"] == 1
     status = {"status": {"observedGeneration": 0}}
-    reported = await patch(
-        kube, DAEMON_SETS, "d", status, namespace=sandbox.namespace, subresource="status"
-    )
+    reported = await patch(kube, DAEMON_SETS, "d", status, subresource="status")
     assert reported["metadata"]["generation"] == 1
-    changed = await patch(
-        kube, DAEMON_SETS, "d", {"spec": {"minReadySeconds": 1}}, namespace=sandbox.namespace
-    )
+    changed = await patch(kube, DAEMON_SETS, "d", {"spec": {"minReadySeconds": 1}})
     assert changed["metadata"]["generation"] == 2

@@ -15,7 +15,6 @@ from libs.contracts.rollout import (
 )
 from libs.ctl.applied_policy import parse_applied
 from libs.ctl.policy_file import parse_policy_file
-from libs.kube.client import Kube
 from libs.kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -30,10 +29,10 @@ from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER, NvidiaDriver
 from libs.policy.manifests import parse_object
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.realkube.cluster import RealKube
-from tests.component.kube.builders import budget, daemon_set
+from tests.builders.objects import budget, daemon_set, replica_set
 from tests.component.kube.raw_requests import get_json, patch, send_request
 from tests.component.kube.rollouts import create_rollout, put_status
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 from tests.support import eventually
 
 
@@ -77,7 +76,7 @@ async def test_a_client_side_kubectl_apply_is_a_separate_field_owner(
     assert "configmap/a unchanged" in await kubectl(
         plane, sandbox, "apply", "-f", "-", document=document % 2
     )
-    now = await get_json(kube, CONFIG_MAPS, "a", namespace=sandbox.namespace)
+    now = await get_json(kube, CONFIG_MAPS, "a")
     assert now["data"] == {"k": "2"}
     assert "kubectl.kubernetes.io/last-applied-configuration" in now["metadata"]["annotations"]
 
@@ -146,34 +145,15 @@ async def test_kubectl_drain_moves_pods_to_another_node(
     key = f"test.example/{sandbox.prefix}drain"
     for node in nodes:
         await patch(kube, NODES, node, {"metadata": {"labels": {key: "x"}}})
-    template = {
-        "metadata": {"labels": {"app": "job"}},
-        "spec": {
-            "nodeSelector": {key: "x"},
-            "containers": [{"name": "main", "image": "none"}],
-        },
-    }
-    deployment = {
-        "metadata": {"name": "w"},
-        "spec": {
-            "replicas": 3,
-            "selector": {"matchLabels": {"app": "job"}},
-            "template": template,
-        },
-    }
+    workload = replica_set("job", replicas=3, nodeSelector={key: "x"})
+    deployment = {**workload, "kind": "Deployment"}
     path = f"/apis/apps/v1/namespaces/{sandbox.namespace}/deployments"
     await send_request(kube, "POST", path, body=deployment)
-    await kube.create(
-        DAEMON_SETS, daemon_set("d", selector={key: "x"}), namespace=sandbox.namespace
-    )
-    await kube.create(
-        POD_DISRUPTION_BUDGETS,
-        budget("b", {"app": "job"}, minAvailable=2),
-        namespace=sandbox.namespace,
-    )
+    await kube.create(DAEMON_SETS, daemon_set("d", selector={key: "x"}))
+    await kube.create(POD_DISRUPTION_BUDGETS, budget("b", "job", minAvailable=2))
 
     async def running(app: str) -> list[str]:
-        page = await kube.list_page(PODS, namespace=sandbox.namespace, labels=f"app={app}")
+        page = await kube.list_page(PODS, labels=f"app={app}")
         return [item.spec.node_name for item in page.items if item.status.phase == "Running"]
 
     async def up() -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from libs.kube.client import Kube
+from libs.kube import client
 from libs.kube.errors import Forbidden, Invalid, NotFound, Unauthorized
 from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import (
@@ -17,9 +17,9 @@ from libs.kube.resources import (
 )
 from libs.runtime.clock import SystemClock
 from libs.testing.realkube.cluster import RealKube
-from tests.component.kube.builders import config_map, daemon_set
+from tests.builders.objects import config_map, daemon_set
 from tests.component.kube.raw_requests import JsonObject, patch, send_request
-from tests.component.kube.sandbox import ADMIN, NOBODY, Sandbox
+from tests.component.kube.sandbox import ADMIN, NOBODY, Kube, Sandbox
 from tests.component.kube.widgets import GROUP, definition
 from tests.support import eventually
 
@@ -36,7 +36,7 @@ def ground(plane: RealKube) -> RealKube:
 async def test_a_forbidden_request_names_the_missing_permission(sandbox: Sandbox) -> None:
     nobody = sandbox.kube(user=NOBODY)
     with pytest.raises(Forbidden) as refused:
-        await nobody.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)
+        await nobody.get(CONFIG_MAPS, "a")
     assert refused.value.message == (
         'configmaps "a" is forbidden: User "nobody" cannot get resource "configmaps" in API group '
         f'"" in the namespace "{sandbox.namespace}"; grant it in RBAC'
@@ -63,21 +63,21 @@ async def test_a_granted_permission_is_effective(sandbox: Sandbox, kube: Kube) -
 
     async def granted() -> bool:
         try:
-            await nobody.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
+            await nobody.create(CONFIG_MAPS, config_map("a"))
         except Forbidden:
             return False
         return True
 
     await eventually(granted)
-    created = await nobody.get(CONFIG_MAPS, "a", namespace=sandbox.namespace)
+    created = await nobody.get(CONFIG_MAPS, "a")
     with pytest.raises(Forbidden):
-        await nobody.delete(CONFIG_MAPS, "a", namespace=sandbox.namespace, uid=created.metadata.uid)
+        await nobody.delete(CONFIG_MAPS, "a", uid=created.metadata.uid)
 
 
 async def test_an_unknown_token_is_unauthorized(plane: RealKube) -> None:
     tls = ssl.create_default_context(cafile=plane.ca_file)
     async with HttpTransport(plane.url, credentials=StaticToken("made-up", tls=tls)) as wire:
-        kube = Kube(wire, manager="m", clock=SystemClock())
+        kube = client.Kube(wire, manager="m", clock=SystemClock())
         with pytest.raises(Unauthorized) as refused:
             await kube.list_page(NODES)
     assert refused.value.code == 401
@@ -137,7 +137,7 @@ async def test_a_broken_rule_is_refused_with_its_message(sandbox: Sandbox, kube:
 
 
 async def test_dependents_of_a_deleted_owner_are_deleted(sandbox: Sandbox, kube: Kube) -> None:
-    owner = await kube.create(CONFIG_MAPS, config_map("owner"), namespace=sandbox.namespace)
+    owner = await kube.create(CONFIG_MAPS, config_map("owner"))
     reference = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -145,12 +145,12 @@ async def test_dependents_of_a_deleted_owner_are_deleted(sandbox: Sandbox, kube:
         "uid": owner.metadata.uid,
     }
     owned = config_map("owned", ownerReferences=[reference])
-    await kube.create(CONFIG_MAPS, owned, namespace=sandbox.namespace)
-    await kube.delete(CONFIG_MAPS, "owner", uid=owner.metadata.uid, namespace=sandbox.namespace)
+    await kube.create(CONFIG_MAPS, owned)
+    await kube.delete(CONFIG_MAPS, "owner", uid=owner.metadata.uid)
 
     async def gone() -> bool:
         try:
-            await kube.get(CONFIG_MAPS, "owned", namespace=sandbox.namespace)
+            await kube.get(CONFIG_MAPS, "owned")
         except NotFound:
             return True
         return False
@@ -161,12 +161,10 @@ async def test_dependents_of_a_deleted_owner_are_deleted(sandbox: Sandbox, kube:
 async def test_an_orphaned_daemon_set_leaves_its_pods(sandbox: Sandbox, kube: Kube) -> None:
     key = f"test.example/{sandbox.prefix}driver"
     await sandbox.node("n", labels={key: "x"})
-    await kube.create(
-        DAEMON_SETS, daemon_set("d", selector={key: "x"}), namespace=sandbox.namespace
-    )
+    await kube.create(DAEMON_SETS, daemon_set("d", selector={key: "x"}))
 
     async def pods() -> list[Any]:
-        return list((await kube.list_page(PODS, namespace=sandbox.namespace)).items)
+        return list((await kube.list_page(PODS)).items)
 
     async def one_bound() -> bool:
         found = await pods()
@@ -187,9 +185,9 @@ async def test_an_orphaned_daemon_set_leaves_its_pods(sandbox: Sandbox, kube: Ku
 
 
 async def test_the_audit_log_has_each_write_with_its_revision(sandbox: Sandbox, kube: Kube) -> None:
-    created = await kube.create(CONFIG_MAPS, config_map("a"), namespace=sandbox.namespace)
-    changed = await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=sandbox.namespace)
-    await kube.delete(CONFIG_MAPS, "a", uid=created.metadata.uid, namespace=sandbox.namespace)
+    created = await kube.create(CONFIG_MAPS, config_map("a"))
+    changed = await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "1"}})
+    await kube.delete(CONFIG_MAPS, "a", uid=created.metadata.uid)
 
     written: list[tuple[str, int, str, str]] = []
 

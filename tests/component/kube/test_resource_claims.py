@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.client import MERGE_PATCH
 from services.scheduler.resources import PODS, RESOURCE_CLAIMS
 from services.scheduler.snapshot.claims import claims_gpu
 from tests.component.kube.builders import pod
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 
 REQUEST: dict[str, Any] = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example"}}
 
@@ -24,10 +24,10 @@ async def test_a_claim_is_unknown_until_its_devices_are_allocated(
 ) -> None:
     namespace = sandbox.namespace
     claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [REQUEST]}}}
-    created = await kube.create(RESOURCE_CLAIMS, claim, namespace=namespace)
+    created = await kube.create(RESOURCE_CLAIMS, claim)
     assert created.has_gpu is None
     await allocate(kube, namespace, "gpu.nvidia.com")
-    allocated = await kube.get(RESOURCE_CLAIMS, "c", namespace=namespace)
+    allocated = await kube.get(RESOURCE_CLAIMS, "c")
     assert allocated.has_gpu is True
 
 
@@ -38,8 +38,8 @@ async def test_a_pod_names_its_claims(sandbox: Sandbox, kube: Kube) -> None:
         {"name": "a", "resourceClaimName": "c"},
         {"name": "b", "resourceClaimTemplateName": "t"},
     ]
-    await kube.create(PODS, body, namespace=namespace)
-    found = await kube.get(PODS, "x", namespace=namespace)
+    await kube.create(PODS, body)
+    found = await kube.get(PODS, "x")
     asked: list[str] = []
     assert claims_gpu(found, asked.append) is None
     assert asked == [f"{namespace}/c"]

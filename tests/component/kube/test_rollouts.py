@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from libs.contracts.rollout import Counts, RolloutPhase, RolloutStatus
-from libs.kube.client import Kube
 from services.scheduler.resources import ROLLOUTS
 from tests.component.kube.rollouts import create_rollout, put_status
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from libs.kube.client import Kube
 from libs.kube.errors import Conflict, Invalid, KubeError, NotFound
 from libs.kube.requests import JSON
 from libs.kube.resources import NODES, PODS, SERVICE_ACCOUNTS
 from tests.component.kube.builders import pod
 from tests.component.kube.raw_requests import JsonObject, send_request
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 from tests.support import eventually
 
 ACCOUNT = "sluice-driver"

@@ -2,12 +2,12 @@
 
 import pytest
 
-from libs.kube.client import Kube
 from libs.kube.errors import Unavailable
 from libs.kube.resources import CONFIG_MAPS, PODS
-from tests.component.kube.builders import config_map, pod
+from tests.builders.objects import config_map
+from tests.component.kube.builders import pod
 from tests.component.kube.raw_requests import patch, raw_watch, summarize
-from tests.component.kube.sandbox import Sandbox
+from tests.component.kube.sandbox import Kube, Sandbox
 
 ALL = {"suite": "watches"}
 MINE = "suite=watches"
@@ -15,7 +15,7 @@ MINE = "suite=watches"
 
 
 async def current_revision(sandbox: Sandbox) -> str:
-    page = await sandbox.kube().list_page(CONFIG_MAPS, namespace=sandbox.namespace)
+    page = await sandbox.kube().list_page(CONFIG_MAPS)
     return page.resource_version
 
 
@@ -26,14 +26,12 @@ def path(sandbox: Sandbox) -> str:
 
 async def create(sandbox: Sandbox, name: str, **labels: str) -> str:
     """Create an object; return its revision."""
-    created = await sandbox.kube().create(
-        CONFIG_MAPS, config_map(name, labels=ALL | labels), namespace=sandbox.namespace
-    )
+    created = await sandbox.kube().create(CONFIG_MAPS, config_map(name, labels=ALL | labels))
     return created.metadata.resource_version
 
 
 async def change(sandbox: Sandbox, name: str, what: object) -> str:
-    changed = await patch(sandbox.kube(), CONFIG_MAPS, name, what, namespace=sandbox.namespace)
+    changed = await patch(sandbox.kube(), CONFIG_MAPS, name, what)
     return changed["metadata"]["resourceVersion"]
 
 
@@ -89,7 +87,7 @@ async def test_a_delete_held_by_a_finalizer_is_a_modification_first(
     sandbox: Sandbox, kube: Kube, path: str
 ) -> None:
     held = config_map("a", labels=ALL, finalizers=["sluice.dev/held"])
-    created = await kube.create(CONFIG_MAPS, held, namespace=sandbox.namespace)
+    created = await kube.create(CONFIG_MAPS, held)
     begin = created.metadata.resource_version
     await delete(sandbox, "a")
     await change(sandbox, "a", {"metadata": {"finalizers": None}})
@@ -140,11 +138,11 @@ async def test_pods_of_a_node_can_be_watched(sandbox: Sandbox, kube: Kube) -> No
         raw_watch(kube, pods, resourceVersion=begin, fieldSelector=unbound) as waiting,
         raw_watch(kube, pods, resourceVersion=begin, fieldSelector=bound) as placed,
     ):
-        created = await kube.create(PODS, pod("a"), namespace=sandbox.namespace)
+        created = await kube.create(PODS, pod("a"))
         binding = {"target": {"kind": "Node", "name": node}, "metadata": {"name": "a"}}
         path = PODS.path(namespace=sandbox.namespace, name="a", subresource="binding")
         await kube.request("POST", path, body=binding)
-        now_bound = await kube.get(PODS, "a", namespace=sandbox.namespace)
+        now_bound = await kube.get(PODS, "a")
 
         first = created.metadata.resource_version
         second = now_bound.metadata.resource_version

@@ -21,8 +21,8 @@ from libs.testing.cluster.views import PODS
 from libs.testing.machines.library_machine import LibraryMachine
 from libs.testing.nvml import VARIABLE, library
 from services.scheduler import resources
+from tests.builders.objects import pod
 from tests.component.pods_kept import deleted_pods
-from tests.component.processes import AGENTS
 from tests.component.scheduler.test_mig_operation import digest
 from tests.component.scheduler.world import NEW, OLD, World
 
@@ -147,12 +147,10 @@ class DyingWorld(World):
 
     async def set_up(self) -> None:
         await self.complete_first_rollout(NODE)
-        self.target = (await self.rollout()).status.target
         self.version = OLD
         await self.start_job("train", NODE)
-        spec = {"nodeName": NODE, "containers": [{"name": "main", "image": "web:1"}]}
-        pod = {"metadata": {"name": "web"}, "spec": spec}
-        self.web = (await self.kube.create(PODS, pod, namespace="default")).metadata.uid
+        web = await self.kube.create(PODS, pod("web", node=NODE), namespace="default")
+        self.web = web.metadata.uid
 
     async def configure(self, config: str) -> None:
         await self.label(NODE, {MIG_CONFIG_LABEL: config})
@@ -163,16 +161,14 @@ class DyingWorld(World):
         await self.configure(config)
         await self.apply_policy(self.version)
 
-    async def reboot(self, config: str) -> None:
+    async def configure_and_reboot(self, config: str) -> None:
         await self.configure(config)
-        await self.power_off(NODE)
-        await self._power_on()
+        await self.reboot(NODE, off=OFF)
 
     async def _power_on(self) -> None:
         await self.sleep(OFF)
         self.machine.power_on()
-        for writer in AGENTS:
-            await self.start_agent(NODE, writer)
+        await self.start_agents(NODE)
 
     async def _come_back(self) -> None:
         """Start again what died."""

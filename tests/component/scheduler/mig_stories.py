@@ -32,7 +32,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 CHANGES: Final[Mapping[str, tuple[Change, tuple[tuple[str, ...], ...]]]] = {
     "alone": (DyingWorld.configure, ((SEVEN, NONE), (SEVEN, MIXED), (MIXED, NONE))),
     "upgrade": (DyingWorld.upgrade, ((SEVEN, MIXED), (SEVEN,), (NONE, SEVEN))),
-    "reboot": (DyingWorld.reboot, ((SEVEN,), (MIXED,))),
+    "reboot": (DyingWorld.configure_and_reboot, ((SEVEN,), (MIXED,))),
 }
 STORIES: Final[Mapping[str, Story]] = {
     f"{name}, {' and '.join(configs)}, {'power' if loses_power else 'agent'}": Story(

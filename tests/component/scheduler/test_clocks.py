@@ -48,7 +48,7 @@ async def test_a_new_leader_whose_clock_is_wrong_goes_by_the_api_servers(
     world: World, ahead: float, state: str
 ) -> None:
     await world.complete_first_rollout("a", "b")
-    target = (await world.rollout()).status.target
+    target = await world.target()
     other = world.start()
     other.clock.ahead = ahead
     await world.apply_policy(NEW)

@@ -38,11 +38,10 @@ async def test_a_defect_in_an_effect_is_shown_on_its_node_and_backed_off(
     scheduler.transport.is_defect = is_defect
     await world.apply_policy(NEW)
     await world.sleep(60)
-    why = await world.why("a")
-    assert why.wait is not None
-    assert why.wait.code is WaitCode.REFUSED
-    assert because in why.wait.detail
-    assert "ArithmeticError: a defect of a test" in why.wait.detail
+    wait = await world.wait_of("a")
+    assert wait.code is WaitCode.REFUSED
+    assert because in wait.detail
+    assert "ArithmeticError: a defect of a test" in wait.detail
     assert scheduler.value(WAITING, code="refused") == 1
     assert 3 <= scheduler.transport.defects <= 15
     scheduler.transport.is_defect = lambda _request: False
@@ -77,9 +76,8 @@ async def test_a_write_that_always_conflicts_is_shown_and_backed_off(
     await world.sleep(60)
     assert len(world.revisions(kind)) - before <= 20
     if kind == "Node":
-        why = await world.why("a")
-        assert why.wait is not None
-        assert why.wait.code is WaitCode.REFUSED
+        wait = await world.wait_of("a")
+        assert wait.code is WaitCode.REFUSED
     else:
         assert "cannot be written" in (await world.pool_status()).because
     world.server.faults.clear()

@@ -10,44 +10,33 @@ GPU = "nvidia.com/gpu"
 SLICE = "nvidia.com/mig-1g.10gb"
 
 
-async def node_of(world: World) -> resources.Node:
-    return await world.kube.get(resources.NODES, "a")
-
-
 async def allocatable_until_release(world: World) -> tuple[list[dict[str, str]], dict[str, str]]:
     """Return what the cordoned node offered in turn, and what it offered at its release."""
 
     async def is_cordoned() -> bool:
-        return (await node_of(world)).spec.unschedulable
+        return (await world.node("a")).spec.unschedulable
 
     await world.until_written(is_cordoned)
     seen: list[dict[str, str]] = []
-    while (node := await node_of(world)).spec.unschedulable:
+    while (node := await world.node("a")).spec.unschedulable:
         if not seen or seen[-1] != node.status.allocatable:
             seen.append(node.status.allocatable)
         await world.sleep(0.25)
     return seen, node.status.allocatable
 
 
-def steps_of(node: resources.Node) -> list[tuple[str, bool]]:
-    record = node.record
-    assert not isinstance(record, resources.MalformedAnnotation)
-    assert record is not None
-    assert record.evidence is not None
-    return [(step.name, step.passed) for step in record.evidence.steps]
-
-
 @in_world
 async def test_an_upgraded_node_is_released_with_its_gpus(world: World) -> None:
     _, target = await world.complete_first_rollout("a")
-    assert (await node_of(world)).status.allocatable == {GPU: "2"}
+    assert (await world.node("a")).status.allocatable == {GPU: "2"}
     await world.apply_policy(NEW)
     seen, released = await allocatable_until_release(world)
     assert {GPU: "0"} in seen
     assert seen[-1] == released == {GPU: "2"}
     await world.wait_until_done("a", before=target)
     chain = [(name, True) for name in ("driver", "gpus", "cuda", "plugin")]
-    assert steps_of(await node_of(world)) == chain
+    steps = (await world.evidence("a")).steps
+    assert [(step.name, step.passed) for step in steps] == chain
 
 
 @in_world
@@ -70,21 +59,14 @@ async def test_a_plugin_that_offers_nothing_fails_the_node_by_the_name_of_the_gp
     world.machines["a"].devices.boot()  # the kubelet knows of no plugin any more
     await world.until_state("a", "validation-required")
     await world.sleep(60)
-    wait = (await world.why("a")).wait
-    assert wait is not None
+    wait = await world.wait_of("a")
     assert wait.code is WaitCode.VALIDATION
     assert wait.detail.startswith("plugin: pods cannot have GPU-")
-    await world.until_written(lambda: is_failed(world), within=900)
-    record = (await node_of(world)).record
-    assert record is not None
-    assert not isinstance(record, resources.MalformedAnnotation)
+    await world.until_state("a", "upgrade-failed", within=900)
+    record = await world.record("a")
     assert record.cause == f"validation: {wait.detail}"
     assert record.cause.endswith("has offered no GPU to the kubelet; its log says why")
-    assert (await world.rollout()).status.target != target
-
-
-async def is_failed(world: World) -> bool:
-    return await world.state("a") == "upgrade-failed"
+    assert await world.target() != target
 
 
 def told(world: World) -> list[tuple[str, str]]:

@@ -11,8 +11,6 @@ from libs.bus.reports import ReportCache
 from libs.contracts.diagnoses import MEANINGS, NOTES, Diagnosis
 from libs.contracts.gpus import GpuProblem
 from libs.contracts.identities import Writer
-from libs.contracts.message import decode
-from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.queries import WhyAnswer
 from libs.contracts.reports import Evidence, StateKind, named_diagnoses
 from libs.host.cuda.port import CudaProblem
@@ -20,15 +18,10 @@ from libs.host.runtimes.common import HANDLERS
 from libs.host.runtimes.port import RestartRefused, RuntimeStatus
 from libs.testing.machines.base_files import PLAIN
 from libs.testing.machines.machine import SimulatedMachine
-from services.scheduler import resources
-from tests.component.processes import AGENTS, Process
-from tests.component.scheduler.world import DEPLOYED, OLD, POLICY, POOL, World, play
+from tests.component.processes import Process
+from tests.component.scheduler.world import DEPLOYED, OLD, POLICY, POOL, World, in_world
 from tests.unit.policy.situations import node
 
-UNSIGNED = "nvidia: Loading of unsigned module is rejected"
-MAGIC = "nvidia: version magic '6.8.0-45 SMP' should be '6.8.0-48 SMP'"
-UNKNOWN = "nvidia: Unknown symbol drm_gem_object_free (err -2)"
-NO_GPU = "NVRM: No NVIDIA GPU found."
 NAME = "sluice_validator_node_diagnosis"
 
 
@@ -69,11 +62,6 @@ def diagnoses(validator: Process) -> dict[str, str]:
     return {sample.labels["diagnosis"]: sample.labels["severity"] for sample in samples}
 
 
-async def record(world: World) -> NodeRecord:
-    view = await world.kube.get(resources.NODES, "a")
-    return decode(NodeRecord, view.metadata.annotations[RECORD_ANNOTATION].encode())
-
-
 async def evidence(world: World) -> Evidence:
     """Return the last evidence that the node's validator reported."""
     bus = world.connect(Writer.SCHEDULER)
@@ -109,22 +97,18 @@ async def check_named(world: World, validator: Process, diagnosis: Diagnosis) ->
     return why
 
 
-async def provoke_failure(world: World, provoke: Provoke) -> None:
+async def provoke_failure(world: World, provoke: Provoke, *, end: str = "upgrade-failed") -> None:
     """Let the first upgrade of a node fail."""
     await world.install_fleet("a")
     provoke(world.machines["a"])
     world.start(Writer.DRIVER_CLUSTER)
     world.start()
-    await world.until_state("a", "upgrade-failed")
+    await world.until_state("a", end)
 
 
 async def provoke_note(world: World, provoke: Provoke) -> None:
     """Let the first upgrade of a node succeed."""
-    await world.install_fleet("a")
-    provoke(world.machines["a"])
-    world.start(Writer.DRIVER_CLUSTER)
-    world.start()
-    await world.wait_until_done("a")
+    await provoke_failure(world, provoke, end="upgrade-done")
 
 
 async def provoke_handler(world: World, provoke: Provoke) -> None:
@@ -149,8 +133,7 @@ async def provoke_nouveau(world: World, provoke: Provoke) -> None:
 async def start(world: World) -> None:
     """Start the agents of a machine, the services and the first upgrade."""
     await world.sleep(2)
-    for writer in AGENTS:
-        await world.start_agent("a", writer)
+    await world.start_agents("a")
     await world.apply_policy(OLD)
     world.start(Writer.DRIVER_CLUSTER)
     world.start()
@@ -161,46 +144,16 @@ def lose_fabric_manager(machine: SimulatedMachine) -> None:
     machine.cuda.problems.update({gpu.uuid: CudaProblem.NOT_READY for gpu in machine.divided})
 
 
-def lose_device_files(machine: SimulatedMachine) -> None:
-    machine.faults.break_library(GpuProblem.NO_DEVICE_FILES)
-
-
-def refuse_unsigned(machine: SimulatedMachine) -> None:
-    machine.faults.refuse_modules(UNSIGNED)
-
-
-def refuse_other_kernel(machine: SimulatedMachine) -> None:
-    machine.faults.refuse_modules(MAGIC)
-
-
-def lack_a_symbol(machine: SimulatedMachine) -> None:
-    machine.faults.refuse_modules(UNKNOWN)
-
-
-def find_no_gpu(machine: SimulatedMachine) -> None:
-    machine.faults.refuse_modules(NO_GPU)
-
-
-def replace_library(machine: SimulatedMachine) -> None:
-    machine.faults.replace_library("550.54")
+def refuse(text: str) -> Provoke:
+    """The kernel of the machine loads no module, and says this."""
+    return lambda machine: machine.faults.refuse_modules(text)
 
 
 def leave_alone(machine: SimulatedMachine) -> None:
     del machine
 
 
-def shrink_shared_memory(machine: SimulatedMachine) -> None:
-    machine.faults.remove_shared_memory()
-
-
-def translate_copies(machine: SimulatedMachine) -> None:
-    machine.faults.translate_copies()
-
-
-def redirect_copies(machine: SimulatedMachine) -> None:
-    machine.faults.redirect_copies()
-
-
+RESTARTED = "driver-start: the driver container restarted 3 times "
 STORIES: Final[Mapping[Diagnosis, tuple[Begin, Provoke, str]]] = {
     Diagnosis.NOUVEAU: (
         provoke_nouveau,
@@ -209,39 +162,39 @@ STORIES: Final[Mapping[Diagnosis, tuple[Begin, Provoke, str]]] = {
     ),
     Diagnosis.SECURE_BOOT: (
         provoke_failure,
-        refuse_unsigned,
-        "driver-start: the driver container restarted 3 times (the kernel loads no module",
+        refuse("nvidia: Loading of unsigned module is rejected"),
+        f"{RESTARTED}(the kernel loads no module",
     ),
     Diagnosis.OTHER_KERNEL: (
         provoke_failure,
-        refuse_other_kernel,
+        refuse("nvidia: version magic '6.8.0-45 SMP' should be '6.8.0-48 SMP'"),
         "a module of the driver, because it was built for another kernel: install the headers",
     ),
     Diagnosis.MISSING_SYMBOL: (
         provoke_failure,
-        lack_a_symbol,
-        "driver-start: the driver container restarted 3 times (the kernel lacks a symbol",
+        refuse("nvidia: Unknown symbol drm_gem_object_free (err -2)"),
+        f"{RESTARTED}(the kernel lacks a symbol",
     ),
     Diagnosis.NO_GPU: (
         provoke_failure,
-        find_no_gpu,
-        "driver-start: the driver container restarted 3 times (the driver found no GPU",
+        refuse("NVRM: No NVIDIA GPU found."),
+        f"{RESTARTED}(the driver found no GPU",
     ),
     Diagnosis.VERSION_MISMATCH: (
         provoke_failure,
-        replace_library,
+        lambda machine: machine.faults.replace_library("550.54"),
         "validation: driver: NVML is of driver 550.54, but the kernel has 570.86.15",
     ),
     Diagnosis.NO_DEVICE_FILES: (
         provoke_failure,
-        lose_device_files,
+        lambda machine: machine.faults.break_library(GpuProblem.NO_DEVICE_FILES),
         "validation: driver: NVML cannot be used: the driver is loaded, but /dev/nvidiactl",
     ),
     Diagnosis.FABRIC_MANAGER: (provoke_failure, lose_fabric_manager, "validation: cuda: GPU-"),
     Diagnosis.RUNTIME_HANDLER: (provoke_handler, leave_alone, ""),
-    Diagnosis.SHARED_MEMORY: (provoke_note, shrink_shared_memory, ""),
-    Diagnosis.IOMMU: (provoke_note, translate_copies, ""),
-    Diagnosis.ACS: (provoke_note, redirect_copies, ""),
+    Diagnosis.SHARED_MEMORY: (provoke_note, lambda each: each.faults.remove_shared_memory(), ""),
+    Diagnosis.IOMMU: (provoke_note, lambda machine: machine.faults.translate_copies(), ""),
+    Diagnosis.ACS: (provoke_note, lambda machine: machine.faults.redirect_copies(), ""),
 }
 """By diagnosis: how it comes about, and the wait of its node; empty: the node is done."""
 
@@ -251,43 +204,39 @@ def test_every_diagnosis_has_a_story() -> None:
 
 
 @pytest.mark.parametrize("diagnosis", STORIES)
-def test_a_diagnosis_is_in_evidence_why_condition_and_metric(diagnosis: Diagnosis) -> None:
+@in_world
+async def test_a_diagnosis_is_in_evidence_why_condition_and_metric(
+    world: World, diagnosis: Diagnosis
+) -> None:
     begin, provoke, detail = STORIES[diagnosis]
-
-    async def story(world: World) -> None:
-        validator = world.start(Writer.VALIDATOR_CLUSTER)
-        await begin(world, provoke)
-        await world.sleep(60)
-        why = await check_named(world, validator, diagnosis)
-        assert (why.wait is None) == why.in_place == (not detail)
-        if why.wait is None:
-            found = (await record(world)).evidence
-            assert found is not None
-            assert (found.passed, found.notes) == (True, (diagnosis,))
-        else:
-            assert detail in why.wait.detail
-        if begin is provoke_failure:
-            cause = (await record(world)).cause
-            assert detail in cause
-            assert f"a: {cause[:100]}" in (await conditions(world))["Error"]
-
-    play(story)
+    validator = world.start(Writer.VALIDATOR_CLUSTER)
+    await begin(world, provoke)
+    await world.sleep(60)
+    why = await check_named(world, validator, diagnosis)
+    assert (why.wait is None) == why.in_place == (not detail)
+    if why.wait is None:
+        found = await world.evidence("a")
+        assert (found.passed, found.notes) == (True, (diagnosis,))
+    else:
+        assert detail in why.wait.detail
+    if begin is provoke_failure:
+        cause = (await world.record("a")).cause
+        assert detail in cause
+        assert f"a: {cause[:100]}" in (await conditions(world))["Error"]
 
 
-def test_a_runtime_that_a_person_has_configured_is_named_no_more() -> None:
-    async def story(world: World) -> None:
-        validator = world.start(Writer.VALIDATOR_CLUSTER)
-        await provoke_handler(world, leave_alone)
-        await world.sleep(60)
-        why = await check_named(world, validator, Diagnosis.RUNTIME_HANDLER)
-        assert why.container_runtime
-        runtime = world.machines["a"].runtime
-        assert isinstance(runtime, OtherRuntime)
-        runtime.start_again(HANDLERS)
-        await world.sleep(60)
-        why = await world.why("a")
-        assert (why.container_runtime, why.diagnoses) == ("", ())
-        assert "Diagnosed" not in await conditions(world)
-        assert diagnoses(validator) == {}
-
-    play(story)
+@in_world
+async def test_a_runtime_that_a_person_has_configured_is_named_no_more(world: World) -> None:
+    validator = world.start(Writer.VALIDATOR_CLUSTER)
+    await provoke_handler(world, leave_alone)
+    await world.sleep(60)
+    why = await check_named(world, validator, Diagnosis.RUNTIME_HANDLER)
+    assert why.container_runtime
+    runtime = world.machines["a"].runtime
+    assert isinstance(runtime, OtherRuntime)
+    runtime.start_again(HANDLERS)
+    await world.sleep(60)
+    why = await world.why("a")
+    assert (why.container_runtime, why.diagnoses) == ("", ())
+    assert "Diagnosed" not in await conditions(world)
+    assert diagnoses(validator) == {}

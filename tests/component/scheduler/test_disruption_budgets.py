@@ -6,12 +6,10 @@ from libs.contracts.node import WAITS_REASON, WaitCode
 from libs.testing.cluster.views import BUDGETS
 from services.scheduler import resources
 from services.scheduler.wait_events import QUIET
+from tests.builders.objects import budget
 from tests.component.scheduler.world import NEW, World, in_world
 
-BUDGET = {
-    "metadata": {"name": "train", "namespace": "default"},
-    "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "train"}}},
-}
+BUDGET = budget("train", "train", minAvailable=1)
 
 
 def evictions(world: World) -> list[Revision]:
@@ -24,24 +22,23 @@ async def test_a_refused_eviction_is_repeated_with_pauses_until_the_budget_allow
 ) -> None:
     _, target = await world.complete_first_rollout("a")
     await world.start_job("train", "a")
-    budget = await world.kube.create(BUDGETS, BUDGET, namespace="default")
+    created = await world.kube.create(BUDGETS, BUDGET, namespace="default")
     await world.sleep(5)
     await world.apply_policy(NEW)
     await world.until_state("a", "pod-deletion-required")
     await world.sleep(200)
     assert await world.state("a") == "pod-deletion-required"
-    why = await world.why("a")
-    assert why.wait is not None
-    assert why.wait.code is WaitCode.PDB
-    assert "default/train-" in why.wait.detail
-    assert "disruption budget" in why.wait.detail
+    wait = await world.wait_of("a")
+    assert wait.code is WaitCode.PDB
+    assert "default/train-" in wait.detail
+    assert "disruption budget" in wait.detail
     refused = evictions(world)
     assert {each.code for each in refused} == {429}
     assert 8 <= len(refused) <= 40
     assert {each.verb for each in world.revisions("Pod")} == {"evict"}
     (pod,) = (await world.kube.list_page(resources.PODS, namespace="default")).items
     assert not pod.metadata.deletion_timestamp
-    uid = budget.metadata.uid
+    uid = created.metadata.uid
     await world.kube.delete(BUDGETS, "train", namespace="default", uid=uid)
     await world.wait_until_done("a", before=target)
     granted = [each for each in evictions(world) if each.code < 300]
@@ -67,7 +64,6 @@ async def test_a_wait_is_told_in_one_event_whoever_leads(world: World) -> None:
         await leader.kill()
         leader = await world.lead()
         await world.sleep(QUIET)
-        why = await world.why("a")
-        assert why.wait is not None
-        assert why.wait.code is WaitCode.PDB
+        wait = await world.wait_of("a")
+        assert wait.code is WaitCode.PDB
     assert [each["message"] for each in await world.events_of(WAITS_REASON)] == told

@@ -49,9 +49,8 @@ def test_a_stale_pod_status_fails_no_driver() -> None:
         await world.start_agent("a", Writer.VALIDATOR)
         await world.sleep(60)
         assert await world.state("a") == "validation-required"
-        why = await world.why("a")
-        assert why.wait is not None
-        assert "another container of the driver pod runs" in why.wait.detail
+        wait = await world.wait_of("a")
+        assert "another container of the driver pod runs" in wait.detail
         world.server.faults.clear()
         await world.wait_until_done("a", before=target)
 

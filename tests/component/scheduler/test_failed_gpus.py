@@ -5,16 +5,10 @@ docs/states.md#failed-gpus
 
 import pytest
 
-from libs.contracts.message import decode
 from libs.contracts.node import (
-    RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
-    REQUESTED_ANNOTATION,
-    NodeRecord,
 )
 from libs.health.record import XID_END
-from libs.kube.resources import NODES
-from services.scheduler import resources
 from services.scheduler.resources import ROLLOUTS
 from services.validator.node.probe import GPUS_STEP
 from tests.component.scheduler.world import NEW, OTHER, POOL, World, in_world
@@ -27,17 +21,6 @@ async def fail_gpus(world: World, name: str, *indices: int) -> None:
     for index in indices:
         world.machines[name].break_gpu(index)
     await world.sleep(SEEN)
-
-
-async def request(world: World, name: str) -> None:
-    """Request the upgrade of the node, as a person does."""
-    change = {"metadata": {"annotations": {REQUESTED_ANNOTATION: "true"}}}
-    await world.patch(NODES, name, change)
-
-
-async def record(world: World, name: str) -> NodeRecord:
-    node = await world.kube.get(resources.NODES, name)
-    return decode(NodeRecord, node.metadata.annotations[RECORD_ANNOTATION].encode())
 
 
 async def until_counted(world: World, *, done: int, excluded: int) -> None:
@@ -58,7 +41,7 @@ async def exclude(world: World) -> None:
     await world.apply_policy(NEW)
     await world.until_state("b", "pod-restart-required")
     await until_counted(world, done=1, excluded=1)
-    assert (await world.rollout()).status.target != target
+    assert await world.target() != target
 
 
 @in_world
@@ -68,8 +51,7 @@ async def test_a_rollout_completes_without_the_node_which_waits_and_names_the_gp
     await exclude(world)
     assert (world.swaps("a"), world.swaps("b")) == (1, 2)
     assert await world.state("a") == "upgrade-required"
-    wait = (await world.why("a")).wait
-    assert wait is not None
+    wait = await world.wait_of("a")
     assert wait.code == "gpu-failed"
     assert "has failed: the GPU cannot be used: it hangs" in wait.detail
 
@@ -77,10 +59,9 @@ async def test_a_rollout_completes_without_the_node_which_waits_and_names_the_gp
 @in_world
 async def test_a_requested_upgrade_is_proven_by_the_other_gpu(world: World) -> None:
     await exclude(world)
-    await request(world, "a")
+    await world.request_upgrade("a")
     await until_counted(world, done=2, excluded=0)
-    proven = (await record(world, "a")).evidence
-    assert proven is not None
+    proven = await world.evidence("a")
     assert proven.passed
     # The GPU has still failed: the node waits again when there is another target.
     await world.apply_policy(OTHER)
@@ -92,7 +73,7 @@ async def test_a_requested_upgrade_is_proven_by_the_other_gpu(world: World) -> N
 @in_world
 async def test_a_driver_that_cures_the_gpu_ends_the_exclusion(world: World) -> None:
     await exclude(world)
-    await request(world, "a")
+    await world.request_upgrade("a")
 
     async def unloaded() -> bool:
         return world.unloads("a") == 1
@@ -114,7 +95,7 @@ async def test_a_gpu_that_fails_in_the_upgrade_fails_it_and_counts_as_harm(world
     await world.until_state("a", "pod-restart-required")
     await fail_gpus(world, "a", 0)
     await world.until_state("a", "upgrade-failed")
-    assert "validation: gpus: failed in this operation: GPU-" in (await record(world, "a")).cause
+    assert "validation: gpus: failed in this operation: GPU-" in (await world.record("a")).cause
     await world.sleep(600)
     status = (await world.rollout()).status
     assert status.phase == "Halted"
@@ -133,17 +114,15 @@ async def test_a_node_that_is_forgotten_accepts_what_failed_in_its_upgrade(world
     await world.until_state("a", "pod-restart-required")
     await fail_gpus(world, "a", 0)
     await world.until_state("a", "upgrade-failed")
-    wanted = (await world.rollout()).status.target
+    wanted = await world.target()
     assert wanted != target
     spec = {"spec": {"release": {"target": wanted, "failures": 1}}}
     await world.patch(ROLLOUTS, POOL, spec)
-    forget = {"metadata": {"annotations": {REQUEST_ANNOTATION: "forget"}}}
-    await world.patch(NODES, "a", forget)
-    await request(world, "a")
+    await world.annotate("a", {REQUEST_ANNOTATION: "forget"})
+    await world.request_upgrade("a")
     await until_counted(world, done=1, excluded=0)
-    proven = (await record(world, "a")).evidence
-    assert proven is not None
-    assert not (await world.kube.get(resources.NODES, "a")).spec.unschedulable
+    proven = await world.evidence("a")
+    assert not (await world.node("a")).spec.unschedulable
     (found,) = (step for step in proven.steps if step.name == GPUS_STEP)
     assert found.message.startswith("1 of 2 GPUs work; failed before this operation: GPU-")
 
@@ -153,6 +132,6 @@ async def test_without_a_gpu_that_works_no_driver_is_proven(world: World) -> Non
     await world.complete_first_rollout("a", "b")
     await fail_gpus(world, "a", 0, 1)
     await world.apply_policy(NEW)
-    await request(world, "a")
+    await world.request_upgrade("a")
     await world.until_state("a", "upgrade-failed")
-    assert "validation: gpus: no GPU works" in (await record(world, "a")).cause
+    assert "validation: gpus: no GPU works" in (await world.record("a")).cause

@@ -15,10 +15,9 @@ from libs.policy.artefacts import CONFIG_MAP
 from services.scheduler import resources
 from tests.component.driver.node.host_trees import content_of
 from tests.component.driver.node.test_host_installation import without_store
-from tests.component.processes import AGENTS, ARTEFACTS, NAMESPACE
+from tests.component.processes import ARTEFACTS, NAMESPACE
 from tests.component.scheduler.world import (
     CORDON,
-    DEPLOYED,
     NEW,
     OLD,
     World,
@@ -27,7 +26,7 @@ from tests.component.scheduler.world import (
 )
 from tests.unit.host.artefacts import packing
 from tests.unit.host.artefacts.packing import FOLDER, deliver
-from tests.unit.policy.situations import from_corpus, node
+from tests.unit.policy.situations import from_corpus
 
 CUDA = "13.0"
 SYSTEM = "ubuntu22.04-amd64"
@@ -37,12 +36,7 @@ NODES = ("a", "b", "c")
 async def install(world: World, *names: str) -> None:
     """Add machines with all agents."""
     await world.install()
-    for name in names:
-        world.add_machine(name, labels={**node(name).labels, **DEPLOYED}, gpus=2)
-    await world.sleep(2)
-    for name in names:
-        for writer in AGENTS:
-            await world.start_agent(name, writer)
+    await world.add_nodes(*names)
 
 
 async def apply_policy(world: World, version: str, **spec: Any) -> None:
@@ -110,9 +104,7 @@ def host(root: Path) -> dict[str, tuple[object, ...]]:
 async def wait_until_all_run(world: World, version: str, *names: str) -> None:
     async def done() -> bool:
         rollouts = (await world.kube.list_page(resources.ROLLOUTS)).items
-        drivers = [world.machines[name].driver for name in names]
-        running = all(each is not None and each.version == version for each in drivers)
-        return running and any(
+        return all(world.driver_version(name) == version for name in names) and any(
             each.status.phase == "Complete" and each.status.counts.done == len(names)
             for each in rollouts
         )
@@ -126,16 +118,14 @@ async def test_a_node_waits_until_an_artefact_is_named_for_it(world: World) -> N
     await apply_policy(world, NEW)
     world.start()
     await world.sleep(60)
-    why = await world.why("a")
-    assert why.wait is not None
-    assert why.wait.code == "target-missing"
-    assert f"there is no ConfigMap {CONFIG_MAP}" in why.wait.detail
+    wait = await world.wait_of("a")
+    assert wait.code == "target-missing"
+    assert f"there is no ConfigMap {CONFIG_MAP}" in wait.detail
     await offer(world, OLD)
     await world.sleep(30)
-    why = await world.why("a")
-    assert why.wait is not None
-    assert f"names no artefact driver-{NEW}-{SYSTEM}" in why.wait.detail
-    found = await world.kube.get(resources.NODES, "a")
+    wait = await world.wait_of("a")
+    assert f"names no artefact driver-{NEW}-{SYSTEM}" in wait.detail
+    found = await world.node("a")
     assert not found.spec.unschedulable
     assert DRIVER_LABEL not in found.metadata.labels
     await offer(world, OLD, NEW)
@@ -188,14 +178,11 @@ async def test_a_damaged_file_costs_no_capacity(world: World) -> None:
     damaged.write_bytes(content[:-1])
     await apply_policy(world, NEW)
     await world.sleep(300)
-    why = await world.why("a")
-    assert why.wait is not None
-    assert why.wait.code == "preflight"
-    assert "its digest is sha256:" in why.wait.detail
+    wait = await world.wait_of("a")
+    assert wait.code == "preflight"
+    assert "its digest is sha256:" in wait.detail
     cordons = [each for each in world.committed("a") if CORDON in each.changed]
-    driver = world.machines["a"].driver
-    assert driver is not None
-    assert driver.version == OLD
+    assert world.driver_version("a") == OLD
     damaged.write_bytes(content)
     await wait_until_all_run(world, NEW, "a")
     later = [each for each in world.committed("a") if CORDON in each.changed]
@@ -211,15 +198,11 @@ async def test_after_a_reboot_the_proven_driver_comes_back_and_is_validated(worl
     await wait_until_all_run(world, NEW, "a")
     machine = world.machines["a"]
     cordons = [each for each in world.committed("a") if CORDON in each.changed]
-    await world.power_off("a")
-    await world.sleep(5)
-    machine.power_on()
+    await world.reboot("a", off=5)
     assert machine.driver is None
-    for writer in AGENTS:
-        await world.start_agent("a", writer)
 
     async def proven() -> bool:
-        record = (await world.kube.get(resources.NODES, "a")).record
+        record = (await world.node("a")).record
         evidence = getattr(record, "evidence", None)
         return evidence is not None and evidence.boot_id == machine.boot_id
 
@@ -252,9 +235,8 @@ async def test_other_files_of_a_proven_version_have_to_prove_themselves(world: W
     (failed,) = [name for name, state in states.items() if state == "upgrade-failed"]
     assert (await rollout(world)).target != proven.target
     for name in set(NODES) - {failed}:
-        why = await world.why(name)
-        assert why.wait is not None
-        assert why.wait.code == "halted"
+        wait = await world.wait_of(name)
+        assert wait.code == "halted"
         assert await label(world, name) == labels[name]
         assert world.machines[name].driver is not None
     await offer(world, NEW, notes="with the module for this kernel")
@@ -299,4 +281,4 @@ async def rollout(world: World) -> RolloutStatus:
 
 
 async def label(world: World, name: str) -> str:
-    return (await world.kube.get(resources.NODES, name)).metadata.labels.get(DRIVER_LABEL, "")
+    return (await world.node(name)).metadata.labels.get(DRIVER_LABEL, "")

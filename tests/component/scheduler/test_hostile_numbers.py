@@ -16,7 +16,7 @@ from tests.component.scheduler.world import NEW, World, in_world
 
 async def beat(world: World, node: str, number: int | msgspec.Raw) -> None:
     """Send a heartbeat as the driver agent, with this as its highest token and op."""
-    view = await world.kube.get(resources.NODES, node)
+    view = await world.node(node)
     uid, boot = view.metadata.uid, view.status.node_info.boot_id
     sent = Beat(node=node, node_uid=uid, boot_id=boot, component=Writer.DRIVER, knows=("swap",))
     tree = {**msgspec.to_builtins(sent), "epoch": number, "token": number, "op": number}
@@ -47,8 +47,7 @@ async def test_invented_tokens_and_versions_stop_no_other_node(
     await world.apply_policy(NEW, maxParallelUpgrades=0, maxUnavailable="100%")
 
     async def b_is_done() -> bool:
-        driver = world.machines["b"].driver
-        return driver is not None and driver.version == NEW and await is_done("b")
+        return world.driver_version("b") == NEW and await is_done("b")
 
     async def is_done(name: str) -> bool:
         return await world.state(name) == "upgrade-done"
@@ -62,7 +61,7 @@ async def test_invented_tokens_and_versions_stop_no_other_node(
 async def test_an_epoch_in_a_node_cannot_use_up_the_epochs(world: World) -> None:
     scheduler, target = await world.complete_first_rollout("a", "b")
     await scheduler.stop()
-    uid = (await world.kube.get(resources.NODES, "a")).metadata.uid
+    uid = (await world.node("a")).metadata.uid
     record = NodeRecord(node_uid=uid, epoch=LIMIT - 1, token=1)
     change = {"metadata": {"annotations": {RECORD_ANNOTATION: encode(record).decode()}}}
     await world.patch(resources.NODES, "a", change, manager="kubelet")

@@ -9,9 +9,9 @@ from libs.policy.render.rendered import IMAGE_LABEL
 from libs.testing.stage.worlds import SteadyWorld, WorldOverride
 from services.scheduler import resources
 from tests.component import world as component_world
-from tests.component.processes import AGENTS, NAMESPACE
-from tests.component.scheduler.world import DEPLOYED, NEW, OLD, World
-from tests.unit.policy.situations import cluster_policy, node
+from tests.component.processes import NAMESPACE
+from tests.component.scheduler.world import NEW, OLD, World
+from tests.unit.policy.situations import cluster_policy
 
 PULL = 90.0
 MISSING = WorldOverride(node="b", container="image-1", pull=TimeSpan(None))
@@ -34,12 +34,7 @@ def policy(version: str) -> dict[str, Any]:
 async def install(world: World, *names: str) -> None:
     """Bring up the nodes with the first driver, under both cluster roles."""
     await world.install()
-    for name in names:
-        world.add_machine(name, labels={**node(name).labels, **DEPLOYED}, gpus=2)
-    await world.sleep(2)
-    for name in names:
-        for writer in AGENTS:
-            await world.start_agent(name, writer)
+    await world.add_nodes(*names)
     world.start(Writer.DRIVER_CLUSTER)
     await world.apply(policy(OLD))
 
@@ -54,19 +49,18 @@ def test_a_node_whose_image_is_missing_is_not_drained_and_others_are_upgraded() 
         await install(world, "a", "b")
         scheduler = world.start()
         await world.wait_until_done("a", "b")
-        first = (await world.rollout()).status.target
+        first = await world.target()
         assert (await image_pods(world)) == []
         assert scheduler.value(f"{DRAINED}_count") == 0.0
 
         await world.apply(policy(NEW))
         await world.until_written(lambda: is_upgraded(world, "a", before=first), within=600.0)
         await world.sleep(120)
-        waiting = await world.kube.get(resources.NODES, "b")
+        waiting = await world.node("b")
         assert not waiting.spec.unschedulable
-        why = await world.why("b")
-        assert why.wait is not None
-        assert why.wait.code is WaitCode.PREFLIGHT
-        assert f"r.example/nvidia/driver:{NEW}" in why.wait.detail
+        wait = await world.wait_of("b")
+        assert wait.code is WaitCode.PREFLIGHT
+        assert f"r.example/nvidia/driver:{NEW}" in wait.detail
         assert await world.state("b") == "upgrade-required"
         assert scheduler.value(f"{DRAINED}_count") == 1.0
         assert (scheduler.value(f"{PULLING}_sum") or 0.0) <= 3.0

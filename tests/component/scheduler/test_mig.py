@@ -35,7 +35,7 @@ async def apply_config_map(world: World, text: str) -> None:
 
 
 async def mig_state(world: World, name: str) -> str:
-    node = await world.kube.get(resources.NODES, name)
+    node = await world.node(name)
     return node.metadata.labels.get(MIG_STATE_LABEL, "")
 
 
@@ -48,8 +48,7 @@ async def until_mig_state(world: World, name: str, state: str, *, within: float 
 
 async def why_mig(world: World, name: str) -> str:
     """Return what the node waits for, a configuration of its GPUs."""
-    wait = (await world.why(name)).wait
-    assert wait is not None
+    wait = await world.wait_of(name)
     assert wait.code is WaitCode.MIG
     assert wait.who == "an administrator, by another value of the label nvidia.com/mig.config"
     return wait.detail

@@ -7,7 +7,7 @@ from libs.contracts.events import RolloutEvent
 from libs.contracts.facts import PciDevice
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase
-from libs.contracts.node import MIG_STATE_LABEL, NodeRecord, WaitCode
+from libs.contracts.node import MIG_STATE_LABEL, WaitCode
 from libs.contracts.queries import PlanAnswer, PlanQuery
 from libs.contracts.rollout import ConditionType, RolloutCondition
 from libs.policy.mig.defaults import default_config
@@ -15,7 +15,6 @@ from libs.policy.mig.geometry import expected_geometry, mig_digest
 from libs.policy.mig.resolution import MigProblem, resolve
 from libs.testing.machines.base_files import H100, PLAIN, GpuModel, gpus
 from services.scheduler import resources
-from tests.component.processes import AGENTS
 from tests.component.scheduler.audited import in_audited_world
 from tests.component.scheduler.test_mig import (
     configure,
@@ -26,14 +25,12 @@ from tests.component.scheduler.test_mig import (
 )
 from tests.component.scheduler.world import (
     CORDON,
-    DEPLOYED,
     LABEL,
     NEW,
     POOL,
     World,
     most_cordoned,
 )
-from tests.unit.policy.situations import node
 
 MIG_STATE = f'metadata.labels["{MIG_STATE_LABEL}"]'
 SEVEN, MIXED, NONE = "all-1g.10gb", "all-balanced", "all-disabled"
@@ -59,30 +56,15 @@ def digest(name: str, config: str, model: GpuModel = H100) -> str:
     return mig_digest(expected_geometry(geometry, found))
 
 
-async def record_of(world: World, name: str) -> NodeRecord:
-    record = (await world.kube.get(resources.NODES, name)).record
-    assert isinstance(record, NodeRecord)
-    return record
-
-
 async def proven_digest(world: World, name: str) -> str:
     """Return the digest that the validator read when the node was released."""
-    evidence = (await record_of(world, name)).evidence
-    assert evidence is not None
+    evidence = await world.evidence(name)
     assert evidence.passed
     return evidence.mig_digest
 
 
 def ops(world: World, name: str, phase: EntryPhase = EntryPhase.STARTED) -> int:
     return world.journalled(name, "mig", phase)
-
-
-async def reboot(world: World, name: str) -> None:
-    await world.power_off(name)
-    await world.sleep(30)
-    world.machines[name].power_on()
-    for writer in AGENTS:
-        await world.start_agent(name, writer)
 
 
 async def phases_told(world: World) -> list[tuple[str, str]]:
@@ -190,14 +172,14 @@ async def test_nodes_are_divided_one_after_the_other_within_the_budget(world: Wo
 @in_audited_world
 async def test_an_upgrade_makes_the_geometry_again_under_its_lease(world: World) -> None:
     await settled(world, "a")
-    target = (await world.rollout()).status.target
+    target = await world.target()
     await configure(world, "a", SEVEN)
     await until_mig_state(world, "a", "pending")
     await until_mig_state(world, "a", "success")
-    token = (await record_of(world, "a")).token
+    token = (await world.record("a")).token
     await world.apply_policy(NEW)
     await world.wait_until_done("a", before=target)
-    assert (await record_of(world, "a")).token == token + 1
+    assert (await world.record("a")).token == token + 1
     assert await proven_digest(world, "a") == digest("a", SEVEN)
     assert await mig_state(world, "a") == "success"
     assert (ops(world, "a"), world.swaps("a")) == (2, 2)
@@ -211,11 +193,11 @@ async def test_a_reboot_drops_the_geometry_and_the_node_gets_it_back(world: Worl
     await configure(world, "a", SEVEN)
     await until_mig_state(world, "a", "pending")
     await until_mig_state(world, "a", "success")
-    await reboot(world, "a")
+    await world.reboot("a")
     await until_mig_state(world, "a", "pending", within=900.0)
     await until_mig_state(world, "a", "success", within=900.0)
     assert await world.state("a") == "upgrade-done"
-    assert not (await world.kube.get(resources.NODES, "a")).spec.unschedulable
+    assert not (await world.node("a")).spec.unschedulable
     assert await proven_digest(world, "a") == digest("a", SEVEN)
 
 
@@ -231,23 +213,18 @@ async def test_a_killed_driver_agent_ends_the_operation_when_it_is_back(
     await world.kill_agents("a", Writer.DRIVER)
     await world.sleep(20)
     assert await mig_state(world, "a") == "pending"
-    assert (await world.kube.get(resources.NODES, "a")).spec.unschedulable
+    assert (await world.node("a")).spec.unschedulable
     await world.start_agent("a", Writer.DRIVER)
     await until_mig_state(world, "a", "success")
     assert await proven_digest(world, "a") == digest("a", SEVEN)
-    assert not (await world.kube.get(resources.NODES, "a")).spec.unschedulable
+    assert not (await world.node("a")).spec.unschedulable
 
 
 async def add_a100(world: World, *, reboots: str) -> None:
     """Bring up another node, whose GPUs have to be reset, and label it."""
     await settled(world, "a")
     await set_manager(world, env=[{"name": "WITH_REBOOT", "value": reboots}])
-    labels = {**node("b").labels, **DEPLOYED}
-    system = msgspec.structs.replace(PLAIN, gpu=A100)
-    world.add_machine("b", labels=labels, gpus=2, system=system)
-    await world.sleep(2)
-    for writer in AGENTS:
-        await world.start_agent("b", writer)
+    await world.add_nodes("b", system=msgspec.structs.replace(PLAIN, gpu=A100))
     await world.until_state("b", "upgrade-done")
     await world.sleep(150)
     await configure(world, "b", "all-1g.5gb")
@@ -259,11 +236,10 @@ async def test_a_reboot_that_the_policy_accepts_completes_the_geometry(world: Wo
     await add_a100(world, reboots="true")
     await until_mig_state(world, "b", "rebooting", within=900.0)
     await world.sleep(300)
-    wait = (await world.why("b")).wait
-    assert wait is not None
+    wait = await world.wait_of("b")
     assert wait.code is WaitCode.REBOOT
     assert "the node must be rebooted, which Sluice does not do" in wait.detail
-    await reboot(world, "b")
+    await world.reboot("b")
     await until_mig_state(world, "b", "success", within=900.0)
     assert await proven_digest(world, "b") == digest("b", "all-1g.5gb", A100)
     assert await world.state("b") == "upgrade-done"
@@ -278,7 +254,7 @@ async def test_without_the_policys_consent_the_old_geometry_stays(world: World) 
     await until_mig_state(world, "b", "failed", within=900.0)
     await world.until_state("b", "upgrade-done")
     assert await proven_digest(world, "b") == digest("b", NONE, A100)
-    assert not (await world.kube.get(resources.NODES, "b")).spec.unschedulable
+    assert not (await world.node("b")).spec.unschedulable
     assert "reboot-required" in (await why_mig(world, "b"))
 
 
@@ -291,8 +267,7 @@ async def test_a_process_that_holds_a_gpu_keeps_it_undivided_and_why_names_it(
     await until_mig_state(world, "a", "pending")
     pid = world.machines["a"].start_process(0, comm="nvsm_core")
     await until_mig_state(world, "a", "failed", within=3600.0)
-    wait = (await world.why("a")).wait
-    assert wait is not None
+    wait = await world.wait_of("a")
     assert "nvsm_core" in wait.detail
     world.machines["a"].end_process(pid)
     assert await proven_digest(world, "a") == digest("a", NONE)
@@ -322,8 +297,7 @@ async def test_the_mig_manager_switched_off_ends_what_a_pause_holds_back(world: 
     await configure(world, "a", SEVEN)
     await until_mig_state(world, "a", "pending")
     await world.sleep(60)
-    wait = (await world.why("a")).wait
-    assert wait is not None
+    wait = await world.wait_of("a")
     assert wait.code is WaitCode.PAUSED
     await set_manager(world, enabled=False)
     await until_mig_state(world, "a", "")

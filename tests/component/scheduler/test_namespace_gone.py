@@ -7,8 +7,8 @@ import pytest
 
 from libs.contracts.node import REQUEST_ANNOTATION, NodeRequest, WaitCode
 from libs.kube.errors import NotFound
-from libs.kube.resources import DAEMON_SETS, NODES, PODS, Resource
-from tests.component.processes import AGENTS, NAMESPACE
+from libs.kube.resources import DAEMON_SETS, PODS, Resource
+from tests.component.processes import NAMESPACE
 from tests.component.scheduler.world import CORDON, NEW, World, in_world
 
 STARTING = "pod-restart-required"
@@ -30,8 +30,7 @@ async def lose_namespace(world: World) -> None:
 
 async def restore_namespace(world: World, node: str) -> None:
     await world.apply_policy(NEW)
-    for writer in AGENTS:
-        await world.start_agent(node, writer)
+    await world.start_agents(node)
 
 
 async def start_and_lose(world: World) -> None:
@@ -59,7 +58,7 @@ async def test_why_names_the_missing_daemon_set_and_the_node_continues_when_it_i
         assert (why.state, why.wait.code) == (STARTING, WaitCode.TARGET_MISSING)
         assert "DaemonSet of driver" in why.wait.detail
         assert "namespace" in why.wait.detail
-    target = (await world.rollout()).status.target
+    target = await world.target()
     await restore_namespace(world, "a")
     await world.wait_until_done("a", target=target)
     assert uncordons(world, "a") == 1
@@ -73,19 +72,17 @@ async def test_the_node_stays_cordoned_until_a_person_forgets_it_or_it_is_valida
     await start_and_lose(world)
     await world.sleep(2400)
     assert await world.state("a") == "upgrade-failed"
-    why = await world.why("a")
-    assert why.wait is not None
-    assert "DaemonSet of driver" in why.wait.detail
+    wait = await world.wait_of("a")
+    assert "DaemonSet of driver" in wait.detail
     scheduler = world.roles[-1]
     writes = len(world.committed())
     await scheduler.kill()
     world.start()
     await world.sleep(400)
     assert len(world.committed()) == writes
-    request = {"metadata": {"annotations": {REQUEST_ANNOTATION: NodeRequest.FORGET.value}}}
-    await world.patch(NODES, "a", request)
+    await world.annotate("a", {REQUEST_ANNOTATION: NodeRequest.FORGET.value})
     await world.sleep(30)
-    node = await world.kube.get(NODES, "a")
+    node = await world.node("a")
     assert node.spec.unschedulable
     assert await world.state("a") == ""
     assert uncordons(world, "a") == 0

@@ -128,7 +128,7 @@ async def test_evictions_end_when_a_node_is_no_longer_managed(world: World) -> N
     await world.apply_policy(NEW)
     await world.sleep(10)
     assert await world.state("a") == "pod-deletion-required"
-    node = await world.kube.get(resources.NODES, "a")
+    node = await world.node("a")
     labels = dict.fromkeys([*DEPLOYED, *node.metadata.labels])
     annotations = dict.fromkeys(node.metadata.annotations)
     metadata = {"labels": labels, "annotations": annotations}

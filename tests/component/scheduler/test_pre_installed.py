@@ -6,9 +6,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.node import DRIVER_LABEL
 from libs.testing.machines.base_files import PLAIN
 from services.scheduler import resources
-from tests.component.processes import AGENTS
-from tests.component.scheduler.world import CORDON, DEPLOYED, NEW, POOL, World, in_world
-from tests.unit.policy.situations import node
+from tests.component.scheduler.world import CORDON, NEW, POOL, World, in_world
 
 LABEL = {"nvidia.com/gpu.deploy.driver": "pre-installed"}
 VERSION = "550.54.14"
@@ -16,12 +14,8 @@ OWN_POOL = f"preinstalled-{POOL}"
 
 
 async def add_node(world: World, name: str, *, driver: str) -> None:
-    labels = {**node(name).labels, **DEPLOYED, **LABEL}
     system = msgspec.structs.replace(PLAIN, driver=driver)
-    world.add_machine(name, labels=labels, gpus=2, system=system)
-    await world.sleep(2)
-    for writer in AGENTS:
-        await world.start_agent(name, writer)
+    await world.add_nodes(name, labels=LABEL, system=system)
 
 
 @in_world
@@ -65,6 +59,6 @@ async def test_a_node_without_the_driver_that_it_should_have_waits_with_a_reason
     why = await world.why("own")
     assert why.wait is not None
     assert (why.pool, why.wait.code) == (OWN_POOL, "target-missing")
-    found = await world.kube.get(resources.NODES, "own")
+    found = await world.node("own")
     assert not found.spec.unschedulable
     assert DRIVER_LABEL not in found.metadata.labels

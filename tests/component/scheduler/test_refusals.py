@@ -59,7 +59,7 @@ async def test_one_or_two_failures_are_not_reported_as_refused(world: World) -> 
             world.server.faults.add(fault)
         await world.apply_policy(version)
         await world.wait_until_done("a", before=target)
-        target = (await world.rollout()).status.target
+        target = await world.target()
     assert WaitCode.REFUSED not in [code for code, _ in await waits(world, "a")]
 
 

@@ -1,13 +1,11 @@
 """Pods that hold GPUs by a resource claim, in the upgrade of their node."""
 
-from typing import Any
-
 from libs.kube.resources import PODS
 from services.scheduler import resources
+from tests.builders.objects import owner, pod
 from tests.component.scheduler.world import NEW, World, in_world
 
 CLAIM = "two-gpus"
-OWNER = {"apiVersion": "v1", "kind": "Workload", "name": "w", "uid": "w", "controller": True}
 
 
 async def claim_devices(world: World, driver: str) -> None:
@@ -31,15 +29,10 @@ async def allocate(world: World, driver: str) -> None:
 
 async def start_claiming_pod(world: World, name: str = "train") -> None:
     """Start a pod on node a that names the claim and requests no resources."""
-    pod: dict[str, Any] = {
-        "metadata": {"name": name, "namespace": "default", "ownerReferences": [OWNER]},
-        "spec": {
-            "nodeName": "a",
-            "containers": [{"name": "main", "image": "train:1"}],
-            "resourceClaims": [{"name": "gpus", "resourceClaimName": CLAIM}],
-        },
-    }
-    await world.kube.create(PODS, pod, namespace="default")
+    claims = [{"name": "gpus", "resourceClaimName": CLAIM}]
+    owners = [owner("Workload", version="v1")]
+    body = pod(name, node="a", meta={"ownerReferences": owners}, resourceClaims=claims)
+    await world.kube.create(PODS, body, namespace="default")
     await world.sleep(5)
 
 
@@ -73,11 +66,10 @@ async def test_a_node_waits_until_the_claim_of_its_pod_is_known(world: World) ->
     await start_claiming_pod(world)
     await world.apply_policy(NEW)
     await world.sleep(60)
-    why = await world.why("a")
-    assert why.wait is not None
-    assert why.wait.code == "preflight"
-    assert "resource claim" in why.wait.detail
-    assert "default/train" in why.wait.detail
+    wait = await world.wait_of("a")
+    assert wait.code == "preflight"
+    assert "resource claim" in wait.detail
+    assert "default/train" in wait.detail
     assert not evictions(world)
     await claim_devices(world, "compute-domain.nvidia.com")
     await world.wait_until_done("a", before=target)

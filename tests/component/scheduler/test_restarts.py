@@ -3,10 +3,11 @@
 import pytest
 
 from libs.contracts.journal import Revision
-from libs.contracts.node import DRIVER_LABEL, REQUESTED_ANNOTATION
+from libs.contracts.node import DRIVER_LABEL
 from libs.kube.views import Metadata
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from services.scheduler import resources
+from tests.builders.objects import pod
 from tests.component.processes import NAMESPACE
 from tests.component.scheduler.world import USER, World, in_world
 
@@ -22,16 +23,11 @@ async def driver_pod(world: World) -> Metadata:
     return pod.metadata
 
 
-async def request_upgrade(world: World, name: str) -> None:
-    change = {"metadata": {"annotations": {REQUESTED_ANNOTATION: "true"}}}
-    await world.patch(resources.NODES, name, change)
-
-
 @in_world
 async def test_a_requested_restart_deletes_the_driver_pod(world: World) -> None:
     await world.complete_first_rollout("a")
     before = await driver_pod(world)
-    await request_upgrade(world, "a")
+    await world.request_upgrade("a")
     await world.until_state("a", "pod-restart-required")
     await world.until_state("a", "upgrade-done")
     (deletion,) = deletions(world)
@@ -49,7 +45,7 @@ async def test_a_driver_pod_is_deleted_once_while_the_watch_is_stalled(
 ) -> None:
     await world.complete_first_rollout("a")
     before = await driver_pod(world)
-    await request_upgrade(world, "a")
+    await world.request_upgrade("a")
     await world.until_state("a", "pod-deletion-required")
     stalled = Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=USER)
     world.server.faults.add(stalled)
@@ -69,16 +65,14 @@ async def test_a_driver_pod_is_deleted_once_while_the_watch_is_stalled(
 async def test_a_pod_of_the_same_name_as_the_old_driver_pod_is_not_deleted(world: World) -> None:
     await world.complete_first_rollout("a")
     before = await driver_pod(world)
-    await request_upgrade(world, "a")
+    await world.request_upgrade("a")
     await world.until_state("a", "pod-deletion-required")
     stalled = Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=USER)
     world.server.faults.add(stalled)
     world.server.faults.drop_watches(kind="Pod", user=USER)
     name, uid = before.name, before.uid
     await world.kube.delete(resources.PODS, name, namespace=NAMESPACE, uid=uid, grace=0)
-    container = {"name": "main", "image": "other:1"}
-    other = {"metadata": {"name": name}, "spec": {"nodeName": "a", "containers": [container]}}
-    created = await world.kube.create(resources.PODS, other, namespace=NAMESPACE)
+    created = await world.kube.create(resources.PODS, pod(name, node="a"), namespace=NAMESPACE)
     await world.until_state("a", "pod-restart-required")
     await world.sleep(30)
     assert [each.code for each in deletions(world)] == [409]

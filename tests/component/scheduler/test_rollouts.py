@@ -10,10 +10,9 @@ from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
 from services.scheduler import resources
-from tests.component.processes import AGENTS, Process
+from tests.component.processes import Process
 from tests.component.scheduler.audited import in_audited_world
-from tests.component.scheduler.world import DEPLOYED, NEW, POLICY, POOL, World, in_world
-from tests.unit.policy.situations import node
+from tests.component.scheduler.world import NEW, POLICY, POOL, World, in_world
 
 CLUSTER_POLICIES = resources.POLICIES["ClusterPolicy"]
 DEFINITION = "rollouts.sluice.dev"
@@ -48,15 +47,14 @@ async def test_a_rollout_that_is_made_again_says_why_it_is_paused(world: World) 
         "Paused": ("True", "Rebuilt"),
     }
     for _ in range(2):
-        why = await world.why("a")
-        assert why.wait is not None
-        assert why.wait.code is WaitCode.PAUSED
-        assert "rebuilt from the Nodes" in why.wait.detail
-        assert "spec.brake" in why.wait.who
+        wait = await world.wait_of("a")
+        assert wait.code is WaitCode.PAUSED
+        assert "rebuilt from the Nodes" in wait.detail
+        assert "spec.brake" in wait.who
         await scheduler.kill()
         scheduler = world.start()
         await world.sleep(120)
-    target = (await world.rollout()).status.target
+    target = await world.target()
     await set_spec(world, {"brake": "None"})
     await world.wait_until_done("a", target=target)
     assert (await reasons(world))["Paused"] == ("False", "NotPaused")
@@ -70,9 +68,8 @@ async def test_the_rollout_of_a_deleted_policy_says_so(world: World) -> None:
     await world.sleep(30)
     assert (await world.rollout()).status.phase is RolloutPhase.POLICY_DELETED
     assert (await reasons(world))["Complete"] == ("False", "PolicyDeleted")
-    why = await world.why("a")
-    assert why.wait is not None
-    assert why.wait.code is WaitCode.POLICY_GONE
+    wait = await world.wait_of("a")
+    assert wait.code is WaitCode.POLICY_GONE
     nodes, rollouts = len(world.committed()), rollout_writes(world)
     await scheduler.kill()
     world.start()
@@ -134,10 +131,9 @@ async def test_without_the_definition_nothing_is_tried_and_the_reason_is_named(
     assert world.node_writes() == []
     assert DEFINITION in unread(scheduler)
     assert DEFINITION in (await world.pool_status()).because
-    why = await world.why("a")
-    assert why.wait is not None
-    assert DEFINITION in why.wait.detail
-    assert "administrator" in why.wait.who
+    wait = await world.wait_of("a")
+    assert DEFINITION in wait.detail
+    assert "administrator" in wait.who
     await world.install_crds([DEFINITION])
     await world.wait_until_done("a")
     assert unread(scheduler) == ""
@@ -162,7 +158,7 @@ async def test_a_definition_that_is_removed_during_an_upgrade_is_named_until_it_
     await world.sleep(90)
     assert unread(scheduler) == ""
     assert (await reasons(world))["Paused"] == ("True", "Rebuilt")
-    target = (await world.rollout()).status.target
+    target = await world.target()
     await set_spec(world, {"brake": "None"})
     await world.wait_until_done("a", "b", target=target)
 
@@ -184,18 +180,13 @@ async def test_a_complete_target_is_proven_although_the_threshold_exceeds_the_po
     )
     world.start()
     await world.wait_until_done("a", "b")
-    first = (await world.rollout()).status.target
+    first = await world.target()
     await world.apply_policy(NEW)
     await world.wait_until_done("a", "b", before=first)
     await world.sleep(5)
     status = (await world.rollout()).status
     assert (status.targets[status.target].threshold, status.last_good) == (3, status.target)
     more = ("c", "d", "e", "f")
-    for name in more:
-        world.add_machine(name, labels={**node(name).labels, **DEPLOYED}, gpus=2)
-    await world.sleep(2)
-    for name in more:
-        for writer in AGENTS:
-            await world.start_agent(name, writer)
+    await world.add_nodes(*more)
     await world.wait_until_done("a", "b", *more, target=status.target)
     assert [world.swaps(name) for name in more] == [1] * 4

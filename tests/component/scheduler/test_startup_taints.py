@@ -3,7 +3,6 @@
 from libs.contracts.node import MANAGER, STATE_LABEL
 from libs.kube.client import MERGE_PATCH
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
-from services.scheduler import resources
 from tests.component.scheduler.world import NEW, OLD, OTHER, POOL, World, in_world
 
 KEY = "example.com/starting"
@@ -19,7 +18,7 @@ STRATEGY = {
 
 
 async def taints_of(world: World, name: str) -> list[str]:
-    node = await world.kube.get(resources.NODES, name)
+    node = await world.node(name)
     return sorted(taint.key for taint in node.spec.taints)
 
 
@@ -57,7 +56,7 @@ async def test_the_first_upgrade_done_removes_it_and_later_ones_keep_all(world: 
 
 
 async def upgrade(world: World, version: str) -> None:
-    before = (await world.rollout()).status.target
+    before = await world.target()
     await world.apply_policy(version)
     await world.wait_until_done("a", before=before)
     await world.sleep(5)  # until the node controller has removed the taint of the cordon

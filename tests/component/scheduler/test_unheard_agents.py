@@ -69,6 +69,5 @@ async def test_the_wait_for_an_agent_that_was_cut_off_names_what_it_sent(world: 
     await world.sleep(2 * SILENT_AFTER)
     await world.apply_policy(NEW)
     await world.sleep(60)
-    wait = (await world.why("a")).wait
-    assert wait is not None
+    wait = await world.wait_of("a")
     assert "the driver agent has stopped sending heartbeats: it sent " in wait.detail

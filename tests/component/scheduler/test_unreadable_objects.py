@@ -34,8 +34,7 @@ async def test_an_unreadable_node_stops_no_other_and_is_not_taken_for_deleted(
     await world.apply_policy(NEW)
 
     async def b_is_done() -> bool:
-        driver = world.machines["b"].driver
-        return driver is not None and driver.version == NEW
+        return world.driver_version("b") == NEW
 
     await world.until(b_is_done)
     await world.until_state("b", "upgrade-done")

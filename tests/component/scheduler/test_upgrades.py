@@ -68,7 +68,7 @@ async def test_an_upgrade_is_five_writes_one_eviction_and_an_event_for_each_stat
 @in_world
 async def test_only_the_record_remains_on_an_upgraded_node(world: World) -> None:
     await world.complete_first_rollout("a")
-    node = await world.kube.get(resources.NODES, "a")
+    node = await world.node("a")
     assert LEASE_ANNOTATION not in node.metadata.annotations
     assert not node.spec.unschedulable
     record = decode(NodeRecord, node.metadata.annotations[RECORD_ANNOTATION].encode())
@@ -165,7 +165,7 @@ async def test_a_preflight_finding_blocks_its_node_with_the_reason(world: World)
     assert answer.wait.code == "preflight"
     assert "open and is in no pod" in answer.wait.detail
     assert scheduler.value(WAITING, code="preflight") == 1
-    target = (await world.rollout()).status.target
+    target = await world.target()
     unblock()
     await world.wait_until_done("a", target=target)
 
@@ -187,7 +187,7 @@ async def test_a_failed_validation_fails_the_node_and_halts(world: World) -> Non
     assert f"Can be ended by: an administrator, {release}" in told["message"]
     assert scheduler.value("gpu_operator_nodes_upgrades_failed") == 1
     assert scheduler.value("gpu_operator_nodes_upgrades_pending") == 1
-    node = await world.kube.get(resources.NODES, "a")
+    node = await world.node("a")
     assert node.spec.unschedulable
 
 
@@ -220,7 +220,7 @@ async def test_nodes_in_flight_finish_after_their_policy_is_deleted(world: World
         return await world.state("a") == "upgrade-done" and not rollout.status.in_flight
 
     await world.until_written(finished)
-    node = await world.kube.get(resources.NODES, "a")
+    node = await world.node("a")
     assert not node.spec.unschedulable
     why = await world.why("b")
     assert why.wait is not None
@@ -232,7 +232,7 @@ async def test_nodes_in_flight_finish_after_their_policy_is_deleted(world: World
 @in_world
 async def test_a_policy_that_is_deleted_and_created_again_moves_no_node(world: World) -> None:
     await world.complete_first_rollout("a", "b")
-    before = [await world.kube.get(resources.NODES, name) for name in ("a", "b")]
+    before = [await world.node(name) for name in ("a", "b")]
     policies = resources.POLICIES["ClusterPolicy"]
     policy = await world.kube.get(policies, POLICY)
     await world.kube.delete(policies, POLICY, uid=policy.metadata.uid)
@@ -240,7 +240,7 @@ async def test_a_policy_that_is_deleted_and_created_again_moves_no_node(world: W
     await world.apply_policy(OLD)
     await world.sleep(300)
     assert (await world.kube.get(policies, POLICY)).metadata.uid != policy.metadata.uid
-    after = [await world.kube.get(resources.NODES, name) for name in ("a", "b")]
+    after = [await world.node(name) for name in ("a", "b")]
     for node_before, node_after in zip(before, after, strict=True):
         assert node_after.metadata.labels == node_before.metadata.labels
         assert not node_after.spec.unschedulable
@@ -257,7 +257,7 @@ async def test_cordons_of_people_are_published_and_those_of_an_upgrade_are_not(
     await world.wait_until_done("a", before=target)
     await world.patch(resources.NODES, "a", {"spec": {"unschedulable": None}})
     await world.sleep(5)
-    target = (await world.rollout()).status.target
+    target = await world.target()
     await world.apply_policy(OLD)
     await world.wait_until_done("a", before=target)
     told = [
@@ -278,12 +278,12 @@ async def test_the_lease_of_a_person_is_published_when_it_is_taken_and_returned(
     world: World,
 ) -> None:
     await world.complete_first_rollout("a")
-    node = await world.kube.get(resources.NODES, "a")
+    node = await world.node("a")
     at = world.sim.clock.now()
     taken = leases.take(node.metadata, who="alice", reason="swap a riser", at=at)
     await world.patch(resources.NODES, "a", taken.patch)
     await world.sleep(300)
-    node = await world.kube.get(resources.NODES, "a")
+    node = await world.node("a")
     await world.patch(resources.NODES, "a", leases.give_back(node.metadata, who="alice").patch)
     await world.sleep(5)
     told = [

@@ -7,7 +7,6 @@ import pytest
 
 from libs.contracts.identities import Writer
 from libs.contracts.node import VALIDATION_POD_ANNOTATION
-from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import PODS
 from libs.policy.render.validation_pod import APP
 from libs.testing.apiserver.faults import Fault, RefuseRequest
@@ -21,6 +20,7 @@ from services.scheduler import resources
 from tests.component import world as worlds
 from tests.component.processes import NAMESPACE, Process, user_of
 from tests.component.scheduler.world import FAST, POLICY, World
+from tests.support import played_by
 
 CHAIN = ["driver", "gpus", "cuda", "plugin"]
 
@@ -56,12 +56,8 @@ class PodWorld(World):
         self.exit_code = exit_code
         await self.install_fleet("a")
         variables = [{"name": "WITH_WORKLOAD", "value": "true"}]
-        await self.kube.request(
-            "PATCH",
-            f"/apis/nvidia.com/v1/clusterpolicies/{POLICY}",
-            body={"spec": {"validator": {"plugin": {"env": variables}}}},
-            content_type=MERGE_PATCH,
-        )
+        spec = {"validator": {"plugin": {"env": variables}}}
+        await self.patch(resources.POLICIES["ClusterPolicy"], POLICY, {"spec": spec})
         self.start(Writer.DRIVER_CLUSTER)
         self.start()
 
@@ -78,15 +74,8 @@ class PodWorld(World):
             and (each.verb, each.code) == ("create", 201)
         ]
 
-    async def node(self) -> resources.Node:
-        return await self.kube.get(resources.NODES, "a")
-
     async def steps(self) -> list[tuple[str, bool]]:
-        record = (await self.node()).record
-        assert record is not None
-        assert not isinstance(record, resources.MalformedAnnotation)
-        assert record.evidence is not None
-        return [(step.name, step.passed) for step in record.evidence.steps]
+        return [(step.name, step.passed) for step in (await self.evidence("a")).steps]
 
     async def until_wait(self, text: str) -> None:
         async def waits() -> bool:
@@ -100,104 +89,87 @@ def play(story: Callable[[PodWorld], Coroutine[Any, Any, None]]) -> None:
     worlds.run_world(story, lambda sim, folder: PodWorld(sim, folder, FAST), seed=1)
 
 
+in_pod_world = played_by(play)
+
+
 def failures(validator: Process) -> list[str]:
     lines = validator.metrics.render().decode().splitlines()
     return [line for line in lines if line.startswith("sluice_validator_node_failed{")]
 
 
-def test_a_node_is_released_once_the_pod_has_computed() -> None:
-    async def story(world: PodWorld) -> None:
-        await world.begin()
-        await world.wait_until_done("a")
-        assert await world.steps() == [(name, True) for name in (*CHAIN, "workload")]
-        assert len(world.created()) == 1
-        await world.sleep(5)
-        assert await world.pods() == []
-        assert VALIDATION_POD_ANNOTATION not in (await world.node()).metadata.annotations
-
-    play(story)
+@in_pod_world
+async def test_a_node_is_released_once_the_pod_has_computed(world: PodWorld) -> None:
+    await world.begin()
+    await world.wait_until_done("a")
+    assert await world.steps() == [(name, True) for name in (*CHAIN, "workload")]
+    assert len(world.created()) == 1
+    await world.sleep(5)
+    assert await world.pods() == []
+    assert VALIDATION_POD_ANNOTATION not in (await world.node("a")).metadata.annotations
 
 
-def test_a_pod_that_fails_fails_the_node() -> None:
-    async def story(world: PodWorld) -> None:
-        validator = world.start(Writer.VALIDATOR_CLUSTER)
-        await world.begin(exit_code=1)
-        await world.until_state("a", "upgrade-failed")
-        await world.sleep(5)
-        wait = (await world.why("a")).wait
-        assert wait is not None
-        assert "validation: workload: its container failed" in wait.detail
-        (line,) = failures(validator)
-        assert 'step="workload"' in line
-        assert len(world.created()) == 1
-        assert await world.pods() == []
-
-    play(story)
+@in_pod_world
+async def test_a_pod_that_fails_fails_the_node(world: PodWorld) -> None:
+    validator = world.start(Writer.VALIDATOR_CLUSTER)
+    await world.begin(exit_code=1)
+    await world.until_state("a", "upgrade-failed")
+    await world.sleep(5)
+    wait = await world.wait_of("a")
+    assert "validation: workload: its container failed" in wait.detail
+    (line,) = failures(validator)
+    assert 'step="workload"' in line
+    assert len(world.created()) == 1
+    assert await world.pods() == []
 
 
 @pytest.mark.parametrize("code", [403, 422])
-def test_a_refused_pod_is_named_and_made_again(code: int) -> None:
-    async def story(world: PodWorld) -> None:
-        world.server.faults.add(
-            Fault(
-                effect=RefuseRequest(code),
-                verbs=("create",),
-                kind="Pod",
-                user=user_of(Writer.DRIVER_CLUSTER),
-            )
+@in_pod_world
+async def test_a_refused_pod_is_named_and_made_again(world: PodWorld, code: int) -> None:
+    world.server.faults.add(
+        Fault(
+            effect=RefuseRequest(code),
+            verbs=("create",),
+            kind="Pod",
+            user=user_of(Writer.DRIVER_CLUSTER),
         )
-        await world.begin()
-        await world.until_wait("the API server refused the pod")
-        assert await world.pods() == []
-        assert await world.state("a") == "validation-required"
-        world.server.faults.clear()
-        await world.wait_until_done("a")
-        assert await world.steps() == [(name, True) for name in (*CHAIN, "workload")]
-
-    play(story)
-
-
-def test_a_pod_that_is_deleted_is_made_again() -> None:
-    async def story(world: PodWorld) -> None:
-        await world.begin(exit_code=None)
-        await world.until_wait("waiting for the pod that asks for a GPU")
-        await world.sleep(20)
-        assert await world.state("a") == "validation-required"
-        (name,) = await world.pods()
-        world.exit_code = 0
-        pod = await world.kube.get(PODS, name, namespace=NAMESPACE)
-        await world.kube.delete(PODS, name, uid=pod.metadata.uid, namespace=NAMESPACE, grace=0)
-        await world.wait_until_done("a")
-        assert world.created() == [name, name]
-
-    play(story)
+    )
+    await world.begin()
+    await world.until_wait("the API server refused the pod")
+    assert await world.pods() == []
+    assert await world.state("a") == "validation-required"
+    world.server.faults.clear()
+    await world.wait_until_done("a")
+    assert await world.steps() == [(name, True) for name in (*CHAIN, "workload")]
 
 
-def test_a_pod_that_never_ends_fails_the_node_at_its_deadline() -> None:
-    async def story(world: PodWorld) -> None:
-        await world.begin(exit_code=None)
-        await world.until_written(lambda: is_failed(world), within=1200)
-        record = (await world.node()).record
-        assert record is not None
-        assert not isinstance(record, resources.MalformedAnnotation)
-        assert record.cause == "validation: workload: no pod computed in time"
-        await world.sleep(5)
-        assert await world.pods() == []
-
-    play(story)
-
-
-async def is_failed(world: World) -> bool:
-    return await world.state("a") == "upgrade-failed"
+@in_pod_world
+async def test_a_pod_that_is_deleted_is_made_again(world: PodWorld) -> None:
+    await world.begin(exit_code=None)
+    await world.until_wait("waiting for the pod that asks for a GPU")
+    await world.sleep(20)
+    assert await world.state("a") == "validation-required"
+    (name,) = await world.pods()
+    world.exit_code = 0
+    pod = await world.kube.get(PODS, name, namespace=NAMESPACE)
+    await world.kube.delete(PODS, name, uid=pod.metadata.uid, namespace=NAMESPACE, grace=0)
+    await world.wait_until_done("a")
+    assert world.created() == [name, name]
 
 
-def test_without_the_variable_no_pod_is_made() -> None:
-    async def story(world: PodWorld) -> None:
-        await world.install_fleet("a")
-        world.start(Writer.DRIVER_CLUSTER)
-        world.start()
-        await world.wait_until_done("a")
-        assert world.created() == []
-        assert await world.steps() == [(name, True) for name in CHAIN]
+@in_pod_world
+async def test_a_pod_that_never_ends_fails_the_node_at_its_deadline(world: PodWorld) -> None:
+    await world.begin(exit_code=None)
+    await world.until_state("a", "upgrade-failed", within=1200)
+    assert (await world.record("a")).cause == "validation: workload: no pod computed in time"
+    await world.sleep(5)
+    assert await world.pods() == []
 
-    play(story)
+
+@in_pod_world
+async def test_without_the_variable_no_pod_is_made(world: PodWorld) -> None:
+    await world.install_fleet("a")
+    world.start(Writer.DRIVER_CLUSTER)
+    world.start()
+    await world.wait_until_done("a")
+    assert world.created() == []
+    assert await world.steps() == [(name, True) for name in CHAIN]

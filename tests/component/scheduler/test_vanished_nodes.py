@@ -45,8 +45,7 @@ async def test_a_node_that_vanishes_after_its_start_halts_an_unproven_target(
     assert first in after.because
     assert not after.in_flight
     others = {"a", "b", "c"} - {first}
-    wait = (await world.why(min(others))).wait
-    assert wait is not None
+    wait = await world.wait_of(min(others))
     assert (wait.code, first in wait.detail) == ("halted", True)
     release = {"spec": {"release": {"target": after.target, "failures": 1}}}
     await world.patch(resources.ROLLOUTS, POOL, release)

@@ -31,7 +31,7 @@ async def pods(world: World) -> dict[str, str]:
 
 
 async def labels(world: World, *nodes: str) -> list[str]:
-    found = [await world.kube.get(resources.NODES, name) for name in nodes]
+    found = [await world.node(name) for name in nodes]
     return [each.metadata.labels.get(DRIVER_LABEL, "") for each in found]
 
 
@@ -51,9 +51,8 @@ async def test_a_deleted_driver_pod_upgrades_its_node(world: World) -> None:
     await world.apply_policy(NEW, autoUpgrade=False, manager=DRAIN_WEB)
     await world.sleep(300)
     assert {key for each in world.committed(since=before) for key in each.changed} <= MARKED
-    why = await world.why("a")
-    assert why.wait is not None
-    assert (why.wait.code, world.swaps("a")) == ("paused", 1)
+    wait = await world.wait_of("a")
+    assert (wait.code, world.swaps("a")) == ("paused", 1)
     assert await pods(world) == running
     await delete_driver_pod(world, "a")
 
@@ -69,6 +68,4 @@ async def test_a_deleted_driver_pod_upgrades_its_node(world: World) -> None:
     assert (await labels(world, "b"), await world.state("b")) == ([old], "upgrade-required")
     cordons = [each for each in world.committed("a", since=before) if CORDON in each.changed]
     assert [each.changed[CORDON][1] for each in cordons] == [True, None]
-    driver = world.machines["a"].driver
-    assert driver is not None
-    assert driver.version == NEW
+    assert world.driver_version("a") == NEW

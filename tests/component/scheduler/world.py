@@ -10,14 +10,16 @@ import msgspec
 
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase, Revision
-from libs.contracts.node import STATE_LABEL
+from libs.contracts.node import REQUESTED_ANNOTATION, STATE_LABEL, NodeRecord
 from libs.contracts.queries import (
     PoolStatus,
     StatusAnswer,
     StatusQuery,
+    WaitReason,
     WhyAnswer,
     WhyQuery,
 )
+from libs.contracts.reports import Evidence
 from libs.kube.client import MERGE_PATCH
 from libs.kube.resources import LEASES
 from libs.testing.bus.queries import send_query
@@ -25,6 +27,7 @@ from libs.testing.cluster.views import REPLICA_SETS
 from libs.testing.stage.worlds import SteadyWorld
 from services.scheduler import resources
 from services.scheduler.role import LEASE
+from tests.builders.objects import replica_set
 from tests.component import world
 from tests.component.processes import AGENTS, NAMESPACE, Process, user_of
 from tests.support import played_by
@@ -68,20 +71,37 @@ class World(world.World):
     async def install_fleet(self, *nodes: str, version: str = OLD, **upgrade: Any) -> None:
         """Install everything but the scheduler, with a policy, and agents on these nodes."""
         await self.install()
-        for name in nodes:
-            self.add_machine(name, labels={**node(name).labels, **DEPLOYED}, gpus=2)
+        await self.add_nodes(*nodes)
+        await self.apply_policy(version, **upgrade)
+
+    async def add_nodes(
+        self, *names: str, labels: Mapping[str, str] | None = None, **machine: Any
+    ) -> None:
+        """Add machines with two GPUs and all agents."""
+        for name in names:
+            all_labels = {**node(name).labels, **DEPLOYED, **(labels or {})}
+            self.add_machine(name, labels=all_labels, gpus=2, **machine)
         await self.sleep(2)
-        for name in nodes:
+        await self.start_agents(*names)
+
+    async def start_agents(self, *names: str) -> None:
+        """Start all agents of these machines, whose Nodes must exist."""
+        for name in names:
             for writer in AGENTS:
                 await self.start_agent(name, writer)
-        await self.apply_policy(version, **upgrade)
+
+    async def reboot(self, name: str, *, off: float = 30) -> None:
+        await self.power_off(name)
+        await self.sleep(off)
+        self.machines[name].power_on()
+        await self.start_agents(name)
 
     async def complete_first_rollout(self, *nodes: str) -> tuple[Process, str]:
         """Bring up the nodes with the first driver; return the scheduler and the target."""
         await self.install_fleet(*nodes)
         process = self.start()
         await self.wait_until_done(*nodes)
-        return process, (await self.rollout()).status.target
+        return process, await self.target()
 
     async def apply_policy(
         self, version: str, *, manager: Mapping[str, str] | None = None, **upgrade: Any
@@ -107,19 +127,9 @@ class World(world.World):
 
     async def start_job(self, name: str, node: str, *, gpus: int = 2) -> None:
         """Start a pod with GPUs on the node; a ReplicaSet recreates it."""
-        needs = {"limits": {"nvidia.com/gpu": str(gpus)}}
-        container = {"name": "main", "image": "train:1", "resources": needs}
-        spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
-        labels = {"app": name}
-        replica_set = {
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": spec},
-            },
-        }
-        await self.kube.create(REPLICA_SETS, replica_set, namespace="default")
+        there = {"kubernetes.io/hostname": node}
+        job = replica_set(name, image="train:1", gpus=gpus, nodeSelector=there)
+        await self.kube.create(REPLICA_SETS, job, namespace="default")
         await self.sleep(5)
 
     async def move_lease(self, to: Process) -> None:
@@ -153,16 +163,41 @@ class World(world.World):
     def unloads(self, name: str) -> int:
         return self.journalled(name, "swap", EntryPhase.STEP, "unload: ok")
 
+    async def node(self, name: str) -> resources.Node:
+        return await self.kube.get(resources.NODES, name)
+
+    async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        """Annotate a node, as a person does."""
+        await self.patch(resources.NODES, name, {"metadata": {"annotations": annotations}})
+
+    async def request_upgrade(self, name: str) -> None:
+        await self.annotate(name, {REQUESTED_ANNOTATION: "true"})
+
     async def state(self, name: str) -> str:
         """Return the node's upgrade state."""
-        view = await self.kube.get(resources.NODES, name)
-        return view.metadata.labels.get(STATE_LABEL, "")
+        return (await self.node(name)).metadata.labels.get(STATE_LABEL, "")
 
-    async def until_state(self, name: str, state: str) -> None:
+    async def record(self, name: str) -> NodeRecord:
+        record = (await self.node(name)).record
+        assert isinstance(record, NodeRecord)
+        return record
+
+    async def evidence(self, name: str) -> Evidence:
+        """Return the evidence in the record of the node."""
+        evidence = (await self.record(name)).evidence
+        assert evidence is not None
+        return evidence
+
+    def driver_version(self, name: str) -> str:
+        """Return the version of the driver that the machine runs; empty without one."""
+        driver = self.machines[name].driver
+        return "" if driver is None else driver.version
+
+    async def until_state(self, name: str, state: str, *, within: float = 300.0) -> None:
         async def reached() -> bool:
             return await self.state(name) == state
 
-        await self.until_written(reached)
+        await self.until_written(reached, within=within)
 
     async def wait_until_done(
         self, *nodes: str, target: str = "", before: str = "", within: float = 600.0
@@ -182,6 +217,9 @@ class World(world.World):
 
     async def rollout(self) -> resources.Rollout:
         return await self.kube.get(resources.ROLLOUTS, POOL)
+
+    async def target(self) -> str:
+        return (await self.rollout()).status.target
 
     async def ask(self, query: Any, *, timeout: float = 10.0) -> Any:
         bus = self.connect(Writer.CTL)
@@ -204,6 +242,12 @@ class World(world.World):
         answer = await self.ask(WhyQuery(node=name))
         assert isinstance(answer, WhyAnswer)
         return answer
+
+    async def wait_of(self, name: str) -> WaitReason:
+        """Return what the node waits for."""
+        wait = (await self.why(name)).wait
+        assert wait is not None
+        return wait
 
     async def kube_events(self) -> list[tuple[str, str]]:
         """Return the Events about upgrades in order: the object's name and the message."""

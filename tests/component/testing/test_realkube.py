@@ -21,6 +21,7 @@ from libs.testing.child_process import ReservedPort
 from libs.testing.errors import ServerFailed
 from libs.testing.realkube.binaries import Binaries, find_binaries
 from libs.testing.realkube.cluster import RealKube
+from tests.builders.objects import daemon_set, pod
 from tests.component.testing.realkube_client import (
     APPLY,
     CONFIG_MAPS,
@@ -75,8 +76,7 @@ def kubectl(kube: RealKube, *arguments: str, user: str = "admin") -> str:
 
 async def test_a_started_control_plane_serves(plane: RealKube) -> None:
     async with Client(plane) as client:
-        pod = {"metadata": {"name": "first"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-        assert (await client.ask("POST", PODS, pod))[0] == 201
+        assert (await client.ask("POST", PODS, pod("first")))[0] == 201
         assert (await client.ask("DELETE", f"{PODS}/first"))[0] == 200
         status, version = await client.ask("GET", "/version")
         assert (status, version["gitVersion"]) == (200, plane.version)
@@ -241,17 +241,11 @@ async def test_the_audit_log_is_read_as_a_journal(plane: RealKube) -> None:
 
 async def test_evictions_and_deletions_are_in_the_journal(plane: RealKube) -> None:
     journal = AuditLogJournal(plane.audit_log)
-    pod = {
-        "metadata": {"name": "p", "labels": {"app": "p"}},
-        "spec": {
-            "containers": [{"name": "c", "image": "i"}],
-            "tolerations": [{"operator": "Exists"}],
-        },
-    }
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
     async with Client(plane) as client:
         await client.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n2"}, **CAPACITY})
-        await client.ask("POST", PODS, pod)
+        wanted = pod("p", meta={"labels": {"app": "p"}}, tolerations=[{"operator": "Exists"}])
+        await client.ask("POST", PODS, wanted)
 
         async def bound() -> bool:
             return (await client.ask("GET", f"{PODS}/p"))[1]["spec"].get("nodeName") == "n2"
@@ -309,17 +303,9 @@ async def test_replaying_the_journal_gives_the_objects(plane: RealKube) -> None:
     journal = AuditLogJournal(plane.audit_log)
     async with Client(plane) as client:
         await client.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n3"}, **CAPACITY})
-        template = {
-            "metadata": {"labels": {"app": "ds"}},
-            "spec": {"containers": [{"name": "c", "image": "i"}]},
-        }
-        selector = {"matchLabels": {"app": "ds"}}
-        daemon_set = {
-            "metadata": {"name": "ds"},
-            "spec": {"selector": selector, "template": template},
-        }
         apps = "/apis/apps/v1/namespaces/default"
-        await client.ask("POST", f"{apps}/daemonsets", daemon_set)
+        wanted = daemon_set("ds", strategy={"type": "RollingUpdate"})
+        await client.ask("POST", f"{apps}/daemonsets", wanted)
 
         async def listed(path: str, kind: str) -> Leaves:
             _, answer = await client.ask("GET", path)
@@ -345,9 +331,9 @@ async def test_replaying_the_journal_gives_the_objects(plane: RealKube) -> None:
             return [pod["spec"].get("nodeName") for pod in pods["items"]] == ["n3"]
 
         await eventually(bound)
-        (pod,) = await listed(PODS, "Pod")
+        ((_, name),) = await listed(PODS, "Pod")
         status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-        await client.ask("PATCH", f"{PODS}/{pod[1]}/status", status, as_=STRATEGIC)
+        await client.ask("PATCH", f"{PODS}/{name}/status", status, as_=STRATEGIC)
 
         async def journal_complete() -> bool:
             journal.refresh()
@@ -356,7 +342,7 @@ async def test_replaying_the_journal_gives_the_objects(plane: RealKube) -> None:
         await eventually(journal_complete, within=100.0, every=0.2)
         assert {kind for kind, _ in await objects()} == COMPARED
         await client.ask("DELETE", f"{apps}/daemonsets/ds")
-        await client.ask("DELETE", f"{PODS}/{pod[1]}", {"gracePeriodSeconds": 0})
+        await client.ask("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
         await client.ask("DELETE", "/api/v1/nodes/n3")
 
 

@@ -32,6 +32,8 @@ from libs.policy.crds import crd_manifests
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.simulation import Sim, run
 from services.scheduler.resources import ROLLOUTS
+from tests.builders import objects
+from tests.builders.objects import container
 
 POOL, TARGET, LABEL = "clusterpolicy-main", "t2", "main-t2"
 
@@ -121,9 +123,8 @@ class AuditedCluster:
 
     async def start_driver_pod(self, node: str) -> str:
         """Start a ready driver pod and return its uid."""
-        spec = {"nodeName": node, "containers": [{"name": DRIVER_CONTAINER, "image": "driver"}]}
-        metadata = {"name": f"driver-{node}", "labels": {DRIVER_LABEL: LABEL}}
-        manifest = {"metadata": metadata, "spec": spec}
+        driver, meta = container(DRIVER_CONTAINER), {"labels": {DRIVER_LABEL: LABEL}}
+        manifest = objects.pod(f"driver-{node}", node=node, meta=meta, containers=[driver])
         pod = await self.kubelet.create(PODS, manifest, namespace="default")
         state = {"running": {"startedAt": format_time(self.sim.clock.now())}}
         status = {
@@ -236,9 +237,7 @@ def test_forcing_a_foreign_field_on_the_simulated_server() -> None:
 
 def test_evictions_and_recreated_nodes_on_the_simulated_server() -> None:
     async def main(cluster: AuditedCluster) -> None:
-        spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]}
-        manifest = {"metadata": {"name": "p"}, "spec": spec}
-        pod = await cluster.person.create(PODS, manifest, namespace="default")
+        pod = await cluster.person.create(PODS, objects.pod("p", node="n1"), namespace="default")
         for _ in range(2):
             await cluster.scheduler.evict("p", namespace="default", uid=pod.metadata.uid)
         await cluster.lease("n1")

@@ -23,6 +23,7 @@ from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
 from libs.testing.simulation import Sim, run
 from services.scheduler.job_lengths import FIRST, MOST_JOBS, MOST_KINDS, PERIOD, JobLengthsLearner
+from tests.builders import objects
 from tests.unit.rollout.builders import POOL, node, pool
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 MINUTE = 60.0
 OTHER = "nvidiadriver-other"
-RUNS = {"name": "c", "image": "i:1"}
 WAITING = WaitForCompletion(pod_selector="kind=job")
 
 
@@ -76,16 +76,10 @@ class Cluster:
         """Show a pod that ended some seconds ago."""
         self.count += 1
         name = f"pod-{self.count}"
-        controller = {
-            "apiVersion": "v1", "kind": owner, "name": "w", "uid": "w", "controller": True,
-        }  # fmt: skip
-        metadata = {
-            "name": name, "labels": {"kind": kind}, "ownerReferences": [controller] if owner else []
-        }  # fmt: skip
-        spec = {"nodeName": on, "containers": [RUNS]}
-        pod = await self.kube.create(
-            PODS, {"metadata": metadata, "spec": spec}, namespace="default"
-        )
+        owners = [objects.owner(owner, version="v1")] if owner else []
+        meta = {"labels": {"kind": kind}, "ownerReferences": owners}
+        wanted = objects.pod(name, node=on, meta=meta, containers=[objects.container("c")])
+        pod = await self.kube.create(PODS, wanted, namespace="default")
         end = self.sim.clock.now() - ago
         terminated = {
             "exitCode": 0,

@@ -1,10 +1,14 @@
 """The managers of a Node's fields, read from managedFields."""
 
+from typing import Any
+
 import msgspec
 
 from libs.contracts.node import MANAGER
 from libs.rollout.views.node import NodeField
 from services.scheduler.resources import Node, Policy
+from tests.builders import objects
+from tests.builders.objects import seen
 
 STATE = "f:nvidia.com/gpu-driver-upgrade-state"
 
@@ -20,10 +24,9 @@ def entry(manager: str, second: int, fields: object, **more: str) -> dict[str, o
     }
 
 
-def node(*entries: dict[str, object], **metadata: object) -> Node:
+def node(*entries: dict[str, object], **metadata: Any) -> Node:
     """Return a Node decoded from JSON, as from a server."""
-    body = {"name": "a", "uid": "u", "managedFields": list(entries), **metadata}
-    return msgspec.json.decode(msgspec.json.encode({"metadata": body}), type=Node)
+    return seen(Node, objects.node(managedFields=list(entries), **metadata))
 
 
 def labels(*keys: str) -> dict[str, object]:
@@ -102,7 +105,7 @@ def test_a_policy_keeps_who_wrote_auto_upgrade_and_no_other_managed_field() -> N
             entry("kubectl-edit", 2, fields),
         ]
         body = {"metadata": {"name": "a", "managedFields": entries}, "spec": {}}
-        policy = msgspec.json.decode(msgspec.json.encode(body), type=Policy)
+        policy = seen(Policy, body)
         assert policy.metadata.managed_fields == ()
         return policy.auto_upgrade_set_by
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.contracts import node as keys
@@ -18,6 +17,8 @@ from services.scheduler.resources import Node, Pod
 from services.scheduler.snapshot.node_view import NodeContext, node_view
 from services.scheduler.snapshot.pools import PoolAssignment
 from services.scheduler.snapshot.reports import NodeReports
+from tests.builders import objects
+from tests.builders.objects import seen
 
 LEASE = NodeLease(node_uid="u", owner=LeaseOwner.UPGRADE, token=3, since=1.0)
 RECORD = NodeRecord(node_uid="u", epoch=1, token=3)
@@ -32,22 +33,19 @@ def view_of(
     **context: Any,
 ) -> NodeView:
     """Return the view of a Node decoded from JSON, as from a server."""
-    metadata = {
-        "name": "a",
-        "uid": "u",
-        "resourceVersion": "7",
-        "creationTimestamp": "2027-01-15T08:00:00Z",
-        "labels": labels or {},
-        "annotations": annotations or {},
-    }
-    status = {
-        "conditions": [{"type": "Ready", "status": ready}, {"type": "DiskPressure", "status": "x"}],
-        "nodeInfo": {"bootID": "b1", "kernelVersion": "6.8"},
-        "capacity": {"nvidia.com/gpu": "8", "cpu": "64"},
-    }
-    body = {"metadata": metadata, "spec": spec or {}, "status": status}
-    node = msgspec.json.decode(msgspec.json.encode(body), type=Node)
-    return node_view(node, NodeContext(namespace="gpu-operator", **context))
+    body = objects.node(
+        resourceVersion="7",
+        creationTimestamp="2027-01-15T08:00:00Z",
+        labels=labels,
+        annotations=annotations,
+        spec=spec,
+        ready=ready,
+        gpus=8,
+        boot="b1",
+        kernel="6.8",
+    )
+    body["status"]["conditions"].append(objects.condition("DiskPressure", "x"))
+    return node_view(seen(Node, body), NodeContext(namespace="gpu-operator", **context))
 
 
 def test_a_plain_node() -> None:
@@ -142,10 +140,8 @@ def test_nodes_of_the_control_plane_are_upgraded_last() -> None:
     assert view_of(runs_control_plane=True).upgrade_last
 
 
-def pod(name: str, **metadata: Any) -> Pod:
-    """Return a running pod."""
-    body = {"metadata": {"name": name, "namespace": "ml", "uid": name, **metadata}}
-    return msgspec.json.decode(msgspec.json.encode(body), type=Pod)
+def pod(name: str, **meta: Any) -> Pod:
+    return seen(Pod, objects.pod(name, meta={"namespace": "ml", "uid": name, **meta}))
 
 
 def test_driver_pods_are_not_workload_pods() -> None:

@@ -2,35 +2,21 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from services.scheduler.placement import Placement, devices_of, displaced
 from services.scheduler.resources import Node, Pod
+from tests.builders import objects
+from tests.builders.objects import GPU, seen
 
-GPU = "nvidia.com/gpu"
 
-
-def node(name: str, gpus: int = 8, *, ready: bool = True, **spec: Any) -> Node:
-    labels = spec.pop("labels", {})
-    body = {
-        "metadata": {"name": name, "labels": labels},
-        "spec": spec,
-        "status": {
-            "allocatable": {GPU: str(gpus), "cpu": "64"},
-            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-        },
-    }
-    return msgspec.convert(body, Node)
+def node(name: str, gpus: int = 8, *, ready: bool = True, labels: Any = None, **spec: Any) -> Node:
+    return seen(Node, objects.node(name, gpus=gpus, ready=ready, labels=labels, spec=spec))
 
 
 def pod(name: str, gpus: int, on: str = "a", **spec: Any) -> Pod:
-    container = {"name": "c", "resources": {"limits": {GPU: str(gpus)}}}
-    body = {
-        "metadata": {"name": name, "namespace": "ml", "uid": name},
-        "spec": {"nodeName": on, "containers": [container], **spec},
-    }
-    return msgspec.convert(body, Pod)
+    meta = {"namespace": "ml", "uid": name}
+    return seen(Pod, objects.pod(name, gpus=gpus, node=on, meta=meta, **spec))
 
 
 def without_place(nodes: list[Node], pods: list[Pod], of: str = "a") -> dict[str, str]:

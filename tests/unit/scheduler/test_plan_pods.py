@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -19,6 +18,8 @@ from services.scheduler.budgets import BUDGETS
 from services.scheduler.plan_pods import TooManyPods, with_pods
 from services.scheduler.resources import Node
 from services.scheduler.snapshot.pod_view import no_claims
+from tests.builders import objects
+from tests.builders.objects import seen
 from tests.unit.kube.world import SimWorld, in_virtual_time
 
 POOL = "pool"
@@ -35,12 +36,7 @@ class World(SimWorld):
         await self.server.stop()
 
     async def start_pod(self, name: str, node: str, *, gpus: int = 0, **labels: str) -> None:
-        limits = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}
-        container = {"name": "c", "image": "i:1", "resources": {"limits": limits}}
-        body: dict[str, Any] = {
-            "metadata": {"name": name, "namespace": "default", "labels": labels},
-            "spec": {"nodeName": node, "containers": [container]},
-        }
+        body = objects.pod(name, node=node, gpus=gpus, meta={"labels": labels})
         await self.kube.create(PODS, body, namespace="default")
 
     async def create_budget(self, name: str, selector: dict[str, Any] | None, allowed: int) -> None:
@@ -76,11 +72,7 @@ class World(SimWorld):
 
 
 def open_node(name: str, gpus: int) -> Node:
-    status = {
-        "allocatable": {"nvidia.com/gpu": str(gpus)},
-        "conditions": [{"type": "Ready", "status": "True"}],
-    }
-    return msgspec.convert({"metadata": {"name": name}, "status": status}, Node)
+    return seen(Node, objects.node(name, gpus=gpus, ready=True))
 
 
 @in_virtual_time(World)

@@ -2,26 +2,45 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.contracts.identities import Writer
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
-from libs.rollout.views.machine import DriverPod, EvictionExemption
+from libs.rollout.views.machine import DriverPod, EvictionExemption, WorkloadPod
 from services.scheduler.resources import Pod, ResourceClaim
-from services.scheduler.snapshot.pod_view import driver_pod, is_finished, workload_pod
+from services.scheduler.snapshot.pod_view import (
+    ClaimOf,
+    driver_pod,
+    is_finished,
+    no_claims,
+    workload_pod,
+)
+from tests.builders.objects import seen
 
 NAMESPACE = "gpu-operator"
 DAEMON_SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}
+TIME = "2027-01-15T08:00:00Z"
 REPLICA_SET = {**DAEMON_SET, "kind": "ReplicaSet"}
 
 
 def pod(*, metadata: dict[str, Any] | None = None, spec: Any = None, status: Any = None) -> Pod:
     """Return a pod decoded from JSON, as from a server."""
     full_metadata = {"name": "p", "namespace": "ml", "uid": "u", **(metadata or {})}
-    body = {"metadata": full_metadata, "spec": spec or {}, "status": status or {"phase": "Running"}}
-    return msgspec.json.decode(msgspec.json.encode(body), type=Pod)
+    status = status or {"phase": "Running"}
+    return seen(Pod, {"metadata": full_metadata, "spec": spec or {}, "status": status})
+
+
+def workload(
+    upgrade: UpgradePolicy | None = None,
+    *,
+    claim_of: ClaimOf = no_claims,
+    absent: frozenset[Writer] = frozenset(),
+    **parts: Any,
+) -> WorkloadPod:
+    """Return the engine's view of a pod with these parts."""
+    given: Any = {"namespace": NAMESPACE, "claim_of": claim_of, "absent_agents": absent}
+    return workload_pod(pod(**parts), upgrade, **given)
 
 
 def with_gpus(name: str, amount: str = "1") -> Any:
@@ -41,7 +60,7 @@ def with_gpus(name: str, amount: str = "1") -> Any:
     ],
 )
 def test_pods_with_gpu_resources_use_gpus(spec: Any, gpu: bool) -> None:
-    assert workload_pod(pod(spec=spec), None, namespace=NAMESPACE).gpu is gpu
+    assert workload(spec=spec).gpu is gpu
 
 
 def claim(*drivers: str, admin: bool = False) -> ResourceClaim:
@@ -49,7 +68,7 @@ def claim(*drivers: str, admin: bool = False) -> ResourceClaim:
     results = [{"driver": driver, "adminAccess": admin} for driver in drivers]
     allocation: Any = {"devices": {"results": results}}
     body = {"metadata": {"name": "c", "namespace": "ml"}, "status": {"allocation": allocation}}
-    return msgspec.json.decode(msgspec.json.encode(body), type=ResourceClaim)
+    return seen(ResourceClaim, body)
 
 
 CLAIMS = {
@@ -86,7 +105,7 @@ def claiming(*names: str) -> dict[str, Any]:
     ],
 )
 def test_pods_with_gpus_by_a_resource_claim_use_gpus(spec: Any, gpu: bool, unknown: bool) -> None:
-    view = workload_pod(pod(spec=spec), None, namespace=NAMESPACE, claim_of=CLAIMS.get)
+    view = workload(spec=spec, claim_of=CLAIMS.get)
     assert (view.gpu, view.claims_unknown) == (gpu, unknown)
 
 
@@ -104,67 +123,45 @@ def test_claims_made_from_templates_are_named_in_the_status(
 ) -> None:
     spec = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "one-gpu"}]}
     status = {"phase": "Running", "resourceClaimStatuses": statuses}
-    found = pod(spec=spec, status=status)
-    view = workload_pod(found, None, namespace=NAMESPACE, claim_of=CLAIMS.get)
+    view = workload(spec=spec, status=status, claim_of=CLAIMS.get)
     assert (view.gpu, view.claims_unknown) == (gpu, unknown)
 
 
+OWNED = {"ownerReferences": [DAEMON_SET]}
+
+
+def ours(app: str) -> dict[str, Any]:
+    """Return the metadata of a pod of a DaemonSet in the namespace of Sluice."""
+    return {"namespace": NAMESPACE, **OWNED, "labels": {"app": app}}
+
+
 @pytest.mark.parametrize(
-    ("metadata", "spec", "exemption"),
+    ("metadata", "operand", "exemption"),
     [
-        ({}, {}, EvictionExemption.NONE),
-        ({"annotations": {"kubernetes.io/config.mirror": "x"}}, {}, EvictionExemption.MIRROR),
-        ({"ownerReferences": [DAEMON_SET]}, {}, EvictionExemption.DAEMON_SET),
-        (
-            {"ownerReferences": [DAEMON_SET]},
-            {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm": "true"}},
-            EvictionExemption.OPERAND,
-        ),
-        (
-            {"ownerReferences": [DAEMON_SET]},
-            {"nodeSelector": {"nvidia.com/gpu.deploy.operator-validator": "true"}},
-            EvictionExemption.DAEMON_SET,
-        ),
-        (
-            {"ownerReferences": [DAEMON_SET]},
-            {"nodeSelector": {"nvidia.com/gpu.deploy.driver": "true"}},
-            EvictionExemption.DAEMON_SET,
-        ),
-        (
-            {"ownerReferences": [DAEMON_SET]},
-            {"nodeSelector": {"nvidia.com/gpu.deploy.operands": "true"}},
-            EvictionExemption.DAEMON_SET,
-        ),
-        ({"namespace": NAMESPACE}, {}, EvictionExemption.SLUICE),
-        (
-            {
-                "namespace": NAMESPACE,
-                "ownerReferences": [DAEMON_SET],
-                "labels": {"app": "nvidia-dcgm"},
-            },
-            {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm": "true"}},
-            EvictionExemption.OPERAND,
-        ),
-        (
-            {
-                "namespace": NAMESPACE,
-                "ownerReferences": [DAEMON_SET],
-                "labels": {"app": "nvidia-dcgm-exporter"},
-            },
-            {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm-exporter": "true"}},
-            EvictionExemption.SLUICE,
-        ),
-        ({"labels": {DRAIN_SKIP_LABEL: "true"}}, {}, EvictionExemption.DRAIN_SKIP),
-        ({"labels": {DRAIN_SKIP_LABEL: "false"}}, {}, EvictionExemption.NONE),
+        ({}, "", EvictionExemption.NONE),
+        ({"annotations": {"kubernetes.io/config.mirror": "x"}}, "", EvictionExemption.MIRROR),
+        (OWNED, "", EvictionExemption.DAEMON_SET),
+        (OWNED, "dcgm", EvictionExemption.OPERAND),
+        (OWNED, "operator-validator", EvictionExemption.DAEMON_SET),
+        (OWNED, "driver", EvictionExemption.DAEMON_SET),
+        (OWNED, "operands", EvictionExemption.DAEMON_SET),
+        ({"namespace": NAMESPACE}, "", EvictionExemption.SLUICE),
+        (ours("nvidia-dcgm"), "dcgm", EvictionExemption.OPERAND),
+        (ours("nvidia-dcgm-exporter"), "dcgm-exporter", EvictionExemption.SLUICE),
+        ({"labels": {DRAIN_SKIP_LABEL: "true"}}, "", EvictionExemption.DRAIN_SKIP),
+        ({"labels": {DRAIN_SKIP_LABEL: "false"}}, "", EvictionExemption.NONE),
     ],
 )
 def test_pods_exempt_from_eviction(
-    metadata: dict[str, Any], spec: Any, exemption: EvictionExemption
+    metadata: dict[str, Any], operand: str, exemption: EvictionExemption
 ) -> None:
-    assert (
-        workload_pod(pod(metadata=metadata, spec=spec), None, namespace=NAMESPACE).exemption
-        is exemption
-    )
+    spec = selecting(operand) if operand else {}
+    assert workload(metadata=metadata, spec=spec).exemption is exemption
+
+
+def selecting(operand: str) -> dict[str, Any]:
+    """Return a pod spec for the nodes on which this operand is deployed."""
+    return {"nodeSelector": {f"nvidia.com/gpu.deploy.{operand}": "true"}}
 
 
 @pytest.mark.parametrize("namespace", [NAMESPACE, "other"])
@@ -175,11 +172,9 @@ def test_where_an_agent_of_ours_is_off_what_selects_by_its_label_is_awaited(
     namespace: str, agent: Writer, operand: str
 ) -> None:
     def exemption(*absent: Writer, **labels: str) -> EvictionExemption:
-        metadata = {"namespace": namespace, "ownerReferences": [DAEMON_SET], "labels": labels}
-        selected = {"nodeSelector": {f"nvidia.com/gpu.deploy.{operand}": "true"}}
-        found = pod(metadata=metadata, spec=selected)
+        metadata = {"namespace": namespace, **OWNED, "labels": labels}
         agents = frozenset(absent)
-        return workload_pod(found, None, namespace=NAMESPACE, absent_agents=agents).exemption
+        return workload(metadata=metadata, spec=selecting(operand), absent=agents).exemption
 
     app = "nvidia-device-plugin-daemonset"
     assert exemption(agent, app=app) is EvictionExemption.OPERAND
@@ -196,26 +191,22 @@ def test_jobs_and_drained_pods_by_policy() -> None:
         wait_for_completion=WaitForCompletion(pod_selector="kind=job"),
         drain=Drain(enable=True, pod_selector="team=ml"),
     )
-    job = workload_pod(pod(metadata={"labels": {"kind": "job"}}), upgrade, namespace=NAMESPACE)
+    is_job = {"labels": {"kind": "job"}}
+    job = workload(upgrade, metadata=is_job)
     assert (job.job, job.drained) == (True, False)
-    other = workload_pod(pod(metadata={"labels": {"team": "ml"}}), upgrade, namespace=NAMESPACE)
+    other = workload(upgrade, metadata={"labels": {"team": "ml"}})
     assert (other.job, other.drained) == (False, True)
-    ending = {"labels": {"kind": "job"}, "deletionTimestamp": "2027-01-15T08:00:00Z"}
-    terminating = workload_pod(pod(metadata=ending), upgrade, namespace=NAMESPACE)
+    terminating = workload(upgrade, metadata={**is_job, "deletionTimestamp": TIME})
     assert (terminating.job, terminating.deleting) == (False, True)
-    none = workload_pod(
-        pod(metadata={"labels": {"kind": "job"}}), UpgradePolicy(), namespace=NAMESPACE
-    )
+    none = workload(UpgradePolicy(), metadata=is_job)
     assert (none.job, none.drained) == (False, False)
 
 
 def test_bare_pods_and_empty_dirs() -> None:
-    owned = workload_pod(
-        pod(metadata={"ownerReferences": [REPLICA_SET]}), None, namespace=NAMESPACE
-    )
+    owned = workload(metadata={"ownerReferences": [REPLICA_SET]})
     assert (owned.bare, owned.empty_dir) == (False, False)
     spec = {"volumes": [{"name": "v", "emptyDir": {}}]}
-    bare = workload_pod(pod(spec=spec), None, namespace=NAMESPACE)
+    bare = workload(spec=spec)
     assert (bare.bare, bare.empty_dir) == (True, True)
 
 
@@ -230,23 +221,19 @@ def test_a_driver_pod() -> None:
     metadata = {
         "labels": {DRIVER_LABEL: "l"},
         "annotations": {"sluice.dev/install-digest": "d"},
-        "deletionTimestamp": "2027-01-15T08:00:00Z",
+        "deletionTimestamp": TIME,
     }
     running = {
         "name": "nvidia-driver-ctr",
         "restartCount": 2,
-        "state": {"running": {"startedAt": "2027-01-15T08:00:00Z"}},
+        "state": {"running": {"startedAt": TIME}},
     }
     conditions = [{"type": "Ready", "status": "True"}]
     found = driver_pod(
         pod(metadata=metadata, status={"conditions": conditions, "containerStatuses": [running]})
     )
-    assert (found.label, found.install_digest, found.deleting, found.ready) == (
-        "l",
-        "d",
-        True,
-        True,
-    )
+    assert (found.label, found.install_digest) == ("l", "d")
+    assert (found.deleting, found.ready) == (True, True)
     assert (found.started, found.restarts, found.trouble) == (1_800_000_000.0, 2, "")
 
 
@@ -314,42 +301,30 @@ def _driver_with(**status: Any) -> DriverPod:
 
 
 JOB = {**REPLICA_SET, "kind": "Job", "name": "train"}
+INDEXED = {"batch.kubernetes.io/job-completion-index": "3"}
 
 
 @pytest.mark.parametrize(
-    ("metadata", "gang"),
+    ("owners", "labels", "gang"),
     [
-        ({}, ""),
-        ({"ownerReferences": [JOB]}, ""),
-        (
-            {
-                "ownerReferences": [JOB],
-                "labels": {"batch.kubernetes.io/job-completion-index": "3"},
-            },
-            "ml/train",
-        ),
-        (
-            {
-                "ownerReferences": [JOB],
-                "labels": {
-                    "batch.kubernetes.io/job-completion-index": "3",
-                    "jobset.sigs.k8s.io/jobset-name": "ring",
-                },
-            },
-            "ml/ring",
-        ),
-        ({"labels": {"training.kubeflow.org/job-name": "torch"}}, "ml/torch"),
+        ([], {}, ""),
+        ([JOB], {}, ""),
+        ([JOB], INDEXED, "ml/train"),
+        ([JOB], {**INDEXED, "jobset.sigs.k8s.io/jobset-name": "ring"}, "ml/ring"),
+        ([], {"training.kubeflow.org/job-name": "torch"}, "ml/torch"),
     ],
 )
-def test_pods_that_compute_together_are_a_gang(metadata: dict[str, Any], gang: str) -> None:
-    assert workload_pod(pod(metadata=metadata), None, namespace=NAMESPACE).gang == gang
+def test_pods_that_compute_together_are_a_gang(
+    owners: list[Any], labels: dict[str, str], gang: str
+) -> None:
+    assert workload(metadata={"ownerReferences": owners, "labels": labels}).gang == gang
 
 
 def test_the_start_of_a_pod() -> None:
     created = {"creationTimestamp": "2027-01-15T07:59:00Z"}
-    started = {"phase": "Running", "startTime": "2027-01-15T08:00:00Z"}
-    running = workload_pod(pod(metadata=created, status=started), None, namespace=NAMESPACE)
+    started = {"phase": "Running", "startTime": TIME}
+    running = workload(metadata=created, status=started)
     assert running.started == 1_800_000_000.0
-    pending = workload_pod(pod(metadata=created, status={}), None, namespace=NAMESPACE)
+    pending = workload(metadata=created, status={})
     assert pending.started == 1_799_999_940.0
-    assert workload_pod(pod(), None, namespace=NAMESPACE).started is None
+    assert workload().started is None

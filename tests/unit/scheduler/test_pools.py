@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.contracts.identities import Writer
@@ -20,6 +19,7 @@ from services.scheduler.snapshot.pools import (
     hypothetical_builds,
     snapshot_pools,
 )
+from tests.builders.objects import seen
 from tests.unit.policy.situations import (
     SETTINGS,
     Situation,
@@ -53,7 +53,7 @@ def daemon_sets_of(*policies: dict[str, Any], **status: int) -> list[DaemonSet]:
         ):
             metadata = {**wanted["metadata"], "uid": wanted["metadata"]["name"], "generation": 1}
             body = {"metadata": metadata, "status": {"observedGeneration": 1, **status}}
-            found.append(msgspec.json.decode(msgspec.json.encode(body), type=DaemonSet))
+            found.append(seen(DaemonSet, body))
     return found
 
 

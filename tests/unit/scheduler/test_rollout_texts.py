@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.contracts.events import RolloutEvent
@@ -22,6 +21,7 @@ from services.scheduler.rollout_texts import (
     with_commands,
 )
 from services.scheduler.snapshot.node_view import rollout_view
+from tests.builders.objects import seen
 
 SIGNED = {
     BRAKE_SET_BY: "alice",
@@ -36,8 +36,7 @@ def rollout(manager: str, spec: dict[str, Any]) -> Rollout:
     owned = {"f:spec": {f"f:{name}": {} for name in spec}}
     entry = {"manager": manager, "time": "2027-01-15T08:00:00Z", "fieldsV1": owned}
     metadata = {"name": "gpus", "uid": "u", "annotations": SIGNED, "managedFields": [entry]}
-    body = {"metadata": metadata, "spec": spec}
-    return msgspec.json.decode(msgspec.json.encode(body), type=Rollout)
+    return seen(Rollout, {"metadata": metadata, "spec": spec})
 
 
 @pytest.mark.parametrize(

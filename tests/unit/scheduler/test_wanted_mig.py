@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -18,6 +17,8 @@ from libs.rollout.views.machine import WantedMig
 from services.scheduler.resources import ConfigMap, Node
 from services.scheduler.snapshot import mig
 from services.scheduler.snapshot.mig import ConfigFiles, MigSettings, WantedMigs, wanted_mig
+from tests.builders import objects
+from tests.builders.objects import seen
 from tests.unit.policy.mig_gpus import A100, SEVEN, gpu, pci
 from tests.unit.policy.situations import cluster_policy
 from tests.unit.scheduler.test_pools import daemon_sets_of, member, pools_of
@@ -41,11 +42,7 @@ def digest(facts: Facts) -> str:
 
 def node(*, config: str = "all-1g.10gb", boot: str = "b1", **labels: str) -> Node:
     labels = {MIG_CONFIG_LABEL: config, **{f"nvidia.com/{key}": labels[key] for key in labels}}
-    body = {
-        "metadata": {"name": "a", "uid": "u", "labels": labels},
-        "status": {"nodeInfo": {"bootID": boot}},
-    }
-    return msgspec.json.decode(msgspec.json.encode(body), type=Node)
+    return seen(Node, objects.node(labels=labels, boot=boot))
 
 
 def report(facts: Facts) -> Report:
@@ -54,10 +51,8 @@ def report(facts: Facts) -> Report:
 
 def config_map(text: str | None, revision: str = "1") -> ConfigMap:
     data = {"other": "x"} if text is None else {"config.yaml": text, "other": "x"}
-    metadata = {"name": NAME, "namespace": "ns", "uid": "u", "resourceVersion": revision}
-    return msgspec.json.decode(
-        msgspec.json.encode({"metadata": metadata, "data": data}), type=ConfigMap
-    )
+    at = {"namespace": "ns", "uid": "u", "resourceVersion": revision}
+    return seen(ConfigMap, objects.config_map(NAME, data, **at))
 
 
 def config_files(**maps: ConfigMap) -> ConfigFiles:

@@ -17,6 +17,7 @@ from libs.testing.errors import (
     VirtualTimeExceeded,
 )
 from libs.testing.simulation import Sim, run
+from tests.support import in_virtual_time
 
 
 async def forever() -> None:
@@ -167,12 +168,10 @@ REACHES_OUT: dict[str, Callable[[asyncio.AbstractEventLoop], Any]] = {
 
 
 @pytest.mark.parametrize("named", REACHES_OUT)
-def test_calls_that_leave_the_simulation_are_refused(named: str) -> None:
-    async def main(sim: Sim) -> None:
-        with pytest.raises(NotSimulated, match=rf"loop\.{named}.* was tried in virtual time; "):
-            await REACHES_OUT[named](sim.loop)
-
-    run(main, seed=1)
+@in_virtual_time
+async def test_calls_that_leave_the_simulation_are_refused(sim: Sim, named: str) -> None:
+    with pytest.raises(NotSimulated, match=rf"loop\.{named}.* was tried in virtual time; "):
+        await REACHES_OUT[named](sim.loop)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.fail.Exception])

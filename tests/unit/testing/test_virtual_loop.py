@@ -7,52 +7,45 @@ import pytest
 
 from libs.testing.errors import SimError
 from libs.testing.simulation import START_TIME, Sim, run
+from tests.support import in_virtual_time
 
 DAY = 86_400.0
 
 
-def test_days_pass_at_once() -> None:
-    async def main(sim: Sim) -> tuple[float, float]:
-        for _ in range(10):
-            await sim.clock.sleep(DAY)
-        return sim.clock.monotonic(), sim.clock.now()
-
-    assert run(main, seed=1) == (10 * DAY, START_TIME + 10 * DAY)
+@in_virtual_time
+async def test_days_pass_at_once(sim: Sim) -> None:
+    for _ in range(10):
+        await sim.clock.sleep(DAY)
+    assert (sim.clock.monotonic(), sim.clock.now()) == (10 * DAY, START_TIME + 10 * DAY)
 
 
-def test_timers_of_one_instant_fire_in_the_order_in_which_they_were_set() -> None:
-    async def main(sim: Sim) -> list[int]:
-        fired: list[int] = []
-        for number in range(100):
-            # Round robin over ten instants.
-            sim.loop.call_at(float(number % 10), fired.append, number)
-        await asyncio.sleep(20)
-        return fired
-
-    assert run(main, seed=1) == sorted(range(100), key=lambda number: (number % 10, number))
+@in_virtual_time
+async def test_timers_of_one_instant_fire_in_the_order_in_which_they_were_set(sim: Sim) -> None:
+    fired: list[int] = []
+    for number in range(100):
+        # Round robin over ten instants.
+        sim.loop.call_at(float(number % 10), fired.append, number)
+    await asyncio.sleep(20)
+    assert fired == sorted(range(100), key=lambda number: (number % 10, number))
 
 
-def test_a_due_timer_is_not_starved_by_ready_callbacks() -> None:
-    async def main(sim: Sim) -> int:
-        due = asyncio.Event()
-        sim.loop.call_later(0.0, due.set)
-        turns = 0
-        while not due.is_set():
-            turns += 1
-            await asyncio.sleep(0)
-        return turns
-
-    assert run(main, seed=1) == 2
+@in_virtual_time
+async def test_a_due_timer_is_not_starved_by_ready_callbacks(sim: Sim) -> None:
+    due = asyncio.Event()
+    sim.loop.call_later(0.0, due.set)
+    turns = 0
+    while not due.is_set():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns == 2
 
 
-def test_time_does_not_jump_to_a_cancelled_timer() -> None:
-    async def main(sim: Sim) -> float:
-        for _ in range(1_000):
-            async with asyncio.timeout(DAY):
-                await asyncio.sleep(0.001)
-        return round(sim.clock.monotonic(), 6)
-
-    assert run(main, seed=1) == 1.0
+@in_virtual_time
+async def test_time_does_not_jump_to_a_cancelled_timer(sim: Sim) -> None:
+    for _ in range(1_000):
+        async with asyncio.timeout(DAY):
+            await asyncio.sleep(0.001)
+    assert (round(sim.clock.monotonic(), 6)) == 1.0
 
 
 def test_an_open_async_generator_is_closed_at_the_end() -> None:

@@ -6,6 +6,7 @@ from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import LEASES, PODS
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from services.driver.cluster import resources
+from tests.builders.objects import container, daemon_set, owner
 from tests.component.driver.cluster.world import (
     AGENTS,
     CLUSTER_POLICIES,
@@ -50,23 +51,13 @@ async def keep_lease(world: World, *, seconds: float) -> None:
 
 def operator_daemon_set(name: str, *, uid: str) -> dict[str, Any]:
     """Return a DaemonSet as the GPU Operator creates it."""
-    owner = {
-        "apiVersion": "nvidia.com/v1",
-        "kind": "ClusterPolicy",
-        "name": POLICY,
-        "uid": uid,
-        "controller": True,
-    }
+    owners = [{**owner("ClusterPolicy", POLICY, version="nvidia.com/v1"), "uid": uid}]
     labels = {"app": name, "app.kubernetes.io/part-of": "gpu-operator"}
-    container = {"name": "c", "image": "r.example/operator:1"}
-    spec = {"nodeSelector": {"nvidia.com/gpu.present": "true"}, "containers": [container]}
-    return {
-        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
-        "spec": {
-            "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-        },
-    }
+    selector = {"nvidia.com/gpu.present": "true"}
+    made = daemon_set(name, selector=selector, containers=[container("c")])
+    made["metadata"] |= {"labels": labels, "ownerReferences": owners}
+    made["spec"]["template"]["metadata"]["labels"] = labels
+    return made
 
 
 async def operator_pods(world: World, app: str) -> list[str]:

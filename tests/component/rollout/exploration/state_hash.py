@@ -16,6 +16,7 @@ from libs.contracts.rollout import RolloutStatus
 from libs.forecast.stage.objects import NodeMemory, StageMachine, StageNode
 from libs.policy.kinds.strategy import StrategySpec
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build
 from libs.testing.stage import SimulatedStage
 
@@ -37,6 +38,7 @@ _LEFT_OUT: dict[type[msgspec.Struct], tuple[str, ...]] = {
     NodeMemory: ("waiting",),
     NodeRecord: ("seen", "took"),
     StageNode: ("writers",),
+    NodeView: ("last_managers",),
     StageMachine: ("counts",),
     RolloutStatus: ("counts",),
 }

@@ -42,7 +42,7 @@ def apply_remedies(context: DisturbanceContext, waits: Mapping[str, Wait]) -> No
     for name, wait in waits.items():
         node = context.state.nodes.get(name)
         if node is not None and (remedy := _REMEDIES.get(wait.code)) is not None:
-            remedy(context, name, node.pool)
+            remedy(context, name, node.view.pool)
 
 
 def _release(context: DisturbanceContext, _name: str, pool: str) -> None:

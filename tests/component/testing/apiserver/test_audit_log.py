@@ -5,6 +5,7 @@ from pathlib import Path
 from libs.contracts.journal import Revision
 from libs.kube.auditlog import AuditLogConverter
 from libs.testing.apiserver.audit_log import AuditLog
+from tests.builders.objects import pod
 from tests.component.testing.apiserver.world import (
     APPLY,
     MERGE,
@@ -13,8 +14,6 @@ from tests.component.testing.apiserver.world import (
     ApiServerWorld,
     run_world,
 )
-
-_POD = {"spec": {"containers": [{"name": "c", "image": "x"}]}}
 
 
 async def _write(world: ApiServerWorld) -> tuple[Revision, ...]:
@@ -28,7 +27,7 @@ async def _write(world: ApiServerWorld) -> tuple[Revision, ...]:
     await world.request("PATCH", path, cordon, content_type=APPLY, fieldManager="m", force="true")
     await world.request("GET", path)
     for name in ("p", "q", "r"):
-        await world.request("POST", PODS, {"metadata": {"name": name}, **_POD})
+        await world.request("POST", PODS, pod(name))
     binding = {"metadata": {"name": "p"}, "target": {"name": "n1"}}
     await world.request("POST", f"{PODS}/p/binding", binding)
     await world.request("POST", f"{PODS}/p/eviction", {"metadata": {"name": "p"}})

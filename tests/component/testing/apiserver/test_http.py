@@ -69,22 +69,6 @@ async def test_a_kubeconfig_authenticates_its_user_by_the_url(
     assert (record.user, record.manager) == ("system:node:n1", "Python")
 
 
-async def test_a_watch_is_streamed_until_its_client_closes_it(
-    server: ApiServer, client: aiohttp.ClientSession
-) -> None:
-    assert await create(client, "n1") == 201
-    async with client.get(NODES, params=WATCH) as response:
-        assert response.headers["Transfer-Encoding"] == "chunked"
-        first = json.loads(await response.content.readline())
-        assert await create(client, "n2") == 201
-        second = json.loads(await response.content.readline())
-        assert server.open_watches == 1
-        response.close()
-    names = [event["object"]["metadata"]["name"] for event in (first, second)]
-    assert names == ["n1", "n2"]
-    await eventually(lambda: server.open_watches == 0)
-
-
 async def test_a_write_is_executed_after_its_client_disconnected(
     server: ApiServer, client: aiohttp.ClientSession
 ) -> None:

@@ -4,77 +4,38 @@ from pathlib import Path
 
 import pytest
 
-from libs.contracts.journal import Revision, Verb
+from libs.contracts.journal import Verb
 from libs.testing.apiserver.journal import RevisionJournal
+from tests.builders import objects
 from tests.component.testing.apiserver.world import (
     APPLY,
     CONFIG,
     MERGE,
-    NODES,
     PODS,
     ApiServerWorld,
     JsonObject,
+    in_world,
     run_world,
 )
 
 
-def test_every_write_is_recorded_with_its_user_and_changes() -> None:
-    async def main(world: ApiServerWorld) -> list[Revision]:
-        node = await world.node("n1")
-        path = f"{NODES}/n1"
-        label = {"metadata": {"labels": {"a/b": "c"}}}
-        await world.request("PATCH", path, label, content_type=MERGE, user="ann")
-        await world.request("PUT", path, {"metadata": {"name": "n1", "resourceVersion": "1"}})
-        desired = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": "n1"},
-            "spec": {"unschedulable": True},
-        }
-        await world.request("PATCH", path, desired, content_type=APPLY, fieldManager="m")
-        await world.request("GET", f"{NODES}/nope")
-        await world.request("DELETE", f"{NODES}/nope")
-        await world.request("DELETE", path, user="bob")
-        records = list(world.server.journal.revisions)
-        assert {each.uid for each in records if each.code < 400} == {node["metadata"]["uid"]}
-        return records
+@in_world
+async def test_a_record_has_the_revision_of_the_object_in_the_response(
+    world: ApiServerWorld,
+) -> None:
+    path, objects = f"{CONFIG}/a", list[JsonObject]()
 
-    records = run_world(main)
-    assert [(each.verb, each.code, each.user, each.manager) for each in records] == [
-        (Verb.CREATE, 201, "admin", "admin"),
-        (Verb.PATCH, 200, "ann", "ann"),
-        (Verb.UPDATE, 409, "admin", "admin"),
-        (Verb.APPLY, 200, "admin", "m"),
-        (Verb.DELETE, 404, "admin", "admin"),
-        (Verb.DELETE, 200, "bob", "bob"),
-    ]
-    assert records[1].changed == {'metadata.labels["a/b"]': (None, "c")}
-    assert records[2].changed == {}
-    assert records[3].changed == {"spec.unschedulable": (None, True)}
-    assert records[5].changed["metadata.name"] == ("n1", None)
-    first = records[0].revision
-    assert [each.revision for each in records] == [first, first + 1, 0, first + 2, 0, 0]
+    async def write(method: str, path: str, body: JsonObject | None = None, **options: str) -> None:
+        objects.append((await world.request(method, path, body, **options))[1])
 
-
-def test_a_record_has_the_revision_of_the_object_in_the_response() -> None:
-    async def main(world: ApiServerWorld) -> list[tuple[JsonObject, Revision]]:
-        path, objects = f"{CONFIG}/a", list[JsonObject]()
-
-        async def write(
-            method: str, path: str, body: JsonObject | None = None, **options: str
-        ) -> None:
-            objects.append((await world.request(method, path, body, **options))[1])
-
-        data = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}}
-        await write("POST", CONFIG, {"metadata": {"name": "a", "finalizers": ["x.dev/held"]}})
-        for _ in range(2):
-            await write("PATCH", path, data, content_type=APPLY, fieldManager="m")
-        await write("PATCH", path, data, content_type=MERGE)
-        await write("DELETE", path)
-        await write("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
-        return list(zip(objects, world.server.journal.revisions, strict=True))
-
-    pairs = run_world(main)
+    data = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}}
+    await write("POST", CONFIG, {"metadata": {"name": "a", "finalizers": ["x.dev/held"]}})
+    for _ in range(2):
+        await write("PATCH", path, data, content_type=APPLY, fieldManager="m")
+    await write("PATCH", path, data, content_type=MERGE)
+    await write("DELETE", path)
+    await write("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
+    pairs = list(zip(objects, world.server.journal.revisions, strict=True))
     records = [record for _, record in pairs]
     assert [each.revision for each in records] == [
         int(shown["metadata"]["resourceVersion"]) for shown, _ in pairs
@@ -92,23 +53,21 @@ def test_a_record_has_the_revision_of_the_object_in_the_response() -> None:
     assert released.revision == deleted.revision
 
 
-def test_a_write_whose_response_shows_no_object_has_no_revision() -> None:
-    async def main(world: ApiServerWorld) -> list[Revision]:
-        await world.node("n1")
-        spec = {"containers": [{"name": "c", "image": "x"}]}
-        _, pod = await world.request("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
-        before = len(world.server.journal)
-        named = {"metadata": {"name": "p"}}
-        for _ in range(2):
-            await world.request("POST", f"{PODS}/p/binding", {**named, "target": {"name": "n1"}})
-        await world.request("POST", f"{PODS}/p/eviction", named)
-        await world.config("a")
-        await world.request("DELETE", CONFIG)
-        records = list(world.server.journal.revisions)[before:]
-        assert {each.uid for each in records[:3]} == {pod["metadata"]["uid"]}
-        return records
-
-    records = run_world(main)
+@in_world
+async def test_a_write_whose_response_shows_no_object_has_no_revision(
+    world: ApiServerWorld,
+) -> None:
+    await world.node("n1")
+    _, pod = await world.request("POST", PODS, objects.pod("p"))
+    before = len(world.server.journal)
+    named = {"metadata": {"name": "p"}}
+    for _ in range(2):
+        await world.request("POST", f"{PODS}/p/binding", {**named, "target": {"name": "n1"}})
+    await world.request("POST", f"{PODS}/p/eviction", named)
+    await world.config("a")
+    await world.request("DELETE", CONFIG)
+    records = list(world.server.journal.revisions)[before:]
+    assert {each.uid for each in records[:3]} == {pod["metadata"]["uid"]}
     assert [(each.kind, each.verb, each.code, each.revision > 0) for each in records] == [
         ("Binding", Verb.CREATE, 201, False),
         ("Binding", Verb.CREATE, 409, False),

@@ -14,55 +14,27 @@ from tests.component.testing.apiserver.world import (
     NODES,
     ApiServerWorld,
     describe_event,
-    run_world,
+    in_world,
     watch_events,
 )
 
 
-def test_bookmarks_are_sent_each_minute_and_before_the_end_if_something_was_written() -> None:
-    async def main(world: ApiServerWorld) -> list[tuple[float, str]]:
-        query = {
-            "watch": "1",
-            "resourceVersion": str(world.server.revision),
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": "150",
-        }
-        received: list[tuple[float, str]] = []
-
-        async def listen() -> None:
-            async with world.kube.stream(NODES, query=query) as response:
-                received.extend(
-                    [
-                        (world.sim.clock.monotonic(), event["type"])
-                        async for event in watch_events(response)
-                    ]
-                )
-
-        listening = asyncio.create_task(listen())
-        await world.sim.clock.sleep(61)
-        await world.config("elsewhere")
-        await listening
-        return received
-
-    assert run_world(main) == [(120.0, "BOOKMARK"), (148.0, "BOOKMARK")]
-
-
-def test_a_restart_cuts_watches_keeps_objects_and_forgets_history() -> None:
-    async def main(world: ApiServerWorld) -> None:
-        await world.node("n1")
-        query = {"watch": "1", "resourceVersion": str(world.server.revision)}
-        await world.node("n2")
-        async with world.kube.stream(NODES, query=query) as response:
-            stream = watch_events(response)
-            assert describe_event(await anext(stream)) == ("ADDED", "n2")
-            await world.server.restart()
-            with pytest.raises(Unavailable):
-                await anext(stream)
-        assert (await world.kube.get(resources.NODES, "n1")).metadata.name == "n1"
-        async with world.kube.stream(NODES, query=query) as response:
-            assert (await anext(watch_events(response)))["object"]["code"] == 410
-
-    run_world(main)
+@in_world
+async def test_a_restart_cuts_watches_keeps_objects_and_forgets_history(
+    world: ApiServerWorld,
+) -> None:
+    await world.node("n1")
+    query = {"watch": "1", "resourceVersion": str(world.server.revision)}
+    await world.node("n2")
+    async with world.kube.stream(NODES, query=query) as response:
+        stream = watch_events(response)
+        assert describe_event(await anext(stream)) == ("ADDED", "n2")
+        await world.server.restart()
+        with pytest.raises(Unavailable):
+            await anext(stream)
+    assert (await world.kube.get(resources.NODES, "n1")).metadata.name == "n1"
+    async with world.kube.stream(NODES, query=query) as response:
+        assert (await anext(watch_events(response)))["object"]["code"] == 410
 
 
 def watch() -> ServerWatch:
@@ -123,3 +95,31 @@ async def test_a_dropped_watch_loses_its_bookmarks() -> None:
     publish(queue, 1, 2, 3)
     queue.add_bookmark(3)
     assert await delivered(queue) == ["1", "2"]
+
+
+@in_world
+async def test_bookmarks_are_sent_each_minute_and_before_the_end_if_something_was_written(
+    world: ApiServerWorld,
+) -> None:
+    query = {
+        "watch": "1",
+        "resourceVersion": str(world.server.revision),
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": "150",
+    }
+    received: list[tuple[float, str]] = []
+
+    async def listen() -> None:
+        async with world.kube.stream(NODES, query=query) as response:
+            received.extend(
+                [
+                    (world.sim.clock.monotonic(), event["type"])
+                    async for event in watch_events(response)
+                ]
+            )
+
+    listening = asyncio.create_task(listen())
+    await world.sim.clock.sleep(61)
+    await world.config("elsewhere")
+    await listening
+    assert received == [(120.0, "BOOKMARK"), (148.0, "BOOKMARK")]

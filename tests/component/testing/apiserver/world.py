@@ -8,6 +8,7 @@ from libs.kube.client import Kube
 from libs.kube.requests import Request, Response
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.simulation import Sim, run
+from tests.support import played_by
 
 T = TypeVar("T")
 JsonObject = dict[str, Any]
@@ -89,3 +90,6 @@ def run_world(
         return await main(ApiServerWorld(sim, **options))
 
     return run(with_world, seed=seed)
+
+
+in_world = played_by(run_world)

@@ -4,7 +4,6 @@ import asyncio
 import collections
 import hashlib
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,18 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.kube.client import Kube
-from libs.runtime.clock import SystemClock
-from libs.runtime.env import SeededIds
-from libs.testing.apiserver.server import FIRST_NAMESPACES, ApiServer
+from libs.testing.apiserver.server import FIRST_NAMESPACES
 from libs.testing.cluster.cluster import CONTROLLERS, INFORMERS, KUBELETS, SimulatedCluster
 from libs.testing.cluster.kubelet.hardware import Hardware
-from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REPLICA_SETS
-from libs.testing.simulation import Sim, make_env
+from libs.testing.cluster.views import DAEMON_SETS, REPLICA_SETS
+from libs.testing.simulation import Sim
 from libs.testing.stage.worlds import SteadyWorld
-from tests.component.testing.cluster.builders import daemon_set, replica_set
-from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
-from tests.support import eventually
+from tests.builders.objects import daemon_set, replica_set
+from tests.component.testing.cluster.world import ClusterWorld, cluster_world, in_cluster, run_world
 
 
 def test_the_number_of_writes_per_node_is_bounded() -> None:
@@ -77,7 +72,7 @@ async def story(sim: Sim) -> bytes:
     async with cluster_world(sim, 4, model=model, labels={"driver": "old"}) as world:
         await world.create(DAEMON_SETS, daemon_set("old", selector={"driver": "old"}))
         await world.create(DAEMON_SETS, daemon_set("new", selector={"driver": "new"}))
-        await world.create(REPLICA_SETS, replica_set("w", replicas=6))
+        await world.create(REPLICA_SETS, replica_set("w", replicas=6, gpus=1))
         await world.ready("w", 6)
         await world.label("n1", {"driver": "new"})
         await world.cordon("n2")
@@ -115,42 +110,25 @@ def test_the_same_journal_comes_from_another_process(hash_seed: str) -> None:
 
 
 @pytest.mark.parametrize("controller", sorted(CONTROLLERS))
-def test_a_killed_controller_catches_up_after_its_restart(controller: str) -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 3) as world:
-            await world.create(DAEMON_SETS, daemon_set())
-            await world.create(REPLICA_SETS, replica_set("w", replicas=3))
-            await world.sleep(0.1)
-            await world.cluster.kill(controller)
-            assert controller not in world.cluster.running
-            await world.cordon("n1")
-            await world.sleep(5)
-            world.cluster.start(controller)
-            await world.ready("d", 3)
-            await world.ready("w", 3)
-            await world.sleep(2)
-            (taint,) = (await world.node("n1")).spec.taints
-            assert taint.key == "node.kubernetes.io/unschedulable"
-            assert (await world.daemon_set("d")).status.number_ready == 3
-            assert sorted(world.cluster.running) == sorted([*CONTROLLERS, INFORMERS, KUBELETS])
-
-    run_world(main)
-
-
-def test_all_nodes_become_unknown_without_kubelets() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 2) as world:
-            await world.create(DAEMON_SETS, daemon_set())
-            await world.ready("d", 2)
-            await world.cluster.kill(KUBELETS)
-            await world.sleep(60)
-            for node in (await world.kube.list_page(NODES)).items:
-                ready = node.condition("Ready")
-                assert ready is not None
-                assert ready.status == "Unknown"
-            assert not any(pod.ready for pod in await world.pods())
-
-    run_world(main)
+@in_cluster(3)
+async def test_a_killed_controller_catches_up_after_its_restart(
+    world: ClusterWorld, controller: str
+) -> None:
+    await world.create(DAEMON_SETS, daemon_set())
+    await world.create(REPLICA_SETS, replica_set("w", replicas=3, gpus=1))
+    await world.sleep(0.1)
+    await world.cluster.kill(controller)
+    assert controller not in world.cluster.running
+    await world.cordon("n1")
+    await world.sleep(5)
+    world.cluster.start(controller)
+    await world.ready("d", 3)
+    await world.ready("w", 3)
+    await world.sleep(2)
+    (taint,) = (await world.node("n1")).spec.taints
+    assert taint.key == "node.kubernetes.io/unschedulable"
+    assert (await world.daemon_set("d")).status.number_ready == 3
+    assert sorted(world.cluster.running) == sorted([*CONTROLLERS, INFORMERS, KUBELETS])
 
 
 def test_a_failing_controller_ends_the_cluster() -> None:
@@ -175,29 +153,3 @@ def test_a_failing_controller_ends_the_cluster() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         run_world(main)
     assert caught.group_contains(LookupError, match="no process")
-
-
-async def test_a_cluster_runs_on_a_real_loop() -> None:
-    clock = SystemClock()
-    source = random.Random(3)
-    ids = SeededIds(source)
-    server = ApiServer(clock=clock, ids=ids, random=source)
-
-    def kube_for(user: str, manager: str) -> Kube:
-        return Kube(server.transport(user=user), manager=manager, clock=clock)
-
-    kube = kube_for("person", "kubectl")
-    model = SteadyWorld(pull_seconds=0.0, ready_seconds=0.02, stop_seconds=0.0)
-    async with SimulatedCluster(
-        kube_for, model=model, env=make_env(clock=clock, ids=ids, random=source)
-    ) as cluster:
-        for number in range(3):
-            cluster.fleet.add(f"n{number}")
-        await kube.create(DAEMON_SETS, daemon_set(), namespace=NAMESPACE)
-
-        async def ready() -> bool:
-            pods = (await kube.list_page(PODS, namespace=NAMESPACE)).items
-            return len(pods) == 3 and all(pod.ready for pod in pods)
-
-        await eventually(ready)
-        assert len(cluster.fleet) == 3

@@ -1,17 +1,19 @@
 """Kubelets of the simulated cluster: reboots, devices, evictions and server faults."""
 
-from typing import Any
-
-from libs.kube.client import PodGone
 from libs.kube.resources import NODES as WHOLE_NODES
 from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.kubelet.container import ContainerInstance, ProcessEvents
-from libs.testing.cluster.kubelet.hardware import LEASES_IN
-from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, PODS
+from libs.testing.cluster.views import DAEMON_SETS, PODS
 from libs.testing.simulation import Sim
 from libs.testing.stage.worlds import SteadyWorld
-from tests.component.testing.cluster.builders import daemon_set
-from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
+from tests.builders.objects import container, daemon_set, pod
+from tests.component.testing.cluster.world import (
+    NAMESPACE,
+    ClusterWorld,
+    cluster_world,
+    in_cluster,
+    run_world,
+)
 
 
 async def _node_info(world: ClusterWorld, node: str) -> tuple[str, str]:
@@ -19,100 +21,55 @@ async def _node_info(world: ClusterWorld, node: str) -> tuple[str, str]:
     return info.boot_id, info.kernel_version
 
 
-def _bound_pod(name: str, **spec: object) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "x:1"}], **spec},
-    }
+BOUND = pod("p", node="n1", meta={"labels": {"app": "p"}})
 
 
-def test_a_reboot_gives_a_new_boot_id_and_restarts_every_container_in_place() -> None:
-    async def main(sim: Sim) -> float:
-        async with cluster_world(sim, model=SteadyWorld(boot_seconds=40.0)) as world:
-            await world.create(DAEMON_SETS, daemon_set(init=("gate",)))
-            await world.ready("d", 1)
-            before, info = await world.pod("d"), await _node_info(world, "n1")
-            started = world.now
-            assert await world.machine("n1").reboot(kernel="5.15.0-140-generic")
-            await world.ready("d", 1)
+@in_cluster(model=SteadyWorld(boot_seconds=40.0))
+async def test_a_reboot_gives_a_new_boot_id_and_restarts_every_container_in_place(
+    world: ClusterWorld,
+) -> None:
+    await world.create(DAEMON_SETS, daemon_set(initContainers=[container("gate")]))
+    await world.ready("d", 1)
+    before, info = await world.pod("d"), await _node_info(world, "n1")
+    started = world.now
+    assert await world.machine("n1").reboot(kernel="5.15.0-140-generic")
+    await world.ready("d", 1)
 
-            async def restarted() -> bool:
-                pod = await world.pod("d")
-                return pod.ready and pod.status.container_statuses[0].restart_count == 1
+    async def restarted() -> bool:
+        pod = await world.pod("d")
+        return pod.ready and pod.status.container_statuses[0].restart_count == 1
 
-            await world.until(restarted)
-            after = await world.pod("d")
-            boot_id, kernel = await _node_info(world, "n1")
-            assert boot_id != info[0]
-            assert boot_id == world.machine("n1").boot_id
-            assert (info[1], kernel) == ("5.15.0-139-generic", "5.15.0-140-generic")
-            assert after.metadata.uid == before.metadata.uid
-            assert after.status.init_container_statuses[0].restart_count == 1
-            old, new = (pod.status.container_statuses[0] for pod in (before, after))
-            assert old.container_id != new.container_id
-            assert old.state.running is not None
-            assert new.state.running is not None
-            assert old.state.running.started_at < new.state.running.started_at
-            return world.now - started
-
-    assert 42.0 <= run_world(main) <= 44.0
-
-
-def test_leases_are_renewed_every_ten_seconds_and_statuses_every_five_minutes() -> None:
-    async def main(sim: Sim) -> tuple[int, int]:
-        async with cluster_world(sim, 3) as world:
-            await world.sleep(3_600)
-            leases = world.journal(user="system:node:n1", kind="Lease", verb="update")
-            statuses = world.journal(user="system:node:n1", kind="Node", verb="patch")
-            lease = await world.kube.get(LEASES, "n1", namespace=LEASES_IN)
-            assert lease.spec.lease_duration_seconds == 40
-            return len(leases), len(statuses)
-
-    leases, statuses = run_world(main)
-    assert leases in (360, 361)
-    assert 10 <= statuses <= 14
+    await world.until(restarted)
+    after = await world.pod("d")
+    boot_id, kernel = await _node_info(world, "n1")
+    assert boot_id != info[0]
+    assert boot_id == world.machine("n1").boot_id
+    assert (info[1], kernel) == ("5.15.0-139-generic", "5.15.0-140-generic")
+    assert after.metadata.uid == before.metadata.uid
+    assert after.status.init_container_statuses[0].restart_count == 1
+    old, new = (pod.status.container_statuses[0] for pod in (before, after))
+    assert old.container_id != new.container_id
+    assert old.state.running is not None
+    assert new.state.running is not None
+    assert old.state.running.started_at < new.state.running.started_at
+    assert 42.0 <= (world.now - started) <= 44.0
 
 
-def test_a_late_eviction_never_kills_the_replacement_of_the_same_name() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as world:
-            first = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
-            await world.ready("p", 1)
-            uid = first.metadata.uid
-            await world.kube.delete(PODS, "p", uid=uid, namespace=NAMESPACE)
-
-            async def gone() -> bool:
-                return not await world.pods("p")
-
-            await world.until(gone)
-            second = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
-            await world.ready("p", 1)
-            late = await world.kube.evict("p", namespace=NAMESPACE, uid=uid)
-            assert late == PodGone()
-            await world.sleep(60)
-            assert (await world.pod("p")).metadata.uid == second.metadata.uid
-            assert (await world.pod("p")).ready
-
-    run_world(main)
-
-
-def test_a_pod_is_replaced_under_its_name_while_the_machine_is_disconnected() -> None:
+@in_cluster()
+async def test_a_pod_is_replaced_under_its_name_while_the_machine_is_disconnected(
+    world: ClusterWorld,
+) -> None:
     """The containers of the first pod end when the kubelet gets the second one."""
-
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim) as world:
-            first = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
-            await world.ready("p", 1)
-            world.machine("n1").disconnect()
-            await world.kube.delete(PODS, "p", uid=first.metadata.uid, namespace=NAMESPACE, grace=0)
-            second = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
-            await world.sleep(20)
-            assert list(world.machine("n1").pods) == [first.metadata.uid]
-            world.machine("n1").reconnect()
-            await world.ready("p", 1)
-            assert list(world.machine("n1").pods) == [second.metadata.uid]
-
-    run_world(main)
+    first = await world.kube.create(PODS, BOUND, namespace=NAMESPACE)
+    await world.ready("p", 1)
+    world.machine("n1").disconnect()
+    await world.kube.delete(PODS, "p", uid=first.metadata.uid, namespace=NAMESPACE, grace=0)
+    second = await world.kube.create(PODS, BOUND, namespace=NAMESPACE)
+    await world.sleep(20)
+    assert list(world.machine("n1").pods) == [first.metadata.uid]
+    world.machine("n1").reconnect()
+    await world.ready("p", 1)
+    assert list(world.machine("n1").pods) == [second.metadata.uid]
 
 
 class FakeProcess:
@@ -138,14 +95,14 @@ def test_a_kubelet_with_a_stale_cache_learns_of_a_replaced_pod_by_a_refusal() ->
 
     async def main(sim: Sim) -> None:
         async with cluster_world(sim, processes=lambda _pod, _container: process) as world:
-            first = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
+            first = await world.kube.create(PODS, BOUND, namespace=NAMESPACE)
             await world.sleep(10)
             faults, user = world.server.faults, "system:kubelets"
             faults.add(Fault(effect=RefuseRequest(500), verbs=("list", "watch"), user=user))
             faults.drop_watches(kind="Pod", user=user)
             uid = first.metadata.uid
             await world.kube.delete(PODS, "p", uid=uid, namespace=NAMESPACE, grace=0)
-            second = await world.kube.create(PODS, _bound_pod("p"), namespace=NAMESPACE)
+            second = await world.kube.create(PODS, BOUND, namespace=NAMESPACE)
             process.events["main"].ready(True)
             await world.sleep(1)
             assert process.calls == ["begin main 0", "end main 0"]
@@ -154,23 +111,5 @@ def test_a_kubelet_with_a_stale_cache_learns_of_a_replaced_pod_by_a_refusal() ->
             await world.sleep(60)
             assert list(world.machine("n1").pods) == [second.metadata.uid]
             assert process.calls[-1] == "begin main 1"
-
-    run_world(main)
-
-
-def test_nodes_and_pods_recover_after_an_outage_of_the_server() -> None:
-    async def main(sim: Sim) -> None:
-        async with cluster_world(sim, 2) as world:
-            await world.create(DAEMON_SETS, daemon_set())
-            await world.ready("d", 2)
-            uids = {pod.metadata.uid for pod in await world.pods("d")}
-            await world.server.stop()
-            await world.sleep(30)
-            await world.server.start()
-            await world.sleep(120)
-            assert {pod.metadata.uid for pod in await world.pods("d")} == uids
-            await world.ready("d", 2)
-            nodes = (await world.kube.list_page(NODES)).items
-            assert [node.spec.taints for node in nodes] == [(), ()]
 
     run_world(main)

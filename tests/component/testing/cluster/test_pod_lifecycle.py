@@ -5,7 +5,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from libs.forecast.world import ProcessEnd, TimeSpan
@@ -21,7 +20,7 @@ from libs.testing.cluster.kubelet.container import (
 from libs.testing.cluster.kubelet.pod_lifecycle import PodHost, PodLifecycle
 from libs.testing.cluster.views import Pod
 from libs.testing.stage.worlds import MachineModel, SteadyWorld, WorldOverride
-from tests.component.testing.cluster.builders import pod
+from tests.builders.objects import condition, pod, seen
 
 T0 = 1_800_000_000.0
 
@@ -49,7 +48,6 @@ class PodWorld:
         self,
         model: MachineModel | None = None,
         *,
-        init: tuple[str, ...] = (),
         policy: str = "Always",
         image: str = "",
         processes: Callable[[Pod, str], ContainerProcess | None] = no_process,
@@ -69,12 +67,11 @@ class PodWorld:
             processes=processes,
             back_off=back_off,
         )
-        wanted = msgspec.to_builtins(pod("p", node="n1", phase="Pending", restart_policy=policy))
-        wanted["spec"]["initContainers"] = [{"name": name} for name in init]
+        wanted = pod("p", node="n1", image=image, restartPolicy=policy)
+        wanted["metadata"]["resourceVersion"] = "1"
         wanted["spec"]["containers"][0]["terminationMessagePolicy"] = message_policy
-        wanted["spec"]["containers"][0]["image"] = image
         self.life = PodLifecycle(
-            msgspec.convert(wanted, Pod), host=self.machine, now=T0, on_change=self.count_change
+            seen(Pod, wanted), host=self.machine, now=T0, on_change=self.count_change
         )
 
     def count_change(self) -> None:
@@ -97,21 +94,6 @@ def _conditions(status: dict[str, Any]) -> dict[str, str]:
     return {condition["type"]: condition["status"] for condition in status["conditions"]}
 
 
-def test_a_pod_is_pulled_starts_and_becomes_ready() -> None:
-    world = PodWorld(SteadyWorld(pull_seconds=2.0, ready_seconds=3.0))
-    status = world.at(0)
-    assert status["phase"] == "Pending"
-    assert "podIP" not in status
-    assert world.main()["state"] == {"waiting": {"reason": "ContainerCreating"}}
-    assert world.at(2)["phase"] == "Running"
-    assert _conditions(world.at(4.9))["Ready"] == "False"
-    status = world.at(5)
-    assert _conditions(status)["Ready"] == "True"
-    assert world.life.next is None
-    ready = next(condition for condition in status["conditions"] if condition["type"] == "Ready")
-    assert parse_time(ready["lastTransitionTime"]) == T0 + 5
-
-
 def test_an_image_whose_name_cannot_be_one_is_never_pulled() -> None:
     for image in (f"r.example/driver:{'5' * 129}", "r.example/Driver:1", "r.example/driver:a b"):
         world = PodWorld(SteadyWorld(), image=image)
@@ -120,32 +102,6 @@ def test_an_image_whose_name_cannot_be_one_is_never_pulled() -> None:
         assert waiting["reason"] == "InvalidImageName"
         assert image in waiting["message"]
     assert PodWorld(SteadyWorld(), image="r.example:5000/driver:1").at(600)["phase"] == "Running"
-
-
-def test_init_containers_run_one_by_one_before_the_others() -> None:
-    world = PodWorld(
-        SteadyWorld(pull_seconds=1.0, init_seconds=4.0, ready_seconds=1.0), init=("a", "b")
-    )
-    states = [[container.state for container in world.life.containers]]
-    for second in (1, 5, 6, 10, 11):
-        world.at(second)
-        states.append([container.state for container in world.life.containers])
-    waiting, creating, running, ended = (
-        ContainerPhase.WAITING,
-        ContainerPhase.CREATING,
-        ContainerPhase.RUNNING,
-        ContainerPhase.ENDED,
-    )
-    assert states == [
-        [creating, waiting, waiting],
-        [running, waiting, waiting],
-        [ended, creating, waiting],
-        [ended, running, waiting],
-        [ended, ended, creating],
-        [ended, ended, running],
-    ]
-    assert _conditions(world.at(11))["Initialized"] == "True"
-    assert _conditions(world.at(12))["Ready"] == "True"
 
 
 @pytest.mark.parametrize(
@@ -208,27 +164,6 @@ def test_a_pod_stops_by_itself_or_is_killed_after_its_grace_period(
     last = world.life.containers[0].last
     assert last is not None
     assert last.code == code
-
-
-def test_a_reboot_restarts_everything_from_the_first_init_container() -> None:
-    world = PodWorld(
-        SteadyWorld(pull_seconds=1.0, init_seconds=1.0, ready_seconds=1.0), init=("gate",)
-    )
-    world.at(10)
-    before = world.main()
-    world.life.kill(T0 + 10)
-    assert world.life.next is None
-    world.machine.boot_id = "boot-2"
-    world.life.restart(T0 + 100)
-    status = world.at(103)
-    after = world.main()
-    assert _conditions(status)["Ready"] == "True"
-    assert (before["restartCount"], after["restartCount"]) == (0, 1)
-    assert before["containerID"] != after["containerID"]
-    assert world.life.containers[0].restarts == 1
-    instance = world.life.containers[1].instance
-    assert instance is not None
-    assert (instance.boot_id, instance.attempt) == ("boot-2", 1)
 
 
 # Processes
@@ -301,18 +236,6 @@ def test_the_end_of_a_failed_containers_log_is_its_termination_message(
     assert len(ended.get("message", "")) == (2048 if kept else 0)
 
 
-def test_a_process_is_stopped_once_and_killed_after_its_grace_period() -> None:
-    world, process = _with_process("main")
-    world.at(5)
-    world.life.stop(T0 + 5, grace=30.0)
-    world.life.stop(T0 + 5, grace=30.0)
-    world.at(34)
-    assert not world.life.gone
-    world.at(35)
-    assert world.life.gone
-    assert process.calls == ["begin 0", "stop 0", "end 0"]
-
-
 # Status writes
 
 
@@ -321,9 +244,8 @@ def test_a_foreign_status_is_overwritten_and_a_stale_one_ignored() -> None:
     status = world.at(5)
 
     def response(revision: int, ready: bool) -> Pod:
-        written = pod("p", node="n1", ready=ready)
-        metadata = msgspec.structs.replace(written.metadata, resource_version=str(revision))
-        return msgspec.structs.replace(written, metadata=metadata)
+        shown = {"phase": "Running", "conditions": [condition("Ready", ready)]}
+        return seen(Pod, pod("p", meta={"resourceVersion": str(revision)}, status=shown))
 
     world.life.status_written(status, response(7, ready=True))
     world.life.pod_updated(response(6, ready=False))

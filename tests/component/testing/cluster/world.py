@@ -15,6 +15,7 @@ from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, DaemonSet, Node, Pod
 from libs.testing.simulation import Sim, run
 from libs.testing.stage.worlds import MachineModel, SteadyWorld
+from tests.support import played_by
 
 T = TypeVar("T")
 
@@ -158,6 +159,21 @@ async def cluster_world(
 
         await world.until(settled)
         yield world
+
+
+def in_cluster(
+    nodes: int = 1, **options: Any
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """Return a decorator that turns an async function of a cluster into a test."""
+
+    def play(story: Callable[[ClusterWorld], Coroutine[Any, Any, None]]) -> None:
+        async def main(sim: Sim) -> None:
+            async with cluster_world(sim, nodes, **options) as world:
+                await story(world)
+
+        run(main, seed=1)
+
+    return played_by(play)
 
 
 def run_world(main: Callable[[Sim], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from libs.contracts.node import DRIVER_LABEL
 from libs.policy.render.rendered import INSTALL_ANNOTATION
 from libs.testing.cluster.kubelet.container import ContainerInstance, ContainerProcess
@@ -14,8 +12,7 @@ from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.simulation import Sim
 from libs.testing.stage.worlds import MachineModel, SteadyWorld
-
-PLUGIN = "nvidia.com/gpu"
+from tests.builders.objects import container, pod, seen
 
 
 def machine(
@@ -36,43 +33,16 @@ def driver_pod(
     """Return a pod as the driver's DaemonSet creates it; the name determines the uid."""
     containers = ("nvidia-driver-ctr", "nvidia-peermem-ctr")
     image = f"r.example/nvidia/driver:{version}-ubuntu22.04"
-    return msgspec.convert(
-        {
-            "metadata": {
-                "name": name,
-                "namespace": "gpu-operator",
-                "uid": uid(name),
-                "labels": {DRIVER_LABEL: label},
-                "annotations": {INSTALL_ANNOTATION: digest} if digest else {},
-            },
-            "spec": {
-                "nodeName": "n1",
-                "initContainers": [{"name": "gate", "image": "r.example/gate"}],
-                "containers": [{"name": container, "image": image} for container in containers],
-            },
-        },
-        Pod,
-    )
-
-
-def job_pod(name: str, *, gpus: int = 1, policy: str = "Never") -> Pod:
-    """Return a pod of a job with GPUs."""
-    needs = {"limits": {PLUGIN: str(gpus)}} if gpus else {}
-    return msgspec.convert(
-        {
-            "metadata": {"name": name, "namespace": "default", "uid": uid(name)},
-            "spec": {
-                "nodeName": "n1",
-                "restartPolicy": policy,
-                "initContainers": [{"name": "warm", "image": "x", "resources": needs}],
-                "containers": [
-                    {"name": "main", "image": "x", "resources": needs},
-                    {"name": "logs", "image": "x"},
-                ],
-            },
-        },
-        Pod,
-    )
+    meta = {
+        "namespace": "gpu-operator",
+        "uid": uid(name),
+        "labels": {DRIVER_LABEL: label},
+        "annotations": {INSTALL_ANNOTATION: digest} if digest else {},
+    }
+    of_driver = [container(each, image=image) for each in containers]
+    gate = [container("gate")]
+    made = pod(name, node="n1", meta=meta, containers=of_driver, initContainers=gate)
+    return seen(Pod, made)
 
 
 def uid(name: str) -> str:

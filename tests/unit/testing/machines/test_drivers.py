@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from libs.forecast.world import RUNS_FOREVER, ProcessEnd
-from libs.host import driver_files, gate, modules
+from libs.host import driver_files, gate
 from libs.host.gate import GateAnswer
 from libs.host.holders import containers, holders
 from libs.host.tree import Tree
@@ -15,7 +14,7 @@ from libs.testing.cluster.views import Pod
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import IncidentKind
 from libs.testing.simulation import Sim, run
-from libs.testing.stage.worlds import SteadyWorld, WorldOverride
+from libs.testing.stage.worlds import SteadyWorld
 from tests.unit.testing.machines.builders import (
     FakeKubelet,
     RunningContainer,
@@ -129,106 +128,6 @@ def test_a_gate_waits_for_an_answer_to_its_pod_and_label(tmp_path: Path) -> None
     run_scenario(tmp_path, act)
 
 
-def test_a_driver_loads_its_modules_and_writes_its_files(tmp_path: Path) -> None:
-    async def act(scene: DriverPodScenario) -> None:
-        pod = driver_pod("new")
-        await scene.pass_gate(pod)
-        driver = scene.start(pod)
-        await scene.sleep(19.9)
-        assert scene.world.driver is None
-        assert scene.tree.exists(driver_files.PID)
-        await scene.sleep(0.2)
-        assert scene.world.driver is not None
-        assert scene.world.driver.version == "580.95.05"
-        assert driver.readiness == []
-        assert not scene.tree.exists(driver_files.READY)
-        await scene.sleep(1)
-        assert driver.readiness == [True]
-        assert scene.tree.read_text(driver_files.READY) == (
-            "GDRCOPY_ENABLED: false\nGDS_ENABLED: false\nGPU_DIRECT_RDMA_ENABLED: true\n"
-        )
-        assert driver_files.installed_digest(scene.tree) == "i-1"
-        assert {"nvidia_modeset", "nvidia_uvm"} <= modules.loaded(scene.tree).keys()
-        assert scene.tree.exists(f"{driver_files.ROOT}/usr/bin/nvidia-smi")
-        assert scene.tree.exists(f"{driver_files.ROOT}/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
-        (holder,) = holders(scene.tree)
-        assert (holder.comm, holder.pod_uid) == ("nvidia-persiste", uid("new"))
-        assert len(holder.devices) == 9
-        assert incident_kinds(scene.world) == []
-
-    run_scenario(tmp_path, act, model=SteadyWorld(load_seconds=20.0, ready_seconds=1.0))
-
-
-def test_a_driver_that_does_not_load_says_so_in_its_log(tmp_path: Path) -> None:
-    async def act(scene: DriverPodScenario) -> None:
-        scene.world.faults.refuse_modules("nvidia: version magic does not match")
-        pod = driver_pod("old")
-        await scene.pass_gate(pod)
-        driver = scene.start(pod)
-        await scene.sleep(60)
-        assert driver.exits == [1]
-        assert "modprobe: ERROR: could not insert 'nvidia': Exec format error" in driver.log
-
-    run_scenario(tmp_path, act)
-
-
-def test_a_stopped_driver_removes_its_ready_file_and_keeps_its_modules(tmp_path: Path) -> None:
-    async def act(scene: DriverPodScenario) -> None:
-        driver = await scene.start_driver(driver_pod("old"))
-        driver.stop()
-        assert not scene.tree.exists(driver_files.READY)
-        assert holders(scene.tree) == ()
-        assert len(containers(scene.tree, uid("old"))) == 1
-        await scene.sleep(1.1)
-        assert driver.exits == [0]
-        assert containers(scene.tree, uid("old")) == ()
-        assert scene.world.driver is not None
-        assert scene.tree.exists(f"{driver_files.ROOT}/usr/bin/nvidia-smi")
-        assert driver_files.installed_digest(scene.tree) == "i-1"
-
-    run_scenario(tmp_path, act)
-
-
-@pytest.mark.parametrize(
-    ("load", "exits", "seconds"), [(ProcessEnd(20.0, 1), [1], 21.0), (RUNS_FOREVER, [], 3600.0)]
-)
-def test_a_driver_that_fails_or_hangs(
-    tmp_path: Path, load: ProcessEnd, exits: list[int], seconds: float
-) -> None:
-    async def act(scene: DriverPodScenario) -> None:
-        pod = driver_pod("new", label="bad")
-        await scene.pass_gate(pod)
-        driver = scene.start(pod)
-        await scene.sleep(seconds)
-        assert (driver.exits, driver.readiness) == (exits, [])
-        assert scene.world.driver is None
-        assert driver_files.installed_digest(scene.tree) == ""
-
-    run_scenario(
-        tmp_path, act, model=SteadyWorld(overrides=(WorldOverride(driver="bad", load=load),))
-    )
-
-
-def test_a_crashed_driver_restarts_in_place(tmp_path: Path) -> None:
-    async def act(scene: DriverPodScenario) -> None:
-        pod = driver_pod("new")
-        await scene.pass_gate(pod)
-        first = scene.start(pod)
-        await scene.sleep(121.1)
-        assert (first.readiness, first.exits) == ([True], [139])
-        assert scene.tree.exists(driver_files.READY)
-        assert holders(scene.tree) == ()
-        first.end()
-        second = scene.start(pod, attempt=1)
-        await scene.sleep(1.1)
-        assert second.readiness == [True]
-        assert len(holders(scene.tree)) == 1
-        assert incident_kinds(scene.world) == []
-
-    crash = WorldOverride(container=DRIVER, run=ProcessEnd(100.0, 139), first_attempts=1)
-    run_scenario(tmp_path, act, model=SteadyWorld(overrides=(crash,)))
-
-
 def test_a_driver_of_the_same_installation_keeps_the_modules_under_a_job(tmp_path: Path) -> None:
     async def act(scene: DriverPodScenario) -> None:
         old = await scene.start_driver(driver_pod("old", label="d-1"))
@@ -270,6 +169,23 @@ def test_a_driver_over_the_modules_of_another_is_a_violation(tmp_path: Path, dig
         assert scene.world.driver.version == "570.86.15"
         assert incident_kinds(scene.world) == [IncidentKind.OVER_ANOTHER] * 2
         assert "is to replace the modules of d-1" in str(scene.world.incidents[0])
+
+    run_scenario(tmp_path, act)
+
+
+def test_a_stopped_driver_removes_its_ready_file_and_keeps_its_modules(tmp_path: Path) -> None:
+    async def act(scene: DriverPodScenario) -> None:
+        driver = await scene.start_driver(driver_pod("old"))
+        driver.stop()
+        assert not scene.tree.exists(driver_files.READY)
+        assert holders(scene.tree) == ()
+        assert len(containers(scene.tree, uid("old"))) == 1
+        await scene.sleep(1.1)
+        assert driver.exits == [0]
+        assert containers(scene.tree, uid("old")) == ()
+        assert scene.world.driver is not None
+        assert scene.tree.exists(f"{driver_files.ROOT}/usr/bin/nvidia-smi")
+        assert driver_files.installed_digest(scene.tree) == "i-1"
 
     run_scenario(tmp_path, act)
 

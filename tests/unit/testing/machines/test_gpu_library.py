@@ -6,19 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.gpus import GpuProblem
-from libs.forecast.world import ValidationEnd
 from libs.host.gpus.division import Activation
 from libs.host.gpus.memory import MemoryGpus
-from libs.host.gpus.port import GpusUnavailable
 from libs.host.holders import holders
 from libs.host.machine import InlineOffload
-from libs.host.machine import Machine as HostMachine
 from libs.host.tree import Tree
 from libs.testing.machines.base_files import System
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import InstalledDriver
 from libs.testing.simulation import Sim, run
-from libs.testing.stage.worlds import SteadyWorld, WorldOverride
+from tests.support import in_virtual_time
 from tests.unit.host.gpus_suite import GpusSuite
 from tests.unit.host.mig_suite import MigSuite, create, with_mig
 from tests.unit.testing.machines.builders import machine
@@ -88,83 +85,21 @@ class TestSimulatedGpus(GpusSuite, MigSuite):
 
 
 @pytest.mark.parametrize("by", ["unload", "reboot"])
-def test_what_is_divided_is_gone_after_an_unload_and_after_a_reboot(
-    tmp_path: Path, by: str
+@in_virtual_time
+async def test_what_is_divided_is_gone_after_an_unload_and_after_a_reboot(
+    sim: Sim, tmp_path: Path, by: str
 ) -> None:
-    async def main(sim: Sim) -> None:
-        world = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
+    world = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
+    bench = SimulatedBench(world, proves=False)
+    uuid = with_mig(bench)
+    create(bench, uuid, "7g.80gb", 0)
+    bench.gpus.close()
+    if by == "unload":
+        bench.unload()
+        bench.load("580.95.05")
+    else:
+        assert await world.reboot()
         bench = SimulatedBench(world, proves=False)
-        uuid = with_mig(bench)
-        create(bench, uuid, "7g.80gb", 0)
-        bench.gpus.close()
-        if by == "unload":
-            bench.unload()
-            bench.load("580.95.05")
-        else:
-            assert await world.reboot()
-            bench = SimulatedBench(world, proves=False)
-        bench.gpus.open()
-        found = bench.gpus.division(uuid)
-        assert (found.mig, found.pending, found.instances) == (False, False, ())
-
-    run(main, seed=1)
-
-
-def validator_run(
-    tmp_path: Path, verdict: ValidationEnd, *, attempts: int | None = None
-) -> "ValidatorRun":
-    return ValidatorRun(
-        tmp_path,
-        SteadyWorld(overrides=(WorldOverride(validation=verdict, first_attempts=attempts),)),
-    )
-
-
-class ValidatorRun:
-    """A validator on a machine with a driver."""
-
-    def __init__(self, root: Path, model: SteadyWorld) -> None:
-        self._root = root
-        self._model = model
-
-    def run_checks(self, *, times: int = 1) -> list[tuple[float, list[bool] | str]]:
-        """Return for each check its seconds, and which GPUs hang or the error."""
-
-        async def main(sim: Sim) -> list[tuple[float, list[bool] | str]]:
-            world = machine(
-                sim, self._root, model=self._model, gpus=2, system=System(driver="580.95.05")
-            )
-            host = world.host(InlineOffload(), proves=True)
-            other = world.host(InlineOffload())
-            return [await self._check(sim, host, other) for _ in range(times)]
-
-        return run(main, seed=1)
-
-    async def _check(
-        self, sim: Sim, host: HostMachine, other: HostMachine
-    ) -> tuple[float, list[bool] | str]:
-        started = sim.clock.now()
-        result: list[bool] | str
-        try:
-            await host.offload.run(host.gpus.open)
-            await host.offload.run(host.gpus.open)
-            result = [gpu.hung for gpu in await host.offload.run(host.gpus.describe)]
-            await host.offload.run(host.gpus.close)
-        except GpusUnavailable as error:
-            result = str(error)
-        seconds = sim.clock.now() - started
-        await other.offload.run(other.gpus.open)
-        assert not any(gpu.hung for gpu in other.gpus.describe())
-        assert sim.clock.now() - started == seconds
-        return seconds, result
-
-
-def test_only_the_validator_finds_a_driver_that_computes_wrongly(tmp_path: Path) -> None:
-    assert validator_run(tmp_path, ValidationEnd(7.0, "cuda")).run_checks() == [
-        (7.0, [True, False])
-    ]
-
-
-def test_a_library_of_another_version_is_refused(tmp_path: Path) -> None:
-    ((seconds, result),) = validator_run(tmp_path, ValidationEnd(7.0, "driver")).run_checks()
-    assert seconds == 7.0
-    assert "NVML is of another version" in result
+    bench.gpus.open()
+    found = bench.gpus.division(uuid)
+    assert (found.mig, found.pending, found.instances) == (False, False, ())
