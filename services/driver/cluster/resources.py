@@ -70,7 +70,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     node_info: views.NodeInfo = views.NodeInfo()
 
 
-_ANNOTATIONS: Final = (RECORD_ANNOTATION, VALIDATION_POD_ANNOTATION)
+_ANNOTATIONS: Final = frozenset((RECORD_ANNOTATION, VALIDATION_POD_ANNOTATION))
 
 
 class Node(views.Object, frozen=True, kw_only=True):
