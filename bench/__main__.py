@@ -17,7 +17,6 @@ BENCHES = (
     "memory",
     "devices",
     "telemetry",
-    "identities",
     "policy",
     "decide",
     "plan",

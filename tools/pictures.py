@@ -146,7 +146,6 @@ async def film(process: Process) -> Mapping[str, str]:
     access = Access(
         kubeconfig=environ["KUBECONFIG"],
         nats=environ["SLUICE_NATS_URL"],
-        nkey_seed_file=environ["SLUICE_NATS_NKEY_SEED_FILE"],
     )
     pictures: dict[str, str] = {}
     async with watching(access, telemetry) as view:

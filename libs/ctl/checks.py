@@ -31,8 +31,8 @@ _BUS_REMEDIES: Final = {
         "see that its pods run, and that --nats or SLUICE_NATS_URL is reachable from here"
     ),
     ExitCode.NOT_ALLOWED: (
-        "name credentials with --token-file or --nkey-seed-file, or ask an administrator to bind"
-        " you to the Role sluice-people"
+        "name credentials with --token-file, or ask an administrator to bind you to the Role"
+        " sluice-people"
     ),
 }
 _REMEDIES: Final[Mapping[ExitCode, str]] = {
@@ -154,7 +154,7 @@ def bus_fault(failure: Failure) -> Check:
     """Return why NATS is not connected, without the name that the line begins with."""
     if isinstance(failure, UnreadableFile):
         return fault("NATS", failure.problem, failure.remedy)
-    remedy = _BUS_REMEDIES.get(failure.code, "correct --nats, --ca-file or --nkey-seed-file")
+    remedy = _BUS_REMEDIES.get(failure.code, "correct --nats, --ca-file or --token-file")
     return fault("NATS", str(failure).removeprefix("NATS: "), remedy)
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self, cast
 
 from libs.testing.errors import ServerFailed
@@ -79,10 +79,16 @@ class ChildProcess:
         self.log = ""
 
     @classmethod
-    async def start(cls, name: str, *argv: str, environ: Mapping[str, str] | None = None) -> Self:
+    async def start(
+        cls,
+        name: str,
+        *argv: str,
+        environ: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> Self:
         """Start a program; `name` appears in errors. On Linux it dies with the calling thread.
 
-        The environment is inherited unless one is given.
+        The environment is inherited unless one is given; so are these file descriptors.
         """
         leash = [sys.executable, "-I", "-S", "-c", _LEASH, str(os.getpid())]
         process = await asyncio.create_subprocess_exec(
@@ -92,6 +98,7 @@ class ChildProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=environ,
+            pass_fds=descriptors,
             process_group=0,  # Ctrl-C in the terminal reaches only us
         )
         return cls(name, process, cast(asyncio.StreamReader, process.stdout))

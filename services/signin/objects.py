@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
 from libs.kube import resources, views
 from libs.kube.client import Kube
-from libs.kube.informer import Informer, why_not_synced
+from libs.kube.informer import InformerSet
 from libs.kube.resources import Resource
 from libs.kube.views.lean import keep_identity
 from libs.runtime.env import Env
@@ -140,30 +140,21 @@ def _judge_node(holder: Holder, node: Named | None, gone: GoneUids) -> Refused |
     return None
 
 
-class ClusterObjects:
+class ClusterObjects(InformerSet):
     """The pods and ServiceAccounts of our namespace, and all nodes, by watches."""
 
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
+        super().__init__(kube, env=env)
         self._namespace = namespace
-        self.pods = Informer(
-            kube,
-            PODS,
-            env=env,
-            indexes={"uid": lambda pod: (pod.metadata.uid,)},
-            namespace=namespace,
+        self.pods = self.add(
+            PODS, indexes={"uid": lambda pod: (pod.metadata.uid,)}, namespace=namespace
         )
-        self.accounts = Informer(kube, ACCOUNTS, env=env, namespace=namespace)
-        self.nodes = Informer(kube, NODES, env=env)
+        self.accounts = self.add(ACCOUNTS, namespace=namespace)
+        self.nodes = self.add(NODES)
         self.gone = GoneUids()
         self._handlers: list[Callable[[views.Object], None]] = []
         for informer in self.all():
             informer.cache.on_change(self._changed)
-
-    def all(self) -> tuple[Informer[Any], ...]:
-        return (self.pods, self.accounts, self.nodes)
-
-    def why_not_synced(self) -> str:
-        return why_not_synced(self.all())
 
     def on_departure(self, handler: Callable[[views.Object], None]) -> None:
         """Call `handler` with each object that was deleted or replaced."""

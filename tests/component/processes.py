@@ -35,6 +35,7 @@ from services.driver.cluster.image_requests import ImageRequests
 from services.driver.node import agent as driver
 from services.driver.plugin import agent as plugin
 from services.driver.plugin.settings import PluginSettings
+from services.fleet_role import FleetSettings
 from services.scheduler import role as scheduler
 from services.scheduler.plan_process import PlanRequest
 from services.telemetry.cluster import role as telemetry_cluster
@@ -274,7 +275,7 @@ def run_role(backends: Backends, process: Process) -> Coroutine[Any, Any, object
             )
             return discovery_cluster.run(settings, **ports)
         case Writer.VALIDATOR_CLUSTER:
-            return validator_cluster.run(validator_cluster.ValidatorClusterSettings(), **ports)
+            return validator_cluster.run(FleetSettings(), **ports)
         case Writer.TELEMETRY_CLUSTER:
             return telemetry_cluster.run(telemetry_cluster.TelemetryClusterSettings(), **ports)
         case _:

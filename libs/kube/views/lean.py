@@ -25,9 +25,7 @@ def keep_metadata(
     lean = replace(
         full,
         labels={intern(key): value for key, value in full.labels.items()} if labels else {},
-        annotations={
-            key: full.annotations[key] for key in annotations & full.annotations.keys()
-        },
+        annotations={key: full.annotations[key] for key in annotations & full.annotations.keys()},
         managed_fields=(),
     )
     force_setattr(view, "metadata", lean)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, ParamSpec, Self, TypeVar
@@ -14,6 +14,7 @@ from libs.testing.errors import ServerFailed
 from libs.testing.guest import actions, initramfs
 from libs.testing.guest.build import BUSYBOX, EMULATOR, KERNEL, cache_folder
 from libs.testing.guest.effort import Effort
+from libs.testing.guest.gpu import A100, GpuModel, ProxyGpu
 from libs.testing.guest.protocol import READY, Call, Raised, decode, encode
 from libs.testing.owned_folder import OwnedFolder, abandoned_folders
 from libs.testing.realkube.cluster import LoopThread
@@ -21,8 +22,13 @@ from libs.testing.realkube.cluster import LoopThread
 P = ParamSpec("P")
 T = TypeVar("T")
 
-GPUS: Final = ("0000:00:10.0", "0000:00:11.0")
-"""The PCI addresses of the devices that our module `nvidia` binds."""
+GPUS: Final = ("0000:01:00.0", "0000:02:00.0")
+"""The PCI addresses of the GPUs of a guest that is given no others."""
+PORTS: Final = ("0000:00:10.0", "0000:00:11.0")
+"""Those of the ports below which they are."""
+_FIRST_PORT: Final = 0x10
+"""The slot of the first port on the bus; what QEMU itself adds is at lower and higher ones."""
+_MEMORY: Final = "512M"
 
 _PREFIX: Final = "sluice-guest-"
 _CHECKOUT: Final = Path(__file__).parents[3]
@@ -62,7 +68,10 @@ class GuestFailed(ServerFailed):
 class Guest:
     """Lives on an event loop of its own, so that it outlives a test's."""
 
-    def __init__(self, folder: OwnedFolder, thread: LoopThread) -> None:
+    def __init__(self, folder: OwnedFolder, thread: LoopThread, models: Sequence[GpuModel]) -> None:
+        self.gpus = [
+            ProxyGpu(model, name=f"GPU {index} of the guest") for index, model in enumerate(models)
+        ]
         self._folder = folder
         self._thread = thread
         self._connected = asyncio.Event()
@@ -74,10 +83,10 @@ class Guest:
         self._port: asyncio.StreamWriter
 
     @classmethod
-    async def start(cls, built: Path) -> Self:
-        """Boot a guest, and wait until it answers."""
+    async def start(cls, built: Path, *, gpus: Sequence[GpuModel] = (A100, A100)) -> Self:
+        """Boot a guest with these GPUs, and wait until it answers."""
         await asyncio.to_thread(lambda: list(abandoned_folders(_PREFIX)))
-        guest = cls(OwnedFolder(_PREFIX), LoopThread("guest"))
+        guest = cls(OwnedFolder(_PREFIX), LoopThread("guest"), gpus)
         try:
             await guest._thread.run(guest._start(built))
         except BaseException:
@@ -100,13 +109,20 @@ class Guest:
     async def stop(self) -> None:
         await self._thread.run(self._stop())
         await self._thread.close()
+        for gpu in self.gpus:
+            await asyncio.to_thread(gpu.close)
         self._folder.remove()
 
     async def _start(self, built: Path) -> None:
         port, first = self._folder.path / "port", self._folder.path / "initramfs"
         first.write_bytes(_first_file_system(built))
         self._server = await asyncio.start_unix_server(self._accept, port, limit=_LINE)
-        self._qemu = await ChildProcess.start("the guest", *_command(built, first, port))
+        descriptors = [gpu.descriptor for gpu in self.gpus]
+        self._qemu = await ChildProcess.start(
+            "the guest", *_command(built, first, port, descriptors), descriptors=descriptors
+        )
+        for gpu in self.gpus:
+            gpu.leave_to_qemu()
         await self._within(self._connected.wait(), "connect")
         await self._wait_for_boot()
 
@@ -207,21 +223,33 @@ def _first_file_system(built: Path) -> bytes:
     )
 
 
-def _command(built: Path, first: Path, port: Path) -> list[str]:
+def _command(built: Path, first: Path, port: Path, gpus: Sequence[int]) -> list[str]:
     """Return the command of QEMU, which runs with its own libraries and offers no network."""
     qemu = built / EMULATOR
     libraries = [qemu / "lib/x86_64-linux-gnu", qemu / "usr/lib/x86_64-linux-gnu"]
-    gpus = [("-device", f"pci-testdev,addr={gpu.split(':')[2]}") for gpu in GPUS]
+    devices = [
+        (
+            *(
+                "-device",
+                f"pcie-root-port,id=port{index},chassis={index},addr={_FIRST_PORT + index:#x}",
+            ),
+            *("-device", f"x-pci-proxy-dev,id=gpu{index},fd={descriptor},bus=port{index}"),
+        )
+        for index, descriptor in enumerate(gpus)
+    ]
     return [
         *("/usr/bin/env", f"QEMU_MODULE_DIR={libraries[1] / 'qemu'}"),
         *(str(libraries[0] / "ld-linux-x86-64.so.2"), "--library-path"),
         *(":".join(map(str, libraries)), str(qemu / "usr/bin/qemu-system-x86_64")),
         *("-L", str(qemu / "usr/share/qemu"), "-L", str(qemu / "usr/share/seabios")),
-        *("-nodefaults", "-display", "none", "-accel", "tcg", "-cpu", "max", "-m", "512"),
+        *("-nodefaults", "-display", "none", "-accel", "tcg", "-cpu", "max", "-m", _MEMORY),
+        # Devices in another process see the guest's memory only if it can be shared.
+        *("-object", f"memory-backend-memfd,id=memory,size={_MEMORY},share=on"),
+        *("-machine", "q35,memory-backend=memory"),
         *("-kernel", str(built / KERNEL), "-initrd", str(first)),
         *("-append", "console=ttyS0 quiet"),
         *("-serial", "stdio", "-chardev", f"socket,id=port,path={port}", "-serial", "chardev:port"),
         "-virtfs",
         f"local,path=/,mount_tag={initramfs.TAG},security_model=none,readonly=on,multidevs=remap",
-        *(word for gpu in gpus for word in gpu),
+        *(word for device in devices for word in device),
     ]

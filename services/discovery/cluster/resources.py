@@ -6,25 +6,21 @@ Node is decoded. The owners of its labels come from its managedFields.
 
 from collections.abc import Iterator, Mapping, Sequence
 from sys import intern
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from libs.contracts.node import RECORD_ANNOTATION
 from libs.kube import resources, views
 from libs.kube.client import Kube
-from libs.kube.informer import Informer, informers, why_not_synced
-from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.ownership import owned_fields
 from libs.kube.resources import (
-    LEASES,
     CustomObject,
-    Resource,
     custom_resource,
     custom_resources,
 )
-from libs.kube.views import Object
 from libs.kube.views.lean import keep_metadata
 from libs.policy.kinds import GPU_CLUSTER, POLICY_KINDS
 from libs.runtime.env import Env
+from services.cluster_role import LeadingInformers
 from services.discovery.cluster.device_health import GPU_HEALTHY
 from services.discovery.cluster.devices import BY_NODE, DEVICES
 from services.discovery.cluster.label_values import FEATURES, describes
@@ -123,34 +119,13 @@ def _claimed(annotations: Mapping[str, str]) -> frozenset[str]:
     )
 
 
-V = TypeVar("V", bound=Object)
-
-
-class Informers:
+class Informers(LeadingInformers):
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
         """`namespace` is that of the operands, with the configurations of the device plugin."""
-
-        def informer(resource: Resource[V], *, fields: str = "") -> Informer[V]:
-            return Informer(kube, resource, env=env, fields=fields)
-
-        self.nodes = informer(NODES)
-        self.devices = Informer(
-            kube, DEVICES, env=env, indexes={BY_NODE: lambda device: (device.node,)}
-        )
-        self.policies = informers(POLICIES, kube, env=env)
-        self.gpu_clusters = informer(GPU_CLUSTERS)
-        self.configs = Informer(kube, CONFIGS, env=env, namespace=namespace)
-        self.leases = informer(LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}")
-
-    def all(self) -> tuple[Informer[Any], ...]:
-        return (
-            self.nodes,
-            self.devices,
-            *self.policies.values(),
-            self.gpu_clusters,
-            self.configs,
-            self.leases,
-        )
-
-    def why_not_synced(self) -> str:
-        return why_not_synced(self.all())
+        super().__init__(kube, env=env)
+        self.nodes = self.add(NODES)
+        self.devices = self.add(DEVICES, indexes={BY_NODE: lambda device: (device.node,)})
+        self.policies = self.add_each(POLICIES)
+        self.gpu_clusters = self.add(GPU_CLUSTERS)
+        self.configs = self.add(CONFIGS, namespace=namespace)
+        self.watch_gpu_operator()

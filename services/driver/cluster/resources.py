@@ -6,7 +6,7 @@ there may be thousands of nodes.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -19,10 +19,7 @@ from libs.contracts.node import (
 )
 from libs.kube import resources, views
 from libs.kube.client import Kube
-from libs.kube.informer import Informer, informers, why_not_synced
-from libs.kube.lease.record import GPU_OPERATOR_LEASE
 from libs.kube.resources import (
-    LEASES,
     CustomObject,
     Resource,
     custom_resource,
@@ -43,6 +40,10 @@ from libs.policy.render.rendered import (
 )
 from libs.runtime.env import Env
 from libs.runtime.subscriptions import join_subscriptions
+from services.cluster_role import LeadingInformers
+
+if TYPE_CHECKING:
+    from libs.kube.informer import Informer
 
 MANAGER: Final = "sluice-driver"
 """The field manager of this role's writes."""
@@ -259,31 +260,21 @@ def is_of_gpu_operator(live: views.Object) -> bool:
 MAX_AGE: Final = 10.0
 """Seconds after which an informer must be verified before anything is deleted."""
 
-V = TypeVar("V", bound=views.Object)
 
-
-class Informers:
+class Informers(LeadingInformers):
     def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
-        def informer(
-            resource: Resource[V], *, namespaced: bool = False, fields: str = ""
-        ) -> Informer[V]:
-            return Informer(
-                kube, resource, env=env, namespace=namespace if namespaced else "", fields=fields
-            )
-
-        self.policies = informers(POLICIES, kube, env=env)
-        self.gpu_clusters = informer(GPU_CLUSTERS)
-        self.rollouts = informer(ROLLOUTS)
-        self.nodes = informer(NODES)
-        self.daemon_sets = informer(DAEMON_SETS, namespaced=True)
-        self.configs = informer(CONFIGS, namespaced=True)
-        self.runtime_classes = informer(RUNTIME_CLASSES)
-        self.device_classes = informer(DEVICE_CLASSES)
-        self.services = informer(SERVICES, namespaced=True)
-        self.service_monitors = informer(SERVICE_MONITORS, namespaced=True)
-        self.leases: Informer[views.Lease] = informer(
-            LEASES, fields=f"metadata.name={GPU_OPERATOR_LEASE}"
-        )
+        super().__init__(kube, env=env)
+        self.policies = self.add_each(POLICIES)
+        self.gpu_clusters = self.add(GPU_CLUSTERS)
+        self.rollouts = self.add(ROLLOUTS)
+        self.nodes = self.add(NODES)
+        self.daemon_sets = self.add(DAEMON_SETS, namespace=namespace)
+        self.configs = self.add(CONFIGS, namespace=namespace)
+        self.runtime_classes = self.add(RUNTIME_CLASSES)
+        self.device_classes = self.add(DEVICE_CLASSES)
+        self.services = self.add(SERVICES, namespace=namespace)
+        self.service_monitors = self.add(SERVICE_MONITORS, namespace=namespace)
+        self.watch_gpu_operator()
         self.operands: Mapping[str, Informer[Any]] = {
             DAEMON_SETS.kind: self.daemon_sets,
             CONFIGS.kind: self.configs,
@@ -292,19 +283,6 @@ class Informers:
             SERVICES.kind: self.services,
             SERVICE_MONITORS.kind: self.service_monitors,
         }
-
-    def all(self) -> tuple[Informer[Any], ...]:
-        return (
-            *self.policies.values(),
-            self.gpu_clusters,
-            self.rollouts,
-            self.nodes,
-            *self.operands.values(),
-            self.leases,
-        )
-
-    def why_not_synced(self) -> str:
-        return why_not_synced(self.all())
 
     async def why_stale(self) -> str:
         """Verify old caches; return why some may be stale, empty if all are current."""

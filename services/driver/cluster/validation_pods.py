@@ -23,7 +23,6 @@ from libs.policy.render.rendered import RenderSettings
 from libs.policy.render.validation_pod import render_validation_pod
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from libs.runtime.subscriptions import subscribed
 from services.driver.cluster import resources
 from services.driver.cluster.planner import Planner
 from services.driver.cluster.resources import Informers, ValidatingPod
@@ -83,15 +82,14 @@ class ValidationPods:
         )
 
     async def run(self) -> None:
-        with subscribed(
+        for node in self._informers.nodes:
+            self._node_changed(None, node)
+        for pod in self._pods:
+            self._pod_changed(None, pod)
+        await self._controller.run_subscribed(
             self._pods.on_change(self._pod_changed),
             self._informers.nodes.cache.on_change(self._node_changed),
-        ):
-            for node in self._informers.nodes:
-                self._node_changed(None, node)
-            for pod in self._pods:
-                self._pod_changed(None, pod)
-            await self._controller.run()
+        )
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
         for pod in (before, after):

@@ -190,7 +190,7 @@ def access_of(world: World) -> Access:
     return Access(
         kubeconfig=environ["KUBECONFIG"],
         nats=environ["SLUICE_NATS_URL"],
-        nkey_seed_file=environ["SLUICE_NATS_NKEY_SEED_FILE"],
+        token_file=environ["SLUICE_NATS_TOKEN_FILE"],
     )
 
 
