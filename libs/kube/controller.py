@@ -22,6 +22,7 @@ from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 from libs.runtime.logs import logger
 from libs.runtime.metrics import Metrics
+from libs.runtime.subscriptions import subscribed
 from libs.runtime.tasks import attempt, bounded
 
 RETRY_REFUSED = 60.0
@@ -165,11 +166,8 @@ class Controller(Generic[K]):
 
     async def run_subscribed(self, *subscriptions: Callable[[], None]) -> None:
         """Run until cancelled; then end what filled the queue, so that no later term is woken."""
-        try:
+        with subscribed(*subscriptions):
             await self.run()
-        finally:
-            for unsubscribe in subscriptions:
-                unsubscribe()
 
     async def _run_worker(self) -> None:
         while True:

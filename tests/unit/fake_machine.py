@@ -14,7 +14,15 @@ from libs.host.gate import GateRequest
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.memory_mig import MemoryMig
 from libs.host.gpus.port import DriverLibrary, GpusUnavailable
-from libs.host.linux import InUse, Loaded, LoadResult, NotLoaded, Refused, Unloaded, UnloadResult
+from libs.host.linux import (
+    InUse,
+    KernelRefused,
+    Loaded,
+    LoadResult,
+    NotLoaded,
+    Unloaded,
+    UnloadResult,
+)
 from libs.host.machine import InlineOffload, Machine
 from libs.host.tree import Tree
 from libs.testing.module_files import module_fields
@@ -136,7 +144,7 @@ class FakeMachine:
         return gate.is_open(self.tree, GateRequest(pod_uid=uid, label=label, started=0.0))
 
     def unload(self, module: str) -> UnloadResult:
-        text = self.tree.text("/proc/modules") or ""
+        text = self.tree.read_text("/proc/modules") or ""
         names = [line.split()[0] for line in text.splitlines()]
         if module not in names:
             return NotLoaded()
@@ -153,9 +161,11 @@ class FakeMachine:
         """Load a module, whose file says its name."""
         text = self.tree.data(path)
         if text is None or self.load_error:
-            return Refused(self.load_error or f"{path} is missing")
+            return KernelRefused(self.load_error or f"{path} is missing")
         found = module_fields(text)
-        names = [line.split()[0] for line in (self.tree.text("/proc/modules") or "").splitlines()]
+        names = [
+            line.split()[0] for line in (self.tree.read_text("/proc/modules") or "").splitlines()
+        ]
         self.set_modules(*names, found["name"], version=found["version"])
         return Loaded()
 

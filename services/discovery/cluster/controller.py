@@ -47,7 +47,9 @@ _DEBOUNCE: Final = 0.5
 _REFUSED: Final = "refused-labels"
 """All refused labels of a node are one Event."""
 _RESYNC: Final = 300.0
+"""Seconds until the policies are read again if nothing changes, in case a change was missed."""
 _CONCURRENCY: Final = 8
+"""Nodes that are written at once: one that the API server answers late holds up no other."""
 _REPORTERS: Final = (Writer.DISCOVERY, Writer.DRIVER)
 
 _log = logger()

@@ -52,7 +52,9 @@ _DEBOUNCE: Final = 0.2
 _STATUS_DEBOUNCE: Final = 0.5
 """Seconds in which changes of a status are gathered."""
 _POD_INTERVAL: Final = 30.0
+"""Seconds until the pods of a DaemonSet that lacks some are listed again: they are not watched."""
 _CONCURRENCY: Final = 8
+"""Objects that are written at once: one that the API server answers late holds up no other."""
 _PERMANENT: Final = (Invalid, Forbidden, UnknownKind)
 
 Change = OperandAction | Mapping[str, Any]

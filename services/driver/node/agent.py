@@ -37,6 +37,7 @@ from services.driver.node.inspection import Inspection, inspect_machine
 from services.driver.node.install import InstallHandler
 from services.driver.node.last_proven import LastProven, ProofFile
 from services.driver.node.mig import MigHandler
+from services.driver.node.removal import OldDriver
 from services.driver.node.runtime import RuntimeKeeper
 from services.driver.node.runtime_steps import RuntimeSettings
 from services.driver.node.swap import SwapHandler
@@ -221,21 +222,11 @@ async def run(settings: DriverAgentSettings, given: Given) -> None:
     boot = await given.boot(settings)
     artefacts = ArtefactKeeper(machine=host, config_dir=settings.artefacts, clock=env.clock)
     checks = Checks(machine=host, artefacts=artefacts)
+    old = OldDriver(machine=host, linux=host.linux, clock=env.clock, root=settings.driver_root)
     handle_install = InstallHandler(
-        machine=host,
-        linux=host.linux,
-        clock=env.clock,
-        root=settings.driver_root,
-        artefacts=artefacts,
+        machine=host, linux=host.linux, old_driver=old, artefacts=artefacts
     )
-    handle_swap = SwapHandler(
-        machine=host,
-        linux=host.linux,
-        clock=env.clock,
-        root=settings.driver_root,
-        artefacts=artefacts,
-    )
-
+    handle_swap = SwapHandler(machine=host, old_driver=old, artefacts=artefacts, clock=env.clock)
     handle_mig = MigHandler(machine=host, clock=env.clock)
     runtime = RuntimeKeeper(machine=host, clock=env.clock, settings=settings.runtime)
     toolkit = Toolkit(

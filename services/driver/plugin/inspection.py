@@ -122,6 +122,6 @@ def _exists(tree: Tree, path: str) -> bool:
 
 def _capabilities(tree: Tree) -> CapabilityFiles:
     try:
-        return capability_files(tree.text(_CAPABILITIES) or "")
+        return capability_files(tree.read_text(_CAPABILITIES) or "")
     except Unreadable:
         return {}

@@ -117,7 +117,7 @@ class ValidatorAgent:
         return OpDone()
 
     async def _prove(self, run: Run, request: Validate) -> Evidence:
-        with self._obstacles.paused():
+        with self._obstacles.pauses.hold():
             evidence = await self._validator.validate(run, request)
             self._obstacles.validated(evidence)
         return evidence

@@ -132,12 +132,12 @@ def test_an_edit_of_a_person_is_followed_and_kept(tmp_path: Path) -> None:
     here = machine(tmp_path)
     containers = MemoryRuntime(here)
     settle(here, ON, containers)
-    main = (here.text(containerd.MAIN) or "").replace("SystemdCgroup = true", "NoPivot = true")
+    main = (here.read_text(containerd.MAIN) or "").replace("SystemdCgroup = true", "NoPivot = true")
     put(tmp_path, containerd.MAIN, main)
     settle(here, ON, containers)
-    assert "NoPivot = true" in (here.text(containerd.DROP_IN) or "")
+    assert "NoPivot = true" in (here.read_text(containerd.DROP_IN) or "")
     settle(here, OFF, containers)
-    assert here.text(containerd.MAIN) == main
+    assert here.read_text(containerd.MAIN) == main
     assert not here.exists(containerd.DROP_IN)
 
 
@@ -184,8 +184,8 @@ def test_the_runtime_says_which_files_are_its_own(
     config = "" if name == "cri-o" else GENERATED
     step = next_step(here, ON, status(name=name, config=config, reads_cdi=True), now=0.0)
     assert isinstance(step, Restart)
-    assert "nvidia-cdi" in (here.text(written) or "")
-    assert here.text(path) == text
+    assert "nvidia-cdi" in (here.read_text(written) or "")
+    assert here.read_text(path) == text
     next_step(here, OFF, "the runtime does not answer", now=0.0)
     attempts.clear(here)
     assert content(tmp_path) == before

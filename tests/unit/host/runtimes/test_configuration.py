@@ -74,7 +74,7 @@ def test_the_undo_leaves_the_files_as_they_were(tmp_path: Path) -> None:
     before = content(tmp_path)
     assert install(here)
     installed = content(tmp_path)
-    assert (here.text(MAIN) or "").startswith(
+    assert (here.read_text(MAIN) or "").startswith(
         f'imports = ["{REGISTRY}", "conf.d/*.conf", "{IMPORT}"]'
     )
     assert here.mode(MAIN) == 0o600
@@ -149,9 +149,9 @@ def test_another_place_of_our_file_replaces_the_first(tmp_path: Path) -> None:
     install(here)
     other = f"{DROP_IN.rpartition('/')[0]}/50-other.toml"
     wanted = Wanted(drop_in=other)
-    text = here.text(DROP_IN)
+    text = here.read_text(DROP_IN)
     assert configuration.install(here, configuration.plan(here, wanted))
-    assert (here.text(other), here.exists(DROP_IN)) == (text, False)
+    assert (here.read_text(other), here.exists(DROP_IN)) == (text, False)
     assert not configuration.install(here, configuration.plan(here, wanted))
     assert UndoableFiles(here).undo() == ()
     assert content(tmp_path) == before
@@ -175,6 +175,6 @@ def test_a_machine_without_a_configuration_gets_one_that_the_undo_removes(tmp_pa
     (tmp_path / "var/lib").mkdir(parents=True)
     before = content(tmp_path)
     assert install(here)
-    assert here.text(MAIN) == f'imports = ["{IMPORT}"]\nversion = 2\n'
+    assert here.read_text(MAIN) == f'imports = ["{IMPORT}"]\nversion = 2\n'
     UndoableFiles(here).undo()
     assert content(tmp_path) == before

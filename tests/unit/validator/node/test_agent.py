@@ -478,7 +478,7 @@ def test_a_gpu_that_no_container_can_have_is_a_failed_step(change: Change, messa
 def files(world: World) -> dict[str, str]:
     tree = world.machine.tree
     names = (name for name in tree.names(FOLDER) if not name.startswith("."))
-    return {name: tree.text(f"{FOLDER}/{name}") or "" for name in names}
+    return {name: tree.read_text(f"{FOLDER}/{name}") or "" for name in names}
 
 
 @in_world
