@@ -12,15 +12,7 @@ from libs.testing.nvml.products import A100, GB200, H100, Product
 from libs.testing.nvml.profiles import Profile
 from tests.component.testing.nvml.client import Client, Refused, refused, waits_for_a_lock
 from tests.component.testing.nvml.client_process import Handle
-
-
-def profile_id(product: Product, name: str) -> int:
-    return next(kind.id for kind in product.mig if kind.name == name)
-
-
-def layout(client: Client, instances: list[Handle]) -> list[tuple[int, int]]:
-    placements = [client.nvmlGpuInstanceGetInfo(item)["placement"] for item in instances]
-    return [(place["start"], place["size"]) for place in placements]
+from tests.component.testing.nvml.geometry import layout, profile_id
 
 
 @pytest.fixture
